@@ -1,8 +1,8 @@
 """Differences of counters over a window, without those that cannot be right. No I/O.
 
 Theory of operation. A source is read each second and at both edges of a window. Each pair of
-adjacent samples gives one difference for each counter. A counter that wraps, runs backwards, or
-grows by more than the hardware can is dropped for the whole window: one corrupt sample must not
+adjacent samples gives one difference for each counter. A counter that runs backwards, or grows
+by more than the hardware can is dropped for the whole window: one corrupt sample must not
 become a cluster of its own. Hardware counters share registers, so the kernel runs each one for part
 of the time that it is enabled. Over the window a count is ``value * enabled / running``, all three
 from differences. With less than ``TRUSTED`` of the time it is an extrapolation, and is dropped. A
@@ -17,14 +17,11 @@ from typing import Literal
 
 #: A count that ran for less than this share of the time it was enabled is not trusted.
 TRUSTED = 0.25
-#: Widths of counters in bits, anywhere between the hardware and us.
-WIDTHS = (32, 48, 64)
-
 #: A bound is widened by so many seconds, since the kernel's clocks move in ticks.
 SLACK = 0.1
 
 #: Why a counter is missing from a window in which it was read.
-Fault = Literal["wrapped", "backwards", "jumped", "distrusted", "not counted"]
+Fault = Literal["backwards", "jumped", "distrusted", "not counted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,18 +145,12 @@ def _base(before: Count | None, after: Count) -> Count | None:
 
 def find_count_fault(before: Count, after: Count) -> Fault | None:
     """What is wrong with two readings of one counter, whatever the time between them."""
-    if after.value < before.value:
-        return (
-            "wrapped" if any(_wraps(before.value, after.value, w) for w in WIDTHS) else "backwards"
-        )
-    if after.enabled < before.enabled or after.running < before.running:
+    if (
+        after.value < before.value
+        or after.enabled < before.enabled
+        or after.running < before.running
+    ):
         return "backwards"
     if after.running - before.running > after.enabled - before.enabled:
         return "jumped"
     return None
-
-
-def _wraps(before: int, after: int, width: int) -> bool:
-    """Whether a counter went from the last quarter of ``width`` bits into the first."""
-    whole = 1 << width
-    return whole * 3 // 4 <= before < whole and after < whole // 4

@@ -16,8 +16,7 @@ logarithms over similar workloads (those in the nearest one's cluster, and all w
 threshold), weighted by windows and closeness. One window at the default is added, so that a lucky
 reading promises little.
 
-Nothing that is fitted is stored: a service is made from the history (``fit``), or from a
-previous service and a history that has grown (``grown``).
+Nothing that is fitted is stored: a service is made from the history.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ import numpy as np
 
 from ..base.errors import UsageError
 from ..knobs.knobs import SystemConfig, config_text
-from .clusters import KMEANS, check_method, cluster
+from .clusters import cluster
 from .features import Rows, Scales, impossible, medians, plausible_rows, principal, rows_of, scales
 from .history import HistoryEntry, Profile
 from .profile import COUNTED
@@ -40,8 +39,6 @@ from .profile import COUNTED
 ALPHA = 0.1
 #: The fewest distances for a threshold; with fewer, its level would be under 0.8.
 MIN_DISTANCES = 4
-#: The history is clustered again when its number of windows has grown by this share.
-GROWTH = 0.2
 #: The most workloads that an answer names.
 MAX_NEIGHBOURS = 5
 
@@ -97,8 +94,6 @@ class Nearest:
 class Similarity:
     """A fitted service."""
 
-    #: The clusterer's name, or ``neighbors``.
-    method: str
     #: The class of machine of the entries; None without entries.
     machine: str | None
     #: The cluster of each workload; None for a workload in none.
@@ -121,26 +116,53 @@ class Similarity:
     _scales: Scales
     #: The row of each window.
     _rows: Rows
-    #: How many windows there were when the clusters were made.
-    _clustered: int
 
     @classmethod
-    def fit(cls, entries: Iterable[HistoryEntry], method: str = KMEANS) -> Similarity:
-        """A service of ``entries``, which must be of one class of machine.
+    def fit(cls, entries: Iterable[HistoryEntry]) -> Similarity:
+        """Return the service of a history, in any order.
 
-        Args:
-            entries: the history; order does not matter.
-            method: ``KMeans`` or another clusterer of scikit-learn by its name, or ``neighbors``.
-
-        Raises:
-            UsageError: entries of several machines, or no such method.
+        Raises ``UsageError`` for entries of several classes of machine.
         """
-        check_method(method)
-        return _fit(entries, method, None)
-
-    def grown(self, entries: Iterable[HistoryEntry]) -> Similarity:
-        """A service of ``entries``. Clusters stay until there are ``GROWTH`` more windows."""
-        return _fit(entries, self.method, self)
+        history = sorted(entries, key=lambda entry: (entry.at, entry.id))
+        machines = sorted({entry.machine for entry in history})
+        if len(machines) > 1:
+            raise UsageError.refuse("entries", machines, "those of one class of machine")
+        # Several configurations may have been measured against one window, which counts once.
+        windows = list(dict.fromkeys((e.workload, e.profile) for e in history if e.profile))
+        possible = [(workload, profile) for workload, profile in windows if not impossible(profile)]
+        names = sorted({name for _, profile in possible for name, _ in profile})
+        rows = rows_of([profile for _, profile in possible], names)
+        measured = [not name.startswith(COUNTED) for name in names]
+        plausible = plausible_rows(rows[:, measured], [workload for workload, _ in possible])
+        kept = [window for window, is_fine in zip(possible, plausible, strict=True) if is_fine]
+        rows, groups = rows[plausible], [workload for workload, _ in kept]
+        by_workload: defaultdict[str, list[HistoryEntry]] = defaultdict(list)
+        for entry in history:
+            if (entry.workload, entry.profile) in kept:
+                by_workload[entry.workload].append(entry)
+        found = cls(
+            machine=machines[0] if machines else None,
+            clusters={},
+            aside=len(windows) - len(kept),
+            trouble=_trouble(len(windows), len(kept)),
+            threshold=None,
+            level=None,
+            _entries=by_workload,
+            _workloads=tuple(groups),
+            _profiles=tuple(profile for _, profile in kept),
+            _scales=scales(rows, groups, names) if kept else Scales((), np.empty(0)),
+            _rows=rows,
+        )
+        if found.trouble:
+            return found
+        threshold, level = _calibrate(rows, groups, found._scales)
+        found = replace(found, threshold=threshold, level=level)
+        workloads, points = medians(rows, groups)
+        try:
+            labels = cluster(points, names)
+        except Exception as error:  # of scikit-learn: tuning goes on without the history
+            return replace(found, trouble=f"k-means raised {error!r}")
+        return replace(found, clusters=dict(zip(workloads, labels, strict=True)))
 
     @property
     def windows(self) -> int:
@@ -247,54 +269,6 @@ class Similarity:
         return replace(answer, known=True, config=best, expected_speedup=gains[best], why=why)
 
 
-def _fit(entries: Iterable[HistoryEntry], method: str, previous: Similarity | None) -> Similarity:
-    history = sorted(entries, key=lambda entry: (entry.at, entry.id))
-    machines = sorted({entry.machine for entry in history})
-    if len(machines) > 1:
-        raise UsageError.refuse("entries", machines, "those of one class of machine")
-    # Several configurations may have been measured against one window, which counts once.
-    windows = list(dict.fromkeys((e.workload, e.profile) for e in history if e.profile))
-    possible = [(workload, profile) for workload, profile in windows if not impossible(profile)]
-    names = sorted({name for _, profile in possible for name, _ in profile})
-    rows = rows_of([profile for _, profile in possible], names)
-    measured = [not name.startswith(COUNTED) for name in names]
-    plausible = plausible_rows(rows[:, measured], [workload for workload, _ in possible])
-    kept = [window for window, is_fine in zip(possible, plausible, strict=True) if is_fine]
-    rows, groups = rows[plausible], [workload for workload, _ in kept]
-    by_workload: defaultdict[str, list[HistoryEntry]] = defaultdict(list)
-    for entry in history:
-        if (entry.workload, entry.profile) in kept:
-            by_workload[entry.workload].append(entry)
-    found = Similarity(
-        method=method,
-        machine=machines[0] if machines else None,
-        clusters={},
-        aside=len(windows) - len(kept),
-        trouble=_trouble(len(windows), len(kept)),
-        threshold=None,
-        level=None,
-        _entries=by_workload,
-        _workloads=tuple(groups),
-        _profiles=tuple(profile for _, profile in kept),
-        _scales=scales(rows, groups, names) if kept else Scales((), np.empty(0)),
-        _rows=rows,
-        _clustered=len(kept),
-    )
-    if found.trouble:
-        return found
-    threshold, level = _calibrate(rows, groups, found._scales)
-    found = replace(found, threshold=threshold, level=level)
-    if previous is not None and len(kept) < previous._clustered * (1.0 + GROWTH):
-        clusters = _extended_clusters(previous.clusters, found)
-        return replace(found, clusters=clusters, _clustered=previous._clustered)
-    workloads, points = medians(rows, groups)
-    try:
-        labels = cluster(points, names, method)
-    except Exception as error:  # whatever it raises: tuning goes on without the history
-        return replace(found, trouble=f"the clusterer {method} raised {error!r}")
-    return replace(found, clusters=dict(zip(workloads, labels, strict=True)))
-
-
 def _trouble(windows: int, kept: int) -> str:
     if kept > 1:
         return ""
@@ -320,21 +294,3 @@ def _calibrate(
     if rank > n:
         return distances[-1], n / (n + 1)
     return distances[rank - 1], 1.0 - ALPHA
-
-
-def _extended_clusters(clusters: dict[str, int | None], grown: Similarity) -> dict[str, int | None]:
-    """The old clusters; each new workload joins that of its nearest old one."""
-    workloads, points = medians(grown._rows, grown._workloads)
-    old = [index for index, workload in enumerate(workloads) if workload in clusters]
-    joined: dict[str, int | None] = {}
-    for index, workload in enumerate(workloads):
-        if workload in clusters:
-            joined[workload] = clusters[workload]
-        elif old:
-            distances = grown._scales.distances(points[index], points[old])
-            near = int(np.argmin(distances))
-            reachable = math.isfinite(distances[near])
-            joined[workload] = clusters[workloads[old[near]]] if reachable else None
-        else:
-            joined[workload] = None
-    return joined

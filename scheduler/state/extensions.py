@@ -12,8 +12,9 @@ a class that its end names (``STATE``): so a snapshot needs to know nothing of i
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...profiling.base.errors import BrokenExtension
@@ -197,10 +198,8 @@ class Extensions:
     def __init__(self, studies: Mapping[str, StudyState]) -> None:
         self._studies = studies
         self._all: tuple[Extension, ...] = ()
-        self._too_full: tuple[Callable[[Trial, Member], str], ...] = ()
-        self._limit: tuple[Callable[[str], SlotLimit], ...] = ()
-        self._crowding: tuple[Callable[[Trial, Member], float], ...] = ()
-        self._on_shared: tuple[Callable[[Trial, Attempt, EpochReported], bool], ...] = ()
+        #: The functions that extensions have for a point, in order, by its name.
+        self._points: defaultdict[str, tuple[Callable[..., Any], ...]] = defaultdict(tuple)
         #: The extension that has company, by its name, and the one that has seats.
         self._company: tuple[str, Company] = ("", NO_COMPANY)
         self._seats: tuple[str, Seats] = ("", NO_SEATS)
@@ -222,10 +221,9 @@ class Extensions:
         """
         self._all = tuple(each for _, each in extensions if self._fits(each, state))
         self._modules = {each.name: module for module, each in extensions}
-        self._too_full = self._point("too_full")
-        self._limit = self._point("limit")
-        self._crowding = self._point("crowding")
-        self._on_shared = self._point("on_shared")
+        for point in fields(Extension):
+            found = (getattr(each, point.name) for each in self._all)
+            self._points[point.name] = tuple(each for each in found if each is not None)
         for each in self._all:
             if each.company is not None:
                 self._company = (each.name, each.company)
@@ -355,7 +353,7 @@ class Extensions:
         self.tell(study, "on_over")
         self.by_study.pop(study.spec.id, None)
         self._on_durable = None
-        for forget in self._point("forget"):
+        for forget in self._points["forget"]:
             forget(study.spec.id)
 
     def keeps(self, study: StudyState, trial: Trial, after: Attempt | None) -> bool:
@@ -454,39 +452,37 @@ class Extensions:
 
     def too_full(self, trial: Trial, slot: Member) -> str:
         """Return why a free slot is too full for the trial; empty if it is not."""
-        for why_not in self._too_full:
-            if why := why_not(trial, slot):
-                return why
-        return ""
+        reasons: Iterator[str] = (why_not(trial, slot) for why_not in self._points["too_full"])
+        return next(filter(None, reasons), "")
 
     def limit(self, name: str) -> SlotLimit | None:
         """Return the least number of trials that an extension sets to a device with several slots.
 
         None if none does.
         """
-        limits = [limit(name) for limit in self._limit]
+        limits: list[SlotLimit] = [limit(name) for limit in self._points["limit"]]
         return min(limits, key=lambda each: each.slots, default=None)
 
     def crowding(self, trial: Trial, slot: Member) -> tuple[float, ...]:
         """Return by how much a free slot beside others counts for the trial, by extension."""
-        return tuple(crowding(trial, slot) for crowding in self._crowding)
+        return tuple(crowding(trial, slot) for crowding in self._points["crowding"])
 
     def overfull(self, device: Device, trials: Sequence[Trial]) -> bool:
         """Tell whether trials in one lane are known to need more than it has."""
-        return any(overfull(device, trials) for overfull in self._point("overfull"))
+        return any(overfull(device, trials) for overfull in self._points["overfull"])
 
     def foresees(self) -> bool:
         """Tell whether it is foreseen which trials have room where others have none."""
-        return any(foresees() for foresees in self._point("foresees"))
+        return any(foresees() for foresees in self._points["foresees"])
 
     def on_shared(self, trial: Trial, attempt: Attempt, event: EpochReported) -> bool:
         """Tell all of an epoch on a device with several slots; return whether its limit moved."""
-        moved = [hear(trial, attempt, event) for hear in self._on_shared]
+        moved = [hear(trial, attempt, event) for hear in self._points["on_shared"]]
         return any(moved)
 
     def footprints(self, trial: Trial) -> list[Footprint]:
         """Return what the tensors of a trial were found to need."""
-        return [found for of in self._point("footprints") for found in of(trial)]
+        return [found for of in self._points["footprints"] for found in of(trial)]
 
     def on_footprint(self, study: StudyState, trial: Trial, found: Footprint) -> None:
         """Tell those that the study needs what the tensors of a trial were found to need."""
@@ -494,13 +490,8 @@ class Extensions:
 
     def of_lane(self, name: str, lane: int) -> dict[str, Any]:
         """Return the facts that extensions have of a lane in use."""
-        facts = (of_lane(name, lane) for of_lane in self._point("of_lane"))
+        facts = (of_lane(name, lane) for of_lane in self._points["of_lane"])
         return {fact: value for each in facts for fact, value in each.items()}
-
-    def _point(self, name: str) -> tuple[Callable[..., Any], ...]:
-        """Return the functions that extensions have for a point, in order."""
-        found = (getattr(each, name) for each in self._all)
-        return tuple(each for each in found if each is not None)
 
 
 def _needs(spec: StudySpec, extension: Extension) -> bool:

@@ -105,9 +105,7 @@ def test_one_corrupt_sample_costs_its_counter_its_window():
     ("before", "after", "fault"),
     [
         (Count(5), Count(5), None),
-        (Count(2**32 - 5), Count(3), "wrapped"),
-        (Count(2**48 - 5), Count(3), "wrapped"),
-        (Count(2**64 - 5), Count(3), "wrapped"),
+        (Count(2**48 - 5), Count(3), "backwards"),
         (Count(10**9), Count(10**9 - 1), "backwards"),
         (Count(2**48 - 5), Count(2**48 - 6), "backwards"),
         (Count(1, 10, 10), Count(2, 9, 9), "backwards"),
@@ -117,17 +115,6 @@ def test_one_corrupt_sample_costs_its_counter_its_window():
 )
 def test_a_reading_is_judged_beside_the_one_before(before, after, fault):
     assert find_count_fault(before, after) == fault
-
-
-@given(
-    st.sampled_from([32, 48, 64]),
-    st.integers(min_value=1, max_value=2**30),
-    st.integers(min_value=0, max_value=2**30 - 1),
-)
-def test_a_counter_at_its_end_that_begins_anew_is_said_to_have_wrapped(width, short, past):
-    assert find_count_fault(Count(2**width - short), Count(past)) in {"wrapped", None}
-    if past < 2**width - short:
-        assert find_count_fault(Count(2**width - short), Count(past)) == "wrapped"
 
 
 @given(

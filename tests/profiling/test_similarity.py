@@ -97,7 +97,7 @@ def test_what_was_faster_there_is_reused_as_a_ratio():
         entry(NAMES[0], profile, SLOW, 0.5),
         entry(NAMES[1], other, SLOW, 3.0),
     ]
-    answer = Similarity.fit(known, "neighbors").ask(family(NAMES[0], 1, seed=2)[0])
+    answer = Similarity.fit(known).ask(family(NAMES[0], 1, seed=2)[0])
     assert answer.known
     assert answer.config == FAST
     assert 1.5 < answer.expected_speedup < 2.0, "some of it may have been luck"
@@ -106,7 +106,7 @@ def test_what_was_faster_there_is_reused_as_a_ratio():
 
 def test_where_nothing_beat_the_default_the_default_is_the_answer():
     known = [*history(NAMES), entry(NAMES[0], family(NAMES[0], 5)[0], SLOW, 0.5)]
-    answer = Similarity.fit(known, "neighbors").ask(family(NAMES[0], 1, seed=2)[0])
+    answer = Similarity.fit(known).ask(family(NAMES[0], 1, seed=2)[0])
     assert (answer.known, answer.config, answer.expected_speedup) == (True, (), 1.0)
 
 
@@ -117,10 +117,14 @@ def sized(profile, architecture, random):
 
 
 @pytest.mark.extension("nas")
-def test_a_configuration_is_reused_between_architectures_that_are_alike_only():
+def test_a_configuration_is_reused_between_architectures_that_are_alike_only(monkeypatch):
     """All have the same readings: only their counts tell them apart."""
     from penstock.extensions.nas.models.architecture import Architecture
 
+    # So few workloads would be one cluster.
+    monkeypatch.setattr(
+        "penstock.profiling.similarity.service.cluster", lambda points, names: [None] * len(points)
+    )
     rng = random.Random(1)
     small = Architecture(parameters=10_000, flops=2_000_000, activations=50_000, operators=40)
     large = Architecture(10**7, 9 * 10**10, 10**7, 400)
@@ -129,7 +133,7 @@ def test_a_configuration_is_reused_between_architectures_that_are_alike_only():
         for name, of, config, speedup in (("small", small, FAST, 2.0), ("large", large, SLOW, 3.0))
         for p in family(NAMES[0], 5)
     ]
-    service = Similarity.fit(known, "neighbors")
+    service = Similarity.fit(known)
     assert service.aside == 0, "counts are no readings: none is absurd"
     for of, config in ((small, FAST), (large, SLOW)):
         windows = family(NAMES[0], 20, seed=2)
@@ -152,7 +156,7 @@ def test_what_did_not_fit_in_memory_is_not_reused():
         entry(NAMES[0], profile, FAST, 2.0),
         entry(NAMES[0], profile, FAST, 1.0, infeasible=True, at=9.0),
     ]
-    answer = Similarity.fit(known, "neighbors").ask(family(NAMES[0], 1, seed=2)[0])
+    answer = Similarity.fit(known).ask(family(NAMES[0], 1, seed=2)[0])
     assert answer.config == ()
 
 
@@ -227,25 +231,14 @@ def test_a_history_that_says_too_little_says_so(entries, why):
     assert why in answer.why
 
 
-def test_a_clusterer_that_raises_makes_the_answer_unknown_with_its_words():
-    service = Similarity.fit(history(NAMES[:4]), "OPTICS")  # it wants five points
-    answer = service.ask(family(NAMES[0], 1)[0])
+def test_clusters_that_cannot_be_made_make_the_answer_unknown_with_the_words(monkeypatch):
+    def unable(points, names):
+        raise ValueError("no room")
+
+    monkeypatch.setattr("penstock.profiling.similarity.service.cluster", unable)
+    answer = Similarity.fit(history(NAMES)).ask(family(NAMES[0], 1)[0])
     assert not answer.known
-    assert "OPTICS raised" in answer.why
-
-
-@pytest.mark.parametrize("method", ["DBSCAN", "AgglomerativeClustering", "neighbors"])
-def test_other_methods_by_name(method):
-    service = Similarity.fit(history(NAMES), method)
-    assert service.ask(family(NAMES[0], 1, seed=1)[0]).known
-    if method == "neighbors":
-        assert set(service.clusters.values()) == {None}
-
-
-@pytest.mark.parametrize("method", ["kmeens", "FeatureAgglomeration2", "k_means", 3])
-def test_an_unknown_method_is_refused(method):
-    with pytest.raises(UsageError, match="method"):
-        Similarity.fit([], method)
+    assert "k-means raised ValueError('no room')" in answer.why
 
 
 def test_entries_of_two_machines_are_refused():
@@ -258,16 +251,6 @@ def test_an_impossible_reading_is_answered_with_its_name(service):
     answer = service.ask(changed(family(NAMES[0], 1)[0], conv_share=3e4))
     assert not answer.known
     assert "conv_share" in answer.why
-
-
-def test_clusters_are_made_anew_only_when_the_history_has_grown(service):
-    before = history(NAMES)
-    little = service.grown([*before, *history(["new"], windows=3)])
-    assert {name: little.clusters[name] for name in NAMES} == service.clusters
-    assert "new" in little.clusters
-    assert little.windows == service.windows + 3
-    more = [*before, *history([f"new{n}" for n in range(5)])]
-    assert service.grown(more).clusters == Similarity.fit(more).clusters
 
 
 def test_workloads_with_the_same_profile_are_one_point():

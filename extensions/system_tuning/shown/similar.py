@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from ....app.common.text import count, number
 from ....app.extensions import of_ends
 from ....profiling.base.errors import UsageError
-from ....profiling.similarity.clusters import KMEANS
 from ....profiling.similarity.history import HistoryEntry, Profile, machine_class, source_of
 from ....profiling.similarity.service import Nearest, Neighbour, Similarity
 from ....scheduler.model.study import number_of
@@ -74,7 +73,7 @@ def similarity_report(
     trial: str, machine: str, history: tuple[HistoryEntry, ...], profile: Profile
 ) -> SimilarityReport:
     """The answer of a similarity service built from ``history``."""
-    service = Similarity.fit(history, KMEANS)
+    service = Similarity.fit(history)
     return SimilarityReport(trial, machine, service.windows, service.aside, service.ask(profile))
 
 
