@@ -118,14 +118,14 @@ def _points(path: Path) -> Iterator[Measured]:
                     nodes, width = len(digits), sum(digits)
                 else:
                     nodes, width = int(row["num_nodes"]), int(row["num_replicas"])
-                place = Allocation(width, nodes, float(row["local_bsz"]))
-                yield Measured(place, float(row["step_time"]))
+                share, seconds = float(row["local_bsz"]), float(row["step_time"])
+                if min(nodes, width, share, seconds) <= 0:
+                    raise ValueError("a number is not above 0")
+                yield Measured(Allocation(width, nodes, share), seconds)
             except KeyError as error:
                 raise UsageError(f"{where}: no column {error}", "curves") from None
             except (TypeError, ValueError) as error:
                 raise UsageError(f"{where}: {error}", "curves") from None
-            except UsageError as error:
-                raise UsageError(f"{where}: {error}", error.field) from None
 
 
 def _examples(folder: Path) -> int:

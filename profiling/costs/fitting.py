@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from operator import mul
 from statistics import median
 
-from ..base.errors import UsageError
 from .throughput import Allocation, Estimate, Measured, packed_allocation
 
 #: Standard deviation of the logarithm of one measured time.
@@ -103,16 +102,10 @@ class SpeedModel:
 
 
 def fit(points: Iterable[Measured], prior: Prior = PRIOR) -> SpeedModel:
-    """The model of all ``points``. Several points of one place count as their median.
-
-    Raises:
-        UsageError: no points.
-    """
+    """The model of at least one of ``points``. Several of one place count as their median."""
     times: dict[Allocation, _Row] = {}
     for point in points:
         times.setdefault(point.place, []).append(math.log(point.seconds))
-    if not times:
-        raise UsageError.refuse("points", (), "at least one measured time")
     allocations = list(times)
     logs = [median(each) for each in times.values()]
     share = math.exp(

@@ -15,8 +15,6 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..base.errors import UsageError
-
 
 @dataclass(frozen=True, slots=True)
 class Hull:
@@ -44,20 +42,15 @@ class Hull:
 def hull(points: Iterable[tuple[float, float]]) -> Hull:
     """The least concave curve through (0, 0) above all ``points`` (width, speed), to its top.
 
+    There is one point at least, and widths and speeds are above 0.
     Of several speeds at one width the highest counts. Points inside a straight edge are not
     breakpoints. No arithmetic changes a point, so breakpoints are input points, bit for bit.
-
-    Raises:
-        UsageError: no points, or a width or speed that is not a positive number.
 
     >>> hull([(1, 1.0), (2, 1.5), (3, 1.4), (4, 2.0)]).breakpoints
     ((1, 1.0), (4, 2.0))
     """
     found: list[tuple[float, float]] = []
     for width, speed in sorted(points):
-        for name, value in (("width", width), ("speed", speed)):
-            if not 0 < value < math.inf:  # false for NaN too
-                raise UsageError.refuse(name, value, "a positive number")
         if found and speed <= found[-1][1]:
             continue  # not faster than a narrower one
         while found and not _bends(
@@ -65,8 +58,6 @@ def hull(points: Iterable[tuple[float, float]]) -> Hull:
         ):
             found.pop()
         found.append((width, speed))
-    if not found:
-        raise UsageError.refuse("points", (), "at least one point (width, speed)")
     widths, speeds = zip(*found, strict=True)
     return Hull(widths, speeds)
 

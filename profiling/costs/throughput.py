@@ -19,9 +19,7 @@ the same form holds for epochs of steps of one batch.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-
-from ..base.errors import UsageError
+from dataclasses import dataclass
 
 #: (width, seconds an epoch there over those on one device), for widths that rise from 1.
 Shape = tuple[tuple[int, float], ...]
@@ -38,15 +36,6 @@ class Allocation:
     width: int
     nodes: int
     share: float
-
-    def __post_init__(self) -> None:
-        """Raise ``UsageError`` for values that no allocation has."""
-        if type(self.width) is not int or self.width < 1:
-            raise UsageError.refuse("width", self.width, "a whole number of devices, at least 1")
-        if type(self.nodes) is not int or not 1 <= self.nodes <= self.width:
-            raise UsageError.refuse("nodes", self.nodes, f"a whole number, 1 to {self.width}")
-        if not 0 < self.share < math.inf:  # false for NaN too
-            raise UsageError.refuse("share", self.share, "a positive number")
 
 
 def packed_allocation(width: int, per_node: int | None = None, batch: float = 1.0) -> Allocation:
@@ -66,11 +55,6 @@ class Measured:
 
     place: Allocation
     seconds: float
-
-    def __post_init__(self) -> None:
-        """Raise ``UsageError`` for values that are not a time."""
-        if not 0 < self.seconds < math.inf:  # false for NaN too
-            raise UsageError.refuse("seconds", self.seconds, "a positive number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +88,6 @@ class Coefficients:
     beta_node: float
     #: How far computing and synchronising overlap: 1 (not at all) to infinity (fully).
     gamma: float
-
-    def __post_init__(self) -> None:
-        """Raise ``UsageError`` for values that give no time."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not (1 if field.name == "gamma" else 0) <= value < math.inf:
-                allowed = "at least 1" if field.name == "gamma" else "not negative"
-                raise UsageError.refuse(field.name, value, allowed)
-        if self.alpha_grad + self.beta_grad == 0:
-            raise UsageError.refuse("alpha_grad, beta_grad", (0, 0), "one of them positive")
 
     def seconds(self, allocation: Allocation) -> float:
         """The time T of the model."""

@@ -9,7 +9,6 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.profiling.base.errors import UsageError
 from penstock.profiling.costs.hull import hull
 
 positive = st.integers(1, 400).map(lambda count: Fraction(count, 12))
@@ -54,19 +53,6 @@ def test_of_two_speeds_at_one_width_the_higher_counts():
 def test_a_curve_of_one_point_is_a_line_from_zero():
     curve = hull([(4, 2.0)])
     assert [curve.width_for(speed) for speed in (0, 0.5, 1, 2.0, 2.1)] == [0, 1, 2, 4, math.inf]
-
-
-@pytest.mark.parametrize("bad", [0, -1.0, math.nan, math.inf])
-def test_what_is_no_positive_number_is_refused_by_name(bad):
-    with pytest.raises(UsageError, match="width"):
-        hull([(1, 1.0), (bad, 1.0)])
-    with pytest.raises(UsageError, match="speed"):
-        hull([(1, 1.0), (2, bad)])
-
-
-def test_no_points_are_refused():
-    with pytest.raises(UsageError, match="points"):
-        hull([])
 
 
 @given(some_points)

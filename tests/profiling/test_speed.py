@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from penstock.profiling.base.errors import UsageError
 from penstock.profiling.costs.fitting import NOISE, fit
 from penstock.profiling.costs.hull import hull
 from penstock.profiling.costs.throughput import (
@@ -64,42 +63,6 @@ class TestModel:
     def test_a_device_has_its_part_of_the_batch(self):
         assert packed_allocation(4).share == 0.25
         assert packed_allocation(5, per_node=4, batch=40) == Allocation(5, 2, 8.0)
-
-
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
-class TestRefused:
-    def test_seconds(self, bad):
-        with pytest.raises(UsageError, match="seconds"):
-            Measured(packed_allocation(1), bad)
-
-    def test_share(self, bad):
-        with pytest.raises(UsageError, match="share"):
-            Allocation(1, 1, bad)
-
-    def test_width(self, bad):
-        with pytest.raises(UsageError, match="width"):
-            Allocation(bad, 1, 1.0)
-
-    def test_gamma(self, bad):
-        with pytest.raises(UsageError, match="gamma"):
-            replace(KNOWN, gamma=bad)
-
-
-def test_more_nodes_than_devices_are_refused():
-    with pytest.raises(UsageError, match="nodes"):
-        Allocation(2, 3, 1.0)
-
-
-def test_coefficients_that_compute_nothing_are_refused():
-    with pytest.raises(UsageError, match="alpha_grad, beta_grad"):
-        replace(KNOWN, alpha_grad=0.0, beta_grad=0.0)
-    with pytest.raises(UsageError, match="beta_node"):
-        replace(KNOWN, beta_node=-1.0)
-
-
-def test_no_points_are_refused():
-    with pytest.raises(UsageError, match="points"):
-        fit([])
 
 
 def test_one_point_promises_little_and_knows_that_it_knows_little():
