@@ -118,14 +118,19 @@ def _points(path: Path) -> Iterator[Measured]:
                     nodes, width = len(digits), sum(digits)
                 else:
                     nodes, width = int(row["num_nodes"]), int(row["num_replicas"])
-                share, seconds = float(row["local_bsz"]), float(row["step_time"])
-                if min(nodes, width, share, seconds) <= 0:
-                    raise ValueError("a number is not above 0")
-                yield Measured(Allocation(width, nodes, share), seconds)
+                place = Allocation(width, nodes, _positive(row["local_bsz"]))
+                yield Measured(place, _positive(row["step_time"]))
             except KeyError as error:
                 raise UsageError(f"{where}: no column {error}", "curves") from None
             except (TypeError, ValueError) as error:
                 raise UsageError(f"{where}: {error}", "curves") from None
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if value <= 0.0:
+        raise ValueError(f"{text} is not above 0")
+    return value
 
 
 def _examples(folder: Path) -> int:

@@ -124,10 +124,10 @@ def test_wider_places_come_from_the_scalability_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("placement,local_bsz,step_time\n1,8,0\n", r"line 2: a number is not above 0"),
+        ("placement,local_bsz,step_time\n1,8,0\n", r"line 2: 0 is not above 0"),
         ("placement,local_bsz,step_time\n1,8,1\n1,8,x\n", r"line 3: could not convert"),
         ("placement,local_bsz\n1,8\n", r"line 2: no column 'step_time'"),
-        ("placement,local_bsz,step_time\n1,8,1\n1,-8,1\n", r"line 3: a number is not above 0"),
+        ("placement,local_bsz,step_time\n1,8,1\n1,-8,1\n", r"line 3: -8 is not above 0"),
     ],
 )
 def test_a_line_that_cannot_be_is_refused_with_its_number(tmp_path, text, why):
