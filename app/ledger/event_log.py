@@ -35,10 +35,9 @@ class EventLog(ABC):
         """
         query = EVENTS.order_by(EVENT.c.seq).limit(PAGE)
         seen = after
-        while rows := self._whole(EVENT, query.where(EVENT.c.seq > seen)):
-            for row in rows:
-                yield row.seq, codec.decode(row.kind, row.body)
-            seen = rows[-1].seq
+        while found := self._events(query.where(EVENT.c.seq > seen)):
+            yield from found
+            seen = found[-1][0]
 
     def latest_snapshot(self) -> tuple[int, str] | None:
         """The newest snapshot: the number of the last event that it covers, and its text."""
@@ -48,6 +47,10 @@ class EventLog(ABC):
     @abstractmethod
     def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
         """The rows of ``query``, unchecked."""
+
+    def _events(self, query: Select[Any]) -> list[tuple[int, Event]]:
+        """The number and event of each row of ``query``, whole rows of events, checked."""
+        return [(row.seq, codec.decode(row.kind, row.body)) for row in self._whole(EVENT, query)]
 
     def _whole(self, table: Table, query: Select[Any], at: int = 0) -> Sequence[Row[Any]]:
         """The rows of ``query``, checked; whole rows of ``table`` begin at index ``at`` of each.

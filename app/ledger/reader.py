@@ -174,8 +174,8 @@ class Reader(EventLog):
     def last_report(self, trial_id: str) -> EpochReported | None:
         """The report of the last epoch that a trial trained itself; None before the first."""
         query = EVENTS.where(EVENT.c.trial == trial_id, of_kind(EpochReported))
-        rows = self._whole(EVENT, query.order_by(EVENT.c.seq.desc()).limit(1))
-        return next((cast(EpochReported, codec.decode(r.kind, r.body)) for r in rows), None)
+        found = self._events(query.order_by(EVENT.c.seq.desc()).limit(1))
+        return cast(EpochReported, found[0][1]) if found else None
 
     def durables(self, study_id: str) -> list[DurableRow]:
         """The durable states of a study by trial and epoch."""
@@ -193,9 +193,7 @@ class Reader(EventLog):
 
     def events(self, trial_id: str) -> list[tuple[int, Event]]:
         """The events of a trial as (sequence number, event), in order."""
-        query = EVENTS.where(EVENT.c.trial == trial_id).order_by(EVENT.c.seq)
-        rows = self._whole(EVENT, query)
-        return [(row.seq, codec.decode(row.kind, row.body)) for row in rows]
+        return self._events(EVENTS.where(EVENT.c.trial == trial_id).order_by(EVENT.c.seq))
 
     def of_trials(
         self, study_id: str, kind: type[_Kind], after: int = 0
@@ -225,9 +223,9 @@ class Reader(EventLog):
             .order_by(EVENT.c.seq.desc())
             .limit(limit)
         )
-        events = [codec.decode(row.kind, row.body) for row in self._whole(EVENT, query)]
         return [
-            event if isinstance(event, AttemptFailed | AttemptLost) else None for event in events
+            event if isinstance(event, AttemptFailed | AttemptLost) else None
+            for _, event in self._events(query)
         ]
 
     def policy_failures(self) -> list[tuple[int, PolicyFailed]]:
@@ -236,13 +234,11 @@ class Reader(EventLog):
 
     def _of_kind(self, kind: type[_Kind], *where: ColumnElement[bool]) -> list[tuple[int, _Kind]]:
         query = EVENTS.where(of_kind(kind), *where).order_by(EVENT.c.seq)
-        rows = self._whole(EVENT, query)
-        return [(row.seq, cast(_Kind, codec.decode(row.kind, row.body))) for row in rows]
+        return [(seq, cast(_Kind, event)) for seq, event in self._events(query)]
 
     def events_at(self, seqs: Sequence[int]) -> dict[int, Event]:
         """The events with these sequence numbers, which other events name as their cause."""
-        rows = self._whole(EVENT, EVENTS.where(EVENT.c.seq.in_(seqs)))
-        return {row.seq: codec.decode(row.kind, row.body) for row in rows}
+        return dict(self._events(EVENTS.where(EVENT.c.seq.in_(seqs))))
 
     def newest(self) -> int:
         """The number of the newest event, 0 before the first. While it stays, nothing changes."""
