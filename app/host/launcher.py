@@ -22,7 +22,6 @@ A trainer whose launcher is killed also ends its group by itself (``tasks.proces
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import math
 import os
@@ -37,6 +36,7 @@ from pathlib import Path
 
 import psutil
 
+from ...tasks.process.forking import adopt_orphans
 from ...tasks.process.lifeline import MARK_VARIABLE
 from .pidfd import Pidfd
 
@@ -46,7 +46,6 @@ log = logging.getLogger(__name__)
 KILL_TIMEOUT = 5.0
 #: The same for what is found by its mark, by those who have more to do than to wait.
 MARKED_TIMEOUT = 1.0
-_PR_SET_CHILD_SUBREAPER = 36
 _numbers = count()
 
 
@@ -150,7 +149,7 @@ class Launcher:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._processes: dict[int, Process] = {}
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        adopt_orphans()
 
     def start(
         self,

@@ -16,7 +16,9 @@ with it. Unlike flock, its holder can be asked for without taking it. So those w
 a second, from several processes) never get in the way of one who takes the lock.
 
 A service adopts the lock that it inherited (``hold``), and keeps it from its own children. A
-service started by hand takes the lock itself.
+service started by hand takes the lock itself. So does whoever must be the only one at something
+else, as who cuts logs or makes a backup. Folders alone are locked by flock, which is all that they
+can have (``alone_in``).
 """
 
 from __future__ import annotations

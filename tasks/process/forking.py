@@ -69,15 +69,19 @@ def fork_twice() -> int:
         os.close(read)
 
 
+def adopt_orphans(wanted: bool = True) -> None:
+    """Have the kernel make this process the parent of what loses its parent below it, or not."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
+
+
 @contextmanager
 def adopting() -> Iterator[None]:
     """Adopt what loses its parent below this process in the block, as what is forked twice."""
-    prctl = ctypes.CDLL(None).prctl
-    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    adopt_orphans()
     try:
         yield
     finally:
-        prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        adopt_orphans(False)
 
 
 def forbid_tracing() -> None:
