@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import BackendError, PenstockError
@@ -54,7 +55,6 @@ class StallMonitor:
         self._settings = settings
         self._reader = reader
         self._restart_trouble = restart_trouble
-        self._redis: redis.Redis | None = None
         self._after = 0
         self._setbacks: list[Event] = []
         # Nothing is reported before it has held for a while, so nothing is looked at at once.
@@ -143,12 +143,14 @@ class StallMonitor:
         words = logs.tail(log, lines=1).strip()
         return f"it exits every time it is started: {words} (see {log})"
 
+    @cached_property
+    def _client(self) -> redis.Redis:
+        return connection.connect(broker_url(self._settings), timeout=BROKER_TIMEOUT)
+
     def _asked(self) -> Services:
         """The services as a broker that answers describes them."""
         settings, url = self._settings, broker_url(self._settings)
-        if self._redis is None:
-            self._redis = connection.connect(url, timeout=BROKER_TIMEOUT)
-        client = self._redis
+        client = self._client
         client.set(_PROBE, 1, px=1000)
         served, trouble = presence.is_served(client, url), presence.trouble(client, url)
         pid = locks.pid_of(settings.run, "scheduler")

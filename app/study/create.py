@@ -253,7 +253,7 @@ def _in_step(plan: StudyPlan, settings: Settings, other: Elsewhere) -> Study:
     name = numbered()
     handle = StudyHandle(plan, name, new_id(name), settings)
     handle.next_name = numbered
-    other.copy_to(handle.memory(), handle.memory().get_study_id_from_name(name))
+    other.copy_to(handle.memory, handle.memory.get_study_id_from_name(name))
     return Study(handle, *_tools(plan), elsewhere=other)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...profiling.base.errors import UsageError
@@ -95,12 +96,9 @@ class StudyHandle:
         self.observed: list[Observation] = []
         #: Where trials that were added before submission come from, by number.
         self.sources: dict[int, str] = {}
-        self._memory: BaseStorage | None = None
-        self._ledger: LedgerStorage | None = None
         self._reader: Reader | None = None
         #: True if the study ends with this process at the latest.
         self._asks = False
-        self._results: Results | None = None
 
     @property
     def name_in_storage(self) -> str:
@@ -110,20 +108,21 @@ class StudyHandle:
     def storage(self) -> BaseStorage:
         """Where the study is: in this process's memory until it is submitted, then the ledger."""
         if self.spec is None:
-            return self.memory()
-        if self._ledger is None:
-            from .storage import open_storage
-
-            self._ledger = open_storage(self.settings)
+            return self.memory
         return self._ledger
 
+    @cached_property
+    def _ledger(self) -> LedgerStorage:
+        from .storage import open_storage
+
+        return open_storage(self.settings)
+
+    @cached_property
     def memory(self) -> BaseStorage:
         """The study as its user has prepared it before it is submitted."""
-        if self._memory is None:
-            from .preparation import in_memory
+        from .preparation import in_memory
 
-            self._memory = in_memory(self.study_name, self.plan.directions)
-        return self._memory
+        return in_memory(self.study_name, self.plan.directions)
 
     def __getstate__(self) -> NoReturn:
         # It would take the broker's URL, which has a password, into the checkpoint store.
@@ -175,12 +174,12 @@ class StudyHandle:
             self._reader = ledger_reader(self.settings)
         return self._reader
 
+    @cached_property
     def results(self) -> Results:
-        if self._results is None:
-            from ..optuna_bridge.frozen_trials import Results
+        """The study's results in the ledger."""
+        from ..optuna_bridge.frozen_trials import Results
 
-            self._results = Results(self.reader(), self.id)
-        return self._results
+        return Results(self.reader(), self.id)
 
     def ensure_up(self, devices: str | None) -> None:
         from ..services.services import agent_of, ensure_up, is_served_by_others

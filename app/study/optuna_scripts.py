@@ -61,7 +61,7 @@ class _Studies:
             return  # what was made here may be what they have loaded
         theirs = [storage for storages in self._plain.values() for storage in storages]
         unused = [each for each in self._made if each.spec is None]
-        idle = [each for each in unused if not any(each.memory() is own for own in theirs)]
+        idle = [each for each in unused if not any(each.memory is own for own in theirs)]
         for name in dict.fromkeys(each.study_name for each in idle):
             yield (
                 f"{name} was made here and not run here (a process that a script starts anew runs"

@@ -106,7 +106,7 @@ class ReadableStudy(optuna.Study):
         """The results that the sampler was given; ``user_attrs["source"]`` names their origin."""
         self._handle.check_submitted()
         assert self._handle.spec is not None
-        return shown(self._handle.spec, self._handle.results().space())
+        return shown(self._handle.spec, self._handle.results.space())
 
     @property
     @to_the_user
@@ -190,7 +190,7 @@ class ReadableStudy(optuna.Study):
         assert self._handle.spec is not None
         local = self._handle.spec.local
         # Values after the same epoch are compared, whatever steps an objective reports.
-        trials = self.get_trials() if local else self._handle.results().trials()
+        trials = self.get_trials() if local else self._handle.results.trials()
         found = importances(trials, self._handle.spec.strategy)
         if found is None:
             raise UsageError(

@@ -254,7 +254,7 @@ class Study(ReadableStudy):
             return {row.id for row in rows if TrialState(row.state) in FINAL}
         if not is_local(self._handle, func, space):
             return set()
-        return {trial_id(self.id, each.number) for each in finished(self._handle.memory())}
+        return {trial_id(self.id, each.number) for each in finished(self._handle.memory)}
 
     def _changed_by(self, func: Any, space: Mapping[str, Any] | None) -> Changed | None:
         """What an objective changes of this script's; None where nobody waits for its trials."""
@@ -420,7 +420,7 @@ class Study(ReadableStudy):
         for trial in trials:
             super().add_trial(trial)
             if self._handle.spec is None:
-                self._handle.sources[last_number(self._handle.memory())] = source
+                self._handle.sources[last_number(self._handle.memory)] = source
 
     def _learn_from(self, study: Any) -> None:
         self._handle.observed += of_study(study, self._handle.plan.direction)

@@ -100,7 +100,7 @@ def submit_local(
         spec = replace(spec, fail_early=0)
     blobs = _blobs(code, pickled)
     handle.ensure_up(devices)
-    if handle.spec is None and is_untouched(handle.memory()):
+    if handle.spec is None and is_untouched(handle.memory):
         spec = _submit_new(handle, spec, blobs=blobs, heard=heard)
     else:
         begin(handle)
@@ -156,7 +156,7 @@ def begin(handle: StudyHandle) -> None:
     check_extended(replace(spec, data_token=plan.share.data_token))
     client = handle.connect()
     spec = _submit_new(handle, spec)
-    send_all(handle.memory(), handle.id, client)
+    send_all(handle.memory, handle.id, client)
     handle.note_submitted(spec)
 
 
@@ -186,14 +186,14 @@ def submit_scheduled(
             f" ({'; '.join(changed)}): give the new one another study_name"
         )
     if known is None:
-        for trial in finished(handle.memory()):
+        for trial in finished(handle.memory):
             source = handle.sources.get(trial.number, "add_trial")
             handle.observed += of_frozen([trial], source)
         spec = handle.with_warm_start(spec)
     else:
         n = max(spec.n_trials, known.n_trials)  # it may have been extended since
         spec = replace(spec, n_trials=n, observations=known.observations, system=known.system)
-    prepared = enqueued(handle.memory()) if known is None else ()
+    prepared = enqueued(handle.memory) if known is None else ()
     asked = [check_params(spec.space, each, spec.conditions) for each in prepared]
     if len(asked) * spec.replicates > spec.n_trials:
         each = f", {spec.replicates} trials each" if spec.replicates > 1 else ""
@@ -206,7 +206,7 @@ def submit_scheduled(
     if known is None:
         blobs = _blobs(code, *([tools] if tools else []))
         spec = _submit_new(handle, spec, asked, blobs, heard=heard)
-        send_attributes(handle.memory(), handle.id, handle.client())
+        send_attributes(handle.memory, handle.id, handle.client())
     elif spec.n_trials > known.n_trials:
         blobs = _blobs(code)
         handle.client().extend(handle.id, to=spec.n_trials, now=spec, blobs=blobs, heard=heard)
