@@ -8,9 +8,13 @@ that cannot be handled would keep the scheduler down forever.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from functools import cache
+from inspect import signature
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, validate_call
 
 from ...profiling.base.errors import PenstockError, UsageError
 from ...scheduler.engine.engine import Engine
@@ -31,7 +35,6 @@ from ...scheduler.model.events import (
 )
 from ...scheduler.model.study import (
     CONTRACTS,
-    DELETED,
     EXACTNESS,
     FUSE,
     ON_SIGNATURE_CHANGE,
@@ -47,11 +50,19 @@ from ...scheduler.strategies.registry import make_strategy
 from ...tasks.contracts.by_value import is_by_value
 from ...tasks.process.messages import Forged
 from ..broker.protocol import REPLY, reply_name
-from ..common.validation import finite, one_of, whole
+from ..common.schema import why
+from ..common.validation import MAX_INT, finite, one_of, whole
 from ..extensions import check_extended, of_ends
 from ..ledger.codec import decode, spec_from_json
 from ..optuna_bridge.plain_attributes import only_listed
-from ..spec.amounts import check_metered, check_priority, check_weight
+from ..spec.amounts import (
+    HIGHEST,
+    LOWEST,
+    MAX_PRIORITY,
+    check_metered,
+    check_priority,
+    check_weight,
+)
 from ..spec.build import check_name
 from ..spec.contracts import check_replicated
 from ..spec.objectives import DIRECTIONS, check_strategy
@@ -59,11 +70,13 @@ from ..spec.sampler_options import LOCAL, OWN, SAMPLERS, check_space
 from ..spec.space import check_params, grid_size, parameter
 from . import user_commands
 from .imports import check_imported
+from .user_commands import Context, FindPast
 
-KINDS = (
-    "submit, cancel, pause, resume, weigh, extend, enqueue, close, hear, import, drain,"
-    " undrain, free, remember, add, write, annotate, stop, delete"
-)
+#: Arguments of the functions below: a whole number from 1, seconds of a notice.
+Count = Annotated[int, Field(ge=1, le=MAX_INT)]
+Within = Annotated[float, Field(ge=0, le=MAX_WITHIN)]
+Weight = Annotated[float, Field(ge=LOWEST, le=HIGHEST)]
+Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 #: How many names of devices are listed when one is not found.
 NAMED = 10
 
@@ -81,28 +94,27 @@ def refusal(kind: str, why: str) -> str:
     return json.dumps({"ok": False, "error": why, "type": kind})
 
 
-def to_event(
-    body: Mapping[str, Any], engine: Engine, at: float, past: user_commands.FindPast
-) -> Event:
+def to_event(body: Mapping[str, Any], engine: Engine, at: float, past: FindPast) -> Event:
     """The event that a command asks for. UsageError says what is wrong with the command."""
-    kind, state = body.get("kind"), engine.state
+    kind = body.get("kind")
+    if not isinstance(kind, str) or kind not in COMMANDS:
+        raise UsageError.refuse("kind", kind, ", ".join(COMMANDS))
+    read, names = _checked(kind)
+    fields = {name: body[name] for name in names if name in body}
     try:
-        if kind == "submit":
-            return _submitted(body, state, at)
-        if kind == "import":
-            return _imported(body, state, at)
-        if kind == "extend":
-            return _extended(body, state, at, past)
-        if kind in ("drain", "undrain", "free"):
-            return _of_devices(body, engine, at)
-        if kind in user_commands.KINDS:
-            return user_commands.to_event(body, state, at, past)
-        return _of_study(body, state, at)
+        return read(Context(engine, at, past), **fields)
     except PenstockError:
         raise
     except Exception as error:  # a check may raise anything for an unexpected value
-        shown = kind if isinstance(kind, str) else type(kind).__name__
-        raise UsageError(f"a malformed command of kind {shown!r} is refused: {error!r}") from error
+        raise UsageError(f"a command of kind {kind!r} is refused: {why(error)}") from error
+
+
+@cache
+def _checked(kind: str) -> tuple[Callable[..., Event], list[str]]:
+    """Return the function of a command, which checks its arguments, and the names of its fields."""
+    function = COMMANDS[kind]
+    config = ConfigDict(strict=True, arbitrary_types_allowed=True)
+    return validate_call(config=config)(function), list(signature(function).parameters)[1:]
 
 
 def answer(event: Event, state: EngineState) -> dict[str, Any]:
@@ -114,46 +126,30 @@ def answer(event: Event, state: EngineState) -> dict[str, Any]:
     return user_commands.answer(event, state)
 
 
-def _of_devices(body: Mapping[str, Any], engine: Engine, at: float) -> Event:
-    state = engine.state
-    if body["kind"] == "drain":
-        return _drained(body, state, at)
-    if body["kind"] == "free":
-        return _freed(body, engine, at)
-    names = _devices(body["devices"], state.held, "drained device")
-    return DevicesGivenBack(at=at, devices=names)
+def _drained(context: Context, devices: list[str], within: Within | None = None) -> DevicesTakenOut:
+    names = _devices(devices, context.state.devices, "device")
+    deadline = None if within is None else context.at + within
+    return DevicesTakenOut(at=context.at, devices=names, deadline=deadline)
 
 
-def _drained(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
-    names = _devices(body["devices"], state.devices, "device")
-    within = body.get("within")
-    deadline = None if within is None else at + _seconds(within)
-    return DevicesTakenOut(at=at, devices=names, deadline=deadline)
+def _undrained(context: Context, devices: list[str]) -> DevicesGivenBack:
+    names = _devices(devices, context.state.held, "drained device")
+    return DevicesGivenBack(at=context.at, devices=names)
 
 
-def _freed(body: Mapping[str, Any], engine: Engine, at: float) -> Event:
-    limit, within = len(drainable(engine.state)), _seconds(body["within"])
+def _freed(context: Context, n: int, within: Within) -> DevicesTakenOut:
+    limit, at = len(drainable(context.state)), context.at
     if not limit:
         raise UsageError("there is no device to free")
-    n = whole("N", body["n"], low=1)
-    if n > limit:
+    if not 1 <= n <= limit:
         raise UsageError.refuse("N", n, f"1 to {limit}, the devices that are not drained yet")
-    return DevicesTakenOut(
-        at=at, devices=choose_devices(engine, n, at=at, within=within), deadline=at + within
-    )
+    devices = choose_devices(context.engine, n, at=at, within=within)
+    return DevicesTakenOut(at=at, devices=devices, deadline=at + within)
 
 
-def _seconds(within: Any) -> float:
-    allowed = f"0 to {MAX_WITHIN:g} seconds"
-    number = finite("within", within, allowed)
-    if not 0 <= number <= MAX_WITHIN:
-        raise UsageError.refuse("within", within, allowed)
-    return number
-
-
-def _devices(names: Any, known: Collection[str], what: str) -> tuple[str, ...]:
+def _devices(names: list[str], known: Collection[str], what: str) -> tuple[str, ...]:
     """The full names of devices that are given by unique prefixes, each once."""
-    if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
+    if not names:
         raise UsageError.refuse("devices", names, f"the names of {what}s")
     return tuple(dict.fromkeys(_device(name, sorted(known), what) for name in names))
 
@@ -175,8 +171,12 @@ def _listed(names: list[str]) -> str:
     return f"{', '.join(names[:NAMED])}{more}"
 
 
-def _submitted(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
-    spec = spec_from_json(json.dumps(body.get("study")))
+def _submitted(
+    context: Context,
+    study: dict[str, Any],
+    enqueued: list[dict[str, Any]] = [],  # noqa: B006 - nobody changes it
+) -> StudySubmitted:
+    spec, state, at = spec_from_json(json.dumps(study)), context.state, context.at
     _check_name(spec, state)
     _check_known(spec)
     if spec.contract == "ask" and not spec.local:
@@ -185,57 +185,54 @@ def _submitted(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     check_metered(spec.energy_weight, limit)
     for check in of_ends("spec", "check_submitted"):
         check(spec, state, at)
-    enqueued = tuple(
-        check_params(spec.space, each, spec.conditions) for each in body.get("enqueued", ())
-    )
-    return StudySubmitted(at=at, study=spec, enqueued=enqueued)
+    first = tuple(check_params(spec.space, each, spec.conditions) for each in enqueued)
+    return StudySubmitted(at=at, study=spec, enqueued=first)
 
 
 def _extended(
-    body: Mapping[str, Any], state: EngineState, at: float, find: user_commands.FindPast
-) -> Event:
+    context: Context,
+    study: str,
+    by: Count | None = None,
+    to: Count | None = None,
+    spec: dict[str, Any] | None = None,
+) -> StudyExtended:
     """Extend a study: by ``by`` trials, or to a total of ``to``, some of which may exist."""
-    name, past = str(body.get("study", "")), None
-    if state.finished.get(name) == DELETED:
-        raise UsageError(f"there is no study {name}")
-    if name in state.finished:
-        record, past = find(name)
-        spec = record.spec
-        if record.status == "failed" and not spec.local:
+    state, past = context.state, None
+    if context.is_over(study):
+        record, past = context.past(study)
+        goes_on = record.spec
+        if record.status == "failed" and not goes_on.local:
             raise UsageError(
-                f"{spec.name} failed and cannot be extended: correct what `penstock status` says of"
-                " it, and submit it under another name"
+                f"{goes_on.name} failed and cannot be extended: correct what `penstock status` says"
+                " of it, and submit it under another name"
             )
-        waiting = [t for t in past.trials if spec.local and t.state is TrialState.PROPOSED]
+        waiting = [t for t in past.trials if goes_on.local and t.state is TrialState.PROPOSED]
         limit = len(past.trials) - len(waiting)
     else:
-        spec = _at_work(state, name).spec
-        limit = spec.n_trials
-    if body.get("spec") is not None:
-        spec = _respecified(spec, body["spec"], state)
-    if spec.contract == "ask":
-        raise UsageError(f"{spec.name} gets its trials from ask(): call ask() for more")
-    if forks(spec):
-        raise UsageError(f"{spec.name} is a population, whose size stays: make a new study")
-    if body.get("to") is None:
-        n_trials = limit + whole("by", body.get("by"), low=1)
-    else:
-        n_trials = whole("to", body["to"], low=1)
-    if spec.sampler == "grid" and spec.space is not None:
-        size = grid_size(spec.space, spec.conditions) * spec.replicates
+        goes_on = context.at_work(study).spec
+        limit = goes_on.n_trials
+    if spec is not None:
+        goes_on = _respecified(goes_on, spec, state)
+    if goes_on.contract == "ask":
+        raise UsageError(f"{goes_on.name} gets its trials from ask(): call ask() for more")
+    if forks(goes_on):
+        raise UsageError(f"{goes_on.name} is a population, whose size stays: make a new study")
+    n_trials = limit + (by or 0) if to is None else to
+    if goes_on.sampler == "grid" and goes_on.space is not None:
+        size = grid_size(goes_on.space, goes_on.conditions) * goes_on.replicates
         if limit >= size:
             raise UsageError(
-                f"all {size // spec.replicates} points of the grid of {spec.name} are taken"
+                f"all {size // goes_on.replicates} points of the grid of {goes_on.name} are taken"
             )
         n_trials = min(n_trials, size)
     if n_trials <= limit:
-        raise UsageError.refuse("to", n_trials, f"more than the {limit} trials of {spec.name}")
-    extended = replace(spec, n_trials=n_trials)
+        raise UsageError.refuse("to", n_trials, f"more than the {limit} trials of {goes_on.name}")
+    extended = replace(goes_on, n_trials=n_trials)
     check_replicated(extended)
-    return StudyExtended(at=at, study=extended, past=past)
+    return StudyExtended(at=context.at, study=extended, past=past)
 
 
-def _respecified(known: StudySpec, given: Any, state: EngineState) -> StudySpec:
+def _respecified(known: StudySpec, given: dict[str, Any], state: EngineState) -> StudySpec:
     """The specification with which a study goes on.
 
     One that is over takes the present code, command line and folder of its script. A local one
@@ -255,16 +252,8 @@ def _respecified(known: StudySpec, given: Any, state: EngineState) -> StudySpec:
     return replace(spec, id=known.id, name=known.name)
 
 
-def _at_work(state: EngineState, study: str) -> StudyState:
-    if study in state.finished:
-        raise UsageError(f"study {study} is over already")
-    if study not in state.studies:
-        raise UsageError(f"there is no study {study}")
-    return state.studies[study]
-
-
-def _imported(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
-    event = decode(StudyImported.__name__, body["imported"])
+def _imported(context: Context, imported: str) -> StudyImported:
+    event, state = decode(StudyImported.__name__, imported), context.state
     assert isinstance(event, StudyImported)
     record = event.record
     check_name(record.spec.name)
@@ -274,40 +263,75 @@ def _imported(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
     _check_known(record.spec)
     check_imported(event)
     listed, _ = only_listed(event)
-    return replace(listed, at=at)
+    return replace(listed, at=context.at)
 
 
-def _of_study(body: Mapping[str, Any], state: EngineState, at: float) -> Event:
-    kind, study = body.get("kind"), str(body.get("study", ""))
-    known = _at_work(state, study)
-    if kind == "cancel":
-        return StudyCancelled(at=at, study=study)
-    if kind == "close":
-        if known.spec.contract != "ask":
-            raise UsageError(f"{known.spec.name} was not made by ask(): cancel it")
-        return StudyClosed(at=at, study=study)
-    if kind == "hear":
-        trials = tuple(map(str, body["trials"]))
-        return CallbacksCalled(at=at, study=study, trials=trials, over=bool(body["over"]))
-    if kind in ("pause", "resume"):
-        if known.spec.contract == "ask":
-            raise UsageError(f"nothing of {known.spec.name} runs here: it cannot be paused")
-        if known.lacks:
-            raise UsageError(f"{known.spec.name} is paused: {'; '.join(known.lacks.values())}")
-        if known.runnable == (kind == "resume"):
-            raise UsageError(f"{known.spec.name} is {known.status} already")
-        return (StudyPaused if kind == "pause" else StudyResumed)(at=at, study=study)
-    if kind == "weigh":
-        return StudyWeighed(
-            at=at,
-            study=study,
-            weight=check_weight(body["weight"]),
-            priority=check_priority(body["priority"]),
-        )
-    if kind == "enqueue":
-        params = check_params(known.spec.space, body["params"], known.spec.conditions)
-        return TrialEnqueued(at=at, study=study, params=params)
-    raise UsageError.refuse("kind", kind, KINDS)
+def _cancelled(context: Context, study: str) -> StudyCancelled:
+    return StudyCancelled(at=context.at, study=context.at_work(study).spec.id)
+
+
+def _closed(context: Context, study: str) -> StudyClosed:
+    known = context.at_work(study).spec
+    if known.contract != "ask":
+        raise UsageError(f"{known.name} was not made by ask(): cancel it")
+    return StudyClosed(at=context.at, study=study)
+
+
+def _heard(context: Context, study: str, trials: list[str], over: bool) -> CallbacksCalled:
+    context.at_work(study)
+    return CallbacksCalled(at=context.at, study=study, trials=tuple(trials), over=over)
+
+
+def _paused(context: Context, study: str) -> StudyPaused:
+    _check_runnable(context.at_work(study), by=False)
+    return StudyPaused(at=context.at, study=study)
+
+
+def _resumed(context: Context, study: str) -> StudyResumed:
+    _check_runnable(context.at_work(study), by=True)
+    return StudyResumed(at=context.at, study=study)
+
+
+def _check_runnable(study: StudyState, *, by: bool) -> None:
+    """Check that a study can be paused, or resumed (``by``)."""
+    spec = study.spec
+    if spec.contract == "ask":
+        raise UsageError(f"nothing of {spec.name} runs here: it cannot be paused")
+    if study.lacks:
+        raise UsageError(f"{spec.name} is paused: {'; '.join(study.lacks.values())}")
+    if study.runnable == by:
+        raise UsageError(f"{spec.name} is {study.status} already")
+
+
+def _weighed(context: Context, study: str, weight: Weight, priority: Priority) -> StudyWeighed:
+    context.at_work(study)
+    return StudyWeighed(at=context.at, study=study, weight=weight, priority=priority)
+
+
+def _enqueued(context: Context, study: str, params: dict[str, Any]) -> TrialEnqueued:
+    known = context.at_work(study).spec
+    checked = check_params(known.space, params, known.conditions)
+    return TrialEnqueued(at=context.at, study=study, params=checked)
+
+
+#: Every command by its kind: its function's arguments are its fields. Others in a message belong to
+#: the runner (``id``, ``blobs``, ``heard``), or are of another version's client, and are not read.
+COMMANDS: dict[str, Callable[..., Event]] = {
+    "submit": _submitted,
+    "cancel": _cancelled,
+    "pause": _paused,
+    "resume": _resumed,
+    "weigh": _weighed,
+    "extend": _extended,
+    "enqueue": _enqueued,
+    "close": _closed,
+    "hear": _heard,
+    "import": _imported,
+    "drain": _drained,
+    "undrain": _undrained,
+    "free": _freed,
+    **user_commands.COMMANDS,
+}
 
 
 def _check_name(spec: StudySpec, state: EngineState) -> None:

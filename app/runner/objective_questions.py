@@ -82,7 +82,7 @@ class ObjectiveQuestions:
             self._broadcast.due.add(request.command["study"])
             return request.reply, json.dumps({"ok": True})
         try:
-            if request.command["kind"] not in user_commands.KINDS:
+            if request.command["kind"] not in user_commands.COMMANDS:
                 raise UsageError(f"an objective cannot {request.command['kind']}")
             reply = json.dumps({"ok": True} | self._carry_out(request.command, at))
         except LedgerDamaged:

@@ -281,7 +281,7 @@ class Runner:
         kept = body.get("kind") != "hear"
         reply = (dict(self._turn.replies).get(name) or self._reply_to(name)) if kept else None
         if reply is None:
-            if body.get("kind") in ("extend", *user_commands.KINDS):
+            if body.get("kind") in ("extend", *user_commands.COMMANDS):
                 self._write(())  # the ledger is asked for studies that are over
             try:
                 reply = json.dumps({"ok": True} | self._carry_out(body, now))

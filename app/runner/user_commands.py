@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter
+from pydantic_core import ArgsKwargs
 
 from ...profiling.base.errors import UsageError
+from ...scheduler.engine.engine import Engine
 from ...scheduler.model.events import (
     Event,
     StudyClosed,
@@ -24,16 +28,42 @@ from ...scheduler.model.events import (
 from ...scheduler.model.finished import FinishedStudy
 from ...scheduler.model.study import DELETED, StudyRecord, StudySpec, number_of, trial_id
 from ...scheduler.model.trial import FINAL
-from ...scheduler.model.writing import STATES, Attributes, Suggestion, Writing
+from ...scheduler.model.writing import State, Writing
 from ...scheduler.state.state import EngineState, StudyState
-from ..common.validation import whole
+from ..common.validation import MAX_INT
 
-#: The kinds of command that this module reads.
-KINDS = ("add", "write", "annotate", "stop", "delete")
 #: The kinds that need the study's trials, so that a study that is over is reopened for them.
 _REOPENING = ("add", "write")
 #: What the ledger has of a study that is over: its record and its trials.
 FindPast = Callable[[str], tuple[StudyRecord, FinishedStudy]]
+#: A number as messages have it: NaN and infinities, which JSON has not, are texts.
+Number = Annotated[float, Field(strict=False)]
+_WRITING = TypeAdapter(Writing)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """All that a command is checked against, and the time at which it came."""
+
+    engine: Engine
+    at: float
+    past: FindPast
+
+    @property
+    def state(self) -> EngineState:
+        return self.engine.state
+
+    def at_work(self, study: str) -> StudyState:
+        """Return a study that is not over. UsageError if it is, or if there is none."""
+        if study in self.state.studies:
+            return self.state.studies[study]
+        if self.is_over(study):
+            raise UsageError(f"study {study} is over already")
+        raise UsageError(f"there is no study {study}")
+
+    def is_over(self, study: str) -> bool:
+        """Return whether the ledger has ``study`` as one that is over, and not as deleted."""
+        return self.state.finished.get(study, DELETED) != DELETED
 
 
 def reopening(
@@ -69,28 +99,6 @@ def closing(reopened: StudyReopened) -> Event:
     return kind(at=reopened.at, study=reopened.study.id)
 
 
-def to_event(body: Mapping[str, Any], state: EngineState, at: float, find: FindPast) -> Event:
-    """The event that a command of ``KINDS`` asks for. UsageError says what is wrong with it."""
-    kind, name = body["kind"], str(body["study"])
-    if kind == "delete":
-        return _deleted(state, name, at, find)
-    if kind == "annotate":
-        if name not in state.studies and state.finished.get(name, DELETED) == DELETED:
-            raise UsageError(f"there is no study {name}")
-        writing = writing_of(body["writing"])
-        return StudyWritten(
-            at=at, study=name, user_attrs=writing.user_attrs, system_attrs=writing.system_attrs
-        )
-    study = state.studies.get(name)
-    if study is None:
-        raise UsageError(f"there is no study {name}, or it is over")
-    if kind == "stop":
-        return StudyStopped(at=at, study=name)
-    if not study.spec.local:
-        raise UsageError(f"{study.spec.name} takes no trials of its user's")
-    return _added(body, study, at) if kind == "add" else _written(body, state, study, at)
-
-
 def must_count(event: Event, state: EngineState) -> bool:
     """Whether the command of ``event`` has failed if the event is refused.
 
@@ -112,85 +120,118 @@ def answer(event: Event, state: EngineState) -> dict[str, Any]:
 
 
 def writing_of(body: Mapping[str, Any]) -> Writing:
-    """What is written, from its form in messages."""
-    return Writing(
-        suggestions=tuple(_suggestion(*each) for each in body.get("suggestions", ())),
-        steps=tuple((int(step), float(value)) for step, value in body.get("steps", ())),
-        user_attrs=_attributes(body.get("user_attrs", ())),
-        system_attrs=_attributes(body.get("system_attrs", ())),
-    )
-
-
-def _suggestion(name: str, value: Any, distribution: str, internal: Any) -> Suggestion:
-    if not isinstance(value, str | int | float | bool | None):
-        raise UsageError.refuse(f"the value of {name!r}", value, "a scalar")
-    json.loads(distribution)
-    return Suggestion(str(name), value, distribution, float(internal))
-
-
-def _attributes(given: Any) -> Attributes:
-    found = tuple((str(key), str(text)) for key, text in given)
-    for _, text in found:
+    """Return what is written, from its form in messages. Raises ValueError or TypeError."""
+    suggestions = [ArgsKwargs(tuple(each)) for each in body.get("suggestions", ())]
+    writing = _WRITING.validate_python({**body, "suggestions": suggestions})
+    texts = [each.distribution for each in writing.suggestions]
+    for text in [*texts, *(text for _, text in writing.user_attrs + writing.system_attrs)]:
         json.loads(text)
-    return found
+    return writing
 
 
-def _added(body: Mapping[str, Any], study: StudyState, at: float) -> Event:
-    return TrialAdded(
-        at=at,
-        trial=trial_id(study.spec.id, len(study.trials)),
-        state=_state(body["state"]),
-        values=_values(body.get("values", ()), study.spec),
-        writing=writing_of(body["writing"]),
-        started=None if body.get("started") is None else float(body["started"]),
-        ended=None if body.get("ended") is None else float(body["ended"]),
-        call=str(body.get("call", "")),
+def _annotated(context: Context, study: str, writing: dict[str, Any]) -> Event:
+    if study not in context.state.studies and not context.is_over(study):
+        raise UsageError(f"there is no study {study}")
+    written = writing_of(writing)
+    return StudyWritten(
+        at=context.at,
+        study=study,
+        user_attrs=written.user_attrs,
+        system_attrs=written.system_attrs,
     )
 
 
-def _written(body: Mapping[str, Any], state: EngineState, study: StudyState, at: float) -> Event:
-    number = whole("trial", body["number"], low=0)
-    trial = state.trials.get(trial_id(study.spec.id, number))
+def _stopped(context: Context, study: str) -> Event:
+    return StudyStopped(at=context.at, study=context.at_work(study).spec.id)
+
+
+def _added(
+    context: Context,
+    *,
+    study: str,
+    state: State,
+    writing: dict[str, Any],
+    values: list[Number] = [],  # noqa: B006 - nobody changes it
+    started: float | None = None,
+    ended: float | None = None,
+    call: str = "",
+) -> Event:
+    known = _local(context, study)
+    return TrialAdded(
+        at=context.at,
+        trial=trial_id(study, len(known.trials)),
+        state=state,
+        values=_values(values, known.spec),
+        writing=writing_of(writing),
+        started=started,
+        ended=ended,
+        call=call,
+    )
+
+
+def _written(
+    context: Context,
+    *,
+    study: str,
+    number: Annotated[int, Field(ge=0, le=MAX_INT)],
+    writing: dict[str, Any],
+    state: State | None = None,
+    values: list[Number] = [],  # noqa: B006 - nobody changes it
+    reason: str = "",
+) -> Event:
+    known = _local(context, study)
+    name = known.spec.name
+    trial = context.state.trials.get(trial_id(study, number))
     if trial is None:
-        raise UsageError(f"{study.spec.name} has no trial {number}")
-    moved = _state(body["state"]) if body.get("state") else ""
-    writing = writing_of(body["writing"])
+        raise UsageError(f"{name} has no trial {number}")
+    written = writing_of(writing)
     if trial.state in FINAL:
-        raise UsageError(f"trial {number} of {study.spec.name} is {trial.state} already")
-    if trial.fence and (moved or not writing.only_attributes):
-        raise UsageError(f"trial {number} of {study.spec.name} runs on a device")
-    if moved == "running" and trial.id not in study.waiting:
-        raise UsageError(f"trial {number} of {study.spec.name} does not wait")
-    if moved not in ("", "running") and trial.id not in study.handed_out:
-        raise UsageError(f"trial {number} of {study.spec.name} was not asked for")
+        raise UsageError(f"trial {number} of {name} is {trial.state} already")
+    if trial.fence and (state or not written.only_attributes):
+        raise UsageError(f"trial {number} of {name} runs on a device")
+    if state == "running" and trial.id not in known.waiting:
+        raise UsageError(f"trial {number} of {name} does not wait")
+    if state not in (None, "running") and trial.id not in known.handed_out:
+        raise UsageError(f"trial {number} of {name} was not asked for")
     return TrialWritten(
-        at=at,
+        at=context.at,
         trial=trial.id,
-        writing=writing,
-        state=moved,
-        values=_values(body.get("values", ()), study.spec),
-        reason=str(body.get("reason", "")),
+        writing=written,
+        state=state or "",
+        values=_values(values, known.spec),
+        reason=reason,
         draws_digest="" if trial.begun else None,  # what an attempt has drawn stands
     )
 
 
-def _deleted(state: EngineState, name: str, at: float, find: FindPast) -> Event:
-    study = state.studies.get(name)
-    if study is None and state.finished.get(name, DELETED) == DELETED:
-        raise UsageError(f"there is no study {name}")
-    record = find(name)[0] if study is None else study.record
-    return StudyDeleted(at=at, record=replace(record, finished_at=at))
+def _deleted(context: Context, study: str) -> Event:
+    known = context.state.studies.get(study)
+    if known is None and not context.is_over(study):
+        raise UsageError(f"there is no study {study}")
+    record = context.past(study)[0] if known is None else known.record
+    return StudyDeleted(at=context.at, record=replace(record, finished_at=context.at))
 
 
-def _state(given: Any) -> str:
-    if given not in STATES:
-        raise UsageError.refuse("state", given, ", ".join(STATES))
-    return str(given)
+def _local(context: Context, study: str) -> StudyState:
+    """Return a study at work whose trials its user adds and ends."""
+    known = context.at_work(study)
+    if not known.spec.local:
+        raise UsageError(f"{known.spec.name} takes no trials of its user's")
+    return known
 
 
-def _values(given: Any, spec: StudySpec) -> tuple[float, ...]:
-    values = tuple(float(value) for value in given)
+def _values(values: list[float], spec: StudySpec) -> tuple[float, ...]:
     if values and len(values) != len(spec.objectives):
         allowed = f"{len(spec.objectives)} numbers, one for each direction"
-        raise UsageError.refuse("values", list(values), allowed)
-    return values
+        raise UsageError.refuse("values", values, allowed)
+    return tuple(values)
+
+
+#: The commands that objectives may send too, by kind, as ``app.runner.commands`` has all.
+COMMANDS: dict[str, Callable[..., Event]] = {
+    "add": _added,
+    "write": _written,
+    "annotate": _annotated,
+    "stop": _stopped,
+    "delete": _deleted,
+}

@@ -8,12 +8,13 @@ events only, and readers collect them from there (``app.optuna_bridge``).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from ...profiling.base.draws import Draw
 from .study import Scalar
 
 #: Optuna's states of a trial, in lower case.
-STATES = ("running", "waiting", "complete", "pruned", "fail")
+State = Literal["running", "waiting", "complete", "pruned", "fail"]
 
 #: Attributes by key; the values are JSON texts.
 Attributes = tuple[tuple[str, str], ...]
