@@ -10,15 +10,22 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+)
 from sqlalchemy import Row, Select, Table, select
 
 from ...profiling.base.errors import UsageError
-from ...profiling.knobs.knobs import Value
 from ...profiling.similarity.history import HistoryEntry, check, trimmed
 from ..common.schema import why
 from ..common.versioned_file import Body, Kind, read_own, to_text
@@ -31,32 +38,34 @@ KIND = Kind("history", "penstock_history", 1, "penstock history export")
 Rows = Callable[[Table, Select[Any]], Sequence[Row[Any]]]
 
 
-class _Body(Body):
-    model_config = ConfigDict(strict=True)
+def _with_pairs(given: Any) -> Any:
+    """Return the fields of an entry, whose mappings in JSON are pairs."""
+    known = given if isinstance(given, dict) else {}
+    mappings = {name: known.get(name) for name in ("profile", "config")}
+    pairs = {name: tuple(it.items()) for name, it in mappings.items() if isinstance(it, dict)}
+    return known | pairs if pairs else given
 
 
-class EntryBody(_Body):
-    """The JSON form of ``profiling.similarity.history.HistoryEntry``, with the same fields."""
-
-    workload: str
-    machine: str
-    source: str
-    profile: dict[str, float]
-    config: dict[str, Value]
-    speedup: float
-    joules: float | None
-    windows: int
-    at: float
-    infeasible: bool
+def _with_mappings(entry: HistoryEntry) -> dict[str, Any]:
+    return asdict(entry) | {"profile": dict(entry.profile), "config": dict(entry.config)}
 
 
-class HistoryFile(_Body):
+#: An entry in JSON, where its profile and its configuration are mappings.
+Entry = Annotated[HistoryEntry, BeforeValidator(_with_pairs), PlainSerializer(_with_mappings)]
+_ENTRIES = TypeAdapter(
+    list[Entry], config=ConfigDict(strict=True, extra="forbid", defer_build=True)
+)
+
+
+class HistoryFile(Body):
     """A file with all of a history, or with that of one class of machine."""
+
+    model_config = ConfigDict(strict=True)
 
     penstock_history: int = KIND.format
     penstock_version: str
     exported_at: Annotated[float, Field(ge=0)]
-    entries: list[EntryBody]
+    entries: list[Entry]
 
 
 def read_history(rows: Rows, machine: str | None) -> tuple[HistoryEntry, ...]:
@@ -79,7 +88,7 @@ def merged(
 
 def to_row(entry: HistoryEntry) -> dict[str, Any]:
     """``entry`` as a row of the table."""
-    body = _body(entry).model_dump()
+    body = _with_mappings(entry)
     return body | {
         "id": entry.id,
         "profile": json.dumps(body["profile"]),
@@ -92,52 +101,37 @@ def to_json(entries: Iterable[HistoryEntry]) -> str:
     file = HistoryFile(
         penstock_version=version("penstock"),
         exported_at=time.time(),
-        entries=[_body(entry) for entry in entries],
+        entries=list(entries),
     )
     return to_text(file)
 
 
 def read_file(path: Path) -> list[HistoryEntry]:
     """The entries in a file. Raises ``UsageError`` if it is no history of this format."""
-    return [_from_body(body) for body in read_own(path, KIND, HistoryFile).entries]
+    return _checked(read_own(path, KIND, HistoryFile).entries)
 
 
 def entries_to_bodies(entries: Iterable[HistoryEntry]) -> list[dict[str, Any]]:
     """``entries`` as a message carries them."""
-    return [_body(entry).model_dump() for entry in entries]
+    return [_with_mappings(entry) for entry in entries]
 
 
 def entries_from_bodies(bodies: Any) -> list[HistoryEntry]:
     """The entries in a message. Raises ``UsageError`` naming the field that is wrong."""
-    if not isinstance(bodies, list):
-        raise UsageError.refuse("entries", bodies, "a list")
     try:
-        return [_from_body(EntryBody.model_validate_json(json.dumps(body))) for body in bodies]
+        return _checked(_ENTRIES.validate_python(bodies))
     except ValidationError as error:
         raise UsageError(f"an entry of the history is refused: {why(error)}") from error
 
 
-def _from_body(body: EntryBody) -> HistoryEntry:
-    fields = body.model_dump()
-    fields["profile"], fields["config"] = _pairs(body.profile), _pairs(body.config)
-    entry = HistoryEntry(**fields)
-    check(entry)
-    return entry
+def _checked(entries: list[HistoryEntry]) -> list[HistoryEntry]:
+    for entry in entries:
+        check(entry)
+    return entries
 
 
 @readable
 def _from_row(row: Row[Any]) -> HistoryEntry:
-    fields = {name: getattr(row, name) for name in EntryBody.model_fields}
-    fields["profile"] = _pairs(json.loads(row.profile))
-    fields["config"] = _pairs(json.loads(row.config))
-    return HistoryEntry(**fields)
-
-
-def _body(entry: HistoryEntry) -> EntryBody:
-    fields = {name: getattr(entry, name) for name in EntryBody.model_fields}
-    return EntryBody(**fields | {"profile": dict(entry.profile), "config": dict(entry.config)})
-
-
-def _pairs(mapping: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """The items sorted by name, so that equal configurations are equal values."""
-    return tuple(sorted(mapping.items()))
+    kept = {each.name: getattr(row, each.name) for each in fields(HistoryEntry)}
+    pairs = {name: tuple(json.loads(kept[name]).items()) for name in ("profile", "config")}
+    return HistoryEntry(**kept | pairs)

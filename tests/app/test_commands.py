@@ -65,7 +65,10 @@ def test_only_what_was_drained_is_given_back_also_when_it_has_left(world):
         ({"kind": "drain", "devices": [3]}, "devices.0: Input should be a valid string"),
         ({"kind": "drain"}, "devices: Missing required argument"),
         ({"kind": "drain", "devices": ["cuda"], "within": -1}, "within: Input should be greater"),
-        ({"kind": "drain", "devices": ["cuda"], "within": True}, "within: Input should be a valid number"),
+        (
+            {"kind": "drain", "devices": ["cuda"], "within": True},
+            "within: Input should be a valid number",
+        ),
         ({"kind": "undrain", "devices": ["cuda"]}, "no drained device 'cuda'; there is none"),
         ({"kind": "free", "n": 4, "within": 1}, "N = 4 is refused: allowed is 1 to 3"),
         ({"kind": "free", "n": 0, "within": 1}, "N = 0 is refused"),
