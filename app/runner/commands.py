@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, validate_call
 
 from ...profiling.base.errors import PenstockError, UsageError
+from ...profiling.base.values import Whole
 from ...scheduler.engine.engine import Engine
 from ...scheduler.model.events import (
     CallbacksCalled,
@@ -51,7 +52,7 @@ from ...tasks.contracts.by_value import is_by_value
 from ...tasks.process.messages import Forged
 from ..broker.protocol import REPLY, reply_name
 from ..common.schema import why
-from ..common.validation import MAX_INT, finite, one_of, whole
+from ..common.validation import finite, one_of, whole
 from ..extensions import check_extended, of_ends
 from ..ledger.codec import decode, spec_from_json
 from ..optuna_bridge.plain_attributes import only_listed
@@ -72,8 +73,7 @@ from . import user_commands
 from .imports import check_imported
 from .user_commands import Context, FindPast
 
-#: Arguments of the functions below: a whole number from 1, seconds of a notice.
-Count = Annotated[int, Field(ge=1, le=MAX_INT)]
+#: Arguments of the functions below.
 Within = Annotated[float, Field(ge=0, le=MAX_WITHIN)]
 Weight = Annotated[float, Field(ge=LOWEST, le=HIGHEST)]
 Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
@@ -192,8 +192,8 @@ def _submitted(
 def _extended(
     context: Context,
     study: str,
-    by: Count | None = None,
-    to: Count | None = None,
+    by: Whole | None = None,
+    to: Whole | None = None,
     spec: dict[str, Any] | None = None,
 ) -> StudyExtended:
     """Extend a study: by ``by`` trials, or to a total of ``to``, some of which may exist."""

@@ -14,6 +14,7 @@ from pydantic import Field, TypeAdapter
 from pydantic_core import ArgsKwargs
 
 from ...profiling.base.errors import UsageError
+from ...profiling.base.values import Natural
 from ...scheduler.engine.engine import Engine
 from ...scheduler.model.events import (
     Event,
@@ -30,7 +31,6 @@ from ...scheduler.model.study import DELETED, StudyRecord, StudySpec, number_of,
 from ...scheduler.model.trial import FINAL
 from ...scheduler.model.writing import State, Writing
 from ...scheduler.state.state import EngineState, StudyState
-from ..common.validation import MAX_INT
 
 #: The kinds that need the study's trials, so that a study that is over is reopened for them.
 _REOPENING = ("add", "write")
@@ -173,7 +173,7 @@ def _written(
     context: Context,
     *,
     study: str,
-    number: Annotated[int, Field(ge=0, le=MAX_INT)],
+    number: Natural,
     writing: dict[str, Any],
     state: State | None = None,
     values: list[Number] = [],  # noqa: B006 - nobody changes it
