@@ -69,9 +69,9 @@ def fork_twice() -> int:
         os.close(read)
 
 
-def adopt_orphans(wanted: bool = True) -> None:
+def adopt_orphans(on: bool = True) -> None:
     """Have the kernel make this process the parent of what loses its parent below it, or not."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0)
 
 
 @contextmanager
