@@ -85,7 +85,6 @@ STRATEGIES: Mapping[str, str] = {"OneShot": "nas"}
 #: The extension that a command needs.
 COMMANDS: Mapping[str, str] = {
     "doctor": "doctor",
-    "env": "environments",
     "export": "exports",
     "import": "exports",
     "memory": "memory",

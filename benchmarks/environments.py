@@ -2,8 +2,8 @@
 
     python -m benchmarks.environments --json FILE [--quick]
 
-Two environments are made by ``penstock env create --inherit`` from wheels of two versions of one
-tiny package. Three studies share one device at once: one in each, and one in the second behind a
+Two environments see what is installed here, and have two versions of one tiny package of their
+own. Three studies share one device at once: one in each, and one in the second behind a
 program that starts it (``bwrap`` where it is there, else ``env``). Beside them run studies whose
 environments cannot be used: absent, without Penstock, with another Penstock, one that dies at its
 start, a program that is not there.
@@ -11,7 +11,6 @@ start, a program that is not there.
 - ``env.wrong``: epochs that saw another version than their study's environment has, studies that
   did not end as they should, and faults without their word in ``penstock status`` or with a trial
   or a device that was blamed. 0 is right.
-- ``env.create_s``: the making of one environment.
 - ``env.cold_s``: from the wish for a trainer in an environment to the first epoch of a
   ``TorchTrainable`` there; median, and ``env.cold_s.max``. ``env.cold_s.wrapped`` is behind the
   program. ``env.cold_s.own``: of a new program in the worker's own environment (the fork server,
@@ -25,7 +24,9 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import venv
@@ -41,7 +42,6 @@ from penstock.app.launching.fork_server import ForkServer
 from penstock.app.ledger.reader import Reader
 from penstock.app.status.stall_monitor import StallMonitor
 from penstock.app.worker.lanes import Lane
-from penstock.extensions.environments.virtual_environments import create
 from penstock.profiling.devices.device import Device
 from penstock.tasks.contracts.code import refer
 from penstock.tasks.process.messages import CodeRef, SegmentTask, dumps
@@ -65,18 +65,21 @@ class Versioned(Steady):
         return {**super().metrics(model, batch), "tiny": float(tiny.VERSION)}
 
 
-def made(settings: Settings, folder: Path) -> tuple[list[str], list[float]]:
-    """The environments of both versions, and the seconds that each took."""
-    found, seconds = [], []
+def made(folder: Path) -> list[str]:
+    """The environments of both versions."""
+    found = []
     for version in VERSIONS:
         make_wheel(folder, "tiny", version)
-        file = folder / f"{version}.txt"
-        file.write_text(f"--find-links {folder}\n--no-index\ntiny=={version}\n")
-        began = time.perf_counter()
-        environment = create(settings, file, inherits=True, note=lambda _: None).environment
-        seconds.append(time.perf_counter() - began)
-        found.append(environment)
-    return found, seconds
+        own = folder / version
+        venv.create(own, symlinks=True, with_pip=True)
+        [site] = own.glob("lib/python*/site-packages")
+        libraries = sysconfig.get_path("purelib")
+        (site / "inherited.pth").write_text(f"import site; site.addsitedir({libraries!r})\n")
+        where = ("--quiet", "--no-index", "--find-links", str(folder))
+        command = [f"{own}/bin/python", "-m", "pip", "install", *where, f"tiny=={version}"]
+        subprocess.run(command, check=True)
+        found.append(f"venv:{own}")
+    return found
 
 
 def wrapped(environment: str) -> str:
@@ -223,11 +226,10 @@ def measure(*, quick: bool) -> dict[str, float]:
     starts, turns = (2, 40) if quick else (STARTS, SWITCHES)
     figures: dict[str, float] = {"load": os.getloadavg()[0]}
     with installation("cpu:1x1") as settings, tempfile.TemporaryDirectory() as name:
-        environments, seconds = made(settings, Path(name))
-        figures["env.create_s"] = median(seconds)
+        environments = made(Path(name))
         figures |= wrong(settings, environments, Path(name))
     with installation("cpu:1x1") as settings, tempfile.TemporaryDirectory() as name:
-        environments, _ = made(settings, Path(name))
+        environments = made(Path(name))
         behind = wrapped(environments[1])
         times = cold(settings, [environments[0], behind, ""], starts)
         figures["env.cold_s"] = median(times[environments[0]])
