@@ -66,7 +66,7 @@ class Footprints:
         noted, own = note_study(self._state, trial.study), note_trial(self._state, trial)
         known = noted.processes.setdefault(device.kind, Processes())
         known.observe_base(event.base, recurrent=event.recurrent)
-        self._core.extensions.on_footprint(study, trial, event.footprint)
+        self._core.extensions.tell(study, "on_footprint", trial, event.footprint)
         if event.measured:
             own.measured = event.footprint
             known.observe_tensors(trial.id, event.footprint, own.estimate)

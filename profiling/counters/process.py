@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from .source import Readings, failure_reason, text
+from .source import Readings, failure_reason
 from .windows import Count
 
 PROC = Path("/proc")
@@ -80,7 +80,7 @@ class ProcessSource:
         """Do nothing: no file is kept open."""
 
     def _resident(self) -> int:
-        return int(text(self._memory).split()[1]) * _PAGE
+        return int(self._memory.read_text().split()[1]) * _PAGE
 
     def _read_io(self) -> dict[str, int]:
         fields = _fields(self._io)
@@ -104,7 +104,7 @@ def _usage() -> dict[str, int]:
 
 def _pressure_reader(file: Path, kind: str) -> _Reader:
     def read_pressure() -> dict[str, int]:
-        some = text(file).splitlines()[0]
+        some = file.read_text().splitlines()[0]
         return {f"{kind}_pressure": int(some.rpartition("total=")[2])}
 
     return read_pressure
@@ -112,7 +112,7 @@ def _pressure_reader(file: Path, kind: str) -> _Reader:
 
 def _fields(file: Path) -> dict[str, int]:
     """Numbers by name, from lines of a name and a number, with or without a colon."""
-    lines = (line.replace(":", " ").split() for line in text(file).splitlines())
+    lines = (line.replace(":", " ").split() for line in file.read_text().splitlines())
     return {name: int(value) for name, value in lines}
 
 
@@ -122,7 +122,7 @@ def _control_group(proc: Path, groups: Path) -> Path:
     For version 1 it is a folder that does not exist.
     """
     try:
-        lines = text(proc / "self" / "cgroup").splitlines()
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
         return groups / "none"
     path = next((line[3:] for line in lines if line.startswith("0::")), "/none")

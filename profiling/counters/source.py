@@ -42,11 +42,6 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-def text(path: Path) -> str:
-    """The text of one of the kernel's files. Raises ``OSError``."""
-    return path.read_text()
-
-
 def failure_reason(path: Path, error: OSError) -> str:
     """Why one of the kernel's files could not be read."""
     return f"{path}: {error.strerror}"

@@ -29,25 +29,21 @@ def choose_devices(engine: Engine, n: int, *, at: float, within: float) -> tuple
     lost only once, so its other devices cost nothing more.
     """
     with engine.state.costs.read_only():
-        return _choose_devices(engine, n, at, within)
+        state = engine.state
+        remaining, chosen = drainable(state), list[str]()
+        counted = {0}
 
+        def price(name: str) -> tuple[bool, float, str]:
+            attempts = [state.attempts[f] for f in set(state.devices[name].fences) - counted]
+            loss = sum(_loss(engine, attempt, at, within) for attempt in attempts)
+            return bool(attempts), loss, name
 
-def _choose_devices(engine: Engine, n: int, at: float, within: float) -> tuple[str, ...]:
-    state = engine.state
-    remaining, chosen = drainable(state), list[str]()
-    counted = {0}
-
-    def price(name: str) -> tuple[bool, float, str]:
-        attempts = [state.attempts[f] for f in set(state.devices[name].fences) - counted]
-        loss = sum(_loss(engine, attempt, at, within) for attempt in attempts)
-        return bool(attempts), loss, name
-
-    for _ in range(n):
-        best = min(remaining, key=price)
-        remaining.remove(best)
-        chosen.append(best)
-        counted.update(state.devices[best].fences)
-    return tuple(chosen)
+        for _ in range(n):
+            best = min(remaining, key=price)
+            remaining.remove(best)
+            chosen.append(best)
+            counted.update(state.devices[best].fences)
+        return tuple(chosen)
 
 
 def _loss(engine: Engine, attempt: Attempt, at: float, within: float) -> float:

@@ -32,29 +32,27 @@ def outlook(engine: Engine, at: float) -> Facts:
     plan stands, and a user's policy is not asked again for ``aside`` seconds.
     """
     with engine.state.costs.read_only():
-        return _outlook(engine, at)
-
-
-def _outlook(engine: Engine, at: float) -> Facts:
-    state = engine.state
-    running = [_running(engine, fence, attempt, at) for fence, attempt in state.attempts.items()]
-    return {
-        "policy": state.policy,
-        "rule": state.rule,
-        "planned": None if state.planned_at is None else at - state.planned_at,
-        "dirty": state.dirty,
-        "trouble": state.plan_error,
-        "aside": max(0.0, state.aside_until - at),
-        "running": running,
-        "waiting": [
-            *_waiting(engine, at),
-            *_aside(state, engine.aside(), at),
-        ],
-        "free": [f"{slot.device}/{slot.slot}" for slot in free_slots(state, engine.extensions)],
-        "next_free": min((r["ends"] for r in running if r["ends"] is not None), default=None),
-        "studies": [_study(engine, name, at) for name in state.studies],
-        "shared": _shared(engine),
-    }
+        state = engine.state
+        running = [
+            _running(engine, fence, attempt, at) for fence, attempt in state.attempts.items()
+        ]
+        return {
+            "policy": state.policy,
+            "rule": state.rule,
+            "planned": None if state.planned_at is None else at - state.planned_at,
+            "dirty": state.dirty,
+            "trouble": state.plan_error,
+            "aside": max(0.0, state.aside_until - at),
+            "running": running,
+            "waiting": [
+                *_waiting(engine, at),
+                *_aside(state, engine.aside(), at),
+            ],
+            "free": [f"{slot.device}/{slot.slot}" for slot in free_slots(state, engine.extensions)],
+            "next_free": min((r["ends"] for r in running if r["ends"] is not None), default=None),
+            "studies": [_study(engine, name, at) for name in state.studies],
+            "shared": _shared(engine),
+        }
 
 
 def _running(engine: Engine, fence: int, attempt: Attempt, at: float) -> Facts:

@@ -189,7 +189,11 @@ class Snapshots:
             level=_times(found.level, ratio),
             shape=_beside_together(found.shape, ratio),
             deviation=found.deviation,
-            boundary=0.0 if attempt is None else self._to_boundary(attempt),
+            boundary=(
+                0.0
+                if attempt is None
+                else to_boundary(self._state, self._core.extensions, attempt, self._core.at)
+            ),
             course=self._state.courses.get(trial.id),
             promise=probability,
             hope=_beside_together(found.hope, ratio),
@@ -202,9 +206,6 @@ class Snapshots:
             measurable=windows.vain < MAX_VAIN_WINDOWS,
             **self._among_studies(study, trial, attempt),
         )
-
-    def _to_boundary(self, attempt: Attempt) -> float:
-        return to_boundary(self._state, self._core.extensions, attempt, self._core.at)
 
     def _among_studies(
         self, study: StudyState, trial: Trial, attempt: Attempt | None

@@ -484,10 +484,6 @@ class Extensions:
         """Return what the tensors of a trial were found to need."""
         return [found for of in self._points["footprints"] for found in of(trial)]
 
-    def on_footprint(self, study: StudyState, trial: Trial, found: Footprint) -> None:
-        """Tell those that the study needs what the tensors of a trial were found to need."""
-        self.tell(study, "on_footprint", trial, found)
-
     def of_lane(self, name: str, lane: int) -> dict[str, Any]:
         """Return the facts that extensions have of a lane in use."""
         facts = (of_lane(name, lane) for of_lane in self._points["of_lane"])

@@ -72,7 +72,7 @@ def refer(code: object, *, runs_anew: bool) -> Reference:
     Raises ``UsageError`` for code that can go neither way; it says what to do.
     """
     named = reference(code)
-    if named is not None and not (runs_anew and _is_of_script(code)):
+    if named is not None and not (runs_anew and code.__module__ == "__main__"):
         return Reference(*named)
     try:
         content = by_value.pickled(code, SCRIPT)
@@ -135,10 +135,6 @@ def reference(code: object) -> tuple[str, str, str] | None:
     if importable is None:  # run as `python script.py`
         return f"{file}:{name}", str(file.parent), digest
     return f"{importable}:{name}", str(_root(importable, file)), digest
-
-
-def _is_of_script(code: object) -> bool:
-    return getattr(code, "__module__", None) == "__main__"
 
 
 def _importable(module: ModuleType) -> str | None:

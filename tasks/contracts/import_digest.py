@@ -14,7 +14,7 @@ import hashlib
 import platform
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
@@ -28,6 +28,8 @@ from .by_value import belongs_to_python
 IMPORTS = "imports:"
 _OWN = "penstock"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
+#: As of the first call: it reads the file lists of all distributions, for most of a second.
+_distributions_by_module = cache(metadata.packages_distributions)
 
 
 def import_digest(file: Path, module: str, folder: str) -> str:
@@ -105,12 +107,6 @@ def _imported(tree: ast.Module, package: str) -> Iterator[str]:
             if base:
                 yield base
             yield from (".".join(filter(None, (base, alias.name))) for alias in node.names)
-
-
-@cache
-def _distributions_by_module() -> Mapping[str, list[str]]:
-    """As of the first call: it reads the file lists of all distributions, for most of a second."""
-    return metadata.packages_distributions()
 
 
 def _distributions(modules: set[str]) -> dict[str, str]:
