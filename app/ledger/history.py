@@ -119,7 +119,7 @@ def entries_to_bodies(entries: Iterable[HistoryEntry]) -> list[dict[str, Any]]:
 def entries_from_bodies(bodies: Any) -> list[HistoryEntry]:
     """The entries in a message. Raises ``UsageError`` naming the field that is wrong."""
     try:
-        return _checked(_ENTRIES.validate_python(bodies))
+        return _checked(_ENTRIES.validate_json(json.dumps(bodies)))
     except ValidationError as error:
         raise UsageError(f"an entry of the history is refused: {why(error)}") from error
 

@@ -115,3 +115,8 @@ def test_a_byte_order_mark_says_nothing(tmp_path):
 def test_a_malformed_message_is_refused(bodies):
     with pytest.raises(UsageError):
         files.entries_from_bodies(bodies)
+
+
+def test_entries_go_through_a_message_as_they_are():
+    sent = json.loads(json.dumps(files.entries_to_bodies([ENTRY, ELSEWHERE])))
+    assert files.entries_from_bodies(sent) == [ENTRY, ELSEWHERE]
