@@ -138,9 +138,14 @@ def _close_all_but(kept: int) -> None:
 
 
 def _load(name: str) -> None:
-    from .celery import load
+    """Import Celery, or end: a worker that is a new program says best why it cannot be imported."""
+    try:
+        from .celery import load
 
-    load()
+        load()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
 
 
 def _become_worker(told: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
