@@ -155,8 +155,9 @@ def idle_memory(settings: Settings) -> dict[str, float]:
             found[f"idle_mb.{name}"] = psutil.Process(pid).memory_info().rss / 1e6
     agent = psutil.Process(pid_of(settings.run, "agent"))
     for child in agent.children(recursive=True):
-        kind = "trainer" if "penstock.tasks.trainer" in child.cmdline() else "worker"
-        found[f"idle_mb.{kind}"] = child.memory_info().rss / 1e6
+        for kind, word in (("trainer", "penstock.tasks.trainer"), ("worker", "worker")):
+            if word in child.cmdline():
+                found[f"idle_mb.{kind}"] = child.memory_info().rss / 1e6
     return found
 
 
