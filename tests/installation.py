@@ -142,7 +142,7 @@ def is_trainer(process: psutil.Process) -> bool:
 
 
 def is_forked(pid: int) -> bool:
-    """Whether the process is a forked trainer: ``/proc`` does not show who it is to its peers."""
+    """Return whether the process is a forked trainer, whose peers cannot read its ``/proc``."""
     return IDENTITY not in psutil.Process(pid).environ()
 
 

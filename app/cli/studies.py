@@ -144,7 +144,7 @@ def best(
     say(model)
 
 
-#: How many devices a message names.
+#: The most devices that a message names.
 DEVICES = 4
 #: Seconds between two looks for new lines.
 FOLLOW_PERIOD = 0.3
@@ -208,6 +208,6 @@ def _named(reader: Reader, typed: str | None) -> tuple[StudyRow, TrialRow | None
 
 
 def _elsewhere(trials: Sequence[TrialRow]) -> str:
-    """Where else what these trials printed may be: on the machines of their newest attempts."""
+    """Return words that name the devices of the newest attempts, where other output may be."""
     devices = sorted({trial.device for trial in trials if trial.device})
     return f"; it ran on {', '.join(devices[:DEVICES])}" if devices else ""

@@ -296,7 +296,7 @@ def _marked(is_meant: Callable[[Mapping[str, str]], bool]) -> Iterator[psutil.Pr
 
 
 def _lives(mark: str) -> bool:
-    """Whether the process that made ``mark`` still runs."""
+    """Return whether the process that made ``mark`` still runs."""
     pid, started, _ = mark.split(":")
     try:
         return _runs(int(pid)) and _started(int(pid)) == int(started)

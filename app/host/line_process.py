@@ -58,7 +58,7 @@ class LineProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """True while the process runs."""
         return self._popen.poll() is None
 
     def wait(self, timeout: float) -> bool:

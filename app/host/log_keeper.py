@@ -41,7 +41,7 @@ NAME = "logs"
 PERIOD = 0.25
 #: A log that is cut keeps its beginning and its end, each the limit divided by this.
 SHARE = 4
-#: How often what was written meanwhile is copied, at most; the size of a piece (bytes).
+#: The most copies of lines that are written meanwhile; the size of a piece (bytes).
 ROUNDS, CHUNK = 64, 1 << 20
 _MARK = re.compile(rb"\n\[penstock: about +(\d+) bytes were cut here[^\n]*\]\n")
 
@@ -140,7 +140,7 @@ def _mark(cut: int) -> bytes:
 
 
 def _line_after(fd: int, offset: int) -> int:
-    """Where the first line after ``offset`` begins; ``offset`` itself if that is far."""
+    """Return the begin of the first line after ``offset``; ``offset`` itself if that is far."""
     head, found, _ = os.pread(fd, 4096, offset).partition(b"\n")
     return offset + len(head) + 1 if found else offset
 

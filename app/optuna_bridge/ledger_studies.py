@@ -38,7 +38,7 @@ NUMBER = (1 << NUMBER_BITS) - 1
 
 
 class WrittenTrials:
-    """What was written of a study, as Optuna has it.
+    """Trials and attributes of a study, as Optuna has them.
 
     Those of a local study (``StudySpec.local``) are what its objectives and its users wrote.
     """
@@ -49,7 +49,7 @@ class WrittenTrials:
     def __init__(self, reader: Reader, row: StudyRow, first_id: int) -> None:
         """The id of trial ``n`` is ``first_id + n``."""
         self._updates = LedgerUpdates(reader, row.id, local=self.lasting)
-        #: What was written. A process that writes a trial of its own keeps that up to date itself.
+        #: Trials and attributes. A process that writes a trial keeps it up to date itself.
         self.history = History(first_id)
 
     def read(self, row: StudyRow) -> None:
@@ -123,7 +123,7 @@ def _joined(result: FrozenTrial, written: FrozenTrial) -> FrozenTrial:
 
 
 def _facts(row: StudyRow) -> dict[str, Any]:
-    """What the dashboard shows of a study besides its trials."""
+    """Return rows for the dashboard about a study, its trials apart."""
     return {
         "id": row.id,
         "status": row.status,

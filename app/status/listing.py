@@ -43,7 +43,7 @@ def failure_logs(
     trials: Sequence[TrialRow],
     devices: Iterable[Device],
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong, with the end of the log that tells of it; each log once.
+    """Yield each trouble, with the end of the log that tells of it; each log once.
 
     Services count while the study runs. Logs on other machines are not visible here.
     """

@@ -34,7 +34,7 @@ class Printed:
 
     lines: list[Line]
     older: int
-    #: Whether a log was cut (``host.log_keeper``), so that lines of it are missing.
+    #: True if a log was cut (``host.log_keeper``), so that lines of it are missing.
     cut: bool
 
 

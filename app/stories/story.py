@@ -207,7 +207,7 @@ def _who(other: str, trial: str, names: Mapping[str, str]) -> str:
     return f"trial {number_of(other)}{of}"
 
 
-#: What limits a length, where it is not what segments cost.
+#: Words for the limit of a length that does not come from the cost of segments.
 _LIMITS = {
     LengthReason.TARGET: "up to its target",
     LengthReason.STUDY: "the most that a segment has",

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 #: Seconds for a fork, which waits for the imports the first time; on a busy machine, too.
 FORK_TIMEOUT = 60.0
-#: How the fork server shows itself.
+#: The name of the fork server in ``/proc``.
 NAME = "penstock-workers"
 
 

@@ -42,7 +42,7 @@ class Restarts:
     began: float = -math.inf
     #: When it may be started again, once its end was noted.
     due: float = -math.inf
-    #: How often in a row it ended soon after its start.
+    #: Number of ends in a row that came soon after a start.
     early: int = 0
 
     def started(self, now: float) -> Restarts:

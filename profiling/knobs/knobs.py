@@ -56,7 +56,7 @@ class Knob:
     named: bool = False
     #: Whether it never ran on hardware that has it, but only against stand-ins.
     untried: bool = False
-    #: Whether only studies of 0.2 have it. Their ledgers are replayed with it, and trainers refuse
+    #: True if only studies of 0.2 have it. Their ledgers are replayed with it, and trainers refuse
     #: such a configuration as one that cannot be run.
     gone: bool = False
 

@@ -7,6 +7,7 @@ are its own.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -100,11 +101,11 @@ class Channel:
         The message is empty if the other end has closed, or is silent for longer than ``limit``.
         """
         try:
-            line = self.line(None, descriptors=True)
+            line = self.line(self._socket.gettimeout(), descriptors=True)
         except (EOFError, ConnectionError, TimeoutError):
             return {}, []
         message = json.loads(line or b"{}")
-        count = message.pop(_COUNT, 0) if isinstance(message, dict) else 0
+        count = message.pop(_COUNT, 0)
         descriptors, self._descriptors = self._descriptors[:count], self._descriptors[count:]
         return message, descriptors
 
@@ -119,7 +120,10 @@ class Channel:
             if timeout is not None or self._may_end:
                 if not (ready := self._ready(timeout)):
                     return None
-                here = self._socket.fileno() in ready  # what was said before the end comes first
+                # What was said before the end comes first. It is there once the end is seen, but
+                # may have come after the socket was looked at.
+                socket_fd = self._socket.fileno()
+                here = socket_fd in ready or socket_fd in self._ready(0.0)
             part = self._part(descriptors) if here else b""
             if part is None:
                 continue
@@ -139,8 +143,10 @@ class Channel:
             return part if not part or self._speaks(sender) else None
         if not descriptors:
             return self._socket.recv(_PART)
-        part, received, _, _ = socket.recv_fds(self._socket, _PART, _DESCRIPTORS)
+        part, received, flags, _ = socket.recv_fds(self._socket, _PART, _DESCRIPTORS)
         self._descriptors += received
+        if flags & socket.MSG_CTRUNC:
+            raise OSError(errno.EMFILE, "too many open files: a message lost its descriptors")
         return part
 
     def hang_up(self) -> None:

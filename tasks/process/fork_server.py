@@ -22,6 +22,7 @@ The fork server says ``{"up": true}`` when it has started, and ends when the oth
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import os
 import signal
@@ -42,7 +43,7 @@ Become = Callable[[Mapping[str, Any], Sequence[int]], None]
 
 
 class Spoilt(Exception):
-    """What was imported keeps this process from forking. The text says why."""
+    """An import that keeps this process from forking. The text says why."""
 
 
 class Server:
@@ -165,11 +166,13 @@ class Client:
 
     def next(self, timeout: float) -> dict[str, Any]:
         """Return the next thing that it says; empty if there is none in time. Raises ``Gone``."""
-        if not self._channel.hears(timeout):
+        try:
+            line = self._channel.line(timeout)
+        except (EOFError, OSError) as error:
+            raise Gone("it has ended") from error
+        if line is None:
             return {}
-        said, _ = self._channel.receive()
-        if not said:
-            raise Gone("it has ended")
+        said: dict[str, Any] = json.loads(line)
         self._heard(said)
         return said
 

@@ -1,4 +1,4 @@
-"""What fails is tried again at once, then ever more slowly."""
+"""Repeated attempts come at once, then ever more slowly."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import threading
 
@@ -104,6 +105,45 @@ def test_what_may_not_speak_is_dropped_and_no_line_grows_for_ever():
         with pytest.raises(TooLong, match="no end in sight"):
             here.line(None)
     assert set(heard) == {os.getpid()}
+
+
+def test_what_is_said_and_ended_between_two_looks_is_heard():
+    """The socket is empty when it is looked at; then its process speaks and ends."""
+    read, write = os.pipe()
+    ours, theirs = socket.socketpair()
+    with Channel(ours, ended=read) as here, theirs:
+        looks = iter([[read]])
+        look = here._ready
+        here._ready = lambda timeout: next(looks, None) or look(timeout)
+        theirs.sendall(b"last words\n")
+        os.close(write)
+        assert here.line(None) == b"last words"
+    os.close(read)
+
+
+def test_descriptors_that_find_no_room_are_missed(ends):
+    ours, theirs = ends
+    fds = [os.dup(0) for _ in range(2)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    ours.send({"n": 0}, fds)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(fds) + 1, hard))
+        with pytest.raises(OSError, match="lost its descriptors"):
+            theirs.receive()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in fds:
+            os.close(fd)
+
+
+def test_silence_is_limited_also_where_the_end_of_a_process_is_watched():
+    read, write = os.pipe()
+    ours, theirs = socket.socketpair()
+    with Channel(ours, ended=read) as here, theirs:
+        here.limit(0.01)
+        assert here.receive() == ({}, [])
+    for fd in (read, write):
+        os.close(fd)
 
 
 def test_the_kernel_says_who_is_at_the_other_end(ends):
