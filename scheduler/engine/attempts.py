@@ -170,7 +170,7 @@ class Attempts:
             windows = self._windows(trial.study)
             windows.widest[trial.id] = len(members)
             windows.vain += 1
-        blamed = [members[rank] for rank in event.ranks if rank < len(members)]
+        blamed = [members[rank] for rank in dict.fromkeys(event.ranks) if rank < len(members)]
         devices = [member.device for member in blamed or members]
         study = self._state.studies[trial.study]
         if event.signature:
