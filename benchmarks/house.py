@@ -1,14 +1,14 @@
-"""How big the house is: rooms, circles, chains of classes, functions, and the way of one epoch.
+"""Measure the house: rooms, circles, chains of classes, functions, and the way of one epoch.
 
 Read from the package's files by AST (``_package``), but for the epoch's way, which a real study
 shows (``_epoch_walk``), for what fails without an extension (``removable``), and for what pages say
 of figures (``measured``). Framings and relays are as ``_ways`` says.
 
-A room is a folder with its ``.py`` files, ``__init__.py`` among them; the steps of the ledger's
-schema are no room. A chain's depth counts our own classes, its root as
-one. Circles are of files, by imports of every kind. A function's lines run from ``def`` to its end.
-A function is over 60 lines where it has more without its docstring and is no pure declaration: one
-whose body only calls, assigns and returns, without a choice, a loop or a function of its own.
+A room is a folder with its ``.py`` files, ``__init__.py`` among them. A chain's depth counts our
+own classes, its root as one. Circles are of files, by imports of every kind. A function's lines run
+from ``def`` to its end. A function is over 60 lines where it has more without its docstring and is
+no pure declaration: one whose body only calls, assigns and returns, without a choice, a loop or a
+function of its own.
 """
 
 from __future__ import annotations

@@ -6,17 +6,17 @@ Anything else than a record is refused.
 
 from __future__ import annotations
 
-from pydantic import ConfigDict
+from pydantic import TypeAdapter
 
 from ...profiling.base.errors import UsageError
 from ...profiling.devices.device import Device
 from ...tasks.process.messages import Forged, parse
 from .. import extensions
 from ..common.ports import LiveDevice
-from ..common.schema import Adapters, why
+from ..common.schema import why
 
 #: Workers of another version may say more, or less of what has a default.
-_ADAPTERS = Adapters(ConfigDict())
+_RECORD = TypeAdapter(LiveDevice)
 
 
 def parse_device_record(name: str, text: str) -> LiveDevice:
@@ -27,7 +27,7 @@ def parse_device_record(name: str, text: str) -> LiveDevice:
         raise Forged("encoding", "its bytes are not UTF-8") from None
     record = parse(text)
     try:
-        live: LiveDevice = _ADAPTERS[LiveDevice].validate_python(record)
+        live = _RECORD.validate_python(record)
         _check(live.device, name)
     except (UsageError, ValueError) as error:
         raise Forged("form", f"a malformed record of a device: {why(error)}") from error

@@ -7,9 +7,8 @@ from collections.abc import Collection
 from typing import Any
 
 from ...profiling.base.errors import UsageError
+from ...profiling.base.values import MAX_INT
 
-#: The largest whole number that every ledger can store.
-MAX_INT = 2**63 - 1
 #: The least float above 0, for ranges that exclude 0.
 ABOVE_0 = math.ulp(0.0)
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import ConfigDict
 
-from ...profiling.base.values import Whole
+from ...profiling.base.values import MAX_INT, Whole
 from ...profiling.knobs.knobs import KNOBS, SystemConfig, Value
 from ...scheduler.model.events import (
     AttemptFailed,
@@ -29,7 +29,6 @@ from ...scheduler.model.retry import KINDS
 from ...tasks.process.messages import Forged
 from ..broker.protocol import REPLY
 from ..common.schema import Adapters, why
-from ..common.validation import MAX_INT
 from ..extensions import of_ends
 from .user_commands import writing_of
 

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Interval
 
-__all__ = ["Amount", "Finite", "Natural", "Positive", "Whole", "value_class"]
+__all__ = ["MAX_INT", "Amount", "Finite", "Natural", "Positive", "Whole", "value_class"]
 
-#: Whole numbers from 0 that any database holds. What is read of messages and ledgers is checked.
-Natural = Annotated[int, Interval(ge=0, le=2**63 - 1)]
+#: The largest whole number that every ledger can store.
+MAX_INT = 2**63 - 1
+#: Whole numbers from 0. What is read of messages and ledgers is checked.
+Natural = Annotated[int, Interval(ge=0, le=MAX_INT)]
 #: Whole numbers from 1.
-Whole = Annotated[int, Interval(ge=1, le=2**63 - 1)]
+Whole = Annotated[int, Interval(ge=1, le=MAX_INT)]
 #: Numbers that JSON has.
 Finite = Annotated[float, Interval(gt=-inf, lt=inf)]
 #: Finite numbers from 0.
