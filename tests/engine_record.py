@@ -71,6 +71,7 @@ NEW_FIELDS = {
     ("DeviceState", "machine"),
     ("Processes", "largest"),
     ("StudyRow", "names"),
+    ("HistoryEntry", "spread"),
     ("Line", "attempt"),
     ("Line", "length"),
     ("AcceptedEpoch", "length"),

@@ -47,7 +47,11 @@ def _with_pairs(given: Any) -> Any:
 
 
 def _with_mappings(entry: HistoryEntry) -> dict[str, Any]:
-    return asdict(entry) | {"profile": dict(entry.profile), "config": dict(entry.config)}
+    """Return the fields of an entry for JSON. 0.2 reads one whose spread is not known."""
+    body = asdict(entry) | {"profile": dict(entry.profile), "config": dict(entry.config)}
+    if entry.spread is None:
+        del body["spread"]
+    return body
 
 
 #: An entry in JSON, where its profile and its configuration are mappings.
@@ -91,6 +95,7 @@ def to_row(entry: HistoryEntry) -> dict[str, Any]:
     body = _with_mappings(entry)
     return body | {
         "id": entry.id,
+        "spread": entry.spread,
         "profile": json.dumps(body["profile"]),
         "config": json.dumps(body["config"]),
     }

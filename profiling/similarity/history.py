@@ -32,6 +32,8 @@ MAX_FEATURES, MAX_LETTERS = 128, 200
 MAX_WINDOWS, LATEST = 10**9, 1e12
 #: A speed-up or a ratio of energies outside 1 / ``MAX_RATIO`` to ``MAX_RATIO`` is no measurement.
 MAX_RATIO = 1000.0
+#: The largest standard deviation of logarithms of such ratios: of one at each end.
+MAX_DEVIATION = math.sqrt(2.0) * math.log(MAX_RATIO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,9 @@ class HistoryEntry:
     at: float
     #: Whether trials failed, or ran out of memory, under it.
     infeasible: bool = False
+    #: The standard deviation of one window's log ratio of seconds a step to the default's; None:
+    #: not known, as of one window, and in entries of 0.2.
+    spread: float | None = None
 
     def __post_init__(self) -> None:
         # Sorted by name, with numbers as they are read back: equal entries are equal values.
@@ -67,13 +72,19 @@ class HistoryEntry:
         object.__setattr__(self, "config", tuple(sorted(self.config, key=lambda pair: pair[0])))
         object.__setattr__(self, "speedup", float(self.speedup))
         object.__setattr__(self, "at", float(self.at))
+        if self.spread is not None:
+            object.__setattr__(self, "spread", float(self.spread) + 0.0)  # no negative zero
 
     @property
     def id(self) -> str:
-        """A digest of all its fields, so that the same entry twice is one."""
+        """A digest of all its fields, so that the same entry twice is one.
+
+        A spread that is not known is left out: ids of 0.2 stay.
+        """
         facts = (self.workload, self.machine, self.source, self.profile, self.config)
         numbers = (self.speedup, self.joules, self.windows, self.at, self.infeasible)
-        return digest(json.dumps((*facts, *numbers)))
+        known = () if self.spread is None else (self.spread,)
+        return digest(json.dumps((*facts, *numbers, *known)))
 
 
 def source_of(study: str) -> str:
@@ -109,9 +120,13 @@ def check(entry: HistoryEntry) -> None:
     for name, value in entry.profile:
         if not (math.isfinite(value) and value >= 0):
             raise UsageError.refuse(f"profile.{name}", value, "a finite number of at least 0")
-    for field, ratio in (("speedup", entry.speedup), ("joules", entry.joules)):
-        if ratio is not None and not 1 / MAX_RATIO <= ratio <= MAX_RATIO:
-            raise UsageError.refuse(field, ratio, f"a ratio of {1 / MAX_RATIO:g} to {MAX_RATIO:g}")
+    for field, number, low, high in (
+        ("speedup", entry.speedup, 1 / MAX_RATIO, MAX_RATIO),
+        ("joules", entry.joules, 1 / MAX_RATIO, MAX_RATIO),
+        ("spread", entry.spread, 0.0, MAX_DEVIATION),
+    ):
+        if number is not None and not low <= number <= high:
+            raise UsageError.refuse(field, number, f"a number from {low:g} to {high:.4g}")
     for name, setting in entry.config:
         if not possible(name, setting):
             raise UsageError.refuse(f"config.{name}", setting, f"a value of {', '.join(KNOBS)}")

@@ -30,10 +30,12 @@ ELSEWHERE = replace(ENTRY, machine="cuda A100 8 cores", joules=0.75, infeasible=
 
 def test_what_is_appended_is_read_back_by_machine(ledger):
     assert ledger.history() == ()
-    ledger.commit(Batch(history=[ENTRY, ELSEWHERE]))
+    measured = replace(ENTRY, machine="cpu y 2 cores", spread=0.1 + 0.2)
+    ledger.commit(Batch(history=[ENTRY, ELSEWHERE, measured]))
     assert ledger.history("cpu x 2 cores") == (ENTRY,)
+    assert ledger.history("cpu y 2 cores") == (measured,)
     assert ledger.history("cuda A100 8 cores") == (ELSEWHERE,)
-    assert set(ledger.history()) == {ENTRY, ELSEWHERE}
+    assert set(ledger.history()) == {ENTRY, ELSEWHERE, measured}
     assert [type(value) for _, value in ledger.history("cpu x 2 cores")[0].config] == [
         *(str, bool, int)
     ]
@@ -64,8 +66,20 @@ def test_readers_see_it_beside_the_studies(url):
 
 def test_a_file_holds_all_of_it(tmp_path):
     path = tmp_path / "history.json"
-    path.write_text(files.to_json([ENTRY, ELSEWHERE]))
-    assert files.read_file(path) == [ENTRY, ELSEWHERE]
+    all_of_it = [ENTRY, ELSEWHERE, replace(ENTRY, spread=0.25)]
+    path.write_text(files.to_json(all_of_it))
+    assert files.read_file(path) == all_of_it
+
+
+def test_an_entry_without_a_spread_stands_in_a_file_as_0_2_writes_and_reads_it():
+    entry, measured = json.loads(files.to_json([ENTRY, replace(ENTRY, spread=0.25)]))["entries"]
+    assert entry == {
+        "workload": "w", "machine": "cpu x 2 cores", "source": "s",
+        "profile": {"conv_share": 0.1 + 0.2, "steps": 10.0},
+        "config": {"memory_format": "channels_last", "pin_memory": True, "threads": 2},
+        "speedup": 1.5, "joules": None, "windows": 3, "at": 1.0, "infeasible": False,
+    }  # fmt: skip
+    assert measured == entry | {"spread": 0.25}
 
 
 @pytest.mark.parametrize(
@@ -82,6 +96,8 @@ def test_a_file_holds_all_of_it(tmp_path):
             "NaN is not a JSON number",
         ),
         (lambda f: f["entries"][0].pop("workload"), "entries.0.workload"),
+        (lambda f: f["entries"][0].update(spread=-0.1), "spread = -0.1 is refused"),
+        (lambda f: f["entries"][0].update(spread="wide"), "entries.0.spread"),
         (lambda f: f["entries"][0].update(windows=10**30), "windows = 1"),
         (lambda f: f["entries"][0].update(config={"rm -rf": 1}), "config.rm -rf = 1 is refused"),
     ],
@@ -118,5 +134,6 @@ def test_a_malformed_message_is_refused(bodies):
 
 
 def test_entries_go_through_a_message_as_they_are():
-    sent = json.loads(json.dumps(files.entries_to_bodies([ENTRY, ELSEWHERE])))
-    assert files.entries_from_bodies(sent) == [ENTRY, ELSEWHERE]
+    all_of_it = [ENTRY, ELSEWHERE, replace(ENTRY, spread=0.25)]
+    sent = json.loads(json.dumps(files.entries_to_bodies(all_of_it)))
+    assert files.entries_from_bodies(sent) == all_of_it

@@ -129,7 +129,7 @@ COMMANDS = (
 )
 ENTRY = HistoryEntry(
     workload="w", machine="cpu x 1 cores", source="s", profile=(("a", 1.0),),
-    config=(("threads", 2),), speedup=1.5, joules=None, windows=3, at=5.0,
+    config=(("threads", 2),), speedup=1.5, joules=None, windows=3, at=5.0, spread=0.1,
 )  # fmt: skip
 
 

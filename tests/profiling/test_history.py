@@ -51,6 +51,9 @@ ENTRY = HistoryEntry(
         ("windows", {"windows": 10**30}),
         ("at", {"at": float("nan")}),
         ("at", {"at": 1e300}),
+        ("spread", {"spread": -0.1}),
+        ("spread", {"spread": float("nan")}),
+        ("spread", {"spread": 1e9}),
     ],
 )
 def test_an_entry_that_says_nothing_true_is_refused_by_its_field(field, change):
@@ -63,8 +66,14 @@ def test_an_entry_that_says_nothing_true_is_refused_by_its_field(field, change):
 def test_an_entry_is_known_by_all_that_it_says():
     assert replace(ENTRY, speedup=1.5).id == ENTRY.id
     assert replace(ENTRY, infeasible=True).id != ENTRY.id
+    assert replace(ENTRY, spread=0.1).id not in (ENTRY.id, replace(ENTRY, spread=0.2).id)
+    assert replace(ENTRY, spread=-0.0).id == replace(ENTRY, spread=0).id
     assert replace(ENTRY, config=(("threads", True),)).id != ENTRY.id
     assert digest("ab", "c") != digest("a", "bc")
+
+
+def test_an_entry_whose_spread_is_not_known_has_the_id_that_0_2_gave_it():
+    assert ENTRY.id == "6de0ef6358549bbaf4061c88071e958c"
 
 
 def test_the_class_of_a_machine_is_its_hardware_and_its_cores():

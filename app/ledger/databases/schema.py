@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 #: The number of the schema that ``tables`` defines.
-HEAD = "0015"
+HEAD = "0016"
 
 #: The columns of some tables, in order.
 STUDY_COLUMNS = (

@@ -210,6 +210,8 @@ HISTORY = Table(
     Column("windows", INTEGER, nullable=False),
     Column("at", Float, nullable=False),
     Column("infeasible", Boolean, nullable=False),
+    # NULL: not known, as in entries of 0.2.
+    Column("spread", Float),
     _digest(),
     Index(None, "machine"),
 )

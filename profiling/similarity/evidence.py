@@ -1,0 +1,189 @@
+"""Evidence: the time of configurations relative to the default's, as the history's entries have it.
+
+Theory of operation. An entry's log ratio y = -log(speed-up) has the variance v of the mean of its
+windows. Studies differ by more than that (load, data, hyperparameters), so entries of one workload
+are combined by a random-effects model: each study has a true value of its own around the
+workload's. The variance between studies is the estimate by the method of moments (DerSimonian and
+Laird, "Meta-analysis in clinical trials", Control. Clin. Trials 7, 1986; with any weights a:
+DerSimonian and Kacker, Contemp. Clin. Trials 28, 2007, equation 6),
+
+    t^2 = (sum a (y - m)^2 - (sum a v - sum a^2 v / sum a)) / (sum a - sum a^2 / sum a),
+
+and never below ``BETWEEN_STUDIES``^2, since that of two or three studies is estimated badly. Each
+entry then has the weight 1 / (v + t^2), and the combination the error sqrt(1 / sum of weights). So
+two studies which teach opposite things leave a mean near 0 with a wide error.
+
+The evidence of other workloads is combined in the same way, with ``BETWEEN_WORKLOADS``, and with
+more variance for those further away. What follows for *another* workload has the error of a
+prediction, sqrt(t^2 + 1 / sum of weights) (Higgins, Thompson and Spiegelhalter, "A re-evaluation of
+random-effects meta-analysis", J. R. Stat. Soc. A 172, 2009). So it is a prior, however much was
+measured there.
+
+The scheduler imports this module: nothing here needs more than ``math``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import erf, log, sqrt
+from typing import NamedTuple
+
+from ..knobs.knobs import SystemConfig
+from .history import HistoryEntry
+
+#: The standard deviation of one window's log ratio before it was measured, and the number of
+#: windows that this assumption counts for.
+NOISE, NOISE_WINDOWS = 0.1, 3
+#: The least standard deviation between studies of one workload.
+BETWEEN_STUDIES = 0.05
+#: The least standard deviation between workloads that are alike, and that for each threshold of
+#: distance (``Similarity.threshold``) between them.
+BETWEEN_WORKLOADS, BY_DISTANCE = 0.15, 0.15
+#: Workloads further away than this multiple of the threshold say nothing.
+MAX_DISTANCE = 10.0
+#: A configuration that failed is remembered for a week (seconds), since drivers and memory change.
+FORGOTTEN = 7 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The log ratio of a configuration's seconds a step to the default's; negative is faster."""
+
+    config: SystemConfig
+    mean: float
+    #: The standard error of ``mean``.
+    error: float
+    windows: int
+    #: The number of studies that have measured it.
+    studies: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """The same for a workload of which only others that are alike were measured."""
+
+    config: SystemConfig
+    mean: float
+    #: The standard error of ``mean`` as a prediction for one more workload.
+    error: float
+    #: The number of workloads that have measured it, and of those with the sign of ``mean``.
+    workloads: int
+    agreeing: int
+
+
+class _Point(NamedTuple):
+    """A measured log ratio, and its variance."""
+
+    mean: float
+    variance: float
+
+
+class _Combined(NamedTuple):
+    """A weighted mean, its variance, and the variance between the points."""
+
+    mean: float
+    variance: float
+    between: float
+
+
+def known_of(entries: Iterable[HistoryEntry]) -> tuple[Evidence, ...]:
+    """Return the evidence in ``entries`` of one workload on one class of machine.
+
+    Configurations come in order; the default is left out, since ratios are relative to it. So are
+    failures (``failed_of``).
+    """
+    found: defaultdict[SystemConfig, list[HistoryEntry]] = defaultdict(list)
+    for entry in entries:
+        if entry.config and not entry.infeasible:
+            found[entry.config].append(entry)
+    return tuple(_of_config(config, found[config]) for config in sorted(found, key=repr))
+
+
+def failed_of(
+    entries: Iterable[HistoryEntry], now: float, seconds: float = FORGOTTEN
+) -> tuple[SystemConfig, ...]:
+    """Return the configurations that failed less than ``seconds`` ago, in order.
+
+    Earlier failures are forgotten, and so are those that a clock has put further into the future.
+    """
+    failed = {e.config for e in entries if e.infeasible and abs(now - e.at) < seconds}
+    return tuple(sorted(failed, key=repr))
+
+
+def prior_of(neighbours: Iterable[tuple[float, Iterable[Evidence]]]) -> tuple[Prior, ...]:
+    """Return what workloads that are alike say of another one, by configuration in order.
+
+    Each comes with its distance, as a multiple of the largest at which workloads are alike.
+    """
+    found: defaultdict[SystemConfig, list[_Point]] = defaultdict(list)
+    for distance, evidence in neighbours:
+        if 0.0 <= distance <= MAX_DISTANCE:
+            further = (BY_DISTANCE * distance) ** 2
+            for each in evidence:
+                found[each.config].append(_Point(each.mean, each.error**2 + further))
+    priors = []
+    for config in sorted(found, key=repr):
+        points = found[config]
+        mean, variance, between = _combined(points, BETWEEN_WORKLOADS)
+        agreeing = sum((point.mean < 0) == (mean < 0) for point in points)
+        priors.append(Prior(config, mean, sqrt(variance + between), len(points), agreeing))
+    return tuple(priors)
+
+
+def sureness(found: Evidence | Prior) -> float:
+    """Return the probability that the configuration is faster than the default."""
+    return 0.5 * (1.0 - erf(found.mean / found.error / sqrt(2.0)))
+
+
+def _of_config(config: SystemConfig, entries: Sequence[HistoryEntry]) -> Evidence:
+    """Return what ``entries`` of one configuration say of it."""
+    of_studies: defaultdict[str, list[_Point]] = defaultdict(list)
+    for entry in entries:
+        of_studies[entry.source].append(_Point(-log(entry.speedup), _variance(entry)))
+    points = [_pooled(points) for points in of_studies.values()]
+    mean, variance, _ = _combined(points, BETWEEN_STUDIES)
+    windows = sum(entry.windows for entry in entries)
+    return Evidence(config, mean, sqrt(variance), windows, len(points))
+
+
+def _variance(entry: HistoryEntry) -> float:
+    """Return the variance of an entry's log ratio.
+
+    That of few windows may be small by chance, so it is drawn towards what is assumed.
+    """
+    squares, degrees = NOISE_WINDOWS * NOISE**2, float(NOISE_WINDOWS)
+    if entry.spread is not None:
+        squares += (entry.windows - 1) * entry.spread**2
+        degrees += entry.windows - 1
+    return squares / degrees / entry.windows
+
+
+def _pooled(points: Sequence[_Point]) -> _Point:
+    """Return the mean of one study's entries, weighted by their precision.
+
+    Where they differ by more than their variances say, it is wider by that (Birge, "The calculation
+    of errors by the method of least squares", Phys. Rev. 40, 1932).
+    """
+    total = sum(1.0 / point.variance for point in points)
+    mean = sum(point.mean / point.variance for point in points) / total
+    squares = sum((point.mean - mean) ** 2 / point.variance for point in points)
+    return _Point(mean, max(1.0, squares / max(1, len(points) - 1)) / total)
+
+
+def _combined(points: Sequence[_Point], least: float) -> _Combined:
+    """Return the mean of a random-effects model with at least this deviation between points."""
+    between = least**2
+    if len(points) > 1:
+        weights = [1.0 / (point.variance + between) for point in points]
+        total = sum(weights)
+        pairs = list(zip(weights, points, strict=True))
+        mean = sum(a * point.mean for a, point in pairs) / total
+        seen = sum(a * (point.mean - mean) ** 2 for a, point in pairs)
+        chance = sum(a * (1.0 - a / total) * point.variance for a, point in pairs)
+        between = max(between, (seen - chance) / sum(a * (1.0 - a / total) for a in weights))
+    weights = [1.0 / (point.variance + between) for point in points]
+    total = sum(weights)
+    mean = sum(a * point.mean for a, point in zip(weights, points, strict=True)) / total
+    return _Combined(mean, 1.0 / total, between)
