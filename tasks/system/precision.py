@@ -1,11 +1,27 @@
-"""bfloat16: which devices compute in it themselves, and which only convert to and from float32."""
+"""bfloat16: the context of a trial in it, what stays in float32, and which devices have it.
+
+Theory of operation. Under torch's autocast products and convolutions are computed in bfloat16;
+parameters, gradients of parameters and optimisers stay in float32, and so do the losses of
+``torch.nn.functional``. On a GPU so does all that losses are made of by hand (sums, powers,
+logarithms, softmax); on a CPU torch leaves these in bfloat16, and sums the gradients of LayerNorm's
+weights in it, too. So here a CPU's autocast gets what a GPU's has: kernels of ours, which torch
+calls under autocast only, and which change nothing but in this context.
+
+Autocast keeps no cast weights. Its cache is one for all threads, so that trials in turns would
+clear each other's; and the gradients of a weight that is used twice would be added in bfloat16.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 #: The variables that oneDNN reads its limit from, the first that is set, in any case.
 _LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
@@ -18,6 +34,84 @@ _BELOW = frozenset(
 )
 #: The processor's flags for bfloat16: of x86, with tiles (AMX), and of ARM.
 _FLAGS = frozenset(("avx512_bf16", "amx_bf16", "bf16"))
+_KEY = torch._C.DispatchKey.AutocastCPU
+#: Operators that a CPU's autocast leaves alone. A GPU's casts all of these but the mean of all.
+_OPERATORS = (
+    *("layer_norm", "rms_norm"),
+    *("softmax.int", "log_softmax.int", "logsumexp", "softplus"),
+    *("mean", "sum", "sum.dim_IntList", "cumsum", "cumprod"),
+    *("exp", "expm1", "log", "log1p", "log2", "log10", "reciprocal", "rsqrt"),
+    *("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar"),
+    *("cosine_similarity", "pairwise_distance", "dist", "linalg_vector_norm"),
+    *("norm.Scalar", "norm.ScalarOpt_dim"),
+)
+
+
+class _Thread(threading.local):
+    """The state of a thread: as autocast's own, it is not another's."""
+
+    #: True if it computes in this context.
+    inside = False
+
+
+_thread = _Thread()
+
+
+class Bfloat16(torch.autocast):
+    """The context in which a trial's code computes in bfloat16. It may be entered repeatedly."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device.type, dtype=torch.bfloat16, cache_enabled=False)
+        if device.type == "cpu":
+            _install()
+
+    def __enter__(self) -> Any:
+        self._before, _thread.inside = _thread.inside, True
+        return super().__enter__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
+    def __exit__(self, *raised: Any) -> Any:
+        _thread.inside = self._before
+        return super().__exit__(*raised)
+
+
+def expect(*, bf16: bool) -> None:
+    """Say whether this thread's trial computes in bfloat16.
+
+    A checkpoint of torch's, which computes a part of the network again in the backward pass, enters
+    autocast itself then, and is outside of the context.
+    """
+    _thread.inside = bf16
+
+
+@cache
+def _install() -> Any:
+    """Add the kernels, for as long as the process lives."""
+    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    for name in _OPERATORS:
+        operator, _, overload = name.partition(".")
+        found = getattr(getattr(torch.ops.aten, operator, None), overload or "default", None)
+        # Other versions of torch have their own kernels for some.
+        if found is not None and not found.has_kernel_for_dispatch_key(_KEY):
+            library.impl(name, partial(_in_fp32, found), "AutocastCPU")
+    return library
+
+
+def _in_fp32(operator: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    """Call the operator with tensors of float32 in place of bfloat16."""
+    torch.set_autocast_enabled("cpu", False)
+    try:
+        if not _thread.inside:
+            return operator(*args, **named)
+        return operator(
+            *(_wide(each) for each in args), **{name: _wide(each) for name, each in named.items()}
+        )
+    finally:
+        torch.set_autocast_enabled("cpu", True)
+
+
+def _wide(value: Any) -> Any:
+    narrow = isinstance(value, Tensor) and value.dtype == torch.bfloat16
+    return value.float() if narrow else value
 
 
 def native_bf16(device: torch.device) -> bool:

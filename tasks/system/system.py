@@ -4,7 +4,7 @@ Where each knob takes effect:
 
 - threads and TF32: the process, set anew for every segment;
 - memory format and compilation: the model;
-- autocast: around every call of the user's code;
+- autocast: around every call of the user's code (``precision``);
 - affinity: around the steps (``affinity``);
 - loader workers and pinned memory: where data is read (``tasks.training.data``);
 - micro-batches: where gradients are computed (``tasks.training.backward``).
@@ -21,6 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...profiling.base.errors import TrialFailed
 from ...profiling.knobs.knobs import Value
+from . import precision
 from .affinity import pinned
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ class System(dict[str, Value]):
     @property
     def channels_last(self) -> bool:
         return self.get("memory_format") == "channels_last"
+
+    @property
+    def bf16(self) -> bool:
+        return self.get("autocast") == "bfloat16"
 
     def reading(self) -> dict[str, Any]:
         """The corresponding arguments of ``tasks.training.data.read``."""
@@ -60,6 +65,7 @@ class System(dict[str, Value]):
             torch.set_num_threads(threads)
         if torch.cuda.is_available():
             torch.backends.cuda.matmul.allow_tf32 = bool(self.get("tf32", False))
+        precision.expect(bf16=self.bf16)
 
     def stepping(self) -> AbstractContextManager[None]:
         """The context of steps. Raises ``TrialFailed`` (system) where the machine refuses it."""
@@ -82,9 +88,7 @@ class System(dict[str, Value]):
 
     def computing(self, device: torch.device) -> AbstractContextManager[Any]:
         """The context in which the user's code is called."""
-        if self.get("autocast") == "bfloat16":
-            return torch.autocast(device.type, dtype=torch.bfloat16)
-        return nullcontext()
+        return precision.Bfloat16(device) if self.bf16 else nullcontext()
 
     def kernels(self) -> str:
         """What the configuration adds to the kernel class in a signature."""

@@ -73,16 +73,18 @@ def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
     model.eval()
     if run.meter is not None:
         run.meter.evaluating()
-    with torch.no_grad(), run.system.computing(run.device):
+    computing = run.system.computing(run.device)
+    with torch.no_grad():
         for i in mine:
             run.pass_turn(training=False)
             with metered(run, i - mine.start):
                 batch, size = next(batch_of)
                 if run.shards > 1 or seeded:  # members draw only for the batches they have
                     seed_phase(run.device, part, *names, i)
-                values = dict(code.metrics(model, batch))
-                if part == "validation" and "loss" not in values:
-                    values["loss"] = code.loss(model, batch)
+                with computing:  # data is read outside, as in training
+                    values = dict(code.metrics(model, batch))
+                    if part == "validation" and "loss" not in values:
+                        values["loss"] = code.loss(model, batch)
                 rows.append(({str(n): _wide(n, value) for n, value in values.items()}, size))
     if run.gang is not None:
         plain = [({name: float(v) for name, v in row.items()}, size) for row, size in rows]
