@@ -15,6 +15,7 @@ from typing import Any
 
 from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.base.urls import hide_password
+from ...profiling.knobs.knobs import SystemConfig
 from ...profiling.similarity.history import HistoryEntry
 from ...scheduler.model.events import StudyImported
 from ...scheduler.model.study import Params, StudySpec
@@ -156,6 +157,14 @@ class Client:
     def remember(self, entries: Sequence[HistoryEntry]) -> None:
         """Add ``entries`` to the history of tuned system parameters. Errors as ``submit``."""
         self.send("remember", entries=entries_to_bodies(entries))
+
+    def adopt(self, workload: str, machine: str, config: SystemConfig | None) -> None:
+        """Pin a system configuration for a workload of the history; None takes that back.
+
+        Errors as ``submit``.
+        """
+        pinned = None if config is None else dict(config)
+        self.send("adopt", workload=workload, machine=machine, config=pinned)
 
     def enqueue(self, study: str, params: Params) -> None:
         """Enqueue a configuration to be tried next. Errors as ``submit``."""

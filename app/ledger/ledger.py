@@ -31,6 +31,7 @@ from ...scheduler.model.study import OVER, StudyRecord, StudySpec
 from ...scheduler.model.trial import AcceptedEpoch, Trial
 from ...scheduler.strategies.expected import expected_epochs
 from ..extensions import of_ends
+from .adopted import Adopted, Adoption, adopted_of, read_adopted
 from .databases.base import Database, Newest
 from .databases.digests import seal
 from .databases.open import database_at
@@ -72,6 +73,9 @@ class Ledger(Protocol):
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
         """The history of tuned system parameters, of one class of machine or of all."""
 
+    def adopted(self) -> Adopted:
+        """Return the system configurations that users have pinned."""
+
     def close(self) -> None:
         """Release the storage."""
 
@@ -85,6 +89,7 @@ class MemoryLedger:
         self.epochs: dict[tuple[str, int], AcceptedEpoch] = {}
         self.trials: dict[str, Trial] = {}
         self._history: dict[str, HistoryEntry] = {}
+        self._adoptions: list[Adoption] = []
         self._snapshot: tuple[int, str] | None = None
         self._replies: dict[str, str] = {}
 
@@ -103,6 +108,7 @@ class MemoryLedger:
         self._history.update((entry.id, entry) for entry in written)
         for name in forgotten:
             del self._history[name]
+        self._adoptions += batch.adopted
         self._snapshot = batch.snapshot or self._snapshot
 
     def replay(self, after: int = 0) -> Iterator[tuple[int, Event]]:
@@ -134,6 +140,9 @@ class MemoryLedger:
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
         of_it = [e for e in self._history.values() if machine in (None, e.machine)]
         return tuple(sorted(of_it, key=lambda entry: (entry.at, entry.id)))
+
+    def adopted(self) -> Adopted:
+        return adopted_of(self._adoptions)
 
     def close(self) -> None:
         """Does nothing: the record stays readable."""
@@ -239,6 +248,9 @@ class SqlLedger(EventLog):
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
         return read_history(self._whole, machine)
+
+    def adopted(self) -> Adopted:
+        return read_adopted(self._whole)
 
     def shrink_log(self) -> None:
         """Give the disk space of a large log back, while nothing is to be written."""

@@ -38,6 +38,7 @@ from ...scheduler.model.events import (
 from ...scheduler.model.study import SuperNet
 from ...scheduler.model.trial import TrialState
 from . import codec
+from .adopted import Adopted, read_adopted
 from .databases.digests import EVENTS
 from .databases.read_only import ReadOnly
 from .databases.tables import DEVICE, DURABLE, EPOCH, EVENT, STUDY, TRIAL
@@ -299,6 +300,10 @@ class Reader(EventLog):
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
         """The history of tuned system parameters, of one class of machine or of all."""
         return read_history(self._whole, machine)
+
+    def adopted(self) -> Adopted:
+        """Return the system configurations that users have pinned."""
+        return read_adopted(self._whole)
 
     def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
         return self.tables.rows(query)

@@ -24,10 +24,11 @@ from ...scheduler.model.decisions import Member, Parent
 from ...scheduler.model.events import Event
 from ...scheduler.model.study import StudyRecord
 from ...scheduler.model.trial import AcceptedEpoch, Trial
-from . import codec
+from . import adopted, codec
 from .databases.digests import seal
 from .databases.row_digest import NONE
 from .databases.tables import (
+    ADOPTED,
     COMMAND,
     DEVICE,
     DURABLE,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from ...profiling.similarity.history import HistoryEntry
     from ...scheduler.state.state import DeviceRecord
+    from .adopted import Adoption
 
     Insert = sqlite.Insert | postgresql.Insert
 
@@ -75,6 +77,8 @@ class Batch:
     snapshot: tuple[int, str] | None = None
     #: Appended to the history of tuned system parameters, which drops old entries to stay short.
     history: Sequence[HistoryEntry] = ()
+    #: System configurations that users have pinned, in order.
+    adopted: Sequence[Adoption] = ()
 
 
 class Writes:
@@ -107,6 +111,7 @@ class Writes:
         self._history = self._sql(self._insert(HISTORY))
         gone = HISTORY.c.id == bindparam("id")
         self._forgotten = self._sql(delete(HISTORY).where(gone))
+        self._adopted = self._upsert(ADOPTED)
 
     def of(
         self, batch: Batch, forgotten: Sequence[str] = (), before: int = NONE
@@ -130,6 +135,7 @@ class Writes:
             (self._forget, None, _covered, snapshots),
             (self._forgotten, None, _forgotten, forgotten),
             (self._history, HISTORY, to_row, batch.history),
+            (self._adopted, ADOPTED, adopted.to_row, batch.adopted),
         )
         whole: list[tuple[str, _Rows]] = []
         for statement, table, row_of, given in statements:

@@ -31,6 +31,7 @@ from ..common.ports import Effects, Samplers
 from . import answers
 
 if TYPE_CHECKING:
+    from ..ledger.adopted import Adoption
     from ..ledger.ledger import Ledger
 
 
@@ -48,6 +49,8 @@ class Turn:
     replies: list[tuple[str, str]] = field(default_factory=list)
     #: New entries of the history of tuned system parameters.
     history: list[HistoryEntry] = field(default_factory=list)
+    #: System configurations that users have pinned.
+    adopted: list[Adoption] = field(default_factory=list)
     #: Functions of extensions to call once the ledger has the turn's events.
     after: list[Callable[[Ledger], None]] = field(default_factory=list)
     #: Questions to samplers of users' classes.

@@ -53,6 +53,7 @@ from ..common.clock import Clock
 from ..common.ports import CodeFiles, Effects, Message, OpenAttempt, Policies, Samplers, Transport
 from ..extensions import of_ends
 from ..host.askers import Askers
+from ..ledger.adopted import adoption_of
 from ..ledger.codec import state_to_json
 from ..ledger.history import entries_from_bodies
 from ..ledger.lacking import hold_events, lack_events
@@ -298,6 +299,9 @@ class Runner:
         if body.get("kind") == "remember":  # the ledger keeps it, not the engine
             self._turn.history += entries_from_bodies(body.get("entries"))
             return {}
+        if body.get("kind") == "adopt":
+            self._turn.adopted.append(adoption_of(body, now))
+            return {}
         reopened = user_commands.reopening(body, self.engine.state, now, self._ledger.past)
         if reopened is None:
             return self._take_in(body, now)
@@ -470,4 +474,5 @@ class Runner:
             commands=turn.replies,
             snapshot=snapshot,
             history=turn.history,
+            adopted=turn.adopted,
         )

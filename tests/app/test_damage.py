@@ -72,6 +72,7 @@ def readers(home, reader, study):
         "story": lambda: reader.events(f"{study}-0003"),
         "devices": lambda: [asdict(device) for device in reader.devices()],
         "history": reader.history,
+        "adopted": reader.adopted,
         "figures": lambda: (reader.statuses(), reader.responses(), reader.newest()),
         "replay": lambda: list(reader.replay()),
         "attempts": lambda: reader.last_attempts(study, 0, 9),

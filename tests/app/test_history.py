@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from ledger_batches import first_batch
 from penstock.app.ledger import history as files
+from penstock.app.ledger.adopted import Adoption, adoption_of
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
@@ -55,6 +58,64 @@ def test_a_flood_of_one_workload_keeps_its_share_and_others_theirs(ledger):
     found = ledger.history()
     assert len(found) == MAX_PER_WORKLOAD + 2
     assert flood[-1] in found
+
+
+LAST = (("memory_format", "channels_last"), ("threads", 1))
+
+
+def test_what_is_adopted_last_of_a_workload_on_a_machine_counts(ledger):
+    assert ledger.adopted() == {}
+    adopt = [
+        Adoption("w/cpu", "m", LAST, 1.0),
+        Adoption("w/cpu", "other", LAST, 1.0),
+        Adoption("v/cpu", "m", LAST, 1.0),
+        Adoption("w/cpu", "m", (), 2.0),
+        Adoption("v/cpu", "m", None, 2.0),
+    ]
+    ledger.commit(Batch(adopted=adopt))
+    assert ledger.adopted() == {("w/cpu", "m"): (), ("w/cpu", "other"): LAST}
+    ledger.commit(Batch(adopted=[Adoption("w/cpu", "m", None, 3.0), adopt[2]]))
+    assert ledger.adopted() == {("w/cpu", "other"): LAST, ("v/cpu", "m"): LAST}
+
+
+def test_what_is_adopted_outlives_the_scheduler(url):
+    ledger = SqlLedger.open(url)
+    ledger.commit(Batch(adopted=[Adoption("w/cpu", "m", LAST, 1.0)]))
+    ledger.close()
+    assert Reader(url).adopted() == {("w/cpu", "m"): LAST}
+    SqlLedger.open(url).close()
+
+
+def test_an_older_ledger_gets_the_table(tmp_path):
+    path = tmp_path / "ledger.db"
+    recorded = Path(__file__).parent.parent / "recorded/ledgers/epochs.db.gz"
+    path.write_bytes(gzip.decompress(recorded.read_bytes()))
+    ledger = SqlLedger.open(f"sqlite:///{path}")
+    assert ledger.adopted() == {}
+    ledger.commit(Batch(adopted=[Adoption("w/cpu", "m", (), 1.0)]))
+    assert ledger.adopted() == {("w/cpu", "m"): ()}
+    ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"workload": None}, "workload"),
+        ({"workload": "a\0b"}, "workload"),
+        ({"machine": "m" * 201}, "machine"),
+        ({"config": [["threads", 1]]}, "config"),
+        ({"config": {"threads": "two"}}, "config.threads"),
+        ({"config": {"threads": True}}, "config.threads"),
+        ({"config": {"nice": 1}}, "config.nice"),
+    ],
+)
+def test_a_configuration_that_cannot_be_adopted_is_refused_by_its_field(change, field):
+    body = {"workload": "w/cpu", "machine": "m", "config": {"threads": 1}}
+    assert adoption_of(body, 1.0) == Adoption("w/cpu", "m", (("threads", 1),), 1.0)
+    assert adoption_of(body | {"config": None}, 1.0).config is None
+    with pytest.raises(UsageError) as refused:
+        adoption_of(body | change, 1.0)
+    assert refused.value.field == field
 
 
 def test_readers_see_it_beside_the_studies(url):

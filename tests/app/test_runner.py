@@ -474,6 +474,7 @@ def odd_commands():
         "annotate": {"study": "s-1", "writing": {"user_attrs": [["a", "1"]]}},
         "import": {"imported": "{}"},
         "remember": {"entries": []},
+        "adopt": {"workload": "w", "machine": "m", "config": {"threads": 1}},
         "drain": {"devices": ["cpu.a.0"], "within": 1.0},
         "free": {"n": 1, "within": 1.0},
     }

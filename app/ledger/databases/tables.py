@@ -1,6 +1,7 @@
 """The ledger's tables. ``event`` is the truth; the others are projections of it for readers.
 
-Only ``history`` is not a projection: it outlives studies, all studies share it, and it stays short.
+Only ``history`` and ``adopted`` are no projections: they outlive studies, which all share them, and
+they stay short.
 
 Times are seconds of the scheduler's clock. Params, metrics, specs and cores are JSON text.
 
@@ -214,6 +215,17 @@ HISTORY = Table(
     Column("spread", Float),
     _digest(),
     Index(None, "machine"),
+)
+
+#: The configuration that a user has pinned for a workload; NULL: none any more (``adopted``).
+ADOPTED = Table(
+    "adopted",
+    METADATA,
+    Column("workload", TEXT, primary_key=True),
+    Column("machine", TEXT, primary_key=True),
+    Column("config", TEXT),
+    Column("at", Float, nullable=False),
+    _digest(),
 )
 
 # One row: the version of Penstock that wrote here last, and its ``HEAD``. Versions older than the
