@@ -235,10 +235,12 @@ def entry(site: Field, *, target: str, mutation: str, seed: int) -> None:
     rng = random.Random(seed)
     mutate, told = MUTATIONS[mutation]
     old = Old(site)
-    before = {name: len(site.log(name)) for name in ("scheduler", "worker-")}
+    before = site.log_sizes()
 
     def said() -> str:
-        return "".join(site.log(name)[length:] for name, length in before.items())
+        """Return the new lines of the scheduler's and the workers' logs."""
+        logs = site.added(before)
+        return "".join(text for name, text in logs if name.startswith(("scheduler", "worker-")))
 
     with site.victim(), site.redis() as client:
         if target in STREAMS:

@@ -240,11 +240,6 @@ class Field:
                     found.append(process)
         return found
 
-    def log(self, name: str) -> str:
-        """The logs of a service, and of all workers or trainers."""
-        logs = sorted(self.settings.logs.glob(f"{name}*"))
-        return "".join(log.read_text(errors="replace") for log in logs if log.is_file())
-
     # -- from the outside ------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -320,17 +315,21 @@ class Field:
             if log.is_file():
                 os.truncate(log, 0)
 
+    def added(self, since: Mapping[Path, int]) -> Iterator[tuple[str, str]]:
+        """Yield each log of a service or worker: its name, and what is new ``since``."""
+        for log in self._service_logs():
+            with suppress(OSError):
+                text, start = log.read_bytes(), since.get(log, 0)
+                # A shorter log was emptied meanwhile.
+                yield log.name, text[start if start <= len(text) else 0 :].decode(errors="replace")
+
     def tracebacks(self, since: Mapping[Path, int]) -> list[str]:
         """Tracebacks in the logs of services and workers since they were so long."""
         found = []
-        for log in self._service_logs():
-            with suppress(OSError), log.open("rb") as file:
-                length = file.seek(0, os.SEEK_END)
-                file.seek(since.get(log, 0) if since.get(log, 0) <= length else 0)
-                for text in file.read().split(b"Traceback (most recent call last)")[1:]:
-                    words = [line for line in text.splitlines()[1:] if line[:1].strip()]
-                    last = words[0].decode(errors="replace") if words else ""
-                    found.append(f"{log.name}: {last}")
+        for name, added in self.added(since):
+            for text in added.split("Traceback (most recent call last)")[1:]:
+                words = [line for line in text.splitlines()[1:] if line[:1].strip()]
+                found.append(f"{name}: {words[0] if words else ''}")
         return found
 
     def log_sizes(self) -> dict[Path, int]:

@@ -103,6 +103,17 @@ def test_tracebacks_that_are_new_in_a_services_log_are_counted_and_a_trainers_ar
     assert site.tracebacks(before) == ["scheduler.log: ValueError: cat"]
 
 
+def test_what_a_worker_adds_to_its_log_is_found_whatever_another_workers_log_holds(site):
+    first, second = (site.settings.logs / f"worker-cpu.n.{i}.log" for i in (0, 1))
+    first.write_text("ready\n")
+    second.write_text("ready\nthe broker does not answer\n")
+    before = site.log_sizes()
+    first.write_text("ready\ndropped an element\n")
+    assert dict(site.added(before)) == {first.name: "dropped an element\n", second.name: ""}
+    first.write_text("new\n")
+    assert dict(site.added(before))[first.name] == "new\n", "it was emptied meanwhile"
+
+
 def test_what_the_logs_hold_is_told_from_the_rest(site):
     (site.settings.logs / "agent.log").write_bytes(bytes(3000))
     (site.home / "key").write_bytes(bytes(64))
