@@ -3,7 +3,7 @@
 A family is an architecture at a batch size. Windows of real training are taken of all families in
 turn, so that the load of the machine changes among windows of one family as much as among families.
 The history is the earlier half of the rounds, without one family at a time: windows of that family
-are to be called unknown, later windows of the others known.
+are to be called unknown, later windows of the others known. And it is a single window.
 
 Beside ours: the times of a step's operators in place of their calls, counters alone, calls alone.
 And PipeTune as its code has it (k-means on raw values, unknown beyond half of the inertia).
@@ -125,6 +125,19 @@ def judge(windows: list[Window], service: Service) -> dict[str, dict[str, list[b
     return found
 
 
+def judge_by_one(windows: list[Window], service: Service) -> dict[str, dict[str, list[bool]]]:
+    """The same where the history has one window of one family, as a second workload finds it."""
+    found: dict[str, dict[str, list[bool]]] = {w[0]: defaultdict(list) for w in windows}
+    for only in windows:
+        known = service([only])
+        for name, number, profile in windows:
+            if name != only[0]:
+                found[name]["unknown"].append(not known(profile))
+            elif number != only[1]:
+                found[name]["known"].append(known(profile))
+    return found
+
+
 def share(found: dict[str, dict[str, list[bool]]], which: str) -> float:
     return float(np.mean([right for of in found.values() for right in of[which]]))
 
@@ -160,8 +173,9 @@ def main() -> None:
         "calls_alone.": ours(lambda name: name.startswith("calls_")),
         "as_published.": as_published,
     }
-    for prefix, service in services.items():
-        found = judge(windows, service)
+    judged = {prefix: judge(windows, service) for prefix, service in services.items()}
+    judged["by_one."] = judge_by_one(windows, services[""])
+    for prefix, found in judged.items():
         figures[f"novelty.{prefix}unknown_called_unknown"] = share(found, "unknown")
         figures[f"novelty.{prefix}known_called_known"] = share(found, "known")
         if not prefix:

@@ -29,6 +29,9 @@ MAX_LOG_DISTANCE = math.log(1000.0)
 MAX_SHARE = 1024.0
 #: The finest differences that count: of a logarithm (10 %), and of a share.
 FINEST_RATE, FINEST_SHARE = 0.1, 0.01
+#: One standard deviation of a workload's windows where no data say it yet: of rates that jump most,
+#: whose names have one of these words. Of others it is the finest difference.
+JUMPING, JUMPING_RATE = ("faults", "switches"), 1.0
 #: A feature counts for at most so many scales in a distance, so that no single one decides.
 CLIP = 5.0
 #: Profiles are compared only if they share so many features, and half of those of the smaller one.
@@ -126,9 +129,18 @@ def scales(rows: Rows, groups: Sequence[str], names: Sequence[str]) -> Scales:
     return Scales(tuple(names), robust_deviation(found, names))
 
 
+def prior_scales(names: Sequence[str]) -> Scales:
+    """Return the scales to use while too few windows say how much those of one workload differ."""
+    jumps = [any(word in name for word in JUMPING) and not is_share(name) for name in names]
+    return Scales(tuple(names), np.where(jumps, JUMPING_RATE, _finest(names)))
+
+
+def _finest(names: Sequence[str]) -> Rows:
+    return np.array([FINEST_SHARE if is_share(name) else FINEST_RATE for name in names])
+
+
 def robust_deviation(deviations: Rows, names: Sequence[str]) -> Rows:
     """One standard deviation of each column, from its quantile; at least the finest difference."""
-    finest = np.array([FINEST_SHARE if is_share(name) else FINEST_RATE for name in names])
     size = np.abs(deviations)
     measured = ~np.isnan(size)
     quantiles = np.array(
@@ -137,7 +149,7 @@ def robust_deviation(deviations: Rows, names: Sequence[str]) -> Rows:
             for column, known in zip(size.T, measured.T, strict=True)
         ]
     )
-    found: Rows = np.maximum(quantiles, finest)
+    found: Rows = np.maximum(quantiles, _finest(names))
     return found
 
 

@@ -9,12 +9,13 @@ of a known workload is then called unknown with a probability of at most alpha, 
 distribution, if windows are exchangeable (Vovk, Gammerman and Shafer, "Algorithmic Learning in a
 Random World", 2005, chapter 2; Laxhammar and Falkman, 2010, for nearest neighbours). With few
 windows that rank does not exist; the largest distance is used then, at the level n / (n + 1), and
-the answer says so.
+the answer says so. With fewer still, as when one workload is known, both the scales and the
+threshold are stated ones, which no data of this machine have confirmed, and the answer says that.
 
-What is transferred is the speed-up relative to the default configuration. It is a mean of
-logarithms over similar workloads (those in the nearest one's cluster, and all within the
-threshold), weighted by windows and closeness. One window at the default is added, so that a lucky
-reading promises little.
+What is transferred is the speed-up relative to the default configuration, of similar workloads:
+those within the threshold, and those in the nearest one's cluster where there are several. What
+they say is a prior (``evidence.prior_of``), and the best guess is drawn from it towards no effect,
+so that one lucky neighbour promises little.
 
 Nothing that is fitted is stored: a service is made from the history.
 """
@@ -22,8 +23,8 @@ Nothing that is fitted is stored: a service is made from the history.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,7 +32,18 @@ import numpy as np
 from ..base.errors import UsageError
 from ..knobs.knobs import SystemConfig, config_text
 from .clusters import cluster
-from .features import Rows, Scales, impossible, medians, plausible_rows, principal, rows_of, scales
+from .evidence import Prior, failed_of, known_of, prior_of, sureness
+from .features import (
+    Rows,
+    Scales,
+    impossible,
+    medians,
+    plausible_rows,
+    principal,
+    prior_scales,
+    rows_of,
+    scales,
+)
 from .history import HistoryEntry, Profile
 from .profile import COUNTED
 
@@ -39,6 +51,15 @@ from .profile import COUNTED
 ALPHA = 0.1
 #: The fewest distances for a threshold; with fewer, its level would be under 0.8.
 MIN_DISTANCES = 4
+#: With fewer, this threshold holds, in scales that are stated too (``prior_scales``): of real
+#: windows 9 of 10 were within it of their workload's others, and 1 of 70 of another one's.
+PRIOR_THRESHOLD = 2.0
+#: The standard deviation of configurations' log ratios among all workloads.
+EFFECT = 0.35
+#: The words for that threshold.
+UNCONFIRMED = "a stated threshold, no windows yet to confirm it"
+#: The least probabilities to speak of as near certainty and as likelihood.
+SURE, LIKELY = 0.95, 0.8
 #: The most workloads that an answer names.
 MAX_NEIGHBOURS = 5
 
@@ -76,9 +97,10 @@ class Nearest:
     why: str
     #: The distance to the nearest window; None if there is none to compare with.
     distance: float | None = None
-    #: The largest distance at which a window is known; None if there is no threshold.
+    #: The largest distance at which a window is known; None if nothing was compared.
     threshold: float | None = None
-    #: The probability that a window of a known workload is within the threshold.
+    #: The probability that a window of a known workload is within the threshold; None where too few
+    #: windows tell, so that the threshold is a stated one.
     level: float | None = None
     #: The cluster of the nearest workload; None if it is in none.
     cluster: int | None = None
@@ -88,6 +110,8 @@ class Nearest:
     config: SystemConfig | None = None
     #: Speed under ``config``, relative to the default.
     expected_speedup: float = 1.0
+    #: The probability that ``config`` is faster than the default; None if it is the default.
+    sureness: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +126,10 @@ class Similarity:
     aside: int
     #: Why the service has no answers; empty if it has.
     trouble: str
-    #: The largest distance at which a window is known; None if there is none.
-    threshold: float | None
-    #: The probability that a window of a known workload is within the threshold.
+    #: The largest distance at which a window is known.
+    threshold: float
+    #: The probability that a window of a known workload is within the threshold; None if too few
+    #: windows tell.
     level: float | None
     #: Entries by workload.
     _entries: dict[str, list[HistoryEntry]]
@@ -145,24 +170,46 @@ class Similarity:
             clusters={},
             aside=len(windows) - len(kept),
             trouble=_trouble(len(windows), len(kept)),
-            threshold=None,
+            threshold=PRIOR_THRESHOLD,
             level=None,
             _entries=by_workload,
             _workloads=tuple(groups),
             _profiles=tuple(profile for _, profile in kept),
-            _scales=scales(rows, groups, names) if kept else Scales((), np.empty(0)),
+            _scales=prior_scales(names) if kept else Scales((), np.empty(0)),
             _rows=rows,
         )
         if found.trouble:
             return found
-        threshold, level = _calibrate(rows, groups, found._scales)
-        found = replace(found, threshold=threshold, level=level)
+        found = found._calibrated()
         workloads, points = medians(rows, groups)
         try:
             labels = cluster(points, names)
         except Exception as error:  # of scikit-learn: tuning goes on without the history
             return replace(found, trouble=f"k-means raised {error!r}")
         return replace(found, clusters=dict(zip(workloads, labels, strict=True)))
+
+    def _calibrated(self) -> Similarity:
+        """Return it with the scales and the threshold that its windows tell, if they are enough."""
+        several = self._several()
+        if len(several) < MIN_DISTANCES:
+            return self
+        scale = scales(self._rows, self._workloads, self._scales.names)
+        found = []
+        for index in several:
+            others = np.arange(len(self._rows)) != index
+            found.append(float(scale.distances(self._rows[index], self._rows[others]).min()))
+        distances = sorted(distance for distance in found if math.isfinite(distance))
+        n = len(distances)
+        if n < MIN_DISTANCES:
+            return self
+        rank = math.ceil((n + 1) * (1.0 - ALPHA))
+        level = 1.0 - ALPHA if rank <= n else n / (n + 1)
+        return replace(self, _scales=scale, threshold=distances[min(rank, n) - 1], level=level)
+
+    def _several(self) -> list[int]:
+        """Return the windows whose workload has others."""
+        n = Counter(self._workloads)
+        return [index for index, name in enumerate(self._workloads) if n[name] > 1]
 
     @property
     def windows(self) -> int:
@@ -180,8 +227,11 @@ class Similarity:
             name: (float(x), float(y)) for name, (x, y) in zip(workloads, positions, strict=True)
         }
 
-    def ask(self, profile: Profile) -> Nearest:
-        """What is known of workloads similar to the one that ``profile`` describes."""
+    def ask(self, profile: Profile, now: float | None = None) -> Nearest:
+        """What is known of workloads similar to the one that ``profile`` describes.
+
+        ``now``: the time (seconds) by which failures are forgotten; None: the newest entry's.
+        """
         if self.trouble:
             return Nearest(False, self.trouble)
         bad = impossible(profile)
@@ -205,18 +255,16 @@ class Similarity:
         answer = Nearest(
             False, "", first.distance, self.threshold, self.level, first.cluster, neighbours
         )
-        if self.threshold is None:
-            return replace(answer, why=self._no_threshold())
         if first.distance > self.threshold:
             why = f"the nearest window is {first.distance:.2g} away, above {self.threshold:.2g}"
-            return replace(answer, why=f"{why} (level {self.level:.0%})")
-        return self._reuse(answer, distance_of, self.threshold)
+            level = UNCONFIRMED if self.level is None else f"level {self.level:.0%}"
+            return replace(answer, why=f"{why} ({level})")
+        return self._reuse(answer, distance_of, now)
 
-    def _no_threshold(self) -> str:
-        return (
-            f"no threshold: it needs {MIN_DISTANCES} windows of workloads that were measured"
-            " more than once"
-        )
+    def _are_clustered(self, workload: str, cluster: int | None) -> bool:
+        """Tell whether a workload is in this cluster, and not all are: that would say nothing."""
+        several = len({*self.clusters.values()} - {None}) > 1
+        return several and cluster is not None and self.clusters.get(workload) == cluster
 
     def _neighbour(self, profile: Profile, row: Rows, index: int, distance: float) -> Neighbour:
         own, theirs = dict(profile), dict(self._profiles[index])
@@ -231,66 +279,56 @@ class Similarity:
         workload = self._workloads[index]
         return Neighbour(workload, distance, self.clusters.get(workload), tuple(found))
 
-    def _reuse(self, answer: Nearest, distance_of: dict[str, float], threshold: float) -> Nearest:
+    def _reuse(self, answer: Nearest, distance_of: dict[str, float], now: float | None) -> Nearest:
         """The answer for a known window: the configuration with the highest expected speed-up."""
         pool = {
             workload: distance
             for workload, distance in distance_of.items()
-            if distance <= threshold
-            or (answer.cluster is not None and self.clusters.get(workload) == answer.cluster)
+            if distance <= self.threshold or self._are_clustered(workload, answer.cluster)
         }
-        logs: defaultdict[SystemConfig, float] = defaultdict(float)
-        weights: defaultdict[SystemConfig, float] = defaultdict(float)
-        failed: set[SystemConfig] = set()
-        for workload, distance in pool.items():
-            closeness = 1.0 / (1.0 + (distance / max(threshold, 1e-9)) ** 2)
-            for entry in self._entries[workload]:
-                if entry.infeasible:
-                    failed.add(entry.config)
-                elif entry.config:
-                    weights[entry.config] += entry.windows * closeness
-                    logs[entry.config] += entry.windows * closeness * math.log(entry.speedup)
-        found = {config: math.exp(logs[config] / (weights[config] + 1.0)) for config in weights}
-        gains = {config: gain for config, gain in found.items() if config not in failed}
-        best = max(gains, key=lambda config: (gains[config], repr(config)), default=())
+        unit = max(self.threshold, 1e-9)
+        priors = prior_of(
+            (distance / unit, known_of(self._entries[workload]))
+            for workload, distance in pool.items()
+        )
+        if now is None:
+            now = max(entry.at for found in self._entries.values() for entry in found)
+        failed = failed_of((e for workload in pool for e in self._entries[workload]), now)
+        faster = [prior for prior in priors if prior.mean < 0]
+        able = [prior for prior in faster if prior.config not in failed]
+        best = max(able, key=lambda prior: (_speedup(prior), repr(prior.config)), default=None)
         similar = f"like {len(pool)} known workload{'s' * (len(pool) != 1)}"
-        if gains.get(best, 1.0) <= 1.0:
-            infeasible = sorted(
-                config_text(config) for config in failed if found.get(config, 1.0) > 1.0
-            )
+        if self.level is None:
+            similar += f" ({UNCONFIRMED})"
+        if best is None:
+            unable = sorted(config_text(p.config) for p in faster if p.config in failed)
             exception = (
-                f" and could be run everywhere: {'; '.join(infeasible)} could not"
-                if infeasible
-                else ""
+                f" and could be run everywhere: {'; '.join(unable)} could not" if unable else ""
             )
             why = f"{similar}, where nothing was faster than the default{exception}"
             return replace(answer, known=True, config=(), why=why)
-        why = f"{similar}, where this was {gains[best]:.2f} times as fast as the default"
-        return replace(answer, known=True, config=best, expected_speedup=gains[best], why=why)
+        sure = sureness(best)
+        words = "almost surely" if sure >= SURE else "probably" if sure >= LIKELY else "perhaps"
+        why = (
+            f"{similar}, where this was {math.exp(-best.mean):.2f} times as fast as the default"
+            f" ({best.agreeing} of {best.workloads} agree): {words} faster here too ({sure:.0%})"
+        )
+        return replace(
+            answer,
+            known=True,
+            config=best.config,
+            expected_speedup=_speedup(best),
+            sureness=sure,
+            why=why,
+        )
+
+
+def _speedup(prior: Prior) -> float:
+    """Return the expected speed-up, drawn towards no effect by how little is known."""
+    return math.exp(-prior.mean * EFFECT**2 / (EFFECT**2 + prior.error**2))
 
 
 def _trouble(windows: int, kept: int) -> str:
-    if kept > 1:
+    if kept:
         return ""
-    if windows == 0:
-        return "the history is empty"
-    return f"the history has {kept} usable window{'s' * (kept != 1)}: nothing to compare it with"
-
-
-def _calibrate(
-    rows: Rows, groups: Sequence[str], scale: Scales
-) -> tuple[float | None, float | None]:
-    """Threshold and level, from windows whose workload has several."""
-    labels, found = np.asarray(groups), []
-    for index, row in enumerate(rows):
-        if (labels == labels[index]).sum() > 1:
-            others = np.arange(len(rows)) != index
-            found.append(float(scale.distances(row, rows[others]).min()))
-    distances = sorted(distance for distance in found if math.isfinite(distance))
-    n = len(distances)
-    if n < MIN_DISTANCES:
-        return None, None
-    rank = math.ceil((n + 1) * (1.0 - ALPHA))
-    if rank > n:
-        return distances[-1], n / (n + 1)
-    return distances[rank - 1], 1.0 - ALPHA
+    return "the history has no usable window" if windows else "the history is empty"

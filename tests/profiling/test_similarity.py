@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.similarity.history import HistoryEntry
-from penstock.profiling.similarity.service import MIN_DISTANCES, Similarity
+from penstock.profiling.similarity.service import MIN_DISTANCES, PRIOR_THRESHOLD, Similarity
 
 RATES = ("steps_per_second", "faults_per_second", "switches_per_second", "cpu_seconds_per_sample")
 SHARES = ("conv_share", "matmul_share", "wait_share")
@@ -87,6 +87,69 @@ def test_the_threshold_is_the_conformal_rank_of_leave_one_out_distances(service)
 def test_with_few_windows_the_level_is_what_they_allow():
     service = Similarity.fit(history(NAMES[:2], windows=4))
     assert service.level == 8 / 9
+
+
+def test_one_known_workload_is_enough_for_an_answer_that_says_how_sure_it_is():
+    """The second workload is answered, by a threshold that is stated: one window says none."""
+    [profile] = family(NAMES[0], 1)
+    service = Similarity.fit([entry(NAMES[0], profile, FAST, 2.0)])
+    assert (service.threshold, service.level) == (PRIOR_THRESHOLD, None)
+    [near] = family(NAMES[0], 1, seed=2)
+    answer = service.ask(near)
+    assert (answer.known, answer.config, answer.threshold) == (True, FAST, PRIOR_THRESHOLD)
+    assert 1.2 < answer.expected_speedup < 1.8
+    assert 0.8 < answer.sureness < 1
+    assert answer.why == (
+        "like 1 known workload (a stated threshold, no windows yet to confirm it), where this was"
+        " 2.00 times as fast as the default (1 of 1 agree): almost surely faster here too"
+        f" ({answer.sureness:.0%})"
+    )
+    assert not any(service.ask(family(name, 1)[0]).known for name in NAMES[1:])
+
+
+def test_a_small_gain_next_door_is_told_as_a_perhaps():
+    [profile] = family(NAMES[0], 1)
+    answer = Similarity.fit([entry(NAMES[0], profile, FAST, 1.05)]).ask(profile)
+    assert answer.config == FAST
+    assert 0.5 < answer.sureness < 0.8
+    assert "perhaps faster here too" in answer.why
+
+
+def test_the_threshold_is_a_stated_one_until_enough_windows_tell():
+    windows = family(NAMES[0], MIN_DISTANCES)
+    few, enough = (
+        Similarity.fit(entry(NAMES[0], each) for each in windows[:n])
+        for n in (MIN_DISTANCES - 1, MIN_DISTANCES)
+    )
+    assert (few.threshold, few.level) == (PRIOR_THRESHOLD, None)
+    assert enough.level == MIN_DISTANCES / (MIN_DISTANCES + 1)
+    assert enough.threshold != PRIOR_THRESHOLD
+
+
+def test_neighbours_that_teach_opposite_things_leave_the_answer_open():
+    """Twice as fast for one of two that look alike, and half as fast for the other."""
+    first, second = family(NAMES[0], 2)
+    service = Similarity.fit([entry("a", first, FAST, 2.0), entry("b", second, FAST, 1 / 1.9)])
+    answer = service.ask(family(NAMES[0], 1, seed=2)[0])
+    assert answer.known
+    assert answer.sureness is None or answer.sureness < 0.7
+
+
+def test_a_failure_is_forgotten_after_a_week():
+    profile = family(NAMES[0], 5)[0]
+    failed = entry(NAMES[0], profile, FAST, 1.0, infeasible=True)
+    service = Similarity.fit([*history(NAMES), entry(NAMES[0], profile, FAST, 2.0), failed])
+    [near] = family(NAMES[0], 1, seed=2)
+    assert service.ask(near, 6 * 24 * 3600.0).config == ()
+    assert service.ask(near, 8 * 24 * 3600.0).config == FAST
+
+
+def test_where_all_are_one_cluster_it_makes_nothing_alike():
+    known = [*history(NAMES[:3]), entry(NAMES[1], family(NAMES[1], 1)[0], FAST, 2.0)]
+    service = Similarity.fit(known)
+    assert {*service.clusters.values()} == {0}
+    answer = service.ask(family(NAMES[0], 1, seed=2)[0])
+    assert (answer.known, answer.config) == (True, ())
 
 
 def test_what_was_faster_there_is_reused_as_a_ratio():
@@ -219,9 +282,9 @@ def test_too_few_common_features_are_no_likeness(service):
     ("entries", "why"),
     [
         ([], "the history is empty"),
-        ([entry("w", family("w", 1)[0])], "1 usable window:"),
         ([entry("w", ())], "the history is empty"),
-        (history(NAMES, windows=1), f"needs {MIN_DISTANCES} windows"),
+        ([entry("w", (("steps", math.inf),))], "no usable window"),
+        ([entry("w", family("w", 1)[0])], "above 2 (a stated threshold, no windows yet"),
     ],
 )
 def test_a_history_that_says_too_little_says_so(entries, why):

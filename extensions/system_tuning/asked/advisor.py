@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from subprocess import SubprocessError
+from time import time
 from typing import NamedTuple
 
 from ....app.ledger.history import entries_from_bodies, entries_to_bodies
@@ -98,7 +99,7 @@ def main() -> None:
     asked = json.load(sys.stdin)
     profile: Profile = tuple(sorted(asked["profile"].items()))
     try:
-        answer = Similarity.fit(entries_from_bodies(asked["entries"])).ask(profile)
+        answer = Similarity.fit(entries_from_bodies(asked["entries"])).ask(profile, time())
         config, why = answer.config or (), answer.why
     except UsageError as error:
         config, why = (), str(error)
