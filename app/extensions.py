@@ -73,7 +73,7 @@ FIELDS: Mapping[str, str] = {
     **dict.fromkeys(("seeding", "data_token"), "prefixes"),
     "environment": "environments",
     **dict.fromkeys(("device_hours", "kwh", "money", "deadline", "at_limit"), "limits"),
-    **dict.fromkeys(("system", "knobs", "energy_weight", "probing"), "system_tuning"),
+    **dict.fromkeys(("system", "knobs", "energy_weight", "probing", "precision"), "system_tuning"),
 }
 #: The only extension by which slots of a device share a trainer (``Device.seats``). A second kind
 #: of lane needs its name in the device's record, here, and in ``scheduler/state/extensions.py``.

@@ -223,8 +223,10 @@ def check_invariants(engine: Engine) -> None:
         assert [p.epoch for p in trial.parents] == sorted(
             (p.epoch for p in trial.parents), reverse=True
         )
+    asked = {getattr(question, "study", "") for question in engine.questions()}
     for study in state.studies.values():
-        if aside & {*study.trials}:  # each has somebody to wait for
+        # Each has somebody to wait for, or an answer.
+        if aside & {*study.trials} and study.spec.id not in asked:
             assert {state.trials[n].state for n in study.trials if n not in aside} & {
                 TrialState.WAITING,
                 TrialState.RUNNING,

@@ -8,6 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
+from penstock.extensions.system_tuning.asked.decisions import Known, Recall, Recalled
+from penstock.extensions.system_tuning.name import NAME as TUNING
+from penstock.extensions.system_tuning.races.measured import Rehearsed, Window
+from penstock.profiling.similarity.history import machine_class
 from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.decisions import Dispatch, Member
 from penstock.scheduler.model.events import (
@@ -69,6 +73,13 @@ PLANS = [
 ]
 #: What is reached within some epochs.
 LIMITS = [{"device_hours": 3.0 / 3600}, {"deadline": 5.0}, {"device_hours": 9.0 / 3600}]
+
+#: Studies that have one system configuration for all trials.
+TUNED = [
+    {"system": "tune", "system_fixed": True},
+    {"system": "reuse", "system_fixed": True, "precision": "auto"},
+]
+LAST, BF16 = ("memory_format", "channels_last"), ("autocast", "bfloat16")
 
 
 def _score(number, epoch):
@@ -137,10 +148,11 @@ class EngineMachine(RuleBasedStateMachine):
         token=st.sampled_from([None, "data"]),
         limits=st.sampled_from([{}] * 3 + LIMITS),
         at_limit=st.sampled_from(AT_LIMIT),
+        tuned=st.sampled_from([{}, {}, *TUNED]),
     )
     def submit(
         self, plan, n, sampler, retries, width, change, exactness, contract, seeding, fuse, token,
-        limits, at_limit,
+        limits, at_limit, tuned,
     ):  # fmt: skip
         self.studies += 1
         name = f"s-{self.studies}"
@@ -163,9 +175,46 @@ class EngineMachine(RuleBasedStateMachine):
             **limits,
             at_limit=at_limit,
             # PBT forks what has states, and only what has steps is trained together.
-            contract="torch" if plan.name == "pbt" or fuse == "auto" else contract,
+            contract="torch" if plan.name == "pbt" or fuse == "auto" or tuned else contract,
+            **tuned,
         )
         self.world.submit(self.specs[name])
+
+    @precondition(lambda self: self.recalls())
+    @rule(
+        data=st.data(), mean=st.sampled_from([-0.4, 0.0, 0.4]), error=st.sampled_from([0.02, 0.4])
+    )
+    def recall(self, data, mean, error):
+        """The history answers what is known of a study's workload."""
+        asked = data.draw(st.sampled_from(self.recalls()))
+        place = f"{asked.workload}/cpu1"
+        machine = machine_class(device(NAMES[0]))
+        known = Known(place, machine, (LAST,), mean, error, 3, 1)
+        recalled = {"cause": asked.id, "study": asked.study, "known": (known,)}
+        self.send(Recalled(at=self.world.at, **recalled))
+
+    def answered(self):
+        """Have the history answer all that is asked of it; return whether anything was."""
+        asked = self.recalls()
+        for each in asked:
+            self.world.send(Recalled(at=self.world.at, cause=each.id, study=each.study))
+        return bool(asked) and bool(self.world.open)
+
+    def recalls(self):
+        return [q for q in self.world.engine.questions() if isinstance(q, Recall)]
+
+    def rehearsing(self):
+        return [d for d in self.world.open.values() if "rehearsal" in d.ext.get(TUNING, {})]
+
+    @precondition(lambda self: self.rehearsing())
+    @rule(data=st.data(), chosen=st.sampled_from([(), (LAST,), (BF16,), (("threads", 1),)]))
+    def rehearse(self, data, chosen):
+        """A trainer reports which configuration it has found; it may be none that was offered."""
+        dispatch = self.some(data, self.rehearsing())
+        segment = dispatch.segment
+        windows = (Window((LAST,), 0.7, 0.1),)
+        names = {"trial": segment.trial, "fence": segment.fence, "cause": dispatch.id}
+        self.send(Rehearsed(at=self.world.at, chosen=chosen, windows=windows, **names))
 
     @rule(data=st.data(), status=st.sampled_from(OVER), epochs=st.integers(0, 3))
     def bring_in(self, data, status, epochs):
@@ -504,8 +553,9 @@ class EngineMachine(RuleBasedStateMachine):
         self.world.at += 100
         self.world.join("cpu.fresh.0")
         turns = 0
-        while (self.world.open or self.goes_on_after_a_limit()) and turns < 5000:
+        while self.answered() or self.world.open or self.goes_on_after_a_limit():
             turns += 1
+            assert turns < 5000
             fence = min(self.world.open)
             dispatch = self.world.open[fence]
             if dispatch.segment.first > 20:  # an unbounded objective returns some day

@@ -203,6 +203,10 @@ class Reader(EventLog):
         trial_ids = select(TRIAL.c.id).where(TRIAL.c.study == study_id)
         return self._of_kind(kind, EVENT.c.trial.in_(trial_ids), EVENT.c.seq > after)
 
+    def of_study(self, study_id: str, kind: type[_Kind]) -> list[tuple[int, _Kind]]:
+        """Numbers and events of one kind about the study itself."""
+        return self._of_kind(kind, EVENT.c.study == study_id)
+
     def written(self, study_id: str, after: int = 0) -> list[tuple[int, Event]]:
         """What objectives and users wrote of a study and its trials after event ``after``."""
         kinds = of_kind(Suggested, TrialAdded, TrialWritten, StudyWritten)

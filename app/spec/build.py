@@ -187,6 +187,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         conditions=conditions,
         environment=plan.environment,
         evidence=True,
+        system_fixed=_is_fixed(groups),
         **surroundings,
         **groups,
     )
@@ -195,6 +196,14 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     if made.data_token:
         return replace(made, code=Code(*with_imports(referred, code)[:3]))
     return made
+
+
+def _is_fixed(groups: Mapping[str, Any]) -> bool:
+    """Tell whether all trials have one system configuration (``StudySpec.system_fixed``)."""
+    if groups["precision"] != "fp32":
+        return True
+    compared = groups["probing"] == "race" and not groups["energy_weight"]
+    return groups["system"] == "tune" and groups["exactness"] == "bitwise" and bool(compared)
 
 
 def _groups(plan: StudyPlan, contract: str) -> dict[str, Any]:

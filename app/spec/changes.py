@@ -25,6 +25,7 @@ _NO_CHANGE = {
         "argv",
         "cwd",
         "tools",
+        "system_fixed",
     ),
     *("code", "strategy", "space"),
 }

@@ -157,6 +157,9 @@ def _check_own_loop(plan: StudyPlan, contract: str) -> None:
         raise UsageError.refuse(
             "system", "tune", f"reuse or off for {kind}, which has its own training loop"
         )
+    if plan.system.precision != "fp32":
+        allowed = f"fp32 for {kind}, which has its own training loop: cast there"
+        raise UsageError.refuse("system.precision", plan.system.precision, allowed)
     if contract == "objective" and plan.constraints:
         allowed = "None for an objective, which calls trial.set_constraint(name, excess)"
         raise UsageError.refuse("constraints", dict(plan.constraints), allowed)

@@ -194,11 +194,15 @@ class SystemTuning(_Group):
     #: How they are tried where the mode is ``tune``: ``race``, ``bandit``, ``bayesian`` or ``grid``
     #: (docs/system.md).
     probing: str = "race"
+    #: In which numbers trials compute. ``fp32``: float32. ``bf16``: bfloat16 where torch's autocast
+    #: has it; parameters, norms, losses and the optimiser stay in float32. ``auto``: that, if a
+    #: rehearsal finds it faster and the loss the same. All trials of a study compute alike.
+    precision: str = "fp32"
 
     def _checked(self) -> dict[str, Any]:
         """Check what needs no extension. ``check_exact`` refuses what the exactness forbids."""
         one_of("system.mode", self.mode, SYSTEM)
-        own = (name for name in ("knobs", "energy_weight", "probing"))
+        own = (name for name in ("knobs", "energy_weight", "probing", "precision"))
         if self.mode != "tune" and all(is_default(name, getattr(self, name)) for name in own):
             return {}
         checked_group: dict[str, Any] = end_of(FIELDS["system"], "spec", "system").check_group(self)

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ...profiling.devices.device import slot_name, with_several_slots
 from ..broker import server
+from ..extensions import of_ends
 from ..host.logs import tail
 from ..ledger.codec import spec_from_json
 from ..ledger.forecast import forecast_of
@@ -126,6 +127,8 @@ def status_view(
         parts.append(Text(waits, style="yellow"))
     if spent := spent_words(view.study, time.time()):
         parts.append(Text(spent, style="dim"))
+    lines = (of(reader, study) for of in of_ends("show", "status_lines"))
+    parts += [Text(line, style="dim") for line in lines if line]
     if not still and (late := late_words(_misses_by(reader, view.study))):
         parts.append(Text(late, style="yellow"))
     if (found := usage_of(reader, study)) is not None:

@@ -131,7 +131,8 @@ def create_study(
             of all that it takes ``device_hours=``, ``kwh=``, ``money=``, ``deadline=``. None:
             none, or what ``penstock submit --limits`` says.
         system: how system parameters of a ``TorchTrainable``'s trials are tuned while they run:
-            ``reuse``, ``tune`` or ``off``, or ``penstock.SystemTuning(...)``.
+            ``reuse``, ``tune`` or ``off``, or ``penstock.SystemTuning(...)``, which also says
+            in what precision they compute.
         share: of the devices beside other studies, and whether epochs are taken over from them:
             ``penstock.Share(weight=, priority=, data_token=)``.
         environment: in which Python its trials run, as ``venv:/folder``, ``rootfs:/folder`` or

@@ -75,7 +75,7 @@ def obstacle(spec: StudySpec) -> str:
             "its trials may go on on machines that compute other bits",
         ),
         (
-            spec.system == "tune",
+            spec.system == "tune" and not spec.system_fixed,
             'system="tune" may keep a system parameter that rounds differently',
         ),
     )

@@ -147,6 +147,8 @@ class _Companions:
 
         One that has trained gets what other studies have trained, and goes on by itself.
         """
+        if study.spec.system_fixed and study.system is None:
+            return False  # its trials wait for that, and then come here again
         if after is None or study.spec.data_token:
             self._take_over(study, trial)
         if after is not None or trial.epoch >= trial.target:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...profiling.knobs.knobs import OFFERED
 
 #: The kinds of reports of the trainer's end.
-REPORTED = ("windows", "profiled")
+REPORTED = ("windows", "rehearsed", "profiled")
 
 
 def finding() -> tuple[str, str]:

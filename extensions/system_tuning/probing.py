@@ -53,7 +53,7 @@ class Probing:
         if trial.dispatched_at is None and (counted := self._state.counted(trial)) is not None:
             own.sizes[trial.id] = counted.size
         size, known = own.sizes.get(trial.id, ""), own.workloads
-        slot = f"{slot_class.kind}{slot_class.cores}{'' if slot_class.alone else ' of more'}"
+        slot = _slot_text(slot_class)
         family = f"{workload_of(spec, trial)}/{slot}"
         key = f"{workload_of(spec, trial, size)}/{slot}" if size else family
         existing = known.pop(key, None)
@@ -80,8 +80,16 @@ class Probing:
         cores = max(1, len(device.cores) // device.lanes)  # residents of a lane take turns
         return SlotClass(device.kind, cores, device.slots == 1)
 
+    def slot_text(self, member: Member) -> str:
+        """The kind of slot in the key of a workload."""
+        return _slot_text(self.slot_class(member))
+
+    def machine_of(self, member: Member) -> str:
+        """The class of the device of a slot."""
+        return machine_class(self._state.devices[member.device].device)
+
     def machine(self, trial: Trial) -> str:
-        return machine_class(self._state.devices[trial.members[0].device].device)
+        return self.machine_of(trial.members[0])
 
     def busy(self, workload: WorkloadTuning) -> bool:
         """Whether a trial is measuring for this workload now."""
@@ -104,7 +112,8 @@ class Probing:
                 workload.enter(system_configs(slot_class, workload.kinds, spec.knobs))
                 return
             workload.exact.enter(system_configs(slot_class, ("exact",), spec.knobs))
-            workload.others.enter(system_configs(slot_class, workload.kinds[1:], spec.knobs))
+            if workload.kinds[1:]:
+                workload.others.enter(system_configs(slot_class, workload.kinds[1:], spec.knobs))
 
     def _ask_for_configs(
         self, key: str, workload: WorkloadTuning, spec: StudySpec, slot_class: SlotClass
@@ -204,9 +213,13 @@ class Probing:
         )
 
 
+def _slot_text(slot_class: SlotClass) -> str:
+    return f"{slot_class.kind}{slot_class.cores}{'' if slot_class.alone else ' of more'}"
+
+
 def _kinds(spec: StudySpec) -> tuple[str, ...]:
     """The kinds of knobs that may be turned for the study."""
     by_epoch = PROBING[spec.probing].by_epoch
-    if spec.system != "tune" or (by_epoch and spec.exactness == "bitwise"):
+    if spec.system != "tune" or spec.system_fixed or (by_epoch and spec.exactness == "bitwise"):
         return ("exact",)
     return ("exact", "rounding", *(("numerics",) if spec.exactness == "statistical" else ()))

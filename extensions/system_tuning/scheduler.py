@@ -11,10 +11,11 @@ from typing import Any
 from ...scheduler.engine.engine import Parts
 from ...scheduler.model.study import StudySpec
 from ...scheduler.state.extensions import Extension
-from .asked.decisions import Advised, ConfigsProposed
+from .asked.decisions import Advised, ConfigsProposed, Recalled
+from .fixing import Fixing
 from .name import NAME
 from .probing import Probing
-from .races.measured import Profiled, WindowsMeasured
+from .races.measured import Profiled, Rehearsed, WindowsMeasured
 from .tuning import Tuning
 from .workloads import TuningState
 
@@ -28,7 +29,8 @@ _OF_TRIALS = {"suspect": [], "suspicion": "", "tuned_as": ""}
 def plug(parts: Parts) -> Extension:
     """Return the extension that tunes the system parameters of studies which ask for it."""
     probing = Probing(parts.core)
-    tuning = Tuning(parts.core, probing=probing)
+    fixing = Fixing(parts, probing=probing)
+    tuning = Tuning(parts.core, probing=probing, fixing=fixing)
     return Extension(
         name=NAME,
         needed_by=_is_tuned,
@@ -37,6 +39,8 @@ def plug(parts: Parts) -> Extension:
             Profiled: tuning.on_profiled,
             Advised: tuning.on_advised,
             ConfigsProposed: probing.on_configs_proposed,
+            Recalled: fixing.on_recalled,
+            Rehearsed: fixing.on_rehearsed,
         },
         segment=tuning.next_segment,
         excuses=lambda study, trial, event: (
@@ -45,11 +49,16 @@ def plug(parts: Parts) -> Extension:
         on_trained=tuning.observe_training,
         on_over=tuning.forget,
         questions=tuning.questions,
+        on_begun=fixing.on_begun,
+        keeps=fixing.keeps,
+        aside=fixing.aside,
+        has_enough=fixing.has_enough,
+        on_moved=fixing.release,
     )
 
 
 def _is_tuned(spec: StudySpec) -> bool:
-    return spec.system != "off" and spec.contract == "torch"
+    return (spec.system != "off" or spec.system_fixed) and spec.contract == "torch"
 
 
 def convert(snapshot: dict[str, Any]) -> None:

@@ -6,7 +6,8 @@ None of this is part of the engine, so a replay needs none of it: answers are in
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,13 +15,24 @@ from typing import TYPE_CHECKING, Any
 from ...app.runner.decision_collector import Turn
 from ...app.runner.reports import Reader, config_of, read_as, reader
 from ...profiling.knobs.knobs import SystemConfig
+from ...profiling.similarity.evidence import failed_of, known_of
 from ...profiling.similarity.history import HistoryEntry, source_of
 from ...scheduler.model.events import Event
 from .asked.advisor import Advisor
-from .asked.decisions import Advised, AskConfigs, ConfigsProposed, Consult, Remember
-from .races.measured import Profiled, Window, WindowsMeasured
+from .asked.decisions import (
+    Advised,
+    AskConfigs,
+    ConfigsProposed,
+    Consult,
+    Known,
+    Recall,
+    Recalled,
+    Remember,
+)
+from .races.measured import Profiled, Rehearsed, Window, WindowsMeasured
 
 if TYPE_CHECKING:
+    from ...app.ledger.adopted import Adopted
     from ...app.ledger.ledger import Ledger
 
 log = logging.getLogger(__name__)
@@ -32,19 +44,22 @@ _OF_WINDOWS = tuple(field.name for field in fields(Window))
 class Carrier:
     """Asks the history and the model, and adds what was found to the history."""
 
-    decisions = (AskConfigs, Consult, Remember)
+    decisions = (AskConfigs, Consult, Recall, Remember)
 
     def __init__(self) -> None:
         self._advisor = Advisor()
+        self._recalled: list[tuple[Recall, Sequence[HistoryEntry], Adopted]] = []
 
     def carry_out(
-        self, decision: AskConfigs | Consult | Remember, turn: Turn, at: float
+        self, decision: AskConfigs | Consult | Recall | Remember, turn: Turn, at: float
     ) -> Event | None:
         """Add to ``turn`` what is asked for. A model answers at once."""
         if isinstance(decision, AskConfigs):
             return configs(decision, at)
         if isinstance(decision, Remember):
             turn.history += entries_of(decision, at)
+        elif isinstance(decision, Recall):
+            turn.after.append(partial(self._recall, decision))
         else:
             turn.after.append(partial(self._consult, decision))
         return None
@@ -52,12 +67,49 @@ class Carrier:
     def _consult(self, question: Consult, ledger: Ledger) -> None:
         self._advisor.consult(question, ledger.history(question.machine))
 
+    def _recall(self, question: Recall, ledger: Ledger) -> None:
+        self._recalled.append((question, ledger.history(), ledger.adopted()))
+
     def answers(self, at: float) -> Iterator[Event]:
         """Yield the history's answers since the last call."""
+        recalls, self._recalled = self._recalled, []
+        for question, entries, adopted in recalls:
+            yield recalled(question, entries, adopted, at)
         for each in self._advisor.answers():
             yield Advised(
                 at=at, cause=each.consult, workload=each.workload, config=each.config, why=each.why
             )
+
+
+def recalled(
+    question: Recall, entries: Iterable[HistoryEntry], adopted: Adopted, at: float
+) -> Event:
+    """Return what the history knows of a workload, on each class of machine and kind of slot."""
+    by_place = defaultdict[tuple[str, str], list[HistoryEntry]](list)
+    for entry in entries:
+        if entry.workload.partition("/")[0] == question.workload:
+            by_place[entry.workload, entry.machine].append(entry)
+    places = [(*place, found) for place, found in by_place.items()]
+    return Recalled(
+        at=at,
+        cause=question.id,
+        study=question.study,
+        known=tuple(
+            Known(workload, machine, each.config, each.mean, each.error, each.windows, each.studies)
+            for workload, machine, found in places
+            for each in known_of(found)
+        ),
+        failed=tuple(
+            (workload, machine, config)
+            for workload, machine, found in places
+            for config in failed_of(found, at)
+        ),
+        adopted=tuple(
+            (workload, machine, config)
+            for (workload, machine), config in adopted.items()
+            if workload.partition("/")[0] == question.workload
+        ),
+    )
 
 
 def configs(ask: AskConfigs, at: float) -> Event:
@@ -86,6 +138,7 @@ def entries_of(decision: Remember, at: float) -> list[HistoryEntry]:
             speedup=speedup,
             joules=None,
             windows=max(1, decision.windows),
+            spread=decision.spread,
             at=at,
             infeasible=infeasible,
         )
@@ -94,12 +147,22 @@ def entries_of(decision: Remember, at: float) -> list[HistoryEntry]:
     return [entry(decision.config, decision.speedup), *failed]
 
 
-def _windows(body: Mapping[str, Any], at: float) -> Event:
-    windows = [dict(zip(_OF_WINDOWS, each, strict=True)) for each in body["windows"]]
-    for config in (*(each["config"] for each in windows), *(each for each, _ in body["failed"])):
-        config_of(config)
-    return read_as(WindowsMeasured, body, at=at, windows=windows)
+def _windows(event: type[WindowsMeasured] | type[Rehearsed]) -> Reader:
+    """Return the reader of reports that have windows, which come as lists of their values."""
+
+    def read(body: Mapping[str, Any], at: float) -> Event:
+        windows = [dict(zip(_OF_WINDOWS, each, strict=True)) for each in body["windows"]]
+        configs = [*(each["config"] for each in windows), *(each for each, _ in body["failed"])]
+        for config in (*configs, body.get("chosen", ())):
+            config_of(config)
+        return read_as(event, body, at=at, windows=windows)
+
+    return read
 
 
 #: Readers of the reports of the trainer's end, by their kinds.
-REPORTS: Mapping[str, Reader] = {"windows": _windows, "profiled": reader(Profiled)}
+REPORTS: Mapping[str, Reader] = {
+    "windows": _windows(WindowsMeasured),
+    "rehearsed": _windows(Rehearsed),
+    "profiled": reader(Profiled),
+}

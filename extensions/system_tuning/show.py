@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...app.common.text import duration
+from ...app.ledger.codec import spec_from_json
 from ...profiling.knobs.knobs import config_text
-from .races.measured import Profiled, WindowsMeasured
+from .races.measured import Profiled, Rehearsed, WindowsMeasured
+from .shown.choice import choice_of
 from .shown.tried import tried
 
 if TYPE_CHECKING:
     from ...app.drawings.charts import Section
     from ...app.ledger.reader import Reader
-    from ...app.ledger.rows import TrialRow
+    from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
     from ...scheduler.model.events import Event
     from ...scheduler.model.study import StudySpec
 
@@ -33,11 +35,44 @@ def report_facts(spec: StudySpec, trials: Sequence[TrialRow]) -> Iterator[tuple[
         yield "System parameters", configurations_line(spec, trials)
 
 
+def status_lines(reader: Reader, study: StudyRow) -> str:
+    """Return the line of a study's status on its system configuration; empty if it has none."""
+    spec = spec_from_json(study.spec_json)
+    choice = choice_of(reader, spec, reader.epochs(study.id)) if spec.system_fixed else None
+    return "" if choice is None else f"its trials have {choice.words}"
+
+
+def story_heads(
+    reader: Reader,
+    spec: StudySpec,
+    trial: TrialRow,
+    events: Sequence[tuple[int, Event]],
+    own: Sequence[EpochRow],
+) -> Iterator[str]:
+    """Yield the sentence above a trial's story on the configuration that all trials have."""
+    if (choice := choice_of(reader, spec, own)) is not None:
+        yield f"all trials of the study have {choice.words}"
+
+
 def _profiled(event: Profiled) -> str:
     return f"epoch {event.epoch} was profiled: {len(event.values)} rates and ratios"
 
 
 def _measured(event: WindowsMeasured) -> str:
+    wasted = sum(window.wasted for window in event.windows)
+    return f"system parameters were tried, which cost {duration(wasted)}: {_tried(event)}"
+
+
+def _rehearsed(event: Rehearsed) -> str:
+    """Say what was tried for all trials of the study, and what they have."""
+    found = _tried(event)
+    cost = f"; it took {duration(event.spent)}" if event.spent else ""
+    said = f": {found}" if found else ", and nothing was worth measuring"
+    chosen = config_text(event.chosen)
+    return f"system parameters were rehearsed for all trials{said}; they have {chosen}{cost}"
+
+
+def _tried(event: WindowsMeasured | Rehearsed) -> str:
     """Say how each system configuration did."""
     found = tried([event])
     parts = [
@@ -49,12 +84,12 @@ def _measured(event: WindowsMeasured) -> str:
     parts += [
         f"{config_text(each.config)} cannot be run: {each.failed}" for each in found if each.failed
     ]
-    wasted = sum(window.wasted for window in event.windows)
-    return f"system parameters were tried, which cost {duration(wasted)}: {'; '.join(parts)}"
+    return "; ".join(parts)
 
 
 #: Sentences of a story about events, by the event's class.
 SENTENCES: Mapping[type[Event], Callable[[Any], str]] = {
     Profiled: _profiled,
+    Rehearsed: _rehearsed,
     WindowsMeasured: _measured,
 }

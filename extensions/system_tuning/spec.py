@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...app.common.validation import finite
+from ...app.common.validation import finite, one_of
 from ...app.spec.amounts import ENERGY_ALLOWED, ENERGY_FIELD
 from ...profiling.base.errors import UsageError
 from ...profiling.knobs.knobs import check_knobs
+from ...scheduler.model.study import PRECISION
 from .races.racing import PROBING, check_probing
 
 if TYPE_CHECKING:
@@ -25,8 +26,22 @@ def check_group(tuning: SystemTuning) -> dict[str, Any]:
         allowed = 'None with mode="off", which sets no knob'
         raise UsageError.refuse("system.knobs", tuning.knobs, allowed)
     weight = check_energy_weight(tuning.energy_weight, mode, tuning.probing)
+    check_precision(tuning)
     knobs = check_knobs(tuning.knobs, probes=mode == "tune")
     return {"knobs": knobs, "energy_weight": weight}
+
+
+def check_precision(tuning: SystemTuning) -> None:
+    """Raise UsageError for a precision that is none, or does not go with the other fields."""
+    precision = one_of("system.precision", tuning.precision, PRECISION, ", ".join(PRECISION))
+    if precision == "auto" and tuning.mode == "off":
+        allowed = 'fp32 or bf16 with mode="off", which measures nothing'
+        raise UsageError.refuse("system.precision", precision, allowed)
+    for field, default in (("probing", "race"), ("energy_weight", 0.0)):
+        value = getattr(tuning, field)
+        if precision != "fp32" and value != default:
+            allowed = f"{default!r} with precision={precision!r}, which all trials have alike"
+            raise UsageError.refuse(f"system.{field}", value, allowed)
 
 
 def check_energy_weight(weight: object, mode: str, probing: str) -> float:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...profiling.knobs.knobs import SystemConfig, part
+from ...profiling.knobs.knobs import SystemConfig, merged, part
 from ...tasks.process.messages import SegmentTask
 from ...tasks.process.pipe import Run
-from ...tasks.system.system import READING
+from ...tasks.system.system import READING, System
 from ...tasks.trainer.hooks import Epoch, Hook, Parts, Segment
+from ...tasks.training import determinism
 from ...tasks.training.data import by_rows, length
 from ...tasks.training.loop import Result, Tick
 from ...tasks.training.training import Training
 from .measuring import windows
 from .measuring.probe import probe
 from .measuring.profiles import Profiles
+from .measuring.rehearsal import rehearse
 from .name import NAME
+from .races.worth import Belief
 
 
 def hook(parts: Parts) -> Hook:
@@ -32,9 +36,9 @@ class _Probing(Hook):
     def before(self, segment: Segment) -> None:
         """Measure the candidates that the segment names: rounding ones now."""
         run, training, told = segment.run, segment.training, _told(segment.task)
-        tried: list[SystemConfig] = [
-            tuple((name, value) for name, value in config) for config in told.get("probe", ())
-        ]
+        if (rehearsal := told.get("rehearsal")) is not None and training.epoch == run.task.origin:
+            _rehearse(segment, rehearsal)
+        tried = [_config(each) for each in told.get("probe", ())]
         exact_ones = [c for c in tried if part(c, "exact") == c]
         others = [c for c in tried if c not in exact_ones]
         own = run.task.system
@@ -79,6 +83,36 @@ class _Probing(Hook):
     def forget(self, trial: str) -> None:
         """Drop what is kept of a trial."""
         self._away.pop(trial, None)
+
+
+def _rehearse(segment: Segment, told: Mapping[str, Any]) -> None:
+    """Find the configuration of the study's trials, report it, and have this trial take it on.
+
+    The report goes before that of any epoch, so the scheduler knows of the choice by then.
+    """
+    run, training = segment.run, segment.training
+    known = [(_config(config), Belief(*belief)) for config, *belief in told["known"]]
+    base = _config(told["base"])
+    found = rehearse(
+        training, known, base=base, epochs=told["epochs"], held=told["held"], watch=run
+    )
+    run.say(
+        "rehearsed",
+        chosen=found.chosen,
+        windows=found.windows,
+        failed=found.failed,
+        spent=found.spent,
+        step=found.step,
+    )
+    system = merged(run.task.system, found.chosen)
+    run.task = run.task.model_copy(update={"system": system})
+    training.reshape(System(system))
+    training.system.enter()
+    segment.warm.signature = determinism.signature(training)
+
+
+def _config(given: Iterable[Sequence[Any]]) -> SystemConfig:
+    return tuple((name, value) for name, value in given)
 
 
 def _told(task: SegmentTask) -> dict[str, Any]:

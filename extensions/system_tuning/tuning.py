@@ -22,9 +22,10 @@ the failure is the trial's own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from dataclasses import replace
+from typing import Any, cast
 
-from ...profiling.knobs.knobs import SystemConfig, merged, part
+from ...profiling.knobs.knobs import KINDS, SystemConfig, merged, part
 from ...scheduler.model.decisions import Decision, Member
 from ...scheduler.model.events import AttemptFailed
 from ...scheduler.model.study import StudySpec
@@ -33,6 +34,7 @@ from ...scheduler.state.core import Core, Refused
 from ...scheduler.state.extensions import SegmentValues
 from ...scheduler.state.state import StudyState
 from .asked.decisions import Advised, Consult, Remember
+from .fixing import Fixing
 from .name import NAME
 from .probing import Probing
 from .races.measured import Profiled, Window, WindowsMeasured
@@ -63,19 +65,31 @@ RECHECK_INTERVAL = 25
 #: Kinds of failure that a system configuration may cause.
 BLAMABLE_FAILURES = frozenset({"exception", "memory", "died", "system", "timeout"})
 
+#: The words to a trainer where a segment tries nothing.
+_NOTHING_TRIED: dict[str, Any] = {"probe": (), "epochs": 0.0, "energy": False, "profile": False}
+
 
 class Tuning:
     """Chooses system configurations, and learns from their measurements."""
 
-    def __init__(self, core: Core, *, probing: Probing) -> None:
+    def __init__(self, core: Core, *, probing: Probing, fixing: Fixing) -> None:
         self._core = core
         self._state = core.state
         self._probing = probing
+        self._fixing = fixing
 
     def next_segment(
         self, study: StudyState, trial: Trial, members: tuple[Member, ...]
     ) -> SegmentValues:
         """Choose the system configuration of the trial's next segment, and what it tries."""
+        rehearsal = self._fixing.segment(study, trial, members)
+        found = self._tuned(study, trial, members)
+        if rehearsal is None:
+            return found
+        ext = {NAME: {**found.ext.get(NAME, _NOTHING_TRIED), "rehearsal": rehearsal}}
+        return replace(found, undivided=True, ext=ext)
+
+    def _tuned(self, study: StudyState, trial: Trial, members: tuple[Member, ...]) -> SegmentValues:
         spec = study.spec
         slot_class = self._probing.slot_class(members[0])
         key, workload = self._probing.workload(spec, trial, slot_class)
@@ -84,9 +98,9 @@ class Tuning:
             return SegmentValues(trial.system)
         untrained = not trial.signature
         if untrained and trial.epoch == trial.begin:
-            trial.system = workload.chosen
+            trial.system = merged(workload.chosen, study.system or ())
             workload.begun += 1
-        elif spec.exactness == "statistical":
+        elif spec.exactness == "statistical" and not spec.system_fixed:
             trial.system = workload.chosen
         else:
             kept = part(trial.system, "rounding", "numerics")
@@ -96,7 +110,7 @@ class Tuning:
         profile = (
             workload.profiled < MAX_PROFILES
             and untrained
-            and not trial.system
+            and not part(trial.system, *(("exact",) if spec.system_fixed else KINDS))
             and len(members) == 1
         )
         if by_epoch:
@@ -119,7 +133,7 @@ class Tuning:
                 for race in workload.races
                 if not any(race is epoch_seconds for epoch_seconds in probed)
             ]
-            trial.system = merged(*(race.chosen for race in settled))
+            trial.system = merged(*(race.chosen for race in settled), study.system or ())
             epoch_seconds = self._state.epoch_seconds(trial)
             assert epoch_seconds  # otherwise ``seconds`` is 0
             return _values(
@@ -160,12 +174,13 @@ class Tuning:
         key, workload = self._probing.workload(
             study.spec, trial, self._probing.slot_class(trial.members[0])
         )
-        if workload.profiled >= MAX_PROFILES or trial.system:
+        if workload.profiled >= MAX_PROFILES or (trial.system and not study.spec.system_fixed):
             return
         machine = self._probing.machine(trial)
         counted = self._state.counted(trial)
         profile = (*event.values, *(counted.profile if counted else ()))
         workload.profiled += 1
+        self._fixing.remember(study, profile)
         self._core.decide(
             Remember,
             study=study.spec.id,
@@ -194,6 +209,9 @@ class Tuning:
         If so, it is sent again without that configuration. ``_confirm_suspect`` decides on the
         cause later.
         """
+        why = f"{event.kind}: {event.message}"
+        if event.kind in BLAMABLE_FAILURES and self._fixing.excuses(study, trial, event, why):
+            return True
         suspects = tuning_in(self._state).suspects
         if suspects.pop(trial.id, None):
             return False  # it fails without it, too: its own failure
@@ -203,7 +221,7 @@ class Tuning:
             return False
         for name in [each for each in suspects if each not in self._state.trials]:
             del suspects[name]
-        suspects[trial.id] = Suspect(config, f"{event.kind}: {event.message}")
+        suspects[trial.id] = Suspect(config, why)
         return True
 
     def _confirm_suspect(
@@ -225,6 +243,8 @@ class Tuning:
         _, workload = self._probing.workload(
             study.spec, trial, self._probing.slot_class(trial.members[0])
         )
+        if study.spec.system_fixed:
+            self._fixing.on_trained(study, trial, workload.profile)
         workload.trained += seconds
         by_epoch = PROBING[study.spec.probing].by_epoch
         if suspect := tuning_in(self._state).suspects.pop(trial.id, None):
@@ -243,12 +263,14 @@ class Tuning:
         own = tuning_in(self._state)
         for name in study.trials:
             own.sizes.pop(name, None)
+        self._fixing.forget(study.spec.id)
 
     def questions(self) -> list[Decision]:
         """Return the questions to models and to the history that are unanswered."""
         known = workloads_in(self._state).values()
         asked = [workload.asked for workload in known if workload.asked is not None]
-        return [*(ask for workload in known for ask in workload.sought), *asked]
+        sought = (ask for workload in known for ask in workload.sought)
+        return [*self._fixing.questions(), *sought, *asked]
 
     def _probe_budget(
         self, key: str, workload: WorkloadTuning, study: StudyState, trial: Trial
@@ -295,7 +317,7 @@ def _values(
     It tries ``probe`` for at most ``epochs`` epochs' worth of time, in windows that are long enough
     for their joules where these count. ``profile``: its first epoch is profiled.
     """
-    told = {
+    told = _NOTHING_TRIED | {
         "probe": probe,
         "epochs": epochs,
         "energy": spec.energy_weight > 0,

@@ -12,7 +12,7 @@ from ...profiling.knobs.knobs import KnobValues, SystemConfig, merged, part
 from ...scheduler.model.study import Metrics, StudySpec, batch_of, shards_of
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import EngineState
-from .asked.decisions import AskConfigs, Consult
+from .asked.decisions import AskConfigs, Consult, Known, Recall
 from .name import NAME
 from .races.racing import PROBING, Race
 
@@ -107,6 +107,35 @@ class Suspect:
 
 
 @dataclass(slots=True)
+class FixedStudy:
+    """The choice of the one configuration of a study (``fixing``)."""
+
+    #: The question to the history that is unanswered.
+    asked: Recall | None = None
+    #: Evidence of the history on its workload.
+    known: tuple[Known, ...] = ()
+    #: Configurations that could not be run of late (``Recalled.failed``).
+    known_to_fail: tuple[tuple[str, str, SystemConfig], ...] = ()
+    #: Configurations that users have adopted for its code (``Recalled.adopted``).
+    adopted: tuple[tuple[str, str, SystemConfig], ...] = ()
+    #: The trial that rehearses, or is to; empty if there is none.
+    rehearsing: str = ""
+    #: The trials that wait for the choice.
+    aside: list[str] = field(default_factory=list)
+    #: The key of its workload with the kind of slot, and the class of the device.
+    place: str = ""
+    machine: str = ""
+    #: The ratio of each window of the rehearsal that is not in the history yet.
+    measured: tuple[tuple[SystemConfig, float], ...] = ()
+    #: Configurations that cannot be run, with the reason, as far as the history lacks them.
+    failed: list[tuple[SystemConfig, str]] = field(default_factory=list)
+    #: Seconds that the rehearsal took.
+    spent: float = 0.0
+    #: Why the configuration was chosen, in words.
+    why: str = ""
+
+
+@dataclass(slots=True)
 class TuningState:
     """State of the extension in ``EngineState.ext``."""
 
@@ -117,7 +146,9 @@ class TuningState:
     #: The sizes of trials' architectures, by which they are tuned with others alike, by trial. Of
     #: the others it was not known before their first segment.
     sizes: dict[str, str] = field(default_factory=dict)
-    #: The version of this state; it grows when a field is added.
+    #: Studies that have one configuration for all trials, by their ids.
+    studies: dict[str, FixedStudy] = field(default_factory=dict)
+    #: The version of this state; it grows when an older state cannot be read any more.
     version: Literal[1] = 1
 
 
@@ -135,27 +166,39 @@ def workloads_in(state: EngineState) -> dict[str, WorkloadTuning]:
     return {} if known is None else known.workloads
 
 
-def workload_of(spec: StudySpec, trial: Trial, architecture: str = "") -> str:
+def studies_in(state: EngineState) -> dict[str, FixedStudy]:
+    """Return the studies with one configuration for all trials. Nothing is changed."""
+    known: TuningState | None = state.ext.get(NAME)
+    return {} if known is None else known.studies
+
+
+def workload_of(spec: StudySpec, trial: Trial | None, architecture: str = "") -> str:
     """A digest (16 hex digits) of code, environment, batch bucket, shards and the knobs.
 
-    ``architecture`` is the size of the trial's (``EngineState.counted``), where that is
+    A study whose trials all have one configuration is one workload: code and environment alone
+    count. ``architecture`` is the size of the trial's (``EngineState.counted``), where that is
     known. It reveals nothing of a user's names or data.
     """
-    batch = batch_of(spec, trial.params)
-    bucket = round(log2(batch)) if batch > 0 else 0
-    names = (
-        spec.code.target.rpartition(":")[2],
-        spec.code.digest,
-        str(bucket),
-        str(shards_of(spec, trial.params)),
-        spec.system,
-        ",".join(spec.knobs or ("usual",)),
-        spec.probing,
-        spec.exactness,
-        # Left out where not given, so that a workload keeps the digest that histories know.
-        *([f"energy {spec.energy_weight!r}"] if spec.energy_weight else []),
+    code = (spec.code.target.rpartition(":")[2], spec.code.digest)
+    if spec.system_fixed or trial is None:
+        names = [*code, "one configuration"]
+    else:
+        batch = batch_of(spec, trial.params)
+        bucket = round(log2(batch)) if batch > 0 else 0
+        names = [
+            *code,
+            str(bucket),
+            str(shards_of(spec, trial.params)),
+            spec.system,
+            ",".join(spec.knobs or ("usual",)),
+            spec.probing,
+            spec.exactness,
+            # Left out where not given, so that a workload keeps the digest that histories know.
+            *([f"energy {spec.energy_weight!r}"] if spec.energy_weight else []),
+        ]
+    names += [
         *([spec.environment] if spec.environment else []),
         *(["candidates of a super-net"] if spec.strategy.supernet else []),
         *([f"architectures of size {architecture}"] if architecture else []),
-    )
+    ]
     return hashlib.sha256("\0".join(names).encode()).hexdigest()[:16]

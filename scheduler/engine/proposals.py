@@ -50,12 +50,23 @@ class Proposals:
                 continue
             trial.target = entry.epochs
             self._core.move(study, trial, Step.ENTER)
-            if self._core.extensions.keeps(study, trial, None):
-                continue
-            if trial.epoch >= trial.target:
-                entries += self.reached(study, trial)
-            else:
-                self.wait(trial)
+            entries += self._begin_to_wait(study, trial)
+
+    def enter_queue(self, study: StudyState, trial: Trial) -> None:
+        """Have a trial wait as if it were new, which an extension has kept until now."""
+        self.enter(study, self._begin_to_wait(study, trial))
+
+    def _begin_to_wait(self, study: StudyState, trial: Trial) -> tuple[Entry | Fork, ...]:
+        """Have a trial wait for slots, or with an extension.
+
+        Return what its strategy enters where it needs no slot.
+        """
+        if self._core.extensions.keeps(study, trial, None):
+            return ()
+        if trial.epoch >= trial.target:
+            return self.reached(study, trial)
+        self.wait(trial)
+        return ()
 
     def reached(self, study: StudyState, trial: Trial) -> tuple[Entry | Fork, ...]:
         """The trial has reached its target. Returns what its strategy enters then."""

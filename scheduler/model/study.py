@@ -24,6 +24,9 @@ ON_SIGNATURE_CHANGE = ("refuse", "record")
 #: Whether system parameters are tuned: not at all; with exact knobs and earlier results only; or
 #: by probing, with all knobs that the study's exactness allows.
 SYSTEM = ("off", "reuse", "tune")
+#: In which numbers a ``TorchTrainable`` computes: float32; bfloat16 where autocast has it; or
+#: bfloat16 where that is faster and trains as well.
+PRECISION = ("fp32", "bf16", "auto")
 #: What the keys of a trial's random numbers hold besides the study's seed. ``trial``: its number.
 #: ``shared``: which replicate of its configuration it is, so configurations draw in common.
 SEEDING = ("trial", "shared")
@@ -208,6 +211,12 @@ class StudySpec:
     energy_weight: float = 0.0
     #: Way of trying system configurations: ``race``, ``bandit``, ``bayesian`` or ``grid``.
     probing: str = "race"
+    #: One of ``PRECISION``.
+    precision: str = "fp32"
+    #: True: all trials have one system configuration but for exact knobs, which is chosen before
+    #: any epoch counts (``StudyState.system``). False: each trial may have its own, as in ledgers
+    #: of older versions.
+    system_fixed: bool = False
     #: Bytes that the trainer of a trial may take; None for all there are.
     memory_limit: int | None = None
     #: The study's weight in sharing devices with others, above 0

@@ -130,7 +130,7 @@ class Snapshots:
         # In order of arrival, so that ties in a policy do not depend on the previous plan.
         trials = sorted((self._state.trials[name] for name in names), key=lambda t: t.since)
         names_of = {trial.study for trial in trials}
-        ahead = {name: self._epochs_ahead(self._state.studies[name]) for name in names_of}
+        ahead = {name: expected_epochs(self._core, self._state.studies[name]) for name in names_of}
         return tuple(
             self._candidate(
                 trial,
@@ -140,15 +140,6 @@ class Snapshots:
             )
             for trial in trials
         )
-
-    def _epochs_ahead(self, study: StudyState) -> int:
-        """How many epochs the study is expected to train, if a share of 1/eta passes each rung."""
-        plan = study.spec.strategy
-        share = float(plan.max_epochs or 0) if plan.name == "pbt" else 0.0
-        for k, (lower, upper) in enumerate(pairwise((0, *rungs_of(plan)))):
-            share += (upper - lower) / plan.eta**k
-        done = sum(trial.epoch for trial in self._core.trials_of(study))
-        return max(self._core.epochs_ahead(study), int(study.spec.n_trials * share) - done)
 
     def _promotion_probabilities(self, study: StudyState) -> dict[str, float]:
         """The promotion probabilities of a study's trials; empty if the study has no rungs."""
@@ -227,6 +218,16 @@ class Snapshots:
             "movable": can_move(self._state, trial),
             "suspended": attempt is not None and not attempt.part,
         }
+
+
+def expected_epochs(core: Core, study: StudyState) -> int:
+    """Return how many epochs the study is expected to train yet, if 1/eta passes each rung."""
+    plan = study.spec.strategy
+    share = float(plan.max_epochs or 0) if plan.name == "pbt" else 0.0
+    for k, (lower, upper) in enumerate(pairwise((0, *rungs_of(plan)))):
+        share += (upper - lower) / plan.eta**k
+    done = sum(trial.epoch for trial in core.trials_of(study))
+    return max(core.epochs_ahead(study), int(study.spec.n_trials * share) - done)
 
 
 def max_width(study: StudyState, trial: Trial) -> int:

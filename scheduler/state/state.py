@@ -12,6 +12,7 @@ from ...profiling.costs.outcomes import Tally
 from ...profiling.costs.segment_costs import PreemptionTable, SegmentStart
 from ...profiling.costs.table import CostTable
 from ...profiling.devices.device import Device
+from ...profiling.knobs.knobs import SystemConfig
 from ..model.decisions import Ask, AskPlan, Member, Parent, Segment
 from ..model.segment_length import SegmentLength
 from ..model.snapshot import WidthPlan, WindowPlan
@@ -61,6 +62,9 @@ class StudyState:
     refused: dict[str, str] = field(default_factory=dict)
     #: The machine's part of its numeric signature; empty before the first epoch.
     signature: str = ""
+    #: The system configuration that all its trials have, but for exact knobs, where there is one
+    #: for all (``StudySpec.system_fixed``); None: it is not chosen yet.
+    system: SystemConfig | None = None
     #: The signatures of devices that computed for it or were refused
     #: (``scheduler.engine.signatures``).
     machines: dict[str, str] = field(default_factory=dict)

@@ -284,6 +284,8 @@ USUAL = {
     "knobs": None,
     "energy_weight": 0.0,
     "probing": "race",
+    "precision": "fp32",
+    "system_fixed": False,
     "memory_limit": None,
     "weight": 1.0,
     "priority": 0,

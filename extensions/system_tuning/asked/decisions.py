@@ -5,7 +5,9 @@ They are questions to the history and to a model, and what is kept.
 
 from __future__ import annotations
 
-from ....profiling.base.values import value_class
+from dataclasses import dataclass
+
+from ....profiling.base.values import Finite, Positive, Whole, value_class
 from ....profiling.knobs.knobs import KnobValues, SystemConfig
 from ....scheduler.model.decisions import Decision
 from ....scheduler.model.events import Event
@@ -19,6 +21,48 @@ class Consult(Decision):
     workload: str
     machine: str
     profile: Metrics
+
+
+@value_class(frozen=True, slots=True, kw_only=True)
+class Recall(Decision):
+    """Ask the history what is known of the workload of a study that begins.
+
+    ``workload`` is its digest without the kind of slot.
+    """
+
+    study: str
+    workload: str
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The log ratio of a configuration's seconds a step to the default's, as earlier studies say.
+
+    ``mean`` is negative where it is faster, ``error`` its standard error. ``workload`` is the key
+    of the workload with the kind of slot, ``machine`` the class of the device.
+    """
+
+    workload: str
+    machine: str
+    config: SystemConfig
+    mean: Finite
+    error: Positive
+    windows: Whole
+    studies: Whole
+
+
+@value_class(frozen=True, slots=True, kw_only=True)
+class Recalled(Event):
+    """The history's answer to ``Recall``.
+
+    ``failed`` are configurations that could not be run of late, and ``adopted`` those that a user
+    has chosen for this code, each after the key of the workload and the class of the device.
+    """
+
+    study: str
+    known: tuple[Known, ...] = ()
+    failed: tuple[tuple[str, str, SystemConfig], ...] = ()
+    adopted: tuple[tuple[str, str, SystemConfig], ...] = ()
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
@@ -54,6 +98,8 @@ class Remember(Decision):
     speedup: float
     #: How many windows were measured.
     windows: int
+    #: The standard deviation of a window's log ratio; None: not known.
+    spread: float | None = None
     #: Configurations that cannot be run.
     infeasible: tuple[SystemConfig, ...] = ()
 

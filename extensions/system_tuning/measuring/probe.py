@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from ....profiling.knobs.knobs import SystemConfig
 from ....tasks.contracts.rng import key
@@ -26,6 +27,7 @@ from ....tasks.process.pipe import Window
 from ....tasks.system.system import System
 from ....tasks.training.backward import backward
 from ....tasks.training.data import length, read
+from ....tasks.training.seeding import seed_torch
 from ....tasks.training.training import Training
 from .windows import relative
 
@@ -66,7 +68,7 @@ def probe(
     window = WARM_UP + COUNTED
     if passes < 3 * window:
         return [], []
-    copies = _Copies(run, watch.check, MIN_METERED if energy else 0.0)
+    copies = Copies(run, watch.check, MIN_METERED if energy else 0.0)
     found: list[Window] = []
     failed: Failed = []
     try:
@@ -81,7 +83,7 @@ def probe(
             try:
                 here = copies.window(config)
             except Exception as error:  # anything the user's code may raise
-                failed.append((config, _why(error)))
+                failed.append((config, why(error)))
                 copies.drop(config)
                 continue
             finally:
@@ -97,34 +99,48 @@ def probe(
     return found, failed
 
 
-def _why(error: Exception) -> str:
+def why(error: Exception) -> str:
+    """Return the reason why a configuration cannot be run, in a line."""
     failure = failure_of(error)
     return f"{failure.kind}: {str(failure).partition(chr(10))[0]}"
 
 
 @dataclass(frozen=True, slots=True)
-class _Passes:
-    """The median of the seconds of some passes, and the mean of their joules (None: unknown)."""
+class Passes:
+    """The median of the seconds of some passes, and the mean of their joules (None: unknown).
+
+    ``loss`` is that of the first pass.
+    """
 
     seconds: float
     joules: float | None
+    loss: float
 
 
-class _Copies:
+class Copies:
     """A copy of the model for each configuration, made on first use. Counts the passes."""
 
-    def __init__(self, run: Training, check: Callable[[], None], least: float) -> None:
-        """``least``: the shortest window, in seconds."""
+    def __init__(
+        self, run: Training, check: Callable[[], None], least: float, *, warmed: bool = True
+    ) -> None:
+        """``least``: the shortest window, in seconds.
+
+        ``warmed``: each window begins with passes that are not counted; else the first window of a
+        copy does.
+        """
         self._run = run
         self._check = check
         self.passes = 0
         self._least = least
+        self._warmed = warmed
+        #: The number of counted passes of a window, at least.
+        self.counted = COUNTED
         self._models: dict[SystemConfig, torch.nn.Module] = {}
         generator = torch.Generator().manual_seed(key("probe", run.seed, run.number))
         order = torch.randperm(length(run.data.train), generator=generator)
         self._parts = torch.split(order, run.batch_size)
 
-    def window(self, config: SystemConfig) -> _Passes:
+    def window(self, config: SystemConfig) -> Passes:
         """Run and time a few passes under ``config``."""
         try:
             return self._window(config)
@@ -134,18 +150,21 @@ class _Copies:
         self._models.clear()  # the other copies may take the memory
         return self._window(config)
 
-    def _window(self, config: SystemConfig) -> _Passes:
-        run, passes = self._run, self._ready(config)
-        for _ in range(WARM_UP):
-            self._timed(passes)
+    def _window(self, config: SystemConfig) -> Passes:
+        run, new = self._run, config not in self._models
+        passes = self._ready(config)
+        losses: list[Tensor] = []
+        for _ in range(WARM_UP if new or self._warmed else 0):
+            self._timed(passes, losses)
         times: list[float] = []
         begin = run.metering.now()
-        while len(times) < COUNTED or sum(times) < self._least:
-            times.append(self._timed(passes))
+        while len(times) < self.counted or sum(times) < self._least:
+            times.append(self._timed(passes, losses))
         joules = run.metering.since(begin) if sum(times) >= MIN_METERED else None
-        return _Passes(median(times), None if joules is None else joules / len(times))
+        per_pass = None if joules is None else joules / len(times)
+        return Passes(median(times), per_pass, float(losses[0]))
 
-    def _ready(self, config: SystemConfig) -> Iterator[None]:
+    def _ready(self, config: SystemConfig) -> Iterator[Tensor]:
         """Apply ``config`` and return the passes under it."""
         run, system = self._run, System(config)
         system.enter()
@@ -154,22 +173,27 @@ class _Copies:
             system.shape(self._models[config], run.shards)
         return self._passes(self._models[config].train(), system)
 
-    def _timed(self, passes: Iterator[None]) -> float:
-        """Seconds of the next pass."""
+    def _timed(self, passes: Iterator[Tensor], losses: list[Tensor]) -> float:
+        """Run the next pass and add its loss to ``losses``; return its seconds."""
         self._check()
         self.passes += 1
         began = time.perf_counter()
-        next(passes)
+        losses.append(next(passes))
         if self._run.device.type == "cuda":
             torch.cuda.synchronize(self._run.device)
         return time.perf_counter() - began
+
+    def is_new(self, config: SystemConfig) -> bool:
+        """Tell whether there is no copy for ``config`` yet."""
+        return config not in self._models
 
     def drop(self, config: SystemConfig) -> None:
         """Drop a copy that is of no more use."""
         self._models.pop(config, None)
 
-    def _passes(self, model: torch.nn.Module, system: System) -> Iterator[None]:
+    def _passes(self, model: torch.nn.Module, system: System) -> Iterator[Tensor]:
         run = self._run
+        seed_torch(run.device, key("probe", run.seed, run.number))  # so that losses can be compared
         parts = (self._parts * (1 + WARM_UP + COUNTED))[: WARM_UP + COUNTED]
         while True:
             batches: Iterator[tuple[Any, int]] = read(
@@ -181,5 +205,4 @@ class _Copies:
             )
             for batch, size in batches:
                 model.zero_grad(set_to_none=True)
-                backward(run, model, batch, size, system)
-                yield
+                yield backward(run, model, batch, size, system)

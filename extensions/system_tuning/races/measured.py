@@ -38,6 +38,23 @@ class WindowsMeasured(Event):
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
+class Rehearsed(Event):
+    """An attempt found the system configuration of all trials of its study, before its first epoch.
+
+    ``chosen`` is that configuration, ``spent`` the seconds that this took, and ``step`` the seconds
+    of a step under the default (0: nothing was measured). ``failed`` as of ``WindowsMeasured``.
+    """
+
+    trial: str
+    fence: Whole
+    chosen: SystemConfig
+    windows: tuple[Window, ...]
+    failed: tuple[tuple[SystemConfig, str], ...] = ()
+    spent: Amount = 0.0
+    step: Amount = 0.0
+
+
+@value_class(frozen=True, slots=True, kw_only=True)
 class Profiled(Event):
     """Rates and ratios that were counted in an epoch of the trial (docs/profiling.md).
 

@@ -13,8 +13,9 @@ from ....app.drawings.page import filled
 from ....profiling.knobs.knobs import SystemConfig, config_text
 from ....profiling.similarity.history import machine_class, source_of
 from ....scheduler.model.events import AttemptFailed
-from ..races.measured import Profiled, WindowsMeasured
+from ..races.measured import Profiled, Rehearsed, WindowsMeasured
 from ..races.racing import PROBING, bound_alpha
+from .choice import choice_of
 from .figures import by_batch, clusters, heat, speedups
 from .tried import TriedConfiguration, crashed, tried, tried_by_epoch
 
@@ -36,7 +37,10 @@ def configurations_line(spec: StudySpec, trials: Sequence[TrialRow]) -> str:
 
 def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> Section:
     """Return what was profiled and tried; if nothing was, a line that says so."""
-    windows = [event for _, event in reader.of_trials(spec.id, WindowsMeasured)]
+    windows: list[WindowsMeasured | Rehearsed] = [
+        *(event for _, event in reader.of_trials(spec.id, WindowsMeasured)),
+        *(event for _, event in reader.of_trials(spec.id, Rehearsed)),
+    ]
     profiles = [event for _, event in reader.of_trials(spec.id, Profiled)]
     failures = [event for _, event in reader.of_trials(spec.id, AttemptFailed)]
     by_epoch = spec.system == "tune" and PROBING[spec.probing].by_epoch
@@ -50,12 +54,14 @@ def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
         "system_heat": heat(profiles),
         "system_clusters": _clusters(reader, spec, trials) if profiles else None,
     }
+    choice = choice_of(reader, spec, epochs)
     wasted = sum(window.wasted for event in windows for window in event.windows)
     html = filled(
         "system_tuning/shown/section.html",
         spec=spec,
         by_epoch=by_epoch,
         profiled=bool(profiles),
+        choice="" if choice is None else choice.words,
         wasted=wasted,
         charts=charts,
         columns=_columns(found, "epochs" if by_epoch else "windows"),
@@ -85,7 +91,7 @@ def _ratio(value: float | None) -> str:
 
 
 def _by_batch(
-    events: Sequence[WindowsMeasured], spec: StudySpec, trials: Sequence[TrialRow]
+    events: Sequence[WindowsMeasured | Rehearsed], spec: StudySpec, trials: Sequence[TrialRow]
 ) -> dict[SystemConfig, dict[int, list[float]]]:
     """Windows' ratios by configuration and by the batch size of the measured trial."""
     params = {trial.id: trial.params for trial in trials}

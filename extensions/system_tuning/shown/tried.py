@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ....profiling.knobs.knobs import SystemConfig
 from ....scheduler.model.events import AttemptFailed
 from ..races.arm import MIN_WINDOWS, Arm
-from ..races.measured import Window, WindowsMeasured
+from ..races.measured import Rehearsed, Window, WindowsMeasured
 
 if TYPE_CHECKING:
     from ....app.ledger.rows import EpochRow
@@ -51,7 +51,7 @@ class TriedConfiguration:
 
 
 def tried(
-    events: Sequence[WindowsMeasured], failures: Sequence[tuple[SystemConfig, str]] = ()
+    events: Sequence[WindowsMeasured | Rehearsed], failures: Sequence[tuple[SystemConfig, str]] = ()
 ) -> list[TriedConfiguration]:
     """All measured configurations, the fastest first, and those that cannot be run."""
     ratios: dict[SystemConfig, list[float]] = {}

@@ -8,7 +8,15 @@ import pytest
 import trainees
 from desk import command
 from drive_world import World
-from penstock import PBT, FullBudget, Resources, Share, UsageError, create_study
+from penstock import (
+    PBT,
+    FullBudget,
+    Resources,
+    Share,
+    SystemTuning,
+    UsageError,
+    create_study,
+)
 from penstock.app.ledger.codec import spec_to_json
 from penstock.app.runner import commands
 from penstock.app.spec.build import make_plan, make_spec
@@ -58,7 +66,7 @@ def test_what_is_no_token_is_refused_by_name(token):
             "does not promise equal bits",
         ),
         pytest.param(
-            {"system": "tune"},
+            {"system": SystemTuning("tune", probing="bandit")},
             trainees.Small,
             "a system parameter that rounds differently",
             marks=pytest.mark.extension("system_tuning"),

@@ -1,0 +1,316 @@
+"""Chooses one system configuration for all trials of a study, before any of its epochs counts.
+
+Theory of operation. Knobs that change bits must not differ between trials whose results are
+compared, and within a bitwise study not between its epochs. So such a study (``system_fixed``) has
+one configuration, which is part of its numeric signature. As it begins, the history is asked what
+is known of its workload (``Recall``). If that leaves nothing worth measuring, the best known
+configuration is taken. Else the first trial *rehearses*: its trainer measures windows on copies of
+the fresh model, chooses, and reports (``Rehearsed``) before its first epoch. The other trials wait
+aside meanwhile. What they wait for takes seconds at most, and counts as part of the cost.
+
+A configuration in which the first trial fails before its first epoch ends is withdrawn: the default
+is taken, and the history knows it. Once an epoch has counted, nothing is changed any more.
+
+Exact knobs change no bits. They are tuned within epochs, as ``tuning`` describes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from math import exp, log
+from statistics import fmean, stdev
+from typing import Any, cast
+
+from ...profiling.knobs.knobs import SystemConfig, config_text, part, system_configs
+from ...scheduler.engine.engine import Parts
+from ...scheduler.model.decisions import Decision, Member
+from ...scheduler.model.events import AttemptFailed, StudySubmitted
+from ...scheduler.model.study import Metrics, StudySpec
+from ...scheduler.model.trial import Step, Trial, TrialState
+from ...scheduler.planning.snapshots import expected_epochs
+from ...scheduler.resources.slots import free_slots
+from ...scheduler.state.core import Refused
+from ...scheduler.state.extensions import Begins
+from ...scheduler.state.state import StudyState
+from .asked.decisions import Known, Recall, Recalled, Remember
+from .probing import Probing
+from .races.measured import Rehearsed
+from .races.worth import Belief, Beliefs, unknown
+from .workloads import FixedStudy, studies_in, tuning_in, workload_of
+
+#: With less than this part of the time to be saved by one more window, nothing is measured.
+WORTH_MEASURING = 0.01
+#: The epochs of later studies that are expected for each epoch of a study whose workload is new,
+#: and the most for each of one that was seen before.
+RETURNS_OF_NEW, MOST_RETURNS = 0.5, 4.0
+
+#: The knob by which a trial computes in bfloat16.
+BF16: SystemConfig = (("autocast", "bfloat16"),)
+
+
+class Fixing:
+    """Chooses the configuration of each study that has one for all trials."""
+
+    def __init__(self, parts: Parts, *, probing: Probing) -> None:
+        self._core = parts.core
+        self._state = parts.core.state
+        self._parts = parts
+        self._probing = probing
+
+    def on_begun(self, study: StudyState, event: Begins) -> None:
+        """Ask the history; a study that goes on has the configuration that it had."""
+        spec = study.spec
+        if not spec.system_fixed or study.system is not None:
+            return
+        past = None if isinstance(event, StudySubmitted) else event.past
+        for trial in () if past is None else past.trials:
+            if trial.signature:
+                study.system = part(trial.trained_with, "rounding", "numerics")
+                return
+        own = tuning_in(self._state).studies[spec.id] = FixedStudy()
+        if spec.system == "off":
+            study.system = _base(spec)
+            return
+        self._core.decide(Recall, study=spec.id, workload=workload_of(spec, None))
+        own.asked = cast(Recall, self._core.out[-1])
+
+    def on_recalled(self, event: Recalled) -> None:
+        """Take in what the history knows, and let the first trial begin."""
+        own = self._of(event.study)
+        if own is None or own.asked is None or own.asked.id != event.cause:
+            raise Refused(f"nothing was asked of the history for study {event.study}")
+        own.asked, own.known, own.adopted = None, event.known, event.adopted
+        own.known_to_fail = event.failed
+        self.release(self._state.studies[event.study])
+
+    def questions(self) -> Iterator[Decision]:
+        """Yield the questions to the history that are unanswered."""
+        for own in studies_in(self._state).values():
+            if own.asked is not None:
+                yield own.asked
+
+    def keeps(self, study: StudyState, trial: Trial, after: object) -> bool:
+        """Have a trial wait while the configuration is not chosen, unless it is to rehearse."""
+        own = self._of(study.spec.id)
+        if own is None or study.system is not None or after is not None:
+            return False
+        if own.asked is None and not self._another_rehearses(own, trial):
+            own.rehearsing = trial.id
+        if own.rehearsing == trial.id:
+            return False
+        trial.since = self._core.at
+        own.aside.append(trial.id)
+        return True
+
+    def _another_rehearses(self, own: FixedStudy, trial: Trial) -> bool:
+        """Tell whether another trial than this one is to rehearse, and still can."""
+        other = self._state.trials.get(own.rehearsing)
+        if other is None or other.state not in (TrialState.WAITING, TrialState.RUNNING):
+            own.rehearsing = ""
+        return own.rehearsing not in ("", trial.id)
+
+    def aside(self, study: StudyState) -> Iterator[tuple[str, str]]:
+        """Yield the trials that wait for the choice, and why."""
+        own = self._of(study.spec.id)
+        for name in () if own is None else own.aside:
+            why = f"{own.rehearsing} measures" if own and own.rehearsing else "the history is asked"
+            yield name, f"{why} which system configuration the study's trials are to have"
+
+    def has_enough(self, study: StudyState) -> bool:
+        """Tell whether as many trials wait as there are slots."""
+        own = self._of(study.spec.id)
+        if own is None or study.system is not None:
+            return False
+        slots = sum(each.device.slots for each in self._state.devices.values())
+        return len(own.aside) + bool(own.rehearsing) >= max(1, slots)
+
+    def release(self, study: StudyState) -> None:
+        """Let the trials go on that need not wait any more."""
+        own = self._of(study.spec.id)
+        if own is None or own.asked is not None or not own.aside:
+            return
+        if study.system is None and self._another_rehearses(own, self._state.trials[own.aside[0]]):
+            return
+        names, own.aside = own.aside, []
+        for name in names:
+            trial = self._state.trials[name]
+            if trial.state is TrialState.WAITING:
+                self._parts.proposals.enter_queue(study, trial)
+        self._core.offer_slots()
+
+    def segment(
+        self, study: StudyState, trial: Trial, members: tuple[Member, ...]
+    ) -> Mapping[str, Any] | None:
+        """Choose the configuration if it is not chosen; return what the trial is to rehearse.
+
+        None: it rehearses nothing, since the configuration is chosen.
+        """
+        own = self._of(study.spec.id)
+        if own is None or study.system is not None:
+            return None
+        spec = study.spec
+        machine = self._probing.machine_of(members[0])
+        own.place = f"{workload_of(spec, None)}/{self._probing.slot_text(members[0])}"
+        adopted = [
+            config for place, where, config in own.adopted if (place, where) == (own.place, machine)
+        ]
+        base = _base(spec)
+        known = [
+            each for each in own.known if (each.workload, each.machine) == (own.place, machine)
+        ]
+        if adopted and not base:
+            self._choose(study, _allowed(spec, adopted[0]), "it was adopted for this code")
+            return None
+        configs = self._candidates(spec, members[0])
+        by_config = {each.config: each for each in known}
+        beliefs = Beliefs({c: unknown(c) for c in configs})
+        if not base:  # else windows are on top of it, and the history has none of these
+            beliefs.priors |= {
+                c: Belief(by_config[c].mean, by_config[c].error) for c in configs if c in by_config
+            }
+        if own.rehearsing != trial.id or len(members) > 1 or not configs:
+            self._choose(study, _with(base, beliefs.best), _reused(by_config.get(beliefs.best)))
+            return None
+        if all(beliefs.worth(config, 1.0) < WORTH_MEASURING for config in configs):
+            self._choose(study, _with(base, beliefs.best), _reused(by_config.get(beliefs.best)))
+            return None
+        studies = max((each.studies for each in known), default=0)
+        returns = min(MOST_RETURNS, RETURNS_OF_NEW + studies)
+        free = len(free_slots(self._state, self._core.extensions))
+        return {
+            "known": [(c, beliefs.priors[c].mean, beliefs.priors[c].error) for c in configs],
+            "base": base,
+            "epochs": expected_epochs(self._core, study) * (1 + returns),
+            "held": max(1, free),
+        }
+
+    def on_rehearsed(self, event: Rehearsed) -> None:
+        """Take the configuration that the first trial has found for the study's."""
+        trial = self._core.trial(event.trial)
+        self._core.check_training(trial, event.fence)
+        study = self._state.studies[trial.study]
+        own = self._of(study.spec.id)
+        if own is None or study.system is not None or own.rehearsing != trial.id:
+            raise Refused(f"{trial.id} was not to rehearse")
+        allowed = [_with(_base(study.spec), c) for c in ((), *self._candidates_of(study, trial))]
+        if event.chosen not in allowed:
+            raise Refused(f"{config_text(event.chosen)} is not to be chosen for {study.spec.id}")
+        self._state.attempts[event.fence].undivided = False
+        own.spent += event.spent
+        own.machine = self._probing.machine_of(trial.members[0])
+        if not _base(study.spec):
+            own.measured = tuple((window.config, window.ratio) for window in event.windows)
+        own.failed += [*event.failed]
+        self._choose(study, event.chosen, "it was measured in a rehearsal")
+        trial.system = _with(part(trial.system, "exact"), event.chosen)
+        self.release(study)
+
+    def _choose(self, study: StudyState, config: SystemConfig, why: str) -> None:
+        own = self._of(study.spec.id)
+        assert own is not None
+        study.system, own.why = config, why
+
+    def on_trained(self, study: StudyState, trial: Trial, profile: Metrics) -> None:
+        """Take in that an epoch has counted: it was trained in what is now the configuration."""
+        if study.system is None:
+            trained = part(trial.trained_with, "rounding", "numerics")
+            self._choose(study, trained, "the first trial was trained without a rehearsal")
+        self.remember(study, profile)
+
+    def remember(self, study: StudyState, profile: Metrics) -> None:
+        """Write the windows of the rehearsal into the history, once, whatever they have decided."""
+        own = self._of(study.spec.id)
+        if own is None or not (own.measured or own.failed):
+            return
+        ratios = defaultdict[SystemConfig, list[float]](list)
+        for config, ratio in own.measured:
+            ratios[config].append(log(ratio))
+        found = [(config, values, False) for config, values in ratios.items()]
+        failed = [(config, [0.0], True) for config, _ in own.failed]
+        for config, values, infeasible in (*found, *failed):
+            self._core.decide(
+                Remember,
+                study=study.spec.id,
+                workload=own.place,
+                machine=own.machine,
+                profile=profile,
+                config=() if infeasible else config,
+                speedup=exp(-fmean(values)),
+                windows=len(values),
+                spread=stdev(values) if len(values) > 1 else None,
+                infeasible=(config,) if infeasible else (),
+            )
+        own.measured, own.failed = (), []
+
+    def excuses(self, study: StudyState, trial: Trial, event: AttemptFailed, why: str) -> bool:
+        """Withdraw the configuration that a trial failed in, before any epoch counted.
+
+        Return whether the trial is sent again.
+        """
+        own = self._of(study.spec.id)
+        if own is None or study.signature or trial.signature:
+            return False
+        if study.system is None and event.trying:
+            own.failed.append((event.trying, why))
+            return True
+        base = _base(study.spec)
+        if study.system in (None, base):
+            return False
+        own.failed.append((tuple(p for p in study.system or () if p not in base), why))
+        self._choose(study, base, f"{config_text(study.system or ())} failed: {why}")
+        for name in study.trials:
+            other = self._state.trials[name]
+            if other is not trial and other.state is TrialState.RUNNING:
+                self._core.revoke(other)
+                self._core.move(study, other, Step.LOSE)
+                self._parts.proposals.wait(other, first=True)
+        return True
+
+    def forget(self, study: str) -> None:
+        """Forget a study that is over."""
+        studies_in(self._state).pop(study, None)
+
+    def _of(self, study: str) -> FixedStudy | None:
+        return studies_in(self._state).get(study)
+
+    def _candidates(self, spec: StudySpec, member: Member) -> list[SystemConfig]:
+        """Return the configurations that the study may choose from, but for the default."""
+        own, slot_class = self._of(spec.id), self._probing.slot_class(member)
+        failed = [] if own is None else [config for config, _ in own.failed]
+        if own is not None:
+            here = own.place, self._probing.machine_of(member)
+            failed += [config for *place, config in own.known_to_fail if (*place,) == here]
+        names = None if spec.knobs is None else (*spec.knobs,)
+        kinds = ("rounding",) if spec.exactness == "bitwise" else ("rounding", "numerics")
+        found: tuple[SystemConfig, ...] = ()
+        if spec.system == "tune":
+            found = system_configs(slot_class, kinds, names)
+        if spec.precision == "auto":
+            found = (BF16, *found, *(_with(each, BF16) for each in found))
+        return [c for c in found if not any(set(bad) <= set(c) for bad in failed)]
+
+    def _candidates_of(self, study: StudyState, trial: Trial) -> list[SystemConfig]:
+        return self._candidates(study.spec, trial.members[0])
+
+
+def _base(spec: StudySpec) -> SystemConfig:
+    """Return the configuration that the user asks for in any case."""
+    return BF16 if spec.precision == "bf16" else ()
+
+
+def _with(one: SystemConfig, other: SystemConfig) -> SystemConfig:
+    return tuple(sorted({**dict(one), **dict(other)}.items()))
+
+
+def _allowed(spec: StudySpec, config: SystemConfig) -> SystemConfig:
+    """Return the part of an adopted configuration that the study may have."""
+    return tuple(pair for pair in config if pair not in BF16 or spec.precision == "auto")
+
+
+def _reused(known: Known | None) -> str:
+    """Say on what a choice without a rehearsal rests."""
+    if known is None:
+        return "nothing better is known"
+    studies = "an earlier study" if known.studies == 1 else f"{known.studies} earlier studies"
+    return f"{studies} measured it at {exp(known.mean):.2f} of the default's time"

@@ -1,0 +1,134 @@
+"""Rehearse a study's first trial: find the system configuration that all its trials will have.
+
+Theory of operation. Windows of forward and backward passes are run on copies of the fresh model, as
+in ``probe``, each between two windows under the default. Which configuration is measured next, and
+when it is enough, follows from what a window is worth (``races.worth``). A configuration that
+computes in bfloat16 is left out where the machine only emulates it, and where the loss of the first
+batch differs from the default's by more than ``MAX_LOSS_DIFFERENCE``. The trial itself is not
+touched.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ....profiling.knobs.knobs import SystemConfig, merged
+from ....tasks.process.pipe import Window
+from ....tasks.system.precision import native_bf16
+from ....tasks.training.data import length
+from ....tasks.training.training import Training
+from ..races.worth import Belief, Beliefs
+from .probe import COUNTED, WARM_UP, Copies, Failed, Watch, why
+
+#: A window has as many passes as take this long (seconds), but ``COUNTED`` at most.
+WINDOW = 0.03
+#: The most windows of one rehearsal, of all configurations together.
+MAX_WINDOWS = 64
+#: The largest difference of a batch's loss from its loss under the default, relative to that.
+MAX_LOSS_DIFFERENCE = 0.05
+
+
+@dataclass(slots=True)
+class Rehearsed:
+    """The result of a rehearsal."""
+
+    #: The configuration that the trials are to have; () for the default.
+    chosen: SystemConfig
+    #: The windows that were measured.
+    windows: list[Window] = field(default_factory=list)
+    #: Configurations that cannot be run, or should not be, each with the reason.
+    failed: Failed = field(default_factory=list)
+    #: Seconds that it took.
+    spent: float = 0.0
+    #: Seconds of a step under the default; 0 if nothing was measured.
+    step: float = 0.0
+
+
+def rehearse(
+    run: Training,
+    known: Sequence[tuple[SystemConfig, Belief]],
+    *,
+    base: SystemConfig = (),
+    epochs: float,
+    held: int,
+    watch: Watch,
+) -> Rehearsed:
+    """Return the configuration to train with, and what was measured for it.
+
+    ``known`` are the configurations to choose from, each with what is believed of it. All are
+    measured on top of ``base``, which the study has in any case and is the default here. ``epochs``
+    are those ahead that will be trained with the choice, and ``held`` the number of slots that are
+    occupied meanwhile, this one and those that wait for it.
+    """
+    beliefs = Beliefs({config: belief for config, belief in known if _concerns(run, config)})
+    found = Rehearsed(base)
+    if not beliefs.priors:
+        return found
+    began = time.perf_counter()
+    copies = Copies(run, watch.check, 0.0, warmed=False)
+    copies.counted = 1
+    steps = epochs * -(-length(run.data.train) // run.batch_size)
+    try:
+        before = copies.window(base)
+        found.step = before.seconds
+        copies.counted = min(COUNTED, math.ceil(WINDOW / found.step))
+        while len(found.windows) + len(found.failed) < MAX_WINDOWS:
+            costs = [
+                (config, held * _cost(copies, beliefs, base, config, found.step))
+                for config in beliefs.priors
+            ]
+            spent = held * (time.perf_counter() - began)
+            config = beliefs.next(found.step * steps, spent, costs)
+            if config is None:
+                break
+            counted = time.perf_counter()
+            watch.probing(config)
+            try:
+                here = copies.window(merged(base, config))
+            except Exception as error:  # anything the user's code may raise
+                found.failed.append((config, why(error)))
+            else:
+                if trouble := _differs(here.loss, before.loss):
+                    found.failed.append((config, trouble))
+            finally:
+                watch.probing(())
+            if found.failed and found.failed[-1][0] == config:
+                beliefs.drop(config)
+                copies.drop(merged(base, config))
+                continue
+            after = copies.window(base)
+            ratio = here.seconds / ((before.seconds + after.seconds) / 2)
+            beliefs.observe(config, ratio, after.seconds / before.seconds)
+            found.windows.append((config, ratio, time.perf_counter() - counted, None))
+            before = after
+    finally:
+        run.system.enter()
+    found.chosen = merged(base, beliefs.best)
+    found.spent = time.perf_counter() - began
+    return found
+
+
+def _cost(
+    copies: Copies, beliefs: Beliefs, base: SystemConfig, config: SystemConfig, step: float
+) -> float:
+    """Return the seconds of a window of ``config`` and of one under the default after it."""
+    passes = copies.counted + WARM_UP * copies.is_new(merged(base, config))
+    return step * (copies.counted + passes * math.exp(beliefs.belief(config).mean))
+
+
+def _concerns(run: Training, config: SystemConfig) -> bool:
+    """Tell whether a configuration changes anything for this model."""
+    names = {name for name, _ in config}
+    if "memory_format" in names and all(each.dim() != 4 for each in run.model.parameters()):
+        return False
+    return "autocast" not in names or native_bf16(run.device)
+
+
+def _differs(loss: float, usual: float) -> str:
+    """Say how a batch's loss differs from the usual one; empty if it differs little."""
+    if math.isfinite(loss) and abs(loss - usual) <= MAX_LOSS_DIFFERENCE * max(abs(usual), 1e-3):
+        return ""
+    return f"the first batch's loss is {loss:.4g} under it, and {usual:.4g} under the default"
