@@ -3,8 +3,8 @@
 Theory of operation. Within a study the code, the data, the seed and the machine are one. Between
 studies they are where the studies have the same *group*: the token that the user gave for the data,
 the digest of all that the code imports, the seed, the size of the batches and their shards; and
-where both have computed under the same machine signature. Then chains (``chain``) say which epochs
-of two trials have equal bits, as within a study.
+where both have computed under the same machine signature and system configuration. Then chains
+(``chain``) say which epochs of two trials have equal bits, as within a study.
 
 A trial takes over what was accepted by the time it is entered. That are epochs up to the last
 durable state that both have in common, and that the trial may need: so it never has to replay what
@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ...profiling.devices.signature import machine_of
+from ...profiling.devices.signature import DEFAULT_SYSTEM, SystemPart, machine_of, system_part_of
 from ...scheduler.model.decisions import Parent
 from ...scheduler.model.finished import EarlierTrial, PastTrial
 from ...scheduler.model.study import DELETED, StudySpec, replicate_of
@@ -107,8 +107,15 @@ class OtherStudies:
             for state in other.parents
         )
 
-    def is_of_here(self, study: StudyState, signature: str) -> bool:
-        """Whether the study's devices compute under this signature's machine, as far as known."""
+    def is_of_here(
+        self, study: StudyState, signature: str, system: SystemPart = DEFAULT_SYSTEM
+    ) -> bool:
+        """Whether the study's devices compute under this signature's machine, as far as known.
+
+        ``system`` is how the study's own trials are configured.
+        """
+        if system_part_of(signature) != system:
+            return False
         machine = machine_of(signature)
         if study.signature:
             return machine == study.signature

@@ -90,17 +90,6 @@ class System(dict[str, Value]):
         """The context in which the user's code is called."""
         return precision.Bfloat16(device) if self.bf16 else nullcontext()
 
-    def kernels(self) -> str:
-        """What the configuration adds to the kernel class in a signature."""
-        added = [".channels_last"] if self.channels_last else []
-        added += [".compiled"] * bool(self.get("compile"))
-        return "".join(added + [f".micro{self.micro_batches}"] * (self.micro_batches > 1))
-
-    def numbers(self) -> str:
-        """What the configuration adds to the dtype in a signature."""
-        autocast = f".{self['autocast']}" if "autocast" in self else ""
-        return autocast + (".tf32" if self.get("tf32") else "")
-
 
 def refuse_parts(model: nn.Module, shards: int) -> None:
     """Raise ``TrialFailed`` (system) where micro-batches would change the training."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ...profiling.base.errors import TrialFailed
-from ...profiling.devices.signature import machine_of
+from ...profiling.devices.signature import machine_of, system_part
 from ..process.failure import Lost, MachineMismatch, user_traceback
 from ..process.messages import SegmentTask
 from ..system.system import System, device_threads
@@ -72,15 +72,16 @@ def signature(run: Training) -> str:
     """The numeric signature of the next epoch (``profiling.devices.signature``)."""
     dtype = next((p.dtype for p in run.model.parameters()), torch.get_default_dtype())
     threads, *rest = _machine(run.device)
-    if "threads" in run.system:
+    turned = system_part(run.system)
+    if turned.threads:
         threads += f"of{device_threads()}"
     return ";".join(
         (
             f"S{run.shards}",
             f"batch{run.batch_size}",
             threads,
-            "solo" + run.system.kernels(),
-            str(dtype).removeprefix("torch.") + run.system.numbers(),
+            "solo" + turned.kernels,
+            str(dtype).removeprefix("torch.") + turned.numbers,
             *rest,
         )
     )

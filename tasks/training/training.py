@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from ...profiling.base.errors import TrialFailed
 from ...profiling.base.pieces import entering, in_force, pieces
+from ...profiling.devices.signature import system_part
 from ..checkpoints.state import state_hash
 from ..contracts.pieces import Pieces
 from ..process.energy import Metering
@@ -176,7 +177,7 @@ class Training:
 
     def reshape(self, system: System) -> None:
         """Go on under another system configuration."""
-        if self.system.kernels() != system.kernels():
+        if system_part(self.system).kernels != system_part(system).kernels:
             system.shape(self.model, self.shards)
         self.system = system
 

@@ -6,9 +6,10 @@ import pytest
 from drive_world import check_invariants
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json, subject
-from penstock.extensions.prefixes.between import earlier_trial, group_of
+from penstock.extensions.prefixes.between import OtherStudies, earlier_trial, group_of
 from penstock.extensions.prefixes.chain import is_checked
-from penstock.extensions.prefixes.state import known_of
+from penstock.extensions.prefixes.state import Indices, known_of
+from penstock.profiling.devices.signature import machine_of, system_part
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.decisions import Discard, Dispatch
 from penstock.scheduler.model.events import (
@@ -27,6 +28,8 @@ from penstock.scheduler.model.study import (
     study_of_trial,
 )
 from penstock.scheduler.model.trial import TrialState
+from penstock.scheduler.state.core import Core
+from penstock.scheduler.strategies.registry import make_strategy
 from prefix_world import Grid, grid, shared
 
 #: Equal configurations of both studies, and one more.
@@ -217,6 +220,35 @@ def test_another_machine_trains_for_itself(world):
     original = world.epoch
     world.epoch = lambda *args, **kw: original(*args, **(kw | {"signature": "another"}))
     assert world.run_study(SECOND, CONFIGS) == 18
+
+
+def signed(turned=""):
+    """A signature of a trial on one machine, with the default or with knobs turned."""
+    threads = "threads1of2" if turned == "threads" else "threads2"
+    kernels = "solo.channels_last" if turned == "layout" else "solo"
+    dtype = "float32.bfloat16" if turned == "precision" else "float32"
+    return f"S1;batch32;{threads};{kernels};{dtype};cpu.AVX2;torch2;deterministic"
+
+
+@pytest.mark.parametrize("turned", ["", "threads", "layout", "precision"])
+def test_epochs_of_another_system_configuration_are_not_taken_over(world, turned):
+    original = world.epoch
+    world.epoch = lambda *args, **kw: original(*args, **(kw | {"signature": signed(turned)}))
+    world.run_study(FIRST, CONFIGS)
+    world.epoch = lambda *args, **kw: original(*args, **(kw | {"signature": signed()}))
+    assert world.run_study(SECOND, CONFIGS) == (18 if turned else 0)
+
+
+def test_a_study_takes_over_what_is_configured_as_its_own_trials_are(world):
+    world.begin(FIRST, CONFIGS)
+    [study] = world.engine.state.studies.values()
+    study.signature = machine_of(signed())
+    core = Core(world.engine.state, make_strategy)
+    others = OtherStudies(core, Indices(core))
+    of_layout = system_part({"memory_format": "channels_last"})
+    assert others.is_of_here(study, signed("layout"), of_layout)
+    assert not others.is_of_here(study, signed("precision"), of_layout)
+    assert not others.is_of_here(study, signed("layout"))
 
 
 def test_who_has_just_joined_trains_an_epoch_before_anything_is_taken_over(world):
