@@ -331,4 +331,6 @@ def _speedup(prior: Prior) -> float:
 def _trouble(windows: int, kept: int) -> str:
     if kept:
         return ""
-    return "the history has no usable window" if windows else "the history is empty"
+    return (
+        "the history has no usable window" if windows else "there is no window to compare it with"
+    )

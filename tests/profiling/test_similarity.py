@@ -281,8 +281,8 @@ def test_too_few_common_features_are_no_likeness(service):
 @pytest.mark.parametrize(
     ("entries", "why"),
     [
-        ([], "the history is empty"),
-        ([entry("w", ())], "the history is empty"),
+        ([], "no window to compare it with"),
+        ([entry("w", ())], "no window to compare it with"),
         ([entry("w", (("steps", math.inf),))], "no usable window"),
         ([entry("w", family("w", 1)[0])], "above 2 (a stated threshold, no windows yet"),
     ],

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from time import time
 from typing import TYPE_CHECKING, Any
 
 from ....app.common.text import count, number
-from ....app.extensions import of_ends
-from ....profiling.base.errors import UsageError
-from ....profiling.similarity.history import HistoryEntry, Profile, machine_class, source_of
+from ....profiling.similarity.history import HistoryEntry, Profile, source_of
 from ....profiling.similarity.service import Nearest, Neighbour, Similarity
-from ....scheduler.model.study import number_of
-from ..races.measured import Profiled
+from .profiles import find_profile
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,49 +30,31 @@ class SimilarityReport:
     windows: int
     aside: int
     answer: Nearest
-
-
-def profile_of_trial(reader: Reader, study: StudyRow, trial: TrialRow) -> Profile | None:
-    """Return a profile of the trial under the default configuration; None if there is none.
-
-    What extensions have counted of its model is in it.
-    """
-    found = [event for _, event in reader.events(trial.id) if isinstance(event, Profiled)]
-    if not found:
-        return None
-    counts = [each for of in of_ends("show", "counted") for each in of(reader, study, trial)]
-    return tuple(sorted((*found[0].values, *counts)))
+    #: Whose profile was asked about, in words; empty for the trial's own.
+    profile_of: str = ""
 
 
 def find_similar(reader: Reader, study: StudyRow, trial: TrialRow) -> SimilarityReport:
     """Ask the history about a ``trial`` of ``study``. Raises UsageError if it has no profile."""
-    profile = profile_of_trial(reader, study, trial)
-    if profile is None:
-        raise UsageError(f"{study.name}/{trial.number} has no profile: {_why_none(reader, study)}")
-    device = next((d.device for d in reader.devices() if d.device.name == trial.device), None)
-    if device is None:
-        raise UsageError(f"{study.name}/{trial.number} has run on no device yet")
-    machine = machine_class(device)
+    found = find_profile(reader, study, trial)
     # Entries from the trial's own study are left out: they are trivially similar.
     own = source_of(study.id)
-    others = tuple(entry for entry in reader.history(machine) if entry.source != own)
-    return similarity_report(trial.id, machine, others, profile)
-
-
-def _why_none(reader: Reader, study: StudyRow) -> str:
-    profiled = [event.trial for _, event in reader.of_trials(study.id, Profiled)]
-    if not profiled:
-        return "no trial of its study has one: system= was off, or none ran long enough"
-    others = ", ".join(str(number_of(each)) for each in list(dict.fromkeys(profiled))[:SHOWN])
-    return f"only the first trials of a workload are profiled, here trials {others}"
+    others = tuple(entry for entry in reader.history(found.machine) if entry.source != own)
+    report = similarity_report(trial.id, found.machine, others, found.profile, time())
+    return replace(report, profile_of=found.of)
 
 
 def similarity_report(
-    trial: str, machine: str, history: tuple[HistoryEntry, ...], profile: Profile
+    trial: str,
+    machine: str,
+    history: tuple[HistoryEntry, ...],
+    profile: Profile,
+    now: float | None = None,
 ) -> SimilarityReport:
-    """The answer of a similarity service built from ``history``."""
+    """The answer of a similarity service built from ``history``, at a time (``Similarity.ask``)."""
     service = Similarity.fit(history)
-    return SimilarityReport(trial, machine, service.windows, service.aside, service.ask(profile))
+    answer = service.ask(profile, now)
+    return SimilarityReport(trial, machine, service.windows, service.aside, answer)
 
 
 def similarity_facts(found: SimilarityReport) -> dict[str, Any]:
@@ -95,11 +75,13 @@ def similarity_view(found: SimilarityReport) -> RenderableType:
     aside = f", {found.aside} of them set aside as implausible" if found.aside else ""
     lines = [
         f"{found.trial}: {'known' if answer.known else 'unknown'}: {answer.why}",
-        f"history of {found.machine}: {count(found.windows, 'window')}{aside}",
+        f"history of {found.machine}: {count(found.windows, 'window')} of other studies{aside}",
     ]
     if answer.known:
         config = ", ".join(f"{knob}={value}" for knob, value in answer.config or ())
         lines.append(f"to be reused: {config or 'the default'}")
+    if found.profile_of:
+        lines.append(f"the profile is {found.profile_of}")
     parts: list[RenderableType] = [Text(line) for line in lines]
     if answer.neighbours:
         table = Table("workload", "distance", "cluster", "what mattered most", box=None)

@@ -1,0 +1,130 @@
+"""Finds the profile of a trial: its own, or another trial's of its workload; else says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ....app.extensions import of_ends
+from ....app.ledger.codec import spec_from_json
+from ....profiling.base.errors import UsageError
+from ....profiling.similarity.history import HistoryEntry, Profile, machine_class, source_of
+from ....scheduler.model.study import StudySpec, number_of
+from ....scheduler.model.trial import Trial
+from ..races.measured import Profiled
+from ..workloads import workload_of
+
+if TYPE_CHECKING:
+    from ....app.ledger.reader import Reader
+    from ....app.ledger.rows import StudyRow, TrialRow
+
+#: The number of trials that are named.
+NAMED = 3
+
+
+class Found(NamedTuple):
+    """A profile, the class of the machine, and whose profile it is; empty for the trial's own."""
+
+    profile: Profile
+    machine: str
+    of: str
+
+
+def find_profile(reader: Reader, study: StudyRow, trial: TrialRow) -> Found:
+    """Return the profile of a trial under the default configuration.
+
+    If it was not profiled itself, it is that of its workload: of another trial of its study, or in
+    the history. Raises UsageError with the reason if there is none.
+    """
+    machines = {each.device.name: machine_class(each.device) for each in reader.devices()}
+    machine = machines.get(trial.device)
+    if machine is None:
+        raise _none(study, trial, "it has run on no device yet")
+    profiled = _profiled(reader, study)
+    if (own := profiled.get(trial.id)) is not None:
+        return Found(tuple(sorted((*own, *_counted(reader, study, trial)))), machine, "")
+    spec = spec_from_json(study.spec_json)
+    if why := _never(reader, study, spec, trial):
+        raise _none(study, trial, why)
+    if _counted(reader, study, trial):
+        why = "its model is one of several, and a profile says nothing of the others"
+        raise _none(study, trial, why)
+    workload = _workload(spec, trial)
+    rows = {row.id: row for row in reader.trials(study.id)}
+    for name, profile in profiled.items():
+        other = rows.get(name)
+        if other and machines.get(other.device) == machine and _workload(spec, other) == workload:
+            return Found(profile, machine, f"that of trial {other.number}, whose workload it has")
+    entries = _of_workload(reader.history(), workload)
+    here = [entry for entry in entries if entry.machine == machine]
+    if here:
+        by = _measured_by(reader, here[-1])
+        return Found(here[-1].profile, machine, f"that of its workload, which {by} has measured")
+    raise _none(study, trial, _missed(entries, machine, sorted(map(number_of, profiled))))
+
+
+def _profiled(reader: Reader, study: StudyRow) -> dict[str, Profile]:
+    """Return the first profile of each trial of a study that has one."""
+    found: dict[str, Profile] = {}
+    for _, event in reader.of_trials(study.id, Profiled):
+        found.setdefault(event.trial, event.values)
+    return found
+
+
+def _counted(reader: Reader, study: StudyRow, trial: TrialRow) -> Profile:
+    """Return what extensions have counted of the trial's model."""
+    return tuple(pair for of in of_ends("show", "counted") for pair in of(reader, study, trial))
+
+
+def _never(reader: Reader, study: StudyRow, spec: StudySpec, trial: TrialRow) -> str:
+    """Say why neither the trial nor its like is ever profiled; empty if they may be."""
+    if spec.contract != "torch":
+        return "only trials of a TorchTrainable are profiled"
+    if spec.system == "off":
+        return "system= is off in its study"
+    if reader.imported(study.id) is not None:
+        return "its study was imported, and profiles stay where they were made"
+    if trial.epoch <= (trial.origin_epoch or 0):
+        return "none of its epochs has been accepted yet"
+    return ""
+
+
+def _workload(spec: StudySpec, trial: TrialRow) -> str:
+    """Return the digest of the trial's workload, without the kind of slot."""
+    params = tuple(trial.params.items())
+    return workload_of(spec, Trial(trial.id, spec.id, trial.number, params, trial.created_at))
+
+
+def _of_workload(entries: Sequence[HistoryEntry], workload: str) -> list[HistoryEntry]:
+    """Return the entries of a workload that have a profile, on slots of any kind."""
+    return [e for e in entries if e.profile and e.workload.partition("/")[0] == workload]
+
+
+def _measured_by(reader: Reader, entry: HistoryEntry) -> str:
+    """Name the study that has measured an entry, if it is still in the ledger."""
+    names = {source_of(each.id): each.name for each in reader.studies()}
+    known = names.get(entry.source)
+    return "a study that is not in this ledger" if known is None else f"study {known}"
+
+
+def _missed(entries: Sequence[HistoryEntry], machine: str, profiled: Sequence[int]) -> str:
+    """Say why a trial that could have been profiled has no profile that counts here."""
+    if entries:
+        elsewhere = " and ".join(sorted({entry.machine for entry in entries}))
+        return f"its workload was profiled on {elsewhere}, and this trial ran on {machine}"
+    of_others = (
+        f"trials {', '.join(map(str, profiled[:NAMED]))} of its study were, and their workload is"
+        " another one or their machine"
+        if profiled
+        else "nor was another trial of its study"
+    )
+    return (
+        f"its first epoch was not profiled ({of_others}), and the history has no profile of its"
+        " workload. An epoch is not profiled if it is taken over from another trial, or trained on"
+        " several devices, with other system parameters than the default's, while others have turns"
+        " in its lane, or in an attempt that is lost"
+    )
+
+
+def _none(study: StudyRow, trial: TrialRow, why: str) -> UsageError:
+    return UsageError(f"{study.name}/{trial.number} has no profile: {why}")
