@@ -7,7 +7,8 @@ its state, where that is no plain JSON.
 ``events``: ``EVENTS``, its kinds of event by their names in a ledger.
 ``spec``: ``CHECKS`` of its fields of ``StudySpec`` (``FIELDS``), ``check_plan`` of a study as its
 user's code describes it, and ``check_spec`` and ``check_submitted`` of one at the scheduler's door.
-``server``: ``Carrier``, which carries out its decisions; ``REPORTS``, what reads its reports.
+``server``: ``Carrier``, which carries out its decisions; ``REPORTS``, what reads its reports;
+``settle``, which completes the specification of a study that is submitted, by the ledger.
 ``show``: what readers see beside the core's; who shows it asks for it (``of_ends``).
 ``strategies``: ``STRATEGIES`` that a study's file may name, beside the core's.
 ``worker``: how several slots of a device share a trainer (``sharing_of``).

@@ -315,6 +315,9 @@ class Runner:
     def _take_in(self, body: dict[str, Any], now: float) -> dict[str, Any]:
         """Apply the event of a command on a study that the engine has."""
         event = commands.to_event(body, self.engine, now, self._ledger.past)
+        if isinstance(event, StudySubmitted):
+            for settle in of_ends("server", "settle"):
+                event = replace(event, study=settle(event.study, self._ledger))
         if isinstance(event, StudySubmitted) or (isinstance(event, StudyExtended) and event.past):
             event = replace(event, earlier=self._ledger.earlier(event.study))
         if self._code is not None:

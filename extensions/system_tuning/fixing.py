@@ -127,6 +127,8 @@ class Fixing:
 
     def release(self, study: StudyState) -> None:
         """Let the trials go on that need not wait any more."""
+        if not study.spec.system_fixed:  # asked whenever a trial has moved
+            return
         own = self._of(study.spec.id)
         if own is None or own.asked is not None or not own.aside:
             return
@@ -153,7 +155,9 @@ class Fixing:
         machine = self._probing.machine_of(members[0])
         own.place = f"{workload_of(spec, None)}/{self._probing.slot_text(members[0])}"
         adopted = [
-            config for place, where, config in own.adopted if (place, where) == (own.place, machine)
+            config
+            for place, where, config in own.adopted
+            if (place, where) == (own.place, machine) and spec.system == "reuse"
         ]
         base = _base(spec)
         known = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +30,12 @@ from .asked.decisions import (
     Remember,
 )
 from .races.measured import Profiled, Rehearsed, Window, WindowsMeasured
+from .workloads import workload_of
 
 if TYPE_CHECKING:
     from ...app.ledger.adopted import Adopted
     from ...app.ledger.ledger import Ledger
+    from ...scheduler.model.study import StudySpec
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +112,17 @@ def recalled(
             if workload.partition("/")[0] == question.workload
         ),
     )
+
+
+def settle(spec: StudySpec, ledger: Ledger) -> StudySpec:
+    """Have a study that reuses earlier results use what its user has adopted for its code."""
+    if spec.system != "reuse" or spec.contract != "torch" or spec.exactness != "bitwise":
+        return spec
+    if spec.system_fixed or spec.energy_weight or not (adopted := ledger.adopted()):
+        return spec
+    fixed = replace(spec, system_fixed=True)
+    own = workload_of(fixed, None)
+    return fixed if any(name.partition("/")[0] == own for name, _ in adopted) else spec
 
 
 def configs(ask: AskConfigs, at: float) -> Event:

@@ -1,12 +1,18 @@
 """One system configuration for all trials of a study, chosen before any of its epochs counts."""
 
+from dataclasses import replace
+
 import pytest
 from drive_world import World, check_invariants, spec
 from penstock.app.extensions import PLUGS
+from penstock.app.ledger.adopted import Adoption
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
+from penstock.app.ledger.ledger import MemoryLedger
+from penstock.app.ledger.writes import Batch
 from penstock.extensions.system_tuning.asked.decisions import Known, Recall, Recalled, Remember
 from penstock.extensions.system_tuning.name import NAME
 from penstock.extensions.system_tuning.races.measured import Profiled, Rehearsed, Window
+from penstock.extensions.system_tuning.server import settle
 from penstock.extensions.system_tuning.workloads import tuning_in, workload_of
 from penstock.profiling.devices.device import Device
 from penstock.profiling.similarity.history import machine_class
@@ -203,11 +209,30 @@ def test_bfloat16_that_was_asked_for_is_in_force_without_tuning():
     assert [each.system for each in at.open.values()] == [(BF16,)] * 2
 
 
-def test_what_was_adopted_is_taken():
-    at = world()
+def test_what_was_adopted_holds_for_studies_that_only_reuse():
+    at = world(system="reuse")
     recall(at, adopted=((place(at), MACHINE, (LAST,)),))
     assert study(at).system == (LAST,)
     assert not rehearsing(at)
+    at = world(system="tune")
+    recall(at, adopted=((place(at), MACHINE, (LAST,)),))
+    assert rehearsing(at)
+
+
+def test_a_study_that_only_reuses_has_one_configuration_once_one_was_adopted_for_its_code():
+    made = spec(contract="torch", system="reuse")
+    ledger = MemoryLedger()
+    assert settle(made, ledger) is made
+    fixed = replace(made, system_fixed=True)
+    ledger.commit(Batch(adopted=[Adoption("another/cpu1", MACHINE, (LAST,), 1.0)]))
+    assert settle(made, ledger) is made
+    place = f"{workload_of(fixed, None)}/cpu1"
+    ledger.commit(Batch(adopted=[Adoption(place, MACHINE, (LAST,), 2.0)]))
+    assert settle(made, ledger) == fixed
+    off = replace(made, system="off")
+    assert settle(off, ledger) is off
+    ledger.commit(Batch(adopted=[Adoption(place, MACHINE, None, 3.0)]))
+    assert settle(made, ledger) is made
 
 
 def test_a_choice_that_was_not_offered_is_refused():
