@@ -30,7 +30,7 @@ class SimilarityReport:
     windows: int
     aside: int
     answer: Nearest
-    #: Whose profile was asked about, in words; empty for the trial's own.
+    #: The owner of the profile that was asked about, in words; empty for the trial's own.
     profile_of: str = ""
 
 
