@@ -8,6 +8,7 @@ from typing import Any
 import penstock
 import torch
 from penstock.extensions.fusion.epoch import Row
+from penstock.tasks.system.system import System
 from penstock.tasks.training import loop
 from penstock.tasks.training.training import Training
 from torch import nn
@@ -247,10 +248,12 @@ def trial(
     params: Mapping[str, Any],
     seed: int = 3,
     shards: int = 1,
+    **system: Any,
 ) -> Training:
-    """A trial before its first epoch."""
+    """A trial before its first epoch, under a system configuration."""
     made = code(dict(params))
-    return loop.start(made, made.data(), seed, number, shards, device=loop.device_here())
+    here, knobs = loop.device_here(), System(system)
+    return loop.start(made, made.data(), seed, number, shards, device=here, system=knobs)
 
 
 def params(n: int, **more: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from ...tasks.training.backward import backward
 from ...tasks.training.data import in_memory
 from ...tasks.training.seeding import generators, seed_torch
 from .operators.not_fused import NotFused
+from .stacks import batch_of
 
 if TYPE_CHECKING:
     from ...tasks.training.training import Training
@@ -94,7 +95,7 @@ class SoloCopy:
 
 
 def _by_batch(run: Training, part: Tensor, seeds: Sequence[int]) -> Tensor:
-    batch = tuple(tensor[part].to(run.device) for tensor in in_memory(run.data.train) or ())
+    batch = batch_of(in_memory(run.data.train) or (), part, run)
     seed_torch(run.device, seeds[0])
     return backward(run, run.model, batch, len(part), run.system)
 
@@ -104,7 +105,7 @@ def _by_shard(run: Training, part: Tensor, seeds: Sequence[int]) -> Tensor:
     spans = cut(len(part), run.shards, run.batch_size)
     for shard in sums.begin(len(spans)):
         piece = part[spans[shard].start : spans[shard].stop]
-        batch = tuple(tensor[piece].to(run.device) for tensor in in_memory(run.data.train) or ())
+        batch = batch_of(in_memory(run.data.train) or (), piece, run)
         seed_torch(run.device, seeds[shard])
         with run.system.computing(run.device):
             loss = run.code.loss(run.model, batch)

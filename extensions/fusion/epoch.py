@@ -27,6 +27,7 @@ from ...tasks.training.seeding import generators
 from .checks import Facts, Mismatch, SoloCopy, check_generators, difference, facts, spent
 from .evaluation import mean_losses
 from .known import CHECKED, Admission
+from .stacks import batch_of
 from .stand_in import Common, stand_in
 from .structure import Structure
 
@@ -229,7 +230,7 @@ class Epoch:
     def _shard(
         self, number: int, shard: int, part: Tensor, weight: float
     ) -> tuple[Tensor, Sequence[Tensor | None]]:
-        batch = tuple(tensor[part.to(tensor.device)].to(self._device) for tensor in self._data)
+        batch = batch_of(self._data, part, self.rows[0].training)
         return self.group.recorded_steps.step(
             (part.shape[1], weight),
             batch,

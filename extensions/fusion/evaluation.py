@@ -20,6 +20,7 @@ from ...tasks.training.evaluation import FOLD
 from ...tasks.training.seeding import generators
 from .checks import Mismatch, check_generators
 from .operators.not_fused import NotFused
+from .stacks import batch_of
 from .stand_in import Common, stand_in
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def evaluate_all(group: Group, part: str, data: Dataset[Any]) -> list[dict[str, 
     before = generators()
     with torch.no_grad():
         for i, indices in enumerate(parts):
-            batch = tuple(tensor[indices].to(first.device) for tensor in in_memory(data) or ())
+            batch = batch_of(in_memory(data) or (), indices, first)
             values = _values(group, code, part, batch)
             if i == chosen:
                 one = {n: v[k] if isinstance(v, Tensor) else v for n, v in values.items()}
@@ -108,7 +109,8 @@ def _metrics(
 
 def _compare(run: Training, part: str, batch: tuple[Tensor, ...], together: _Values) -> None:
     run.model.eval()
-    alone = _metrics(copy.copy(run.code), run.model, part, batch)
+    with run.system.computing(run.device):
+        alone = _metrics(copy.copy(run.code), run.model, part, batch)
     both = [{name: float(value) for name, value in each.items()} for each in (alone, together)]
     if not same_numbers(*both):
         raise Mismatch("a metric had other bits together than alone")

@@ -74,6 +74,7 @@ class Group:
         self.generators = Generators(len(self.runs), self.runs[0].device)
         self._all = AllRows(len(self.runs))
         self._rules = Rules(self._all, self.generators)
+        self._computing = self.runs[0].system.computing(self.runs[0].device)
         self.recorded_steps = RecordedSteps(
             list(self.weights.flats.values()), self.generators, self._rules
         )
@@ -149,7 +150,8 @@ class Group:
                     raise NotFused(f"the model replaces its buffer {name}")
             return made
 
-        return self._all.call(each, self._inputs, batch, common=common)
+        with self._computing:
+            return self._all.call(each, self._inputs, batch, common=common)
 
     def differentiate(
         self, code: TorchTrainable, batch: tuple[Tensor, ...], weight: float = 1.0

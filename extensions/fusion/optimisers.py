@@ -148,7 +148,7 @@ class VectorOptimiser:
                 return False
             kinds[name] = rows
         for name, rows in kinds.items():
-            self.state[name] = stack = Stack(rows)
+            self.state[name] = stack = Stack(rows, self._parameters[0])  # as the weights lie
             for k, parameters in enumerate(self._parameters):
                 put(rows[k], stack.rows[k])
                 for parameter, tensor in zip(parameters, rows[k], strict=True):

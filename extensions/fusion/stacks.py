@@ -17,13 +17,20 @@ import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ...tasks.training.training import Training
+
 _ALIGNED = 64
 
 
 class Stack:
     """Copies of tensors of K trials, which have the same shapes in the same order."""
 
-    def __init__(self, rows: Sequence[Sequence[Tensor]]) -> None:
+    def __init__(
+        self, rows: Sequence[Sequence[Tensor]], like: Sequence[Tensor] | None = None
+    ) -> None:
+        """``like``: tensors in whose memory formats those of the same shape are; by default a
+        trial's own.
+        """
         #: (K, N) by dtype, and the column behind each tensor and what fills its last 64 bytes.
         self.flats: dict[torch.dtype, Tensor] = {}
         self.ends: list[int] = []
@@ -37,8 +44,10 @@ class Stack:
             device = next(each.device for each in rows[0] if each.dtype == dtype)
             self.flats[dtype] = torch.zeros(len(rows), size, dtype=dtype, device=device)
         #: (K, ...) for each tensor, and each trial's own.
+        formats = rows[0] if like is None else like
         self.stacked = [
-            self._columns(tensor, end) for tensor, end in zip(rows[0], self.ends, strict=True)
+            self._columns(tensor, end, each)
+            for tensor, end, each in zip(rows[0], self.ends, formats, strict=True)
         ]
         self.rows = _by_trial(self.stacked, len(rows))
         with torch.no_grad():
@@ -53,11 +62,35 @@ class Stack:
         made.rows = self.rows[of]
         return made
 
-    def _columns(self, like: Tensor, end: int) -> Tensor:
-        unit = _ALIGNED // like.element_size()
-        begin = end - -(-like.numel() // unit) * unit
-        flat = self.flats[like.dtype]
-        return flat[:, begin : begin + like.numel()].view(len(flat), *like.shape)
+    def _columns(self, tensor: Tensor, end: int, like: Tensor) -> Tensor:
+        unit = _ALIGNED // tensor.element_size()
+        begin = end - -(-tensor.numel() // unit) * unit
+        flat = self.flats[tensor.dtype]
+        columns = flat[:, begin : begin + tensor.numel()]
+        if is_channels_last(like) and like.shape == tensor.shape:
+            n, c, h, w = tensor.shape
+            return columns.view(len(flat), n, h, w, c).permute(0, 1, 4, 2, 3)
+        return columns.view(len(flat), *tensor.shape)
+
+
+def is_channels_last(tensor: Tensor) -> bool:
+    """Tell whether its memory is in that format, and not in the usual one as well."""
+    last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+    return last and not tensor.is_contiguous()
+
+
+def batch_of(tensors: Sequence[Tensor], part: Tensor, run: Training) -> tuple[Tensor, ...]:
+    """Return the examples of ``part``, (B,), or of each trial's, (K, B), where ``run`` computes.
+
+    They are in the memory format in which it reads them.
+    """
+    batch = tuple(each[part.to(each.device)].to(run.device) for each in tensors)
+    if not run.system.channels_last:
+        return batch
+    return tuple(
+        made.movedim(-3, -1).contiguous().movedim(-1, -3) if each.dim() == 4 else made
+        for made, each in zip(batch, tensors, strict=True)
+    )
 
 
 def _by_trial(stacked: Sequence[Tensor], count: int) -> list[list[Tensor]]:

@@ -22,6 +22,7 @@ from ...tasks.contracts.contract import TorchTrainable
 from ...tasks.training.data import Rows, in_memory, length
 from .operators.not_fused import NotFused
 from .optimisers import kind_of
+from .stacks import is_channels_last
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
@@ -37,6 +38,8 @@ _PLAIN = (
 )
 #: Knobs that change nothing in how a trial with its data in memory computes at one thread.
 _HARMLESS = {"threads", "loader_workers"}
+#: Knobs under which trials are stepped together as they are alone, if all have the same.
+_EQUAL = {"autocast", "memory_format"}
 #: What code has read: ``("params", "lr")``, ``("now", "lr")``, ``("attribute", "classes")``.
 Read = tuple[str, str]
 
@@ -68,6 +71,7 @@ def structure_of(run: Training, reads: Iterable[Read] = ()) -> Structure:
     network = (
         type(code),
         (run.batch_size, run.shards, code.eval_batch_size, overridden),
+        tuple(sorted(item for item in run.system.items() if item[0] in _EQUAL)),
         _attributes(run.model),
         tuple(_shape(parameters)),
         tuple(_shape(buffers)),
@@ -117,7 +121,7 @@ def _check(run: Training) -> None:
         raise NotFused("its study is statistical")
     if run.windows or run.meter is not None or run.counts == {}:
         raise NotFused("it is measured in this epoch")
-    if knobs := sorted(set(run.system) - _HARMLESS):
+    if knobs := sorted(set(run.system) - _HARMLESS - _EQUAL):
         raise NotFused(f"it has system parameters of its own: {', '.join(knobs)}")
     sets = (run.data.train, run.data.validation, run.data.test)
     if any(isinstance(each, Rows) for each in sets):
@@ -133,7 +137,7 @@ def _names(
     for name, parameter in parameters:
         if type(parameter) is not nn.Parameter:
             raise NotFused(f"{name} is a {type(parameter).__name__}")
-        if not parameter.is_contiguous():
+        if not (parameter.is_contiguous() or is_channels_last(parameter)):
             raise NotFused(f"{name} is not contiguous")
     names = {id(parameter): name for name, parameter in parameters}
     if len(names) != len(parameters) or len({id(each) for _, each in buffers}) != len(buffers):
@@ -145,7 +149,13 @@ def _names(
 
 def _shape(named: Iterable[tuple[str, torch.Tensor]]) -> Iterable[Hashable]:
     for name, tensor in named:
-        yield name, tensor.dtype, tuple(tensor.shape), tensor.requires_grad
+        yield (
+            name,
+            tensor.dtype,
+            tuple(tensor.shape),
+            tensor.requires_grad,
+            is_channels_last(tensor),
+        )
 
 
 def _extent(data: Dataset[Any]) -> Hashable:

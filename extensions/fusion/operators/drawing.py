@@ -80,6 +80,5 @@ class Dropout:
 
 def _column(values: Sequence[float], like: Tensor) -> Tensor:
     """A number for each trial, to be broadcast over ``like``; rounded as torch rounds a number."""
-    return torch.tensor(values, dtype=like.dtype, device=like.device).view(
-        -1, *(1,) * (like.dim() - 1)
-    )
+    dtype = torch.promote_types(like.dtype, torch.float32)  # bfloat16 is divided in float32
+    return torch.tensor(values, dtype=dtype, device=like.device).view(-1, *(1,) * (like.dim() - 1))

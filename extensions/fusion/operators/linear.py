@@ -21,7 +21,8 @@ def linear(count: int, input: Tensor, weight: Tensor, bias: Tensor | None = None
     """``F.linear``: a trial alone multiplies a matrix of examples, whatever their dimensions."""
     if input.dim() < 3 or weight.dim() < 3:
         raise NotFused("a linear layer is given a single example")
-    if not (input.is_contiguous() or input[0].is_contiguous()):
+    autocast = torch.is_autocast_enabled(input.device.type)  # whose products have bits of their own
+    if autocast or not (input.is_contiguous() or input[0].is_contiguous()):
         # Alone its gradients are computed the other way round, or the bias is added later.
         made_alone: Tensor = looped(F.linear, count, (input, weight, bias), {})
         return made_alone

@@ -47,7 +47,7 @@ def cross_entropy(count: int, *args: Any, **named: Any) -> Tensor:
 
 def nll_loss(count: int, *args: Any, **named: Any) -> Tensor:
     """``F.nll_loss``."""
-    if _is_plain(args, named):
+    if _is_plain(args, named) and args[0].dtype != torch.bfloat16:  # else autocast may widen it
         return nll_of_all(count, *args)
     made: Tensor = looped(F.nll_loss, count, args, named)
     return made
