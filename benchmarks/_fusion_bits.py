@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 
 import penstock.extensions.fusion.known as known
 from penstock.extensions.fusion.epoch import Row
@@ -11,7 +12,7 @@ from penstock.tasks.checkpoints.state import copy_state
 from penstock.tasks.contracts.rng import key
 from penstock.tasks.training import loop
 
-from ._fusion_trials import OPTIMIZERS, configure, quiet, trial
+from ._fusion_trials import OPTIMIZERS, SYSTEMS, configure, quiet, trial
 
 KINDS = ("mlp_20_32_32_2", "mlp_dropout", "lenet", "batch_norm", "transformer")
 TRIALS = 6
@@ -31,24 +32,24 @@ def mismatches(seed: str, epochs: int) -> dict[str, object]:
     faster, known.FASTER = known.FASTER, float("inf")
     found: dict[str, object] = {"mismatches": 0, "epochs": 0, "kills": 0, "evictions": 0}
     try:
-        for kind in KINDS:
-            for optimizer in OPTIMIZERS:
-                share = epochs // (len(KINDS) * len(OPTIMIZERS)) + 1
-                refusal = _walk(
-                    kind, optimizer, random.Random(key(seed, kind, optimizer)), share, found
-                )
-                if refusal:
-                    found[f"refused.{kind}.{optimizer}"] = refusal
+        walks = list(product(KINDS, OPTIMIZERS, SYSTEMS))
+        for walk in walks:
+            rng = random.Random(key(seed, *walk))
+            if refusal := _walk(walk, rng, epochs // len(walks) + 1, found):
+                found[f"refused.{'.'.join(walk)}"] = refusal
     finally:
         known.FASTER = faster
     return found
 
 
-def _walk(kind, optimizer, rng, epochs, found) -> str:
-    """Returns why the kind is not stepped together; empty if it is."""
+def _walk(walk, rng, epochs, found) -> str:
+    """Returns why trials of a kind, an optimiser and a system are not stepped together; empty if
+    they are.
+    """
+    kind, optimizer, system = walk
     fusion = Fusion()
-    together = [trial(kind, optimizer, n) for n in range(TRIALS)]
-    alone = [trial(kind, optimizer, n) for n in range(TRIALS)]
+    together = [trial(kind, optimizer, n, system) for n in range(TRIALS)]
+    alone = [trial(kind, optimizer, n, system) for n in range(TRIALS)]
     done = 0
     while done < epochs:
         company = rng.sample(range(TRIALS), rng.randint(2, TRIALS))
@@ -56,7 +57,7 @@ def _walk(kind, optimizer, rng, epochs, found) -> str:
             n = rng.choice(company)
             state, epoch = copy_state(together[n].state()), together[n].epoch
             fusion.forget(together[n])
-            together[n] = trial(kind, optimizer, n)
+            together[n] = trial(kind, optimizer, n, system)
             if epoch:
                 together[n].load(state, epoch)
             found["evictions"] += 1
@@ -76,7 +77,7 @@ def _walk(kind, optimizer, rng, epochs, found) -> str:
             if n == victim:
                 assert isinstance(outcome, Killed), outcome
                 fusion.forget(together[n])
-                together[n] = trial(kind, optimizer, n)
+                together[n] = trial(kind, optimizer, n, system)
                 if before is not None and before[1]:
                     together[n].load(*before)
                 found["kills"] += 1
@@ -85,9 +86,7 @@ def _walk(kind, optimizer, rng, epochs, found) -> str:
             same = isinstance(outcome, loop.Result) and outcome.metrics == expected.metrics
             if not same or together[n].hash() != alone[n].hash():
                 found["mismatches"] += 1
-                found.setdefault("differing", []).append(
-                    f"{kind}.{optimizer}: {outcome}, {expected}"
-                )
+                found.setdefault("differing", []).append(f"{'.'.join(walk)}: {outcome}, {expected}")
             found["epochs"] += 1
             done += 1
     return fusion.refusal(together[0])

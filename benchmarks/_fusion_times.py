@@ -93,6 +93,19 @@ def compiled_ratio(made: Processes, kind: str, count: int, epochs: int) -> float
     )
 
 
+def admission(kind: str, system: str) -> str:
+    """Why four trials of a kind are not trained together under a system; empty if they are.
+
+    In four epochs their bits are compared, and steps, an evaluation and epochs timed.
+    """
+    configure(1)
+    fusion = Fusion()
+    runs = [trial(kind, "adamw", n, system) for n in range(4)]
+    for _ in range(4):
+        fusion.run_epochs([Row(run, quiet) for run in runs])
+    return fusion.refusal(runs[0])
+
+
 def steady(kind: str, count: int, repeats: int) -> dict[str, object]:
     """Epochs together over epochs alone in this process, once all has been learned; medians."""
     configure(1)

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import penstock
 import torch
+from penstock.tasks.system.system import System
 from penstock.tasks.training import loop
 from penstock.tasks.training.training import Training
 from torch import nn
@@ -126,10 +127,19 @@ KINDS = {
 }
 
 
-def trial(kind: str, optimizer: str, number: int) -> Training:
+#: System configurations that change the bits of a trial.
+SYSTEMS: dict[str, dict[str, str]] = {
+    "fp32": {},
+    "channels_last": {"memory_format": "channels_last"},
+    "bf16": {"autocast": "bfloat16"},
+}
+
+
+def trial(kind: str, optimizer: str, number: int, system: str = "fp32") -> Training:
     """A trial before its first epoch; each number has a learning rate of its own."""
     code = KINDS[kind]({"lr": 0.3 / (number + 2), "optimizer": optimizer})
-    return loop.start(code, code.data(), 1, number, device=torch.device("cpu"))
+    cpu, knobs = torch.device("cpu"), System(SYSTEMS[system])
+    return loop.start(code, code.data(), 1, number, device=cpu, system=knobs)
 
 
 def configure(threads: int) -> None:

@@ -12,6 +12,9 @@
 - ``steady``: epochs alone over epochs together in one process, by kind and number of trials, once
   all has been learned. ``admitted_slower``: how many of those that are admitted are slower by more
   than 3 %. ``losing`` names those that were refused or are slower.
+- ``share``: ``fused_share.bf16`` and ``fused_share.channels_last``: of the kinds of networks, the
+  share of which four trials are admitted under that system configuration; ``fused_share.fp32``:
+  under the default. ``apart`` names the others, with the reason.
 - ``memory``: bytes (PSS) of 32 trainers' worth of processes with a trial each over those of one
   process with all of them, after an epoch (``_fusion_memory``).
 - ``adapters``: 12 heads on a frozen network, one after another in two processes over all together
@@ -32,7 +35,7 @@ from ._frozen import frozen_seed
 from ._results import Run
 
 FROZEN = ("extensions/fusion",)
-PARTS = ("bits", "mlp", "compiled", "lenet", "steady", "memory", "adapters", "live")
+PARTS = ("bits", "mlp", "compiled", "lenet", "steady", "share", "memory", "adapters", "live")
 MLPS = {"mlp_20_32_32_2": 20, "mlp_784_128_10": 3}
 
 
@@ -56,6 +59,8 @@ def measure(parts: list[str], seed: str, *, quick: bool) -> dict[str, Any]:
                 found |= {"lenet": each.pop("ratio")} | _under("lenet", each)
     if "steady" in parts:
         found |= _steady(3 if quick else 7, (4, 16) if quick else (2, 4, 8, 16))
+    if "share" in parts:
+        found |= _share()
     if "memory" in parts:
         found |= _fusion_memory.figures(32)
     if "adapters" in parts:
@@ -92,6 +97,19 @@ def _steady(repeats: int, counts: tuple[int, ...]) -> dict[str, Any]:
                 slower.append(name)
                 losing.append(f"{name}: admitted, {each['ratio']:.2f}")
     return found | {"admitted_slower": len(slower), "losing": losing}
+
+
+def _share() -> dict[str, Any]:
+    from . import _fusion_times
+    from ._fusion_trials import KINDS, SYSTEMS
+
+    found: dict[str, Any] = {"apart": []}
+    for system in SYSTEMS:
+        refusals = {kind: _fusion_times.admission(kind, system) for kind in KINDS}
+        admitted = sum(not why for why in refusals.values())
+        found[f"fused_share.{system}"] = admitted / len(refusals)
+        found["apart"] += [f"{system}, {kind}: {why}" for kind, why in refusals.items() if why]
+    return found
 
 
 def _under(name: str, figures: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ...tasks.system.tensor_bytes import is_channels_last
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -71,12 +73,6 @@ class Stack:
             n, c, h, w = tensor.shape
             return columns.view(len(flat), n, h, w, c).permute(0, 1, 4, 2, 3)
         return columns.view(len(flat), *tensor.shape)
-
-
-def is_channels_last(tensor: Tensor) -> bool:
-    """Tell whether its memory is in that format, and not in the usual one as well."""
-    last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
-    return last and not tensor.is_contiguous()
 
 
 def batch_of(tensors: Sequence[Tensor], part: Tensor, run: Training) -> tuple[Tensor, ...]:

@@ -19,10 +19,10 @@ import torch
 from torch import nn
 
 from ...tasks.contracts.contract import TorchTrainable
+from ...tasks.system.tensor_bytes import is_channels_last
 from ...tasks.training.data import Rows, in_memory, length
 from .operators.not_fused import NotFused
 from .optimisers import kind_of
-from .stacks import is_channels_last
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset

@@ -1,4 +1,4 @@
-"""The tensors of a model, and tensors as their bytes: to hash, to send, and to compare them."""
+"""The tensors of a model, and how they lie in memory: to hash, to send, and to compare them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ def same_bits(one: Tensor, other: Tensor) -> bool:
     """Whether both have one dtype, one shape and the same bytes."""
     alike = one.dtype == other.dtype and one.shape == other.shape
     return alike and torch.equal(bytes_of(one), bytes_of(other))
+
+
+def is_channels_last(tensor: Tensor) -> bool:
+    """Tell whether its memory is in that format, and not in the usual one as well."""
+    last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+    return last and not tensor.is_contiguous()
 
 
 def held(model: nn.Module) -> Iterator[Tensor]:

@@ -10,6 +10,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import Tensor
 
 from .loop import ByRow, looped
+from .together import fills_vectors
 
 
 class Generators:
@@ -63,7 +64,8 @@ class Dropout:
         by_row = p if isinstance(p, ByRow) else (p,) * count
         if not training or not any(by_row):
             return input
-        if input.is_cuda and not inplace:  # one kernel draws and scales
+        fills = input.element_size() >= 4 or fills_vectors(input[0])
+        if not fills or (input.is_cuda and not inplace):  # there one kernel draws and scales
             made: Tensor = looped(
                 F.dropout, count, (input, ByRow(by_row)), {}, self._generators.lent
             )

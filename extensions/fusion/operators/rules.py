@@ -24,7 +24,7 @@ from .listed import ELEMENTWISE, EXACT, LAST_DIMENSION, LOOPED, MOVED, READ, SEE
 from .loop import Loop
 from .losses import cross_entropy, nll_loss
 from .not_fused import NotFused
-from .together import elementwise, last_dimension
+from .together import elementwise, last_dimension, narrow
 
 Rule = Callable[..., Any]
 #: Arguments with which these are not exact: a factor, or a rounding.
@@ -50,6 +50,7 @@ class Rules(TorchFunctionMode):
         }
         self._own: dict[Any, Rule] = {each: Loop(each, generators.lent) for each in LOOPED}
         self._own |= {each: Loop(each, generators.lent) for each in EXACT if not _overwrites(each)}
+        self._narrow = {each: narrow(each, overwrites=_overwrites(each)) for each in EXACT}
         self._own |= {each: elementwise(each) for each in ELEMENTWISE}
         self._own |= {each: last_dimension(each) for each in LAST_DIMENSION}
 
@@ -74,7 +75,7 @@ class Rules(TorchFunctionMode):
             return None
         tensors = list(_tensors((args, named)))
         if func in EXACT and _is_exact(tensors, named):
-            return None
+            return self._narrow[func] if any(map(_is_narrow, tensors)) else None
         if not any(map(self._rows.differs, tensors)):
             return None
         if func is Tensor.__getitem__ and next(_tensors(args[1]), None) is None:
@@ -102,6 +103,10 @@ def _is_exact(tensors: list[Tensor], named: dict[str, Any]) -> bool:
     types = {each.dtype for each in tensors} - {torch.bool}
     alike = len({each.shape for each in tensors}) == 1 or not torch.is_grad_enabled()
     return alike and len(types) <= 1
+
+
+def _is_narrow(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.element_size() < 4
 
 
 def _overwrites(func: Any) -> bool:

@@ -13,10 +13,17 @@ from typing import Any
 
 from torch import Tensor
 
+from ....tasks.system.tensor_bytes import is_channels_last
 from .loop import looped
+from .not_fused import NotFused
 
-#: More than any kernel takes in one go: four vectors of 512 bits.
-_ELEMENTS = 64
+#: Bytes, more than any kernel takes in one go: four vectors of 512 bits.
+_VECTORS = 256
+
+
+def fills_vectors(one: Tensor) -> bool:
+    """Tell whether the elements of ``one``, a trial's tensor, leave nothing over."""
+    return one.nbytes % _VECTORS == 0
 
 
 def elementwise(func: Any) -> Any:
@@ -25,9 +32,27 @@ def elementwise(func: Any) -> Any:
     def rule(count: int, x: Any, *args: Any, **named: Any) -> Any:
         others = (*args, *named.values())
         plain = isinstance(x, Tensor) and not any(isinstance(each, Tensor) for each in others)
-        if plain and x.is_contiguous() and (x.is_cuda or x[0].numel() % _ELEMENTS == 0):
+        if plain and x.is_contiguous() and (x.is_cuda or fills_vectors(x[0])):
             return func(x, *args, **named)
         return looped(func, count, (x, *args), named)
+
+    return rule
+
+
+def narrow(func: Any, *, overwrites: bool) -> Any:
+    """The rule of an exact operator of bfloat16: a NaN's bits are others in what is left over."""
+
+    def rule(count: int, *args: Any, **named: Any) -> Any:
+        given = [each for each in (*args, *named.values()) if isinstance(each, Tensor)]
+        first = given[0][0]
+        alike = all(each.shape[1:] == first.shape for each in given)
+        order = {each[0].stride() for each in given}
+        dense = first.is_contiguous() or is_channels_last(first)
+        if alike and dense and len(order) == 1 and (first.is_cuda or fills_vectors(first)):
+            return func(*args, **named)
+        if overwrites:
+            raise NotFused(f"{func.__name__} overwrites numbers of bfloat16 that fill no vectors")
+        return looped(func, count, args, named)
 
     return rule
 
