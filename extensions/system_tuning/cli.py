@@ -21,7 +21,9 @@ def similar(
     """Show which known workloads a trial resembles, and which system parameters paid off."""
     from ...app.stories.story import find_trial
     from .shown.similar import find_similar, similarity_facts, similarity_view
+    from .trial_profiles import find_profile
 
     reader = reader_of()
     study, found = find_trial(reader, trial)
-    present(find_similar(reader, study, found), as_json, similarity_view, similarity_facts)
+    report = find_similar(reader, study, found, find_profile(reader, study, found))
+    present(report, as_json, similarity_view, similarity_facts)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....app.common.text import count, number
 from ....profiling.similarity.history import HistoryEntry, Profile, source_of
 from ....profiling.similarity.service import Nearest, Neighbour, Similarity
-from .profiles import find_profile
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,6 +18,14 @@ if TYPE_CHECKING:
 
 #: The number of features shown of each similar workload, the most important ones.
 SHOWN = 3
+
+
+class ProfileFound(NamedTuple):
+    """A trial's profile, the class of its machine, and the profile's owner; empty for the trial."""
+
+    profile: Profile
+    machine: str
+    of: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +41,10 @@ class SimilarityReport:
     profile_of: str = ""
 
 
-def find_similar(reader: Reader, study: StudyRow, trial: TrialRow) -> SimilarityReport:
-    """Ask the history about a ``trial`` of ``study``. Raises UsageError if it has no profile."""
-    found = find_profile(reader, study, trial)
+def find_similar(
+    reader: Reader, study: StudyRow, trial: TrialRow, found: ProfileFound
+) -> SimilarityReport:
+    """Ask the history about a trial's profile (``trial_profiles.find_profile``)."""
     # Entries from the trial's own study are left out: they are trivially similar.
     own = source_of(study.id)
     others = tuple(entry for entry in reader.history(found.machine) if entry.source != own)

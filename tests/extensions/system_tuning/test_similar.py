@@ -14,13 +14,13 @@ from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
 from penstock.extensions.system_tuning.races.measured import Profiled
-from penstock.extensions.system_tuning.shown.profiles import find_profile
 from penstock.extensions.system_tuning.shown.similar import (
     find_similar,
     similarity_facts,
     similarity_report,
     similarity_view,
 )
+from penstock.extensions.system_tuning.trial_profiles import find_profile
 from penstock.extensions.system_tuning.workloads import workload_of
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices.device import Device
@@ -111,7 +111,8 @@ def test_a_trials_own_study_is_no_likeness_of_it(sqlite_url):
     reader = Reader(sqlite_url)
     [row] = reader.trials("digits-1")
     assert len(reader.history(machine_class(device))) == len(HISTORY)
-    found = find_similar(reader, reader.study("digits-1"), row)
+    study = reader.study("digits-1")
+    found = find_similar(reader, study, row, find_profile(reader, study, row))
     assert found.windows == 5
     assert not found.answer.known
 
@@ -160,7 +161,8 @@ class Scene:
         ledger.close()
         reader = Reader(self._url)
         trials = {each.number: each for each in reader.trials(self.spec.id)}
-        return find_similar(reader, reader.study(self.spec.id), trials[number])
+        study, trial = reader.study(self.spec.id), trials[number]
+        return find_similar(reader, study, trial, find_profile(reader, study, trial))
 
     def refusal(self, number=0):
         with pytest.raises(UsageError) as refused:

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from ....app.extensions import of_ends
-from ....app.ledger.codec import spec_from_json
-from ....profiling.base.errors import UsageError
-from ....profiling.similarity.history import HistoryEntry, Profile, machine_class, source_of
-from ....scheduler.model.study import StudySpec, number_of
-from ....scheduler.model.trial import Trial
-from ..races.measured import Profiled
-from ..workloads import workload_of
+from ...app.extensions import of_ends
+from ...app.ledger.codec import spec_from_json
+from ...profiling.base.errors import UsageError
+from ...profiling.similarity.history import HistoryEntry, Profile, machine_class, source_of
+from ...scheduler.model.study import StudySpec, number_of
+from ...scheduler.model.trial import Trial
+from .races.measured import Profiled
+from .shown.similar import ProfileFound
+from .workloads import workload_of
 
 if TYPE_CHECKING:
-    from ....app.ledger.reader import Reader
-    from ....app.ledger.rows import StudyRow, TrialRow
+    from ...app.ledger.reader import Reader
+    from ...app.ledger.rows import StudyRow, TrialRow
 
 #: The number of trials that are named.
 NAMED = 3
 
 
-class Found(NamedTuple):
-    """A profile, the class of the machine, and whose profile it is; empty for the trial's own."""
-
-    profile: Profile
-    machine: str
-    of: str
-
-
-def find_profile(reader: Reader, study: StudyRow, trial: TrialRow) -> Found:
+def find_profile(reader: Reader, study: StudyRow, trial: TrialRow) -> ProfileFound:
     """Return the profile of a trial under the default configuration.
 
     If it was not profiled itself, it is that of its workload: of another trial of its study, or in
@@ -42,7 +35,7 @@ def find_profile(reader: Reader, study: StudyRow, trial: TrialRow) -> Found:
         raise _none(study, trial, "it has run on no device yet")
     profiled = _profiled(reader, study)
     if (own := profiled.get(trial.id)) is not None:
-        return Found(tuple(sorted((*own, *_counted(reader, study, trial)))), machine, "")
+        return ProfileFound(tuple(sorted((*own, *_counted(reader, study, trial)))), machine, "")
     spec = spec_from_json(study.spec_json)
     if why := _never(reader, study, spec, trial):
         raise _none(study, trial, why)
@@ -54,12 +47,16 @@ def find_profile(reader: Reader, study: StudyRow, trial: TrialRow) -> Found:
     for name, profile in profiled.items():
         other = rows.get(name)
         if other and machines.get(other.device) == machine and _workload(spec, other) == workload:
-            return Found(profile, machine, f"that of trial {other.number}, whose workload it has")
+            return ProfileFound(
+                profile, machine, f"that of trial {other.number}, whose workload it has"
+            )
     entries = _of_workload(reader.history(), workload)
     here = [entry for entry in entries if entry.machine == machine]
     if here:
         by = _measured_by(reader, here[-1])
-        return Found(here[-1].profile, machine, f"that of its workload, which {by} has measured")
+        return ProfileFound(
+            here[-1].profile, machine, f"that of its workload, which {by} has measured"
+        )
     raise _none(study, trial, _missed(entries, machine, sorted(map(number_of, profiled))))
 
 
