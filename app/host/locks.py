@@ -179,6 +179,13 @@ def is_running(run: Path, name: str) -> bool:
         os.close(fd)
 
 
+def check(run: Path, name: str) -> None:
+    """Raise OSError if the file of the lock ``name`` is there and cannot be opened to take it."""
+    path = _path(run, name)
+    if os.path.lexists(path):
+        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+
+
 def age(run: Path, name: str) -> float | None:
     """Return the seconds for which the holder of ``name`` has run; None if nobody holds it."""
     if not is_running(run, name):

@@ -24,6 +24,7 @@ from ...app.broker.ownership import BrokerTaken, check_free
 from ...app.extensions import of_ends
 from ...app.host import locks, logs
 from ...app.host.devices import machine
+from ...app.host.permissions import unusable
 from ...app.host.settings import PREFIX, Settings
 from ...app.host.stopped import stop_of, stop_words, stopped_services
 from ...app.services import services
@@ -276,7 +277,13 @@ def _services(settings: Settings) -> Iterator[Finding]:
         what = f"process {changing}, which was starting or stopping them, {held_up}"
         advice = f"nothing is restarted until it goes on (`kill -CONT {changing}`) or is ended"
         yield Finding("services", "fail", what, advice)
-    for status in services.statuses(settings):
+    known = services.statuses(settings)
+    for name in (services.CHANGE, *(status.name for status in known)):
+        try:
+            locks.check(settings.run, name)
+        except OSError as error:  # who restarts services has only a log to say so
+            yield Finding(name, "fail", unusable(error, settings.home) or str(error))
+    for status in known:
         if status.name == server.NAME or _stopped(settings, status.name):
             continue
         if status.pid is not None:

@@ -196,6 +196,19 @@ def test_a_service_that_should_run_and_does_not_is_shown_with_its_last_words(set
     assert "agent.log" in found.advice
 
 
+def test_what_lies_in_the_place_of_a_lock_is_named(settings):
+    settings.ensure_home()
+    change = settings.run / "services.lock"
+    change.symlink_to("nowhere/at/all")
+    (settings.run / "agent.lock").mkdir()
+    failed = [finding.what for finding in diagnose(settings) if finding.grade == "fail"]
+    change.unlink()  # the services are taken down
+    for lock in ("services.lock", "agent.lock"):
+        (what,) = [what for what in failed if f"{settings.run / lock} cannot be used" in what]
+        assert "move away" in what
+    assert not (settings.run / "scheduler.lock").exists(), "none is made"
+
+
 def test_a_broker_that_does_not_answer_fails_without_its_password(tmp_path):
     settings = load(home=tmp_path, broker="redis://:s3cret@127.0.0.1:1", devices="cpu:1x1")
     found = findings(settings)
