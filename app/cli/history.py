@@ -1,4 +1,4 @@
-"""``penstock history``: what earlier tuning found, as a file."""
+"""``penstock history``: list what earlier tuning found, adopt some of it, and move it as a file."""
 
 from __future__ import annotations
 
@@ -8,9 +8,67 @@ from typing import Annotated
 
 import typer
 
-from .terminal import Application, check_folder, client_of, reader_of, say
+from .terminal import Application, Json, check_folder, client_of, present, reader_of, say
 
-history = Application(help="Export or import the history of tuned system parameters.")
+history = Application(invoke_without_command=True)
+
+
+@history.callback()
+def known(ctx: typer.Context, as_json: Json = False) -> None:
+    """List the history of tuned system parameters, adopt some, export or import it."""
+    if ctx.invoked_subcommand is None:
+        list_history(as_json)
+
+
+@history.command("list")
+def list_history(as_json: Json = False) -> None:
+    """List workloads, their clusters, and how fast which configurations were."""
+    from time import time
+
+    from ..views.history import history_facts, history_view
+
+    present(history_facts(reader_of(), time()), as_json, history_view)
+
+
+@history.command("adopt")
+def adopt(
+    workload: Annotated[
+        str, typer.Argument(metavar="WORKLOAD", help="A workload of the list, or how it begins.")
+    ],
+    config: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CONFIG",
+            help="As threads=1,memory_format=channels_last, or default; else the surely fastest.",
+        ),
+    ] = None,
+    machine: Annotated[
+        str | None, typer.Option(metavar="CLASS", help="The class of machine, if it is on several.")
+    ] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Take an adoption back.")] = False,
+) -> None:
+    """Pin a system configuration: studies of that code have it from their first epoch on."""
+    from time import time
+
+    from ...profiling.base.errors import UsageError
+    from ...profiling.knobs.knobs import config_text
+    from ..views.history import best_known, config_from, find_workload, history_facts
+
+    if undo and config is not None:
+        raise UsageError("--undo takes no configuration")
+    of, found = find_workload(history_facts(reader_of(), time()), workload, machine)
+    name = f"{found['workload']} on {of['machine']}"
+    if undo:
+        if found["adopted"] is None:
+            raise UsageError(f"nothing is adopted for {name}")
+        client_of().adopt(found["workload"], of["machine"], None)
+        say(f"{name}: nothing is adopted any more")
+        return
+    pinned = best_known(found) if config is None else config_from(config)
+    client_of().adopt(found["workload"], of["machine"], pinned)
+    say(f"{name}: {config_text(pinned)} is adopted")
+    if not found["of_code"]:
+        say("no study in this ledger has that code: it is used once one has")
 
 
 @history.command("export")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...app.common.text import duration
@@ -11,6 +12,7 @@ from ...profiling.knobs.knobs import config_text
 from .races.measured import Profiled, Rehearsed, WindowsMeasured
 from .shown.choice import choice_of
 from .shown.tried import tried
+from .workloads import workload_of
 
 if TYPE_CHECKING:
     from ...app.drawings.charts import Section
@@ -25,6 +27,11 @@ def report_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
     from .shown.section import system_section
 
     return system_section(reader, spec, trials)
+
+
+def workload_of_code(spec: StudySpec) -> str:
+    """Return the workload of a study's code, where its trials have one configuration."""
+    return workload_of(replace(spec, system_fixed=True), None)
 
 
 def report_facts(spec: StudySpec, trials: Sequence[TrialRow]) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,236 @@
+"""Shows the history of tuned system parameters for ``penstock history``, by workload."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from math import exp
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.base.errors import UsageError
+from ...profiling.knobs.knobs import OFFERED, SystemConfig, Value, possible
+from ...profiling.similarity.evidence import Evidence, failed_of, known_of, sureness
+from ...profiling.similarity.history import HistoryEntry, machine_class, source_of
+from ..common.text import count
+from ..extensions import of_ends
+from ..ledger.codec import spec_from_json
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ..ledger.reader import Reader
+
+Facts = dict[str, Any]
+
+#: Standard errors to each side of a mean, within which 95 % of values are.
+WITHIN = 1.96
+#: The number of studies of a workload that are named.
+NAMED = 2
+#: The least probability to be faster than the default for what is adopted without its name.
+SURE = 0.9
+
+
+def history_facts(reader: Reader, now: float) -> list[Facts]:
+    """Return what is known of each workload on each class of machine, those here first.
+
+    ``now``: the time (seconds) by which failures are forgotten.
+    """
+    here = {machine_class(record.device) for record in reader.devices()}
+    adopted = reader.adopted()
+    by_source, by_code = _names(reader)
+    by_machine: defaultdict[str, defaultdict[str, list[HistoryEntry]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for entry in reader.history():
+        by_machine[entry.machine][entry.workload].append(entry)
+    for workload, machine in adopted:
+        by_machine[machine][workload] += ()
+    found = []
+    for machine in sorted(by_machine, key=lambda name: (name not in here, name)):
+        workloads = by_machine[machine]
+        clusters = _clusters([entry for entries in workloads.values() for entry in entries])
+        found.append(
+            {
+                "machine": machine,
+                "here": machine in here,
+                "workloads": [
+                    {
+                        "workload": workload,
+                        "studies": _studies(workload, entries, by_source, by_code),
+                        "of_code": workload.partition("/")[0] in by_code,
+                        "cluster": clusters.get(workload),
+                        "known": [_known(each) for each in known_of(entries)],
+                        "failed": [dict(config) for config in failed_of(entries, now)],
+                        "adopted": _plain(adopted.get((workload, machine))),
+                    }
+                    for workload, entries in workloads.items()
+                ],
+            }
+        )
+    return found
+
+
+def _clusters(entries: Sequence[HistoryEntry]) -> dict[str, int | None]:
+    """Return the cluster of each workload that has a profile, where there are several."""
+    # Here, because it imports scikit-learn, which takes a second.
+    from ...profiling.similarity.service import Similarity
+
+    found = Similarity.fit(entries).clusters
+    return found if len({*found.values()} - {None}) > 1 else {}
+
+
+def _names(reader: Reader) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return the names of studies by their source, and by the workload of their code."""
+    by_source: dict[str, str] = {}
+    by_code: defaultdict[str, list[str]] = defaultdict(list)
+    for study in reader.studies():
+        by_source[source_of(study.id)] = study.name
+        if study.contract == "torch":
+            spec = spec_from_json(study.spec_json)
+            for of in of_ends("show", "workload_of_code"):
+                by_code[of(spec)].append(study.name)
+    return by_source, dict(by_code)
+
+
+def _studies(
+    workload: str,
+    entries: Sequence[HistoryEntry],
+    by_source: dict[str, str],
+    by_code: dict[str, list[str]],
+) -> list[str]:
+    """Return the names of a workload's studies that are in the ledger."""
+    found = [*by_code.get(workload.partition("/")[0], ())]
+    found += [by_source[entry.source] for entry in entries if entry.source in by_source]
+    return list(dict.fromkeys(found))
+
+
+def _known(each: Evidence) -> Facts:
+    """Return evidence as plain values, with the ratio of seconds a step to the default's."""
+    return {
+        "config": dict(each.config),
+        "ratio": exp(each.mean),
+        "from": exp(each.mean - WITHIN * each.error),
+        "to": exp(each.mean + WITHIN * each.error),
+        "faster": sureness(each),
+        "windows": each.windows,
+        "studies": each.studies,
+    }
+
+
+def _plain(config: SystemConfig | None) -> dict[str, Value] | None:
+    return None if config is None else dict(config)
+
+
+def history_view(machines: Sequence[Facts]) -> RenderableType:
+    """``machines`` (``history_facts``) for the terminal: of each workload a line and a table."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    if not machines:
+        return Text('nothing is known yet: penstock.create_study(..., system="tune") measures')
+    parts: list[RenderableType] = []
+    for of in machines:
+        there = "" if of["here"] else " (no device here)"
+        workloads = of["workloads"]
+        parts.append(Text(f"{of['machine']}{there}: {count(len(workloads), 'workload')}"))
+        for each in workloads:
+            cluster = "" if each["cluster"] is None else f", cluster {each['cluster']}"
+            parts.append(Text(f"{each['workload']}{cluster}: {_shown_names(each['studies'])}"))
+            table = Table(box=None, show_header=False, padding=(0, 1))
+            table.add_column(no_wrap=True)
+            table.add_column(overflow="fold")
+            table.add_column(no_wrap=True)
+            for row in _rows(each):
+                table.add_row(*row)
+            parts.append(table)
+    return Group(*parts)
+
+
+def _shown_names(names: Sequence[str]) -> str:
+    if not names:
+        return "no study of this ledger"
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def _rows(workload: Facts) -> list[tuple[str, str, str]]:
+    """Return the cells of a workload's configurations, the fastest first."""
+    adopted = workload["adopted"]
+    found = []
+    for each in sorted(workload["known"], key=lambda known: float(known["ratio"])):
+        mark = " (adopted)" if each["config"] == adopted else ""
+        time = f"{each['ratio']:.2f} of the default's time ({each['from']:.2f} to {each['to']:.2f})"
+        measured = f"{count(each['windows'], 'window')}, {_studies_of(each['studies'])}"
+        found.append((time, _text(each["config"]) + mark, measured))
+    if adopted is not None and adopted not in [each["config"] for each in workload["known"]]:
+        found.append(("not measured", f"{_text(adopted)} (adopted)", ""))
+    found += [("failed of late", _text(config), "") for config in workload["failed"]]
+    return found or [("its profile only", "", "")]
+
+
+def _studies_of(n: int) -> str:
+    return "1 study" if n == 1 else f"{n} studies"
+
+
+def _text(config: dict[str, Value]) -> str:
+    """Return a configuration as ``config_from`` reads it."""
+    return ",".join(f"{knob}={value}" for knob, value in config.items()) or "default"
+
+
+def config_from(text: str) -> SystemConfig:
+    """Return the configuration in ``threads=1,memory_format=channels_last`` or ``default``.
+
+    Raises UsageError for what is no knob, or none of its values.
+    """
+    found: dict[str, Value] = {}
+    for part in text.split(",") if text != "default" else ():
+        name, _, given = (each.strip() for each in part.partition("="))
+        readings: list[Value] = [given, *({"True": [True], "False": [False]}.get(given, []))]
+        readings += [int(given)] if given.isdecimal() and len(given) < 9 else []
+        value = next((each for each in readings if possible(name, each)), None)
+        if name not in OFFERED or value is None:
+            raise UsageError.refuse(name or "CONFIG", given, f"a value of {', '.join(OFFERED)}")
+        found[name] = value
+    return tuple(sorted(found.items()))
+
+
+def best_known(workload: Facts) -> SystemConfig:
+    """Return the fastest configuration of a workload that is surely faster than the default.
+
+    Raises UsageError if there is none.
+    """
+    failed = workload["failed"]
+    known = [e for e in workload["known"] if e["faster"] >= SURE and e["config"] not in failed]
+    if not known:
+        raise UsageError(
+            f"no configuration of {workload['workload']} is known to be faster than the default"
+            f" with {SURE:.0%} certainty: name the one to adopt (penstock history lists them)"
+        )
+    best = min(known, key=lambda each: float(each["ratio"]))
+    return tuple(sorted(best["config"].items()))
+
+
+def find_workload(machines: Sequence[Facts], name: str, machine: str | None) -> tuple[Facts, Facts]:
+    """Return the machine and the workload that begins with ``name``; of several, the one here.
+
+    Raises UsageError if there is none, or still several.
+    """
+    found = [
+        (of, each)
+        for of in machines
+        for each in of["workloads"]
+        if each["workload"].startswith(name) and machine in (None, of["machine"])
+    ]
+    if not found:
+        on = "" if machine is None else f" on {machine}"
+        raise UsageError(f"the history has no workload {name!r}{on} (penstock history lists them)")
+    if len({each["workload"] for _, each in found}) > 1:
+        names = ", ".join(sorted({each["workload"] for _, each in found}))
+        raise UsageError(f"{name!r} is the beginning of several workloads: {names}")
+    if len(found) > 1:
+        found = [(of, each) for of, each in found if of["here"]] or found
+    if len(found) > 1:
+        classes = ", ".join(sorted(of["machine"] for of, _ in found))
+        raise UsageError(f"{name} is known on several machines, so --machine is needed: {classes}")
+    return found[0]
