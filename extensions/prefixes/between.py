@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ...profiling.devices.signature import DEFAULT_SYSTEM, SystemPart, machine_of, system_part_of
+from ...profiling.devices.signature import machine_of, system_part, system_part_of
 from ...scheduler.model.decisions import Parent
 from ...scheduler.model.finished import EarlierTrial, PastTrial
 from ...scheduler.model.study import DELETED, StudySpec, replicate_of
@@ -107,14 +107,15 @@ class OtherStudies:
             for state in other.parents
         )
 
-    def is_of_here(
-        self, study: StudyState, signature: str, system: SystemPart = DEFAULT_SYSTEM
-    ) -> bool:
-        """Whether the study's devices compute under this signature's machine, as far as known.
+    def is_of_here(self, study: StudyState, signature: str) -> bool:
+        """Tell whether the study's devices and trials compute under this signature.
 
-        ``system`` is how the study's own trials are configured.
+        They do where the class of the machine is theirs, as far as that is known, and the system
+        configuration is that of the study's trials.
         """
-        if system_part_of(signature) != system:
+        if study.system is None and study.spec.system_fixed:
+            return False  # it is not chosen yet
+        if system_part_of(signature) != system_part(dict(study.system or ())):
             return False
         machine = machine_of(signature)
         if study.signature:

@@ -9,7 +9,7 @@ from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_
 from penstock.extensions.prefixes.between import OtherStudies, earlier_trial, group_of
 from penstock.extensions.prefixes.chain import is_checked
 from penstock.extensions.prefixes.state import Indices, known_of
-from penstock.profiling.devices.signature import machine_of, system_part
+from penstock.profiling.devices.signature import machine_of
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.decisions import Discard, Dispatch
 from penstock.scheduler.model.events import (
@@ -245,10 +245,23 @@ def test_a_study_takes_over_what_is_configured_as_its_own_trials_are(world):
     study.signature = machine_of(signed())
     core = Core(world.engine.state, make_strategy)
     others = OtherStudies(core, Indices(core))
-    of_layout = system_part({"memory_format": "channels_last"})
-    assert others.is_of_here(study, signed("layout"), of_layout)
-    assert not others.is_of_here(study, signed("precision"), of_layout)
     assert not others.is_of_here(study, signed("layout"))
+    study.system = (("memory_format", "channels_last"),)
+    assert others.is_of_here(study, signed("layout"))
+    assert not others.is_of_here(study, signed("precision"))
+    assert not others.is_of_here(study, signed())
+
+
+def test_before_a_study_has_chosen_its_configuration_it_takes_nothing_over(world):
+    world.begin(FIRST, CONFIGS)
+    [study] = world.engine.state.studies.values()
+    study.signature = machine_of(signed())
+    study.spec = replace(study.spec, system_fixed=True)
+    core = Core(world.engine.state, make_strategy)
+    others = OtherStudies(core, Indices(core))
+    assert not others.is_of_here(study, signed())
+    study.system = ()
+    assert others.is_of_here(study, signed())
 
 
 def test_who_has_just_joined_trains_an_epoch_before_anything_is_taken_over(world):
