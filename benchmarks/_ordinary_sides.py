@@ -1,0 +1,169 @@
+"""The sides of ``benchmarks.ordinary`` that are Penstock's, and how any side is run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import penstock
+import torch
+from penstock.app.host.settings import Settings
+from penstock.app.ledger.reader import Reader
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from ._studies import installation
+from .peers import _ordinary_work as work
+
+PEERS = Path(__file__).parent / "peers"
+#: (case, seed)
+Job = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A study that ran: seconds in all, and (seconds, accuracy) of each epoch."""
+
+    seconds: float
+    curve: list[tuple[float, float]]
+    #: The system configuration of the last epoch, in words; a peer has none.
+    config: str = ""
+
+    @property
+    def best(self) -> float:
+        """The highest accuracy of any epoch."""
+        return max(accuracy for _, accuracy in self.curve)
+
+    def area(self, until: float) -> float:
+        """Return the mean over time, up to ``until`` (s), of the best accuracy so far; 0 before."""
+        total, best, last = 0.0, 0.0, 0.0
+        for at, accuracy in (*self.curve, (until, 0.0)):
+            total += best * max(0.0, min(at, until) - last)
+            best, last = max(best, accuracy), min(at, until)
+        return total / until
+
+
+class _Case(penstock.TorchTrainable):
+    """A case of ``_ordinary_work`` for Penstock's loop. Each is code of its own."""
+
+    case = ""
+    batch_size = work.BATCH
+
+    def data(self) -> penstock.Data:
+        inputs, labels, judged, answers = work.data(self.case)
+        return penstock.Data(TensorDataset(inputs, labels), TensorDataset(judged, answers))
+
+    def model(self) -> nn.Module:
+        return work.network(self.case)
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(
+            model.parameters(),
+            lr=self.params["lr"],
+            momentum=work.MOMENTUM,
+            weight_decay=self.params["decay"],
+        )
+
+    def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
+        inputs, labels = batch
+        return nn.functional.cross_entropy(model(inputs), labels)
+
+    def metrics(self, model: nn.Module, batch: Any) -> dict[str, torch.Tensor]:
+        inputs, labels = batch
+        return {"accuracy": (model(inputs).argmax(1) == labels).float().mean()}
+
+
+class Conv(_Case):
+    case = "conv"
+
+
+class Residual(_Case):
+    case = "residual"
+
+
+class Gpt(_Case):
+    case = "gpt"
+
+
+class Table(_Case):
+    case = "table"
+
+
+class Text(_Case):
+    case = "text"
+
+
+CASES: dict[str, type[_Case]] = {each.case: each for each in (Conv, Residual, Gpt, Table, Text)}
+#: Penstock's sides: how system parameters are tuned. The small study that is run first is, where
+#: they are, the first study of its workload.
+SIDES: dict[str, Any] = {
+    "default": "reuse",
+    "tune": "tune",
+    "precision": penstock.SystemTuning("tune", precision="auto"),
+}
+DEVICES = "cpu:2x1"
+
+
+def run(side: str, jobs: list[Job]) -> list[Ran]:
+    """Run each job's study by ``side``, in this order, after a small one of the same case."""
+    if side in SIDES:
+        with installation(DEVICES) as settings:
+            return [_after_a_small_one(settings, SIDES[side], *job) for job in jobs]
+    with tempfile.TemporaryDirectory() as folder:
+        plan, out = Path(folder) / "plan.json", Path(folder) / "out.json"
+        plan.write_text(json.dumps(jobs))
+        subprocess.run(
+            [sys.executable, str(PEERS / f"ordinary_{side}.py"), str(plan), str(out)],
+            cwd=folder,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "HEADLINE_DIGITS": str(digits())},
+        )
+        return [
+            Ran(ran["seconds"], [(at, accuracy) for at, accuracy in ran["curve"]])
+            for ran in json.loads(out.read_text())
+        ]
+
+
+def digits() -> Path:
+    """Return scikit-learn's file of digits."""
+    return work.digits_file()
+
+
+def _after_a_small_one(settings: Settings, system: Any, case: str, seed: int) -> Ran:
+    small = work.points(seed + 1000, work.WARM_TRIALS)
+    _study(settings, system, case, seed + 1000, small, work.WARM_EPOCHS)
+    return _study(settings, system, case, seed, work.points(seed), work.EPOCHS)
+
+
+def _study(
+    settings: Settings, system: Any, case: str, seed: int, chosen: list[work.Point], epochs: int
+) -> Ran:
+    began = time.time()
+    study = penstock.create_study(
+        metric="accuracy",
+        direction="maximize",
+        sampler="random",
+        strategy=penstock.ASHA(max_epochs=epochs, eta=work.ETA),
+        seed=seed,
+        system=system,
+    )
+    for point in chosen:
+        study.enqueue_trial(point)
+    space = {
+        "lr": penstock.Float(1e-3, 10**-0.7, log=True),
+        "decay": penstock.Float(1e-6, 1e-3, log=True),
+    }
+    study.optimize(CASES[case], space, len(chosen), show_progress=False, devices=settings.devices)
+    seconds = time.time() - began
+    rows = Reader(settings.ledger_url).epochs(study.id)
+    config = ", ".join(f"{name} {value}" for name, value in rows[-1].system)
+    curve = sorted((row.at - began, row.metrics["accuracy"]) for row in rows)
+    return Ran(seconds, curve, config or "default")
