@@ -61,7 +61,7 @@ class Fixing:
     def on_begun(self, study: StudyState, event: Begins) -> None:
         """Ask the history; a study that goes on has the configuration that it had."""
         spec = study.spec
-        if not spec.system_fixed or study.system is not None:
+        if not spec.system_fixed or study.system is not None or self._of(spec.id) is not None:
             return
         past = None if isinstance(event, StudySubmitted) else event.past
         for trial in () if past is None else past.trials:
@@ -259,7 +259,7 @@ class Fixing:
             own.failed.append((event.trying, why))
             return True
         base = _base(study.spec)
-        if study.system in (None, base):
+        if study.system in (None, base) or event.trying:
             return False
         own.failed.append((tuple(p for p in study.system or () if p not in base), why))
         self._choose(study, base, f"{config_text(study.system or ())} failed: {why}")

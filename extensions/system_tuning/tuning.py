@@ -94,13 +94,15 @@ class Tuning:
         slot_class = self._probing.slot_class(members[0])
         key, workload = self._probing.workload(spec, trial, slot_class)
         if trial.id in tuning_in(self._state).suspects:
-            trial.system = trial.trained_with
+            trial.system = merged(trial.trained_with, study.system or ())
             return SegmentValues(trial.system)
         untrained = not trial.signature
         if untrained and trial.epoch == trial.begin:
             trial.system = merged(workload.chosen, study.system or ())
             workload.begun += 1
-        elif spec.exactness == "statistical" and not spec.system_fixed:
+        elif spec.system_fixed:
+            trial.system = merged(workload.exact.chosen, study.system or ())
+        elif spec.exactness == "statistical":
             trial.system = workload.chosen
         else:
             kept = part(trial.system, "rounding", "numerics")
@@ -215,7 +217,7 @@ class Tuning:
         suspects = tuning_in(self._state).suspects
         if suspects.pop(trial.id, None):
             return False  # it fails without it, too: its own failure
-        known = set(trial.trained_with)
+        known = {*trial.trained_with, *(study.system or ())}
         config = event.trying or tuple(pair for pair in trial.system if pair not in known)
         if not config or event.kind not in BLAMABLE_FAILURES:
             return False

@@ -302,6 +302,29 @@ def test_once_an_epoch_counts_a_failure_is_the_trials_own():
     at.run_segment()
     failed(at, at.open[max(at.open)], kind="exception")
     assert study(at).system == (LAST,)
+    assert {each.system for each in at.open.values()} == {(LAST,)}
+
+
+def test_a_failure_in_what_was_tried_within_an_epoch_is_not_laid_to_the_choice():
+    at = world(n_trials=2)
+    recall(at, known(at, (LAST,), -0.4, 0.03))
+    dispatch = at.open[max(at.open)]
+    failed(at, dispatch, (("loader_workers", 1),))
+    assert study(at).system == (LAST,)
+    again = at.open[max(at.open)]
+    assert again.segment.trial == dispatch.segment.trial
+    assert again.system == (LAST,)
+
+
+def test_a_trial_that_took_epochs_over_goes_on_in_the_studys_configuration():
+    at = world(devices=1, n_trials=2)
+    recall(at, known(at, (LAST,), -0.4, 0.03))
+    at.run_segment()
+    trial = at.engine.state.trials["s-1-0000"]
+    trial.system = trial.trained_with = ()  # as of one whose epochs another trial has trained
+    at.run_segment()
+    at.send(at.lost(at.open[max(at.open)], "the node went away"))
+    assert {each.system for each in at.open.values()} == {(LAST,)}
 
 
 def test_a_study_cancelled_meanwhile_leaves_nothing():
