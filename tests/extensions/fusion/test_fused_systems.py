@@ -113,6 +113,7 @@ def test_trials_of_unequal_configurations_have_no_structure_in_common():
     assert fusion.structure(trial(code.LeNet, 9, params(9), tf32=True)) is None
 
 
+@pytest.mark.extension("lanes")
 def test_in_a_lane_those_of_one_configuration_train_together(alone, large_lane):
     systems = [(), tuple(BF16.items())]
     tasks = [
