@@ -57,7 +57,7 @@ READERS_OF_THE_ENVIRONMENT = {
     "app/launching/process.py": "what whoever starts it tells it to import ahead",
     "app/worker/worker.py": "what the node agent tells the worker that it starts",
     "extensions/system_tuning/measuring/profiles.py": "which GPU the trainer was given",
-    "tasks/system/precision.py": "the limit that oneDNN reads, too",
+    "tasks/system/onednn.py": "the limit that oneDNN reads, too",
     "tasks/system/system.py": "how many threads the slot was given",
     "tasks/system/catboost_threads.py": "how many threads the slot was given, or user code took",
     "tasks/trainer/__main__.py": "what the worker tells the trainer that it starts",

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from ...profiling.devices.device import slot_name
+from ...profiling.devices.signature import agree
 from ...profiling.knobs.knobs import config_text
 from ...scheduler.model import events as happened
 from ...scheduler.model.retry import KINDS
@@ -215,7 +216,7 @@ def _widths(event: happened.WidthsMeasured) -> str:
 
 def _signatures(event: happened.EpochReported, before: EpochRow | None) -> str:
     """A note if the epoch's numeric signature differs from that of the epoch before it."""
-    if before is None or before.signature == event.signature:
+    if before is None or agree(before.signature, event.signature):
         return ""
     return f"; computed under {event.signature}, epoch {before.epoch} under {before.signature}"
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...profiling.devices.signature import agree
 from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import ADDED, FINAL, TOLD, TrialState
 from ...scheduler.strategies.expected import expected_epochs
@@ -224,7 +225,8 @@ def signature_changes(epochs: Iterable[EpochRow]) -> list[EpochRow]:
     """The epochs whose numeric signature differs from that of the trial's epoch before."""
     found, known = [], dict[str, str]()
     for row in sorted(epochs, key=lambda row: row.epoch):
-        if known.setdefault(row.trial, row.signature) != row.signature:
+        before = known.setdefault(row.trial, row.signature)
+        if before != row.signature and not agree(before, row.signature):
             found.append(row)
         known[row.trial] = row.signature
     return found

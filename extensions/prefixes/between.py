@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ...profiling.devices.signature import machine_of, system_part, system_part_of
+from ...profiling.devices.signature import agree, machine_of, system_part, system_part_of
 from ...scheduler.model.decisions import Parent
 from ...scheduler.model.finished import EarlierTrial, PastTrial
 from ...scheduler.model.study import DELETED, StudySpec, replicate_of
@@ -119,9 +119,9 @@ class OtherStudies:
             return False
         machine = machine_of(signature)
         if study.signature:
-            return machine == study.signature
+            return agree(machine, study.signature)
         return any(
-            device.machine == machine
+            agree(device.machine, machine)
             for name, device in self._state.devices.items()
             if name not in study.refused
         )

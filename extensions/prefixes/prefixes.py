@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...profiling.devices.signature import machine_of
+from ...profiling.devices.signature import machine_of, refined
 from ...scheduler.model.decisions import Segment
 from ...scheduler.model.study import Metrics
 from ...scheduler.model.trial import FINAL, AcceptedEpoch, Trial, TrialState
@@ -71,10 +71,11 @@ class Prefixes:
         metrics, state_hash = theirs.reports[epoch], source.hashes[epoch]
         self._core.accept(study, trial, epoch, dict(metrics), state_hash)
         own.reports[epoch], own.taken[epoch] = metrics, trainee
+        if trial.signature != source.signature:
+            study.signature = refined(study.signature, machine_of(source.signature))
         trial.signature, trial.trained_with = source.signature, source.trained_with
         trial.holder = _holder(theirs, epoch) if isinstance(theirs, OfTrial) else ""
         _note_holder(own, trial)
-        study.signature = study.signature or machine_of(source.signature)
         self._core.changes.epochs.append(
             AcceptedEpoch(
                 trial=trial.id,

@@ -1,19 +1,26 @@
 """Numeric signatures: what an epoch's bits depend on besides code, configuration and seed.
 
-A signature is one text. ``S2;batch64;threads1;solo;float32;cpu.AVX2;torch2.13.0;deterministic``
+A signature is one text. ``S2;batch64;threads1;solo;float32;cpu.AVX2.AVX2;torch2.13;deterministic``
 names shards, batch size, threads, kernels, dtype, device class, torch build and determinism. Some
 of these are the trial's own (its shards, its dtype); the rest is the machine's part. Two epochs of
 a trial with the same signature have equal bits, however many processes trained them. Knobs that
 were turned (``profiling.knobs.knobs``) are visible: ``threads1of2`` is one thread on a slot of two
 cores, ``solo.channels_last`` is another memory layout.
+
+A CPU's class has two instruction sets, ATen's and oneDNN's: ``cpu.AVX512.AVX512_CORE_AMX``. 0.2
+named ATen's alone. Such a signature agrees with all that have the same one (``agree``), so its
+study goes on. From then on the study's own names both (``refined``).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
 _FIELDS = 8
+#: The class of a CPU, and oneDNN's instruction set.
+_ONEDNN = re.compile(r"(\bcpu\.[^.;]+)\.[^;]+")
 
 
 class SystemPart(NamedTuple):
@@ -47,6 +54,30 @@ def machine_of(signature: str) -> str:
         return signature
     changed, of, default = fields[2].partition("of")
     return ";".join([f"threads{default}" if of else changed, *fields[5:]])
+
+
+def agree(one: str, other: str) -> bool:
+    """Tell whether two signatures, or two machines' parts, promise equal bits as far as they say.
+
+    >>> agree("threads2;cpu.AVX512;torch2;any", "threads2;cpu.AVX512.AVX512_CORE_AMX;torch2;any")
+    True
+    >>> agree("cpu.AVX512.AVX512_CORE_BF16;torch2;any", "cpu.AVX512.AVX512_CORE_AMX;torch2;any")
+    False
+    """
+    if one == other:
+        return True
+    without = _ONEDNN.sub(r"\1", one)
+    return without in (one, other) and without == _ONEDNN.sub(r"\1", other)
+
+
+def refined(known: str, machine: str) -> str:
+    """The machine's part of a study, ``known`` so far, once ``machine`` has computed for it.
+
+    It is the first one, or the one that agrees with it and names oneDNN's instruction set, too.
+    """
+    if not known:
+        return machine
+    return machine if len(machine) > len(known) and agree(known, machine) else known
 
 
 def system_part_of(signature: str) -> SystemPart:

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import cast
 
-from ...profiling.devices.signature import machine_of
+from ...profiling.devices.signature import agree, machine_of, refined
 from ..model.early_failure import is_in_part
 from ..model.events import (
     CallbacksCalled,
@@ -104,7 +105,7 @@ class Lifecycle:
         Those that compute under another signature still do.
         """
         for name in list(study.refused):
-            if study.machines.get(name, study.signature) == study.signature:
+            if agree(study.machines.get(name, study.signature), study.signature):
                 del study.refused[name]
         self._exclude_unable(study)
 
@@ -225,7 +226,7 @@ class Lifecycle:
         # It seeds the sampler, so it must be new: there was at most one ask for each trial.
         study.next_ask = len(trials)
         study.succeeded = sum(_has_succeeded(spec, trial) for trial in trials)
-        study.signature = next((machine_of(t.signature) for t in trials if t.signature), "")
+        study.signature = reduce(refined, (machine_of(trial.signature) for trial in trials), "")
         study.best = best_completed(trials, spec)
         study.spent = past.spent
         self._core.extensions.study_begins(study)

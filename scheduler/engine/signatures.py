@@ -14,7 +14,7 @@ other out.
 
 from __future__ import annotations
 
-from ...profiling.devices.signature import machine_of
+from ...profiling.devices.signature import agree, machine_of, refined
 from ..model.decisions import Member
 from ..model.events import AttemptLost
 from ..model.study import OVER
@@ -40,7 +40,7 @@ class Signatures:
         The study's first one fixes the study's. One that differs becomes the study's message.
         """
         if _agrees(study, trial, signature):
-            study.signature = study.signature or machine_of(signature)
+            study.signature = refined(study.signature, machine_of(signature))
             return
         previous = trial.signature or study.signature
         study.message = (
@@ -63,7 +63,7 @@ class Signatures:
         reason = f"it computes under {signature}, the trial under "
         reason += trial.signature or study.signature
         # Equal machines may still differ in the trial's part, when the code was edited.
-        study.machines[device] = signature if machine == study.signature else machine
+        study.machines[device] = signature if agree(machine, study.signature) else machine
         study.refused[device] = reason
         study.message = f"{device} refused {trial.id}: {reason}"
         self._core.touch_study(study)
@@ -76,10 +76,10 @@ class Signatures:
 
         It is the member's device, or that of rank 0 if the member has the study's signature.
         """
-        study.signature = study.signature or machine_of(event.expected)
+        study.signature = refined(study.signature, machine_of(event.expected))
         rank = next((rank for rank in event.ranks if rank < len(members)), 0)
         device, signature = members[rank].device, event.signature
-        if machine_of(signature) == study.signature:
+        if agree(machine_of(signature), study.signature):
             device, signature = members[0].device, event.expected
         self.exclude(study, trial, device, signature)
         return [device]
@@ -90,7 +90,9 @@ class Signatures:
 
         Sets the study's message if so.
         """
-        if study.status in OVER or study.signature in study.machines.values():
+        if study.status in OVER:
+            return False
+        if any(agree(study.signature, machine) for machine in study.machines.values()):
             return False
         excluded = [name for name in self._state.devices if name in study.refused]
         if not excluded or len(excluded) < len(self._state.devices):
@@ -111,8 +113,10 @@ def _agrees(study: StudyState, trial: Trial, signature: str) -> bool:
 
     It does if it is the trial's first, and begins it as the study does.
     """
-    machine = machine_of(signature)
-    if not trial.signature and study.signature in {"", machine}:
+    if not (trial.signature or study.signature):
         return True
+    if not agree(machine_of(signature), study.signature):
+        return False
     # If a knob was turned, the difference is the engine's own doing.
-    return machine == study.signature and trial.system != trial.trained_with
+    turned = trial.system != trial.trained_with
+    return turned or not trial.signature or agree(signature, trial.signature)

@@ -13,27 +13,27 @@ clear each other's; and the gradients of a weight that is used twice would be ad
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-#: The variables that oneDNN reads its limit from, the first that is set, in any case.
-_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
-#: Limits below oneDNN's bfloat16 kernels. Others, and words that it does not know, allow these.
-_BELOW = frozenset(
+from .onednn import instruction_set
+
+#: oneDNN's instruction sets that multiply numbers of bfloat16, of ARM and of x86. With
+#: ``AVX2_VNNI_2`` it only converts them.
+_NATIVE = frozenset(
     (
-        *("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2"),
-        *("AVX512_CORE", "AVX512_CORE_VNNI"),
+        "ASIMD_BF16",
+        "AVX512_CORE_BF16",
+        "AVX512_CORE_FP16",
+        "AVX512_CORE_AMX",
+        "AVX512_CORE_AMX_FP16",
     )
 )
-#: The processor's flags for bfloat16: of x86, with tiles (AMX), and of ARM.
-_FLAGS = frozenset(("avx512_bf16", "amx_bf16", "bf16"))
 _KEY = torch._C.DispatchKey.AutocastCPU
 #: Operators that a CPU's autocast leaves alone. A GPU's casts all of these but the mean of all.
 _OPERATORS = (
@@ -122,17 +122,4 @@ def native_bf16(device: torch.device) -> bool:
     """
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
-    limit = next((os.environ[name].upper() for name in _LIMITS if os.environ.get(name)), "")
-    return device.type == "cpu" and limit not in _BELOW and _has_bf16()
-
-
-def _has_bf16() -> bool:
-    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        return False
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return False
-    lines = (line.partition(":") for line in text.splitlines())
-    flags = next((words for name, _, words in lines if name.strip() in {"flags", "Features"}), "")
-    return not _FLAGS.isdisjoint(flags.split())
+    return device.type == "cpu" and instruction_set() in _NATIVE

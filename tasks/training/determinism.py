@@ -10,14 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
 
 from ...profiling.base.errors import TrialFailed
-from ...profiling.devices.signature import machine_of, system_part
+from ...profiling.devices.signature import agree, machine_of, system_part
 from ..process.failure import Lost, MachineMismatch, user_traceback
 from ..process.messages import SegmentTask
+from ..system.onednn import instruction_set
 from ..system.system import System, device_threads
 
 if TYPE_CHECKING:
@@ -96,7 +98,7 @@ def _machine(device: torch.device) -> tuple[str, ...]:
     if device.type == "cuda":
         hardware = torch.cuda.get_device_name(device).replace(" ", "_")
     else:
-        hardware = f"cpu.{torch.backends.cpu.get_cpu_capability()}"
+        hardware = _cpu()
     free = "" if torch.are_deterministic_algorithms_enabled() else "non"
     return (
         f"threads{torch.get_num_threads()}",
@@ -106,10 +108,15 @@ def _machine(device: torch.device) -> tuple[str, ...]:
     )
 
 
+@cache
+def _cpu() -> str:
+    return f"cpu.{torch.backends.cpu.get_cpu_capability()}.{instruction_set()}"
+
+
 def check_machine(task: SegmentTask, machine: str) -> None:
     """Raise ``MachineMismatch`` if the signature's machine part is not the study's."""
     expected = machine_of(task.signature)
-    if expected not in {"", machine} and task.on_signature_change == "refuse":
+    if task.on_signature_change == "refuse" and expected and not agree(expected, machine):
         raise MachineMismatch(machine, expected)
 
 

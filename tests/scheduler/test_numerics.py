@@ -1,10 +1,11 @@
 """Under which signatures a study's epochs count, and what becomes of devices that have others."""
 
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 from drive_world import World, check_invariants, device, spec
-from penstock.profiling.devices.signature import machine_of
+from penstock.profiling.devices.signature import agree, machine_of, refined
 from penstock.scheduler.engine.signatures import Signatures
 from penstock.scheduler.model.decisions import Dispatch, Finish, Revoke
 from penstock.scheduler.model.events import (
@@ -195,6 +196,86 @@ def test_where_the_study_says_so_the_change_is_recorded_and_the_study_goes_on(wo
     status, message = ended(world)
     assert status == "complete"
     assert message == f"s-1-0000 epoch 2 was computed under {sign(2)}, before: {sign(1)}"
+
+
+def of_cpu(sets, threads=2):
+    return sign(threads).replace("cpu.X", f"cpu.{sets}")
+
+
+OLD, AMX, BF16 = (of_cpu(sets) for sets in ("X", "X.AMX", "X.BF16"))
+
+
+def test_signatures_of_02_agree_with_those_of_the_same_cpu_and_named_sets_must_be_equal():
+    assert agree(OLD, AMX) and agree(BF16, OLD) and agree(AMX, AMX)
+    assert not agree(AMX, BF16)
+    for whole in (OLD, AMX):
+        assert not agree(whole, of_cpu("Y")) and not agree(of_cpu("Y.AMX"), whole)
+        assert not agree(whole, of_cpu("X", threads=1)) and not agree(of_cpu("X", 1), whole)
+        assert not agree(whole, machine_of(whole))
+        assert not agree(whole, "") and not agree("", whole)
+    assert agree(machine_of(OLD), machine_of(AMX))
+    assert not agree(f"{AMX} + {machine_of(BF16)}", f"{BF16} + {machine_of(BF16)}")
+
+
+def test_the_machine_of_a_study_becomes_the_one_that_says_more():
+    old, amx, bf16 = map(machine_of, (OLD, AMX, BF16))
+    assert refined("", old) == old
+    assert refined("", "") == ""
+    assert refined(old, amx) == refined(amx, old) == refined(amx, bf16) == amx
+    assert refined(old, machine_of(of_cpu("Y.AMX"))) == old
+
+
+def test_a_study_of_02_goes_on_and_from_then_on_only_where_onednn_computes_alike(world):
+    sent = at_work(world, "a", "b", n_trials=4)
+    world.send(world.epoch(sent["a"], 1, signature=OLD))
+    world.send(world.epoch(sent["b"], 1, signature=OLD))
+    sent = on(world)  # all is upgraded
+    assert sent["a"].signature == OLD
+    world.send(world.epoch(sent["a"], 2, signature=AMX))
+    assert study(world).signature == machine_of(AMX)
+    assert not study(world).message, "nothing has changed that is known of"
+    world.send(world.epoch(sent["b"], 2, signature=BF16))
+    assert [*study(world).refused] == ["b"]
+    assert study(world).status == "running"
+    while world.open:
+        [(where, dispatch)] = on(world).items()
+        assert where == "a"
+        world.send(world.epoch(dispatch, dispatch.segment.first, signature=AMX))
+    assert ended(world)[0] == "complete"
+
+
+def test_a_trial_whose_code_was_edited_is_not_taken_for_one_of_02(world):
+    sent = at_work(world, "a", "b")["a"]
+    world.send(world.epoch(sent, 1, signature=OLD))
+    world.send(world.epoch(on(world)["a"], 2, signature=AMX.replace("float32", "float64")))
+    assert [*study(world).refused] == ["a"]
+
+
+def test_a_study_of_02_waits_for_a_device_that_left_before_the_upgrade(world):
+    sent = at_work(world, "a", "b")
+    world.send(world.epoch(sent["a"], 1, signature=OLD))
+    world.send(world.epoch(sent["b"], 1, signature=OLD))
+    world.send(DeviceLeft(at=1.0, device="a", reason="down"))
+    world.send(DeviceJoined(at=1.0, device=device("b"), incarnation="upgraded"))
+    study(world).signature = machine_of(AMX)
+    world.send(world.epoch(on(world)["b"], 2, signature=BF16))
+    assert study(world).status == "running", "a may have been the one with this set"
+
+
+def test_members_of_which_one_says_less_are_judged_by_the_one_that_says_more():
+    world, (first, _) = two_gangs()
+    [study] = world.engine.state.studies.values()
+    study.signature = machine_of(OLD)
+    both = {"signature": machine_of(BF16), "expected": machine_of(AMX)}
+    world.send(replace(unlike(first, 1, own=2, head=1), **both))
+    assert (study.signature, [*study.refused]) == (machine_of(AMX), ["c"])
+
+
+def test_with_record_an_upgrade_is_no_break(world):
+    first = at_work(world, "a", n_trials=1, on_signature_change="record")["a"]
+    world.send(world.epoch(first, 1, signature=OLD))
+    world.send(world.epoch(on(world)["a"], 2, signature=AMX))
+    assert ended(world) == ("complete", "")
 
 
 def test_an_objective_has_no_signature_and_none_is_asked_of_it(world):

@@ -65,6 +65,22 @@ def test_a_trainer_with_other_threads_refuses_before_it_trains_and_names_both(tr
     assert refusal["expected"] in refusal["reason"]
 
 
+def test_a_trial_of_02_goes_on_and_one_of_another_instruction_set_of_onednn_is_refused(
+    trainers, segment
+):
+    one = trainers[0]
+    first = last(one.carry_out(segment(trainees.Small)))
+    cpu = re.search(r";(cpu\.\w+)\.\w+;", first["signature"])
+    of_02 = first["signature"].replace(cpu[0], f";{cpu[1]};")
+    of_another = first["signature"].replace(cpu[0], f";{cpu[1]}.ANOTHER;")
+    second = last(
+        one.carry_out(segment(trainees.Small, 2, expect=first["state_hash"], signature=of_02))
+    )
+    assert (second["op"], second["signature"]) == ("epoch", first["signature"])
+    refusal = last(one.carry_out(segment(trainees.Small, signature=of_another)))
+    assert (refusal["op"], refusal["signature"]) == ("refused", machine_of(first["signature"]))
+
+
 def test_where_the_study_records_it_the_trial_goes_on_under_the_other_signature(trainers, segment):
     one, _, two = trainers
     first = last(one.carry_out(segment(trainees.Careless)))

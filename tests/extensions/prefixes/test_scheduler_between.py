@@ -264,6 +264,18 @@ def test_before_a_study_has_chosen_its_configuration_it_takes_nothing_over(world
     assert others.is_of_here(study, signed())
 
 
+@pytest.mark.parametrize(("there", "taken"), [("AVX2", True), ("AVX2.AVX2", True), ("AVX2.AMX", 0)])
+def test_epochs_of_another_instruction_set_of_onednn_are_not_taken_over(world, there, taken):
+    original, here = world.epoch, signed().replace("cpu.AVX2", "cpu.AVX2.AVX2")
+    theirs = signed().replace("cpu.AVX2", f"cpu.{there}")
+    world.epoch = lambda *args, **kw: original(*args, **(kw | {"signature": theirs}))
+    world.run_study(FIRST, CONFIGS)
+    world.epoch = lambda *args, **kw: original(*args, **(kw | {"signature": here}))
+    for device in world.engine.state.devices.values():
+        device.machine = machine_of(here)
+    assert world.run_study(SECOND, CONFIGS) == (0 if taken else 18)
+
+
 def test_who_has_just_joined_trains_an_epoch_before_anything_is_taken_over(world):
     world.run_study(FIRST, CONFIGS)
     for name in ("a", "b"):

@@ -1,0 +1,77 @@
+"""oneDNN's instruction set: the kernels that torch's convolutions and products run on a CPU.
+
+ATen's own kernels have another one (``torch.backends.cpu.get_cpu_capability``), which knows nothing
+of bfloat16 and tiles. oneDNN takes the highest set that the processor has, up to a limit that the
+environment may set, and has other bits under each. It tells nobody which that is, so it is found
+here in the same way.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+import torch
+
+#: The variables that oneDNN reads its limit from, the first that is set, in any case.
+_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+
+
+def _sets() -> dict[str, frozenset[str]]:
+    """Instruction sets by oneDNN's names, the lowest first, each with the flags that it needs."""
+    avx = frozenset(("sse4_1", "avx"))
+    avx2 = avx | {"avx2"}
+    vnni2 = avx2 | {"avx_vnni"}
+    core = avx2 | {"avx512f", "avx512bw", "avx512vl", "avx512dq"}
+    vnni = core | {"avx512_vnni"}
+    bf16 = vnni | {"avx512_bf16"}
+    fp16 = bf16 | vnni2 | {"avx512_fp16"}
+    amx = fp16 | {"amx_tile", "amx_int8", "amx_bf16"}
+    return {
+        # Of ARM's the limit is not known, and ATen names the width.
+        "ASIMD": frozenset(("asimd",)),
+        "ASIMD_BF16": frozenset(("asimd", "bf16")),
+        "SSE41": frozenset(("sse4_1",)),
+        "AVX": avx,
+        "AVX2": avx2,
+        "AVX2_VNNI": vnni2,
+        "AVX2_VNNI_2": vnni2 | {"avx_vnni_int8", "avx_ne_convert"},
+        "AVX512_CORE": core,
+        "AVX512_CORE_VNNI": vnni,
+        "AVX512_CORE_BF16": bf16,
+        "AVX512_CORE_FP16": fp16,
+        "AVX512_CORE_AMX": amx,
+        "AVX512_CORE_AMX_FP16": amx | {"amx_fp16"},
+    }
+
+
+@cache
+def instruction_set() -> str:
+    """The name of the instruction set that oneDNN uses in this process; ``none`` without oneDNN.
+
+    It stays the same: oneDNN reads its limit once, at the latest here.
+    """
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return "none"
+    torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    has, sets = flags(), _sets()
+    usable = has & sets.get(limit(), has)
+    return next((name for name in reversed(sets) if sets[name] <= usable), "none")
+
+
+def limit() -> str:
+    """The limit that the environment sets to oneDNN's instruction set; empty if none."""
+    return next((os.environ[name].upper() for name in _LIMITS if os.environ.get(name)), "")
+
+
+def flags() -> frozenset[str]:
+    """The processor's flags; empty where the system has no ``/proc/cpuinfo``."""
+    try:
+        with Path("/proc/cpuinfo").open() as lines:
+            # Not the whole file: it has as many flags for each core.
+            parts = (line.partition(":") for line in lines)
+            found = (text for name, _, text in parts if name.strip() in {"flags", "Features"})
+            return frozenset(next(found, "").split())
+    except OSError:
+        return frozenset()
