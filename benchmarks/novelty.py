@@ -22,7 +22,7 @@ from statistics import median
 import numpy as np
 import torch
 from penstock.profiling.similarity.history import HistoryEntry, Profile, digest
-from penstock.profiling.similarity.profile import profile_of
+from penstock.profiling.similarity.profile import RATIOS, profile_of
 from penstock.profiling.similarity.service import Similarity
 from penstock.tasks.system.operators import FAMILIES, operator_calls
 from penstock.tasks.system.operators import family as family_of
@@ -173,6 +173,11 @@ def main() -> None:
         "calls_alone.": ours(lambda name: name.startswith("calls_")),
         "as_published.": as_published,
     }
+    # On a machine that has hardware counters, this says what those without them lose.
+    if any(name.endswith(RATIOS) for _, _, profile in windows for name, _ in profile):
+        services["without_hardware."] = ours(
+            lambda name: not name.startswith("mix_") and not name.endswith(RATIOS)
+        )
     judged = {prefix: judge(windows, service) for prefix, service in services.items()}
     judged["by_one."] = judge_by_one(windows, services[""])
     for prefix, found in judged.items():

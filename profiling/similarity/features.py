@@ -29,8 +29,8 @@ MAX_LOG_DISTANCE = math.log(1000.0)
 MAX_SHARE = 1024.0
 #: The finest differences that count: of a logarithm (10 %), and of a share.
 FINEST_RATE, FINEST_SHARE = 0.1, 0.01
-#: One standard deviation of a workload's windows where no data say it yet: of rates that jump most,
-#: whose names have one of these words. Of others it is the finest difference.
+#: Of rates that the machine makes as much as the workload, whose names have one of these words, and
+#: which are a few a second: of a logarithm.
 JUMPING, JUMPING_RATE = ("faults", "switches"), 1.0
 #: A feature counts for at most so many scales in a distance, so that no single one decides.
 CLIP = 5.0
@@ -131,12 +131,18 @@ def scales(rows: Rows, groups: Sequence[str], names: Sequence[str]) -> Scales:
 
 def prior_scales(names: Sequence[str]) -> Scales:
     """Return the scales to use while too few windows say how much those of one workload differ."""
-    jumps = [any(word in name for word in JUMPING) and not is_share(name) for name in names]
-    return Scales(tuple(names), np.where(jumps, JUMPING_RATE, _finest(names)))
+    return Scales(tuple(names), _finest(names))
 
 
 def _finest(names: Sequence[str]) -> Rows:
-    return np.array([FINEST_SHARE if is_share(name) else FINEST_RATE for name in names])
+    """Return the finest difference that counts of each feature."""
+    return np.array([_finest_of(name) for name in names])
+
+
+def _finest_of(name: str) -> float:
+    if is_share(name):
+        return FINEST_SHARE
+    return JUMPING_RATE if any(word in name for word in JUMPING) else FINEST_RATE
 
 
 def robust_deviation(deviations: Rows, names: Sequence[str]) -> Rows:

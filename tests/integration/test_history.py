@@ -44,6 +44,11 @@ def test_a_history_is_brought_here_once_and_other_machines_are_kept_apart(tmp_pa
         assert here.penstock("history", "export", taken) == f"{taken}: 2 entries\n"
         assert set(read_file(taken)) == {FAR, near}
         assert here.reader.history(near.machine) == (near,)
+        said = here.penstock("history", "adopt", "w", "threads=1")
+        assert said.startswith(f"w on {near.machine}: threads 1 is adopted\n")
+        assert here.reader.adopted() == {("w", near.machine): (("threads", 1),)}
+        here.penstock("history", "adopt", "w", "--undo")
+        assert here.reader.adopted() == {}
         given.write_text(given.read_text().replace("1.5", "1e9"))
         assert "speedup = 1000000000.0" in here.penstock("history", "import", given, status=2)
         assert len(here.reader.history()) == 2

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 
 import pytest
 from patience import PATIENCE
 from penstock import UsageError
+from penstock.profiling.counters.perf_syscall import Kernel
 from penstock.profiling.counters.rates import LOOP, UNITS, Reading
 from penstock.profiling.counters.source import Readings
 from penstock.profiling.counters.windows import Count
+from penstock.profiling.similarity.history import HistoryEntry
+from penstock.profiling.similarity.profile import RATIOS, profile_of
+from penstock.profiling.similarity.service import Similarity
 from penstock.tasks.system import profiler as module
 from penstock.tasks.system.profiler import Profiler
 
@@ -48,6 +53,34 @@ def seconds():
 def busy(until):
     while time.thread_time() < until:
         pass
+
+
+def test_where_the_kernel_refuses_perf_events_a_workload_is_still_known(monkeypatch):
+    """As in most containers: process, ``/proc`` and operator counts are enough for the service."""
+
+    def refuse(kernel, attr, thread, leader):
+        raise OSError(errno.EPERM, "not permitted")
+
+    monkeypatch.setattr(Kernel, "open", refuse)
+    profiler = Profiler.start()
+
+    def window(calls):
+        profiler.mark()
+        busy(time.thread_time() + 0.1)
+        reading = profiler.take().with_loop(0.0, 640)
+        return profile_of(reading.values, calls, 10 / reading.seconds)
+
+    convolutions = {"convolution": 30, "elementwise": 60, "reduction": 10}
+    first, again, other = map(window, (convolutions, convolutions, {"matmul": 90, "reduction": 9}))
+    profiler.stop()
+    names = {name for name, _ in first}
+    assert {"system_of_cpu_share", "minor_faults_cpu_s", "samples_cpu_s", "calls_cpu_s"} <= names
+    assert not [name for name in names if name.endswith(RATIOS)]
+    entry = HistoryEntry("w", "m", "s", first, (("threads", 1),), 2.0, None, 3, 0.0)
+    service = Similarity.fit([entry])
+    found, unlike = service.ask(again), service.ask(other)
+    assert found.neighbours and unlike.neighbours  # enough features are shared to compare
+    assert found.distance < unlike.distance
 
 
 def test_a_window_says_what_the_process_did_in_it(profiler):
