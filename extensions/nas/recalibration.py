@@ -40,7 +40,8 @@ class Recalibration:
         names = (run.seed, run.number, run.epoch)
         steps = range(1, len(batches) + 1)
         reads = [key("read", *names, step, 0) for step in steps]
-        with measured_anew(run.model) as layers, torch.no_grad(), run.system.computing(run.device):
+        computing = run.system.computing(run.device)
+        with measured_anew(run.model) as layers, torch.no_grad():
             if not layers:
                 return
             batch_of = read_batches(run, batches, reads, run.system)
@@ -50,7 +51,8 @@ class Recalibration:
                 with metered(run, step - 1):
                     batch, _ = next(batch_of)
                     seed_phase(run.device, "step", *names, step, 0)
-                    run.code.loss(run.model, batch)
+                    with computing:
+                        run.code.loss(run.model, batch)
 
 
 @contextmanager

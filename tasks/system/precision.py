@@ -14,7 +14,8 @@ clear each other's; and the gradients of a weight that is used twice would be ad
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
 
@@ -81,6 +82,15 @@ def expect(*, bf16: bool) -> None:
     autocast itself then, and is outside of the context.
     """
     _thread.inside = bf16
+
+
+@contextmanager
+def expected() -> Iterator[None]:
+    """Expect nothing (``expect``) of this thread's code after it, whatever was expected within."""
+    try:
+        yield
+    finally:
+        expect(bf16=False)
 
 
 @cache

@@ -28,6 +28,7 @@ from ..process import forks
 from ..process.memory import bounded
 from ..process.messages import SegmentTask
 from ..process.pipe import Pipe, Run
+from ..system import precision
 from ..training import determinism, loop
 from ..training.fixed_metrics import fix, with_fixed
 from .hooks import Epoch, Hooks, Parts, Segment, hooks_of
@@ -83,7 +84,7 @@ class Segments:
             # How much memory a trial may use must not depend on earlier trials.
             for gone in self._warm.keep_only(task.trial):
                 self._forget(gone)
-        with determinism.explained(), bounded(task.memory_limit):
+        with precision.expected(), determinism.explained(), bounded(task.memory_limit):
             if task.widths:
                 make = partial(self._resumption.initial, task, code)
                 measure_widths(run, make, self._handler)

@@ -17,6 +17,7 @@ from penstock.tasks.training import loop
 from system_trainees import LAST, Pictures, epochs, training
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from trainer_here import Trainer
 from trainer_process import TrainerProcess, hashes, hear_all, known, segment
 
 BF16 = (("autocast", "bfloat16"),)
@@ -133,6 +134,12 @@ def test_a_trials_own_autocast_is_as_torchs_whatever_ran_before_in_its_process()
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert fresh.stdout == f"{made} {gradient}\n"
+
+
+def test_code_of_other_trials_has_torchs_autocast_after_a_segment_in_bfloat16():
+    Trainer().train(Pictures, 1, 1, system=BF16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.ones(2).bfloat16().log_softmax(-1).dtype == torch.bfloat16
 
 
 def test_cast_weights_are_not_kept():
