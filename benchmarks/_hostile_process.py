@@ -49,8 +49,15 @@ def trace_parent(_: Path) -> None:
     ctypes.CDLL(None, use_errno=True).ptrace(PTRACE_ATTACH, os.getppid(), None, None)
 
 
-def stop_all(_: Path) -> None:
-    """Stop every process of the node that can be seen: all that have its state folder."""
+def stop_all(code: Path) -> None:
+    """Stop every process of the node that can be seen: all that have its state folder.
+
+    Once: the next attempt of the trial would also stop who has come to continue them.
+    """
+    stopped = code.with_suffix(".stopped")
+    if stopped.exists():
+        return
+    stopped.touch()
     home = f"PENSTOCK_HOME={os.environ['PENSTOCK_HOME']}".encode()
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

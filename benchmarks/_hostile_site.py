@@ -49,6 +49,8 @@ LOOK = 0.05
 PATIENCE = 60.0
 #: Seconds within which a study must recover from damage; otherwise a message must report it.
 OVERCOME = 25.0
+#: Seconds that an epoch may take, unless an attack needs more.
+EPOCH_TIMEOUT = 4.0
 #: Seconds after an attack within which the processes that it left behind must be gone.
 SETTLE = 8.0
 #: Bytes that all logs together may hold, and the state folder beside them, however loud the code.
@@ -129,7 +131,7 @@ class Field:
                 "sampler": "grid",
                 "strategy": None if objective else FullBudget(EPOCHS),
                 "seed": 0,
-                "limits": Limits(epoch_timeout=4.0),
+                "limits": Limits(epoch_timeout=EPOCH_TIMEOUT),
             }
             | options
         )

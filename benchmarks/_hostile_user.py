@@ -10,10 +10,12 @@ import random
 from functools import partial
 
 import psutil
+from penstock import Limits
+from penstock.app.host.stopped import stopped_services
 from penstock.scheduler.model.retry import KINDS as FAILURES
 
 from ._hostile_acts import ACTS, Act
-from ._hostile_site import Field, words_of
+from ._hostile_site import EPOCH_TIMEOUT, OVERCOME, Field, words_of
 from ._hostile_verdict import Attack
 
 KIND = "user code"
@@ -90,13 +92,17 @@ def _run(site: Field, *, contract: str, moment: str, act: str, ends: str) -> Non
     module = site.user_module(template, at_import)
     code = module.Trained if contract == "torch" else getattr(module, contract)
     acts = [act] if at_import else [act, "nothing"]
-    study = site.submit(code, {"act": acts, "moment": [moment], "x": [0.25]})
+    # A trial that shares a torch process begins again with it, and one that is stopped has to wait.
+    slow = act == STOPS_ALL or (contract == "torch" and not ACTS[act].hangs)
+    limits = Limits(epoch_timeout=20.0 if slow else EPOCH_TIMEOUT)
+    study = site.submit(code, {"act": acts, "moment": [moment], "x": [0.25]}, limits=limits)
     if act == STOPS_ALL:
         scheduler = psutil.Process(site.pid("scheduler"))
         site.until(lambda: scheduler.status() == psutil.STATUS_STOPPED, "all are stopped")
         if (came := site.penstock("up"))[0]:
             site.found("failed", f"penstock up: {came[1][-200:]}")
     trials = site.over(study)
+    site.until(lambda: not _traced(site), "what a tracer holds goes on", OVERCOME)
     _check_values(site, study, contract)
     for trial in trials:
         if trial.params["act"] == "nothing":
@@ -115,6 +121,11 @@ def _run(site: Field, *, contract: str, moment: str, act: str, ends: str) -> Non
     status, said = site.penstock("status", study)
     if status or "\x1b]" in said or "\x1b[2J" in said:
         site.found("unclear", f"penstock status: {status}, {said[:200]!r}")
+
+
+def _traced(site: Field) -> bool:
+    """Return whether a tracer holds a service, which no user's request can continue."""
+    return any(stop.tracer for *_, stop in stopped_services(site.settings.run))
 
 
 def _check_values(site: Field, study: str, contract: str) -> None:

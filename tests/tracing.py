@@ -14,18 +14,19 @@ from system import missing
 #: From <linux/prctl.h> and <linux/capability.h>.
 _PR_CAPBSET_DROP, _CAP_SYS_PTRACE = 24, 19
 #: Attaches to a process, prints 0 or the error's number, and holds the process until the end of its
-#: standard input.
+#: standard input. Where it is killed, SIGSTOP remains with the process, as with any debugger.
 TRACER = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
-PTRACE_ATTACH, WALL = 16, 0x40000000
+PTRACE_ATTACH, PTRACE_DETACH, WALL = 16, 17, 0x40000000
 pid = int(sys.argv[1])
 failed = libc.ptrace(PTRACE_ATTACH, pid, None, None)
 print(ctypes.get_errno() if failed else 0, flush=True)
 if not failed:
-    os.waitpid(pid, WALL)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT | WALL)
     print("holds", flush=True)
     sys.stdin.read()
+    libc.ptrace(PTRACE_DETACH, pid, None, None)
 """
 
 

@@ -169,7 +169,12 @@ class StoppedServices:
             if not stop.tracer:
                 if _send(pid, stop, signal.SIGCONT):
                     log.warning("%s (process %d) %s: it is continued", name, pid, stop)
-            elif _is_trainers(stop.tracer) and _send(pid, stop, signal.SIGKILL, stop.tracer):
+            # Attaching has sent it SIGSTOP, which would still hold it when the tracer has ended.
+            elif (
+                _is_trainers(stop.tracer)
+                and _send(pid, stop, signal.SIGCONT)
+                and _send(pid, stop, signal.SIGKILL, stop.tracer)
+            ):
                 log.warning("%s (process %d) %s, a trainer's: that is killed", name, pid, stop)
 
 

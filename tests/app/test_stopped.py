@@ -94,6 +94,7 @@ def test_a_trainer_that_traces_a_service_is_killed_and_the_service_goes_on(setti
         until(lambda: stop_of(before["agent"]) is None)
     assert {each: running(settings, each) for each in NAMES} == before
     assert "a trainer's: that is killed" in caplog.text
+    assert "was stopped by a signal" not in caplog.text
 
 
 def test_a_single_thread_that_a_tracer_holds_counts(settings):
