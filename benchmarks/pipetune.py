@@ -1,292 +1,244 @@
-"""PipeTune's claims, on real trainings measured once and tunings replayed on them.
+"""Says what system tuning gains on ten workloads: live studies, rules, and an oracle by hand.
 
-    python -m benchmarks.pipetune --json FILE [--quick | --minutes N] [--replay MEASURED]
+    python -m benchmarks.pipetune --json FILE [--quick] [--only NAME ...] [--forms short long]
+                                  [--commit HASH] [--rounds N]
 
-Measured for real: accuracy by epoch, and seconds a step under each system configuration, alone and
-beside another trial. Simulated on that: tunings by Hyperband (R=9, eta=3) under every system, and
-queues of tuning jobs (section 7.4). Then one tuning of each workload by V1, its best constant and
-ours is run for real, beside its replay. What was measured is kept in FILE's ``.measured.json``,
-which ``--replay`` reads instead of measuring anew and running for real.
+The list (``_pipetune_judged``) has a twin for each workload. For both, epochs under every system
+configuration are measured by hand, in alternation. Then studies are run on real services: without
+tuning, with it for the first time (``cold``), ``again``, and the twin's (``similar``). PipeTune's
+V1, V2 and own rule, one trial at a time on all cores, are applied to epochs by hand.
+
+``share`` is the part of the oracle's gain that the chosen configuration has, both by hand: times of
+whole studies are noisier than that. ``share_live`` is the same of the studies' own epochs, with the
+time that was spent on measuring. Shares count where the oracle saves 5 % or more.
+``without_return`` is the time spent on measuring and on a slower configuration, less what a faster
+one saved, over all time that slots were held. ``--commit`` draws sizes in a third of the list, by
+default by the last commit that touched the judged code.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from . import _pipetune_live as live
-from . import _pipetune_replay as replays
-from ._pipetune_measure import measure, neighbour
-from ._pipetune_replay import MAX_EPOCHS, Measured, Outcome, best_constant, tunings
-from ._pipetune_workloads import SHORT, WORKLOADS, absent, sampled
-from ._results import Run, estimate
-
-SYSTEMS = (
-    "v1",
-    "v1_our_default",
-    "v1_packed",
-    "v2",
-    "pipetune",
-    "random_reuse",
-    "best_constant",
-    "ours_exact",
-    "ours",
-    "ours_warm",
-    "oracle",
+from ._pipetune_judged import (
+    BOTH_CORES,
+    PAPER,
+    QUICK,
+    WORKLOADS,
+    Workload,
+    absent,
+    frozen_at,
+    judged,
 )
-SEEDS, JOBS = 5, 50
-LOADS, UNSEEN = (0.5, 0.7, 0.9), (0, 20, 50, 100)
-#: Configurations of a workload, examples, windows and their seconds: in full at ``MINUTES``, quick.
-MINUTES = 30
-FULL, QUICK = (12, 2000, 5, 0.15), (3, 300, 3, 0.02)
-QUICK_WORKLOADS = ("lenet_mnist", SHORT)
+from ._pipetune_live import FORMS, Form, Ran, Studies, studies
+from ._pipetune_live import QUICK as QUICK_FORM
+from ._pipetune_measure import Times, by_hand
+from ._pipetune_rules import RULES, responses
+from ._results import Run
 
-Tunings = dict[str, list[dict[str, Outcome]]]
-
-
-def trainings(quick: bool, minutes: float, kept: Path | None = None) -> dict[str, list[Measured]]:
-    """Measure a pool of configurations of each workload that can be had here.
-
-    What is measured is written to ``kept`` workload by workload, so that nothing is lost.
-    """
-    count, examples, windows, seconds = QUICK if quick else FULL
-    count = count if quick else max(3, round(count * minutes / MINUTES))
-    pools: dict[str, list[Measured]] = {}
-    with neighbour() as beside:
-        for name in QUICK_WORKLOADS if quick else WORKLOADS:
-            if why := absent(name):
-                print(f"{name}: skipped, its files are not here ({why})")
-                continue
-            pools[name] = [
-                measure(name, params, MAX_EPOCHS, windows, seconds, beside)
-                for params in sampled(name, count, examples)
-            ]
-            print(f"{name}: {count} configurations of {examples} examples measured", flush=True)
-            if kept is not None:
-                text = {each: [asdict(one) for one in pool] for each, pool in pools.items()}
-                kept.write_text(json.dumps(text))
-    return pools
+ROUNDS = 3
+#: With less than this to be gained, there is no share of it to be had.
+LEAST_GAIN = 0.05
+#: Devices and examples of the quick form.
+TWO, EXAMPLES = "cpu:2x1", 300
+#: Jobs of a queue, and its loads.
+JOBS, LOADS, SEEDS = 50, (0.5, 0.7, 0.9), 20
 
 
-def interval(values: Sequence[Sequence[float]]) -> list[float]:
-    """Mean over workloads and seeds, and its 95 % interval: bootstrap over seeds.
+@dataclass(frozen=True)
+class Hands:
+    """The epochs of a workload by hand: its own, its twin's, and its own on both cores."""
 
-    ``values`` are by workload, then by seed.
-    """
-    rows = np.array(values, dtype=float)
-    chance = np.random.default_rng(0)
-    picks = chance.integers(rows.shape[1], size=(2000, rows.shape[1]))
-    means = rows[:, picks].mean(axis=(0, 2))
-    return [float(rows.mean()), *(float(each) for each in np.quantile(means, (0.025, 0.975)))]
+    own: Times
+    twin: Times
+    both: Times
 
 
-def compared(found: Tunings, names: Sequence[str], one: str, other: str) -> list[float]:
-    """Tuning time of one system over another's, paired."""
-    return interval(
-        [[s[one].tuning_time / s[other].tuning_time for s in found[name]] for name in names]
-    )
+def measured(workload: Workload, rounds: int, *, both: bool = True) -> Hands:
+    """Measure a workload and its twin by hand; ``both``: on both cores, too."""
+    own = by_hand(workload.code, workload, workload.devices, rounds)
+    twin = by_hand(workload.twin, workload, workload.devices, rounds)
+    if both and workload.devices != BOTH_CORES:
+        return Hands(own, twin, by_hand(workload.code, workload, BOTH_CORES, rounds))
+    return Hands(own, twin, own)
 
 
-def verdict(found: Tunings) -> dict[str, Any]:
-    """The figures with goals, each a mean and its interval, over all but the short epochs."""
-    figures: dict[str, Any] = {}
-    if names := [name for name in found if name != SHORT]:
-        seeds = [s for name in names for s in found[name]]
-        won = [
-            (s["best_constant"].tuning_time - s["ours"].tuning_time)
-            / (s["best_constant"].tuning_time - s["oracle"].tuning_time)
-            for s in seeds
-            if s["best_constant"].tuning_time > 1.001 * s["oracle"].tuning_time
-        ]
-        figures = {
-            "ours_vs_v1.tuning_time": compared(found, names, "ours", "v1"),
-            "ours_vs_v1.accuracy_points": interval(
-                [[100 * (s["ours"].accuracy - s["v1"].accuracy) for s in found[n]] for n in names]
-            ),
-            "ours_exact_vs_v1.tuning_time": compared(found, names, "ours_exact", "v1"),
-            "ours_vs_best_constant": compared(found, names, "ours", "best_constant"),
-            "gap": compared(found, names, "best_constant", "oracle"),
-            "gap_won": interval([won]) if won else None,
-            "ours_vs_oracle": compared(found, names, "ours_warm", "oracle"),
-            "studies_until_known": interval(
-                [[float(s["ours_warm"].studies_before) for s in found[n]] for n in names]
-            ),
-            "pipetune_vs_v1.tuning_time": compared(found, names, "pipetune", "v1"),
-            "pipetune_vs_best_constant": compared(found, names, "pipetune", "best_constant"),
-            "probe_share": interval(
-                [[s["ours"].probed / s["ours"].core_seconds for s in found[n]] for n in names]
-            ),
-        }
-    if SHORT in found:
-        figures["short_epochs_vs_v1"] = compared(found, [SHORT], "ours", "v1")
-    return figures
-
-
-def responses(arrivals: Sequence[float], service: Sequence[float]) -> list[float]:
-    """Seconds from each job's arrival to its end, first come first served, one at a time."""
-    free, found = 0.0, []
-    for at, seconds in zip(arrivals, service, strict=True):
-        free = max(free, at) + seconds
-        found.append(free - at)
+def _hand_figures(hands: Hands) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, times in asdict(hands).items():
+        found[f"{name}.epoch_s"] = times["default"]
+        found |= {f"{name}.ratio.{key}": each for key, each in times["ratios"].items()}
+    found["oracle_gain"], found["twin.oracle_gain"] = hands.own.gain, hands.twin.gain
+    low = [each for key, each in hands.own.ratios.items() if "autocast" in key]
+    if low:
+        found["oracle_gain.bf16"] = 1 - min(*low, *hands.own.ratios.values())
     return found
 
 
-def multi_tenant(found: Tunings) -> dict[str, float]:
-    """Responses of ``JOBS`` jobs by load and share of unseen ones, in percent; means over seeds.
+def tuned(ran: Ran, off_epoch: float, times: Times) -> dict[str, float]:
+    """Return the figures of a tuned study by those of one without tuning and by hand."""
+    ratio = times.ratios.get(ran.config, 1.0)
+    saved = ran.trained * (1 / ratio - 1)
+    found = {
+        "seconds": ran.total,
+        "gain": 1 - ratio,
+        "gain_live": 1 - (ran.trained + ran.spent) / (ran.epochs * off_epoch),
+        "spent": ran.spent,
+        "without_return": max(0.0, ran.spent - saved) / (ran.trained + ran.spent),
+        "reused": float(ran.reused),
+    }
+    if times.gain >= LEAST_GAIN:
+        found["share"] = found["gain"] / times.gain
+        found["share_live"] = found["gain_live"] / times.gain
+    return found
 
-    A job is a tuning of a workload with the whole machine to itself. An unseen one pays for its
-    races, a seen one runs with what they came to. Arrivals are the same for all systems, at the
-    load that they would be with V1.
+
+def form_figures(ran: Studies, hands: Hands) -> dict[str, Any]:
+    """Return the figures of all studies of a workload."""
+    off_epoch = fmean(each.an_epoch for each in ran.off)
+    every = {"cold": ran.cold, "again": ran.again}
+    found: dict[str, Any] = {k: tuned(each, off_epoch, hands.own) for k, each in every.items()}
+    found["similar"] = tuned(ran.similar, ran.twin_off.an_epoch, hands.twin)
+    found["off.seconds"] = ran.off_s
+    found["twin_off.seconds"] = ran.twin_off.total
+    found["off.later_over_earlier"] = ran.off[-1].total / ran.off[0].total
+    found["cold_over_off"], found["again_over_off"] = (
+        each.total / ran.off_s for each in every.values()
+    )
+    found["similar_over_off"] = ran.similar.total / ran.twin_off.total
+    all_of = (*ran.off, ran.cold, ran.again, ran.twin_off, ran.similar)
+    found["false_reasons"] = sum(bool(each.false_reason) for each in all_of)
+    for rule, apply in RULES.items():
+        found[f"rules.{rule}"] = asdict(apply(hands.both, ran.off[0].accuracies))
+    found["again_over_v1"] = ran.again.total / found["rules.v1"]["seconds"]
+    return found
+
+
+def queue(found: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Return mean responses of ``JOBS`` jobs over V1's, at loads that are V1's; 20 % are unseen.
+
+    A job is one of the live studies: a simulated queue of them, first come first served.
     """
     names = list(found)
-    mean = fmean(s["v1"].tuning_time for name in names for s in found[name])
-    figures: dict[str, float] = {}
+    mean = fmean(found[name]["rules.v1"]["seconds"] for name in names)
+    ratios: dict[str, float] = {}
     for load in LOADS:
-        for unseen in UNSEEN:
-            all_of: dict[str, list[list[float]]] = {"v1": [], "v2": [], "ours": []}
-            for seed in range(SEEDS):
-                chance = np.random.default_rng([seed, round(10 * load)])
-                arrivals = np.cumsum(chance.exponential(mean / load, JOBS)).tolist()
-                jobs = [
-                    (found[names[number % len(names)]][int(chance.integers(SEEDS))], new)
-                    for number, new in enumerate(chance.random(JOBS) < unseen / 100)
-                ]
-                for system, of in all_of.items():
-                    service = [
-                        job["ours_warm" if system == "ours" and not new else system].tuning_time
-                        for job, new in jobs
-                    ]
-                    of.append(responses(arrivals, service))
-            for system, of in all_of.items():
-                key = f"multi_tenant.{load}.{unseen}.{system}"
-                figures[f"{key}.mean"] = float(np.mean(of))
-                for part in (50, 95):
-                    figures[f"{key}.p{part}"] = float(np.percentile(of, part, axis=1).mean())
+        of: dict[str, list[float]] = {"v1": [], "ours": []}
+        for seed in range(SEEDS):
+            chance = np.random.default_rng([seed, round(10 * load)])
+            arrivals = np.cumsum(chance.exponential(mean / load, JOBS)).tolist()
+            unseen = chance.random(JOBS) < 0.2
+            jobs = [(names[n % len(names)], bool(new)) for n, new in enumerate(unseen)]
+            v1 = [found[name]["rules.v1"]["seconds"] for name, _ in jobs]
+            ours = [found[name]["cold" if new else "again"]["seconds"] for name, new in jobs]
+            of["v1"].append(fmean(responses(arrivals, v1)))
+            of["ours"].append(fmean(responses(arrivals, ours)))
+        ratios[f"load{load}".replace(".", "_")] = fmean(of["ours"]) / fmean(of["v1"])
+    return ratios
+
+
+def verdict(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the figures with goals, over all workloads of a form."""
+    figures: dict[str, Any] = {"workloads": len(found)}
+    for study in ("cold", "again", "similar"):
+        of = [each[study] for each in found.values()]
+        for key in ("share", "share_live"):
+            if shares := [each[key] for each in of if key in each]:
+                figures[f"{study}.{key}"] = fmean(shares)
+                figures[f"{study}.{key}.least"] = min(shares)
+                figures[f"{study}.{key}.of"] = len(shares)
+        figures[f"{study}.without_return"] = max(each["without_return"] for each in of)
+        ratios = [each[f"{study}_over_off"] for each in found.values()]
+        figures[f"{study}_over_off"] = float(np.exp(np.mean(np.log(ratios))))
+    figures["reused_share"] = fmean(each["again"]["reused"] for each in found.values())
+    figures["false_reasons"] = sum(each["false_reasons"] for each in found.values())
+    figures["queue_over_v1"] = queue(found)
+    if of_paper := {name: found[name] for name in PAPER if name in found}:
+        ratios = [each["again_over_v1"] for each in of_paper.values()]
+        figures["paper.again_over_v1"] = {"low": min(ratios), "high": max(ratios)}
+        for rule in ("v2", "pipetune", "oracle"):
+            of_rule = [
+                each[f"rules.{rule}"]["seconds"] / each["rules.v1"]["seconds"]
+                for each in of_paper.values()
+            ]
+            figures[f"paper.{rule}_over_v1"] = {"low": min(of_rule), "high": max(of_rule)}
     return figures
 
 
-def live_beside_replayed(
-    pools: dict[str, list[Measured]], found: Tunings, seed: int
-) -> dict[str, float]:
-    """Tunings that were run for real, and what their replays of the same ``seed`` say of them."""
-    constants = replays.constants()
-    # Threads are not turned in what is run for real: a trial has the threads of its cores.
-    names = {
-        name: best_constant(seeds, [key for key in constants if "threads" not in key])
-        for name, seeds in found.items()
-    }
-    fixed = {name: live.constant(constants[key]) for name, key in names.items()}
-    systems = {
-        "v1": dict.fromkeys(found, live.V1),
-        "best_constant": fixed,
-        "ours": dict.fromkeys(found, live.OURS),
-    }
-    drawn = {
-        name: [each.params for each in replays.draw(pool, seed)] for name, pool in pools.items()
-    }
-    figures: dict[str, float] = {}
-    print(f"\nrun for real beside its replay, seed {seed}\n{'':16}{'':16}", end="")
-    print(f"{'tuning s':>10}{'replayed':>10}{'ratio':>7}{'accuracy':>10}{'replayed':>10}")
-    for system, how in systems.items():
-        for name, real in live.tunings(drawn, how).items():
-            key = names[name] if system == "best_constant" else system
-            told = found[name][seed][key]
-            print(
-                f"{name:16}{system:16}{real.tuning_time:10.2f}{told.tuning_time:10.2f}"
-                f"{real.tuning_time / told.tuning_time:7.2f}"
-                f"{real.accuracy:10.3f}{told.accuracy:10.3f}",
-                flush=True,
-            )
-            at = f"live.{name}.{system}"
-            figures |= {f"{at}.{k}": v for k, v in asdict(real).items() if k != "probed"}
-            figures[f"{at}.over_replayed"] = real.tuning_time / told.tuning_time
-    for name in found:
-        for system in ("v1", "best_constant"):
-            ratio = (
-                figures[f"live.{name}.ours.tuning_time"]
-                / figures[f"live.{name}.{system}.tuning_time"]
-            )
-            figures[f"live.{name}.ours_vs_{system}"] = ratio
-            print(f"{name:16}ours by {system}: {ratio:.3f}")
-    return figures
-
-
-def table(found: Tunings) -> None:
-    """A row for each system on each workload: means over seeds."""
-    head = f"{'':16}{'accuracy':>20}{'training s':>12}{'tuning s':>10}{'core s':>10}  energy"
-    for name, seeds in found.items():
-        best = best_constant(seeds, replays.constants())
-        print(f"\n{name}, simulated on measured trainings; best {best}\n{head}")
-        for system in SYSTEMS:
-            of = [seed[system] for seed in seeds]
-            mean, low, high = interval([[each.accuracy for each in of]])
-            accuracy = f"{mean:.3f} ({low:.3f}-{high:.3f})"
-            times = (
-                fmean(getattr(each, key) for each in of)
-                for key in ("training_time", "tuning_time", "core_seconds")
-            )
-            row = f"{system:16}{accuracy:>20}{'{:12.2f}{:10.2f}{:10.2f}'.format(*times)}"
-            print(f"{row}  not measured")
+def said(name: str, hands: Hands, found: Mapping[str, Any], ran: Studies) -> None:
+    """Print the lines of a workload."""
+    print(
+        f"  {name}: off {ran.off_s:.1f} s, V1 {found['rules.v1']['seconds']:.1f};"
+        f" oracle {hands.own.gain:.0%} ({hands.own.best}), twin {hands.twin.gain:.0%}"
+        f" ({hands.twin.best}); load {os.getloadavg()[0]:.1f}"
+    )
+    for study, each in (("cold", ran.cold), ("again", ran.again), ("similar", ran.similar)):
+        of = found[study]
+        print(
+            f"    {study:8}{each.total:6.1f} s ({found[f'{study}_over_off']:.2f})"
+            f" share {of.get('share', float('nan')):.2f}"
+            f" live {of.get('share_live', float('nan')):.2f}"
+            f" without return {of['without_return']:.3f} {each.config}"
+            f"{', reused' if each.reused else ''}",
+            flush=True,
+        )
+    for each in (*ran.off, ran.cold, ran.again, ran.twin_off, ran.similar):
+        if each.false_reason:
+            print(f"    false: {each.false_reason}")
 
 
 def main() -> None:
-    """Measure, replay, print the tables, write the figures."""
+    """Measure by hand, run the studies, apply the rules, write the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--quick", action="store_true", help="two workloads, few configurations")
-    parser.add_argument("--minutes", type=float, default=MINUTES, help="about how long to measure")
-    parser.add_argument("--replay", type=Path, help="what an earlier run measured")
+    parser.add_argument("--quick", action="store_true", help="two workloads, tiny studies")
+    parser.add_argument("--only", nargs="+", metavar="NAME", default=[])
+    parser.add_argument("--forms", nargs="+", choices=list(FORMS), default=list(FORMS))
+    parser.add_argument("--commit", help="draws sizes; empty: as listed")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of epochs by hand")
     options = parser.parse_args()
-    this_run = Run("pipetune", baseline="PipeTune's V1, its best constant")
-    load, began = os.getloadavg()[0], time.monotonic()
-    if options.replay:
-        kept = json.loads(options.replay.read_text())
-        pools = {name: [Measured(**each) for each in pool] for name, pool in kept.items()}
-    else:
-        file = options.json and options.json.with_suffix(".measured.json")
-        pools = trainings(options.quick, options.minutes, file)
-    found: Tunings = {}
-    for name, pool in pools.items():
-        found[name] = [tunings(pool, seed) for seed in range(SEEDS)]
-        best = best_constant(found[name], replays.constants())
-        for seed in found[name]:
-            seed["best_constant"] = seed[best]
-    table(found)
-    figures: dict[str, Any] = verdict(found)
-    print(f"\n{'':32}{'mean':>8}  95 % over seeds")
-    for key, value in figures.items():
-        print(f"{key:32}{'{:8.3f}  {:.3f} to {:.3f}'.format(*value) if value else 'no gap'}")
-    figures = {key: estimate(*value) for key, value in figures.items() if value}
-    figures |= multi_tenant(found)
-    for load_of in LOADS:
-        for system in ("v1", "v2", "ours"):
-            key = f"multi_tenant.{load_of}.20.{system}"
-            print(
-                key, *(f"{part} {figures[f'{key}.{part}']:.1f}" for part in ("mean", "p50", "p95"))
-            )
-    for name, pool in pools.items():
-        figures[f"{name}.side_by_side_stretch"] = replays.stretch_of(pool)
-        for seed, of in enumerate(found[name]):
-            for system in SYSTEMS:
-                figures |= {f"{name}.{system}.{seed}.{k}": v for k, v in asdict(of[system]).items()}
-    if not options.replay:
-        figures |= live_beside_replayed(pools, found, seed=0)
-    figures |= {
-        "energy": "not measured",
-        "seconds": time.monotonic() - began,
-        "load_before": load,
-        "load_after": os.getloadavg()[0],
-    }
-    print(f"load {load:.1f} before, {figures['load_after']:.1f} after; {figures['seconds']:.0f} s")
+    commit = frozen_at() if options.commit is None else options.commit
+    chosen = judged(commit)
+    if options.quick:
+        chosen = {name: replace(WORKLOADS[name], devices=TWO, examples=EXAMPLES) for name in QUICK}
+    if unknown := set(options.only) - set(chosen):
+        parser.error(f"no such workload: {', '.join(sorted(unknown))}")
+    names = [*(options.only or chosen)]
+    forms: dict[str, Form] = {name: FORMS[name] for name in options.forms}
+    if options.quick:
+        forms = {"short": QUICK_FORM}
+    this_run = Run("pipetune", baseline="no tuning, PipeTune's rules", whole=not options.only)
+    drawn = [name for name in names if chosen[name].drawn]
+    print(f"sizes drawn by {commit[:10] or 'none'}: {', '.join(drawn) or 'none'}")
+    figures: dict[str, Any] = {}
+    by_form: dict[str, dict[str, Any]] = {form: {} for form in forms}
+    for name in names:
+        workload = chosen[name]
+        if why := absent(workload.code, workload) or absent(workload.twin, workload):
+            print(f"{name}: skipped, its files are not here ({why})")
+            continue
+        rounds = 1 if options.quick else options.rounds
+        hands = measured(workload, rounds, both=not options.quick)
+        figures[name] = {"hand": _hand_figures(hands), "drawn": int(workload.drawn)}
+        for form, of in forms.items():
+            ran = studies(workload, of)
+            by_form[form][name] = form_figures(ran, hands)
+            figures[name][form] = by_form[form][name]
+            said(f"{name}, {form}", hands, by_form[form][name], ran)
+            figures[form] = verdict(by_form[form])
+            this_run.write(options.json, figures)  # as far as it is: a workload takes minutes
+    for form in forms:
+        print(f"\n{form}:")
+        for key, value in figures.get(form, {}).items():
+            print(f"  {key:28}{value if isinstance(value, dict) else f'{value:8.3f}'}")
     this_run.write(options.json, figures)
 
 

@@ -1,101 +1,118 @@
-"""Replays of PipeTune's benchmark on measurements made by hand."""
+"""Rules and figures of PipeTune's benchmark on times made by hand, and its quick form."""
 
 from __future__ import annotations
 
 import importlib
+import json
+import sys
 
 import pytest
-from penstock.profiling.knobs.knobs import config_text
 
-pytestmark = pytest.mark.extension("simulation", "system_tuning")
+pytestmark = pytest.mark.extension("system_tuning")
 
-replay = importlib.import_module("benchmarks._pipetune_replay")
+judged = importlib.import_module("benchmarks._pipetune_judged")
+live = importlib.import_module("benchmarks._pipetune_live")
+measure = importlib.import_module("benchmarks._pipetune_measure")
 pipetune = importlib.import_module("benchmarks.pipetune")
-SECONDS = dict(zip(map(config_text, replay.ALL), (1.0, 1.2, 0.8, 0.9), strict=True))
+rules = importlib.import_module("benchmarks._pipetune_rules")
+
+LAYOUT = "memory_format channels_last"
+TIMES = measure.Times(2.0, {rules.DEFAULT: 1.0, LAYOUT: 0.5, "threads 1": 2.0})
+#: Two trials of four epochs; the second one is better.
+ACCURACIES = ((0.1, 0.2, 0.3, 0.4), (0.5, 0.6, 0.7, 0.8))
 
 
-def measured(number, factors=(1.0, 1.0, 1.0, 1.0), beside=1.1, steps=10):
-    """A training whose steps take ``SECONDS`` times these, the same in all windows."""
-    alone = {
-        key: (seconds * factor,) * 3
-        for (key, seconds), factor in zip(SECONDS.items(), factors, strict=True)
-    }
-    pair = {key: tuple(beside * each for each in alone[key]) for key in alone if "threads 1" in key}
-    accuracy = tuple(0.5 + number / 100 + epoch / 1000 for epoch in range(replay.MAX_EPOCHS))
-    return replay.Measured(
-        {"batch_size": 32}, steps, accuracy, alone, pair, {"cycles": float(number)}
+def ran(config=rules.DEFAULT, trained=10.0, spent=0.0, reused=False):
+    return live.Ran(
+        total=trained / 2,
+        trained=trained,
+        epochs=10,
+        spent=spent,
+        config=config,
+        reused=reused,
+        false_reason="",
+        accuracies=ACCURACIES,
     )
 
 
-def test_one_round_of_hyperband_has_nine_five_and_three_configurations():
-    assert replay.TRIALS == 17
+def test_ten_workloads_have_twins_of_other_code():
+    assert len(judged.WORKLOADS) == 10
+    codes = {each for work in judged.WORKLOADS.values() for each in (work.code, work.twin)}
+    assert len(codes) == 20
+    assert {*judged.PAPER, *judged.QUICK} <= judged.WORKLOADS.keys()
 
 
-def test_one_at_a_time_takes_the_sum_of_its_epochs():
-    found = replay.replay(replay.Fixed(), [measured(n) for n in range(replay.TRIALS)], 1.1)
-    epochs = 9 + 3 * 2 + 1 * 6 + 5 * 3 + 1 * 6 + 3 * 9
-    each = 10 * 1.0 * (1 + replay.VALIDATION)
-    assert found.tuning_time == pytest.approx(epochs * each, rel=0.001)
-    assert found.core_seconds == pytest.approx(2 * epochs * each, rel=0.001)
-    assert found.training_time == pytest.approx(9 * each)
-    assert found.accuracy == pytest.approx(0.5 + 0.16 + 0.008), "the last trial, at its end"
+def test_a_commit_draws_sizes_in_a_third_of_the_list():
+    drawn = [name for name, each in judged.judged("abc").items() if each.drawn]
+    assert len(drawn) == 3
+    assert judged.judged("abc") == judged.judged("abc")
+    assert any(judged.judged(f"{n}") != judged.judged("abc") for n in range(3))
+    assert judged.judged("") == judged.WORKLOADS
 
 
-def test_side_by_side_is_stretched_by_what_was_measured():
-    alone, shared = (
-        replay.replay(replay.Fixed(packed=True), [measured(n) for n in range(17)], beside)
-        for beside in (1.0, 1.5)
+def test_v1_is_the_default_and_the_oracle_the_best():
+    assert rules.v1(TIMES, ACCURACIES) == rules.Outcome(16.0, 0.8, 8.0)
+    assert rules.oracle(TIMES, ACCURACIES) == rules.Outcome(8.0, 0.8, 4.0)
+
+
+def test_v2_draws_configurations_and_may_end_with_a_worse_trial():
+    found = rules.v2(TIMES, ACCURACIES)
+    assert found.seconds > 16.0, "a mean of 1, 0.5 and 2"
+    assert found.accuracy < 0.8
+
+
+def test_pipetune_pays_for_its_grid_with_the_first_trial():
+    # 2 + 1 + 4 + 1, then 2 + 1 + 1 + 1.
+    assert rules.pipetune(TIMES, ACCURACIES).seconds == 13.0
+
+
+def test_bfloat16_is_not_among_what_rules_use():
+    low = measure.Times(2.0, {**TIMES.ratios, "autocast bfloat16": 0.1})
+    assert low.best == LAYOUT
+    assert rules.oracle(low, ACCURACIES).seconds == 8.0
+
+
+def test_a_share_is_of_the_oracles_gain():
+    found = pipetune.tuned(ran(LAYOUT, trained=6.0, spent=0.5), 1.0, TIMES)
+    assert found["share"] == 1.0
+    assert found["share_live"] == pytest.approx(0.7)
+    assert found["without_return"] == 0.0
+    flat = measure.Times(2.0, {rules.DEFAULT: 1.0, LAYOUT: 0.99})
+    assert "share" not in pipetune.tuned(ran(), 1.0, flat)
+
+
+def test_time_without_return_is_spent_or_lost():
+    assert pipetune.tuned(ran(spent=0.5), 1.0, TIMES)["without_return"] == pytest.approx(0.5 / 10.5)
+    slower = pipetune.tuned(ran("threads 1", spent=0.5), 1.0, TIMES)
+    assert slower["without_return"] == pytest.approx(5.5 / 10.5)
+
+
+def test_a_verdict_has_the_worst_workload():
+    hands = pipetune.Hands(TIMES, TIMES, TIMES)
+    good = live.Studies((ran(), ran()), ran(LAYOUT), ran(LAYOUT, reused=True), ran(), ran(LAYOUT))
+    bad = live.Studies((ran(), ran()), ran(), ran(), ran(), ran())
+    found = pipetune.verdict(
+        {"lenet_mnist": pipetune.form_figures(good, hands), "b": pipetune.form_figures(bad, hands)}
     )
-    assert shared.tuning_time / alone.tuning_time == pytest.approx(1.5, rel=0.001)
-    assert alone.core_seconds / alone.tuning_time > 1.4, "two at once, most of the time"
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_oracle_loses_to_nobody_and_accuracies_are_the_same(seed):
-    pool = [
-        measured(0),
-        measured(1, (1.0, 0.5, 2.0, 0.7)),
-        measured(2, (2.0, 1.0, 1.0, 3.0), steps=40),
-        measured(3, (0.1, 0.1, 0.1, 0.1)),
-    ]
-    found = replay.tunings(pool, seed)
-    least = found["oracle"].tuning_time
-    assert all(least <= each.tuning_time + 1e-9 for each in found.values())
-    same = {each.accuracy for name, each in found.items() if name != "v2"}
-    assert same == {found["v1"].accuracy}
-
-
-def test_the_best_constant_is_the_best_of_constants():
-    seeds = [replay.tunings([measured(0), measured(1)], seed) for seed in range(2)]
-    names = list(replay.constants())
-    best = replay.best_constant(seeds, names)
-    means = {name: sum(seed[name].tuning_time for seed in seeds) for name in names}
-    assert means[best] == min(means.values())
-    assert len(means) == 6
-
-
-def test_what_is_thrown_away_is_counted_and_pays_off_later():
-    # 2,000 steps an epoch: a limit of 2 % leaves room for windows.
-    drawn = [measured(number, steps=2000) for number in range(17)]
-    ours = replay.Raced()
-    cold = replay.replay(ours, drawn, 1.0)
-    warm = replay.replay(ours.again(), drawn, 1.0)
-    assert ours.races[32].chosen == replay.LAYOUT
-    assert 0 < cold.probed <= replay.PROBE_SHARE * cold.core_seconds
-    assert warm.probed == 0
-    assert warm.tuning_time < cold.tuning_time
-
-
-def test_short_epochs_are_not_probed():
-    drawn = [measured(number, steps=1) for number in range(17)]
-    assert replay.replay(replay.Raced(), drawn, 1.0).probed == 0
+    assert (found["again.share"], found["again.share.least"]) == (0.5, 0.0)
+    assert found["reused_share"] == 0.5
+    assert found["paper.pipetune_over_v1"] == {"low": 13 / 16, "high": 13 / 16}
 
 
 def test_responses_of_a_queue_by_hand():
-    assert pipetune.responses([0.0, 1.0, 10.0], [4.0, 2.0, 1.0]) == [4.0, 5.0, 1.0]
+    assert rules.responses([0.0, 1.0, 10.0], [4.0, 2.0, 1.0]) == [4.0, 5.0, 1.0]
 
 
-def test_the_published_grid_is_paid_with_slow_epochs():
-    drawn = [measured(number, (1.0, 10.0, 10.0, 10.0)) for number in range(17)]
-    v1 = replay.replay(replay.Fixed(), drawn, 1.0)
-    assert replay.replay(replay.Published(), drawn, 1.0).tuning_time > v1.tuning_time
+@pytest.mark.slow
+@pytest.mark.integration
+def test_the_quick_form_runs_two_workloads(tmp_path, monkeypatch):
+    pytest.importorskip("sklearn")
+    file = tmp_path / "found.json"
+    monkeypatch.setattr(sys, "argv", ["pipetune", "--quick", "--json", str(file)])
+    pipetune.main()
+    found = json.loads(file.read_text())
+    assert found["short"]["workloads"] == 2
+    assert found["short"]["false_reasons"] == 0
+    for name in judged.QUICK:
+        assert found[name]["hand"]["own.epoch_s"] > 0
+        assert found[name]["short"]["cold"]["without_return"] >= 0
