@@ -11,13 +11,14 @@ from ...profiling.base.errors import UsageError
 from ...profiling.knobs.knobs import OFFERED, SystemConfig, Value, possible
 from ...profiling.similarity.evidence import Evidence, failed_of, known_of, sureness
 from ...profiling.similarity.history import HistoryEntry, machine_class, source_of
-from ..common.text import count
+from ..common.text import count, duration
 from ..extensions import of_ends
 from ..ledger.codec import spec_from_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from ...scheduler.model.study import StudySpec
     from ..ledger.reader import Reader
 
 Facts = dict[str, Any]
@@ -36,8 +37,8 @@ def history_facts(reader: Reader, now: float) -> list[Facts]:
     ``now``: the time (seconds) by which failures are forgotten.
     """
     here = {machine_class(record.device) for record in reader.devices()}
-    adopted = reader.adopted()
-    by_source, by_code = _names(reader)
+    adopted, specs = reader.adopted(), _specs(reader)
+    by_source = {source_of(study.id): study.name for study in reader.studies()}
     by_machine: defaultdict[str, defaultdict[str, list[HistoryEntry]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -56,8 +57,7 @@ def history_facts(reader: Reader, now: float) -> list[Facts]:
                 "workloads": [
                     {
                         "workload": workload,
-                        "studies": _studies(workload, entries, by_source, by_code),
-                        "of_code": workload.partition("/")[0] in by_code,
+                        **_of_studies(reader, entries, specs.get(_code(workload), ()), by_source),
                         "cluster": clusters.get(workload),
                         "known": [_known(each) for each in known_of(entries)],
                         "failed": [dict(config) for config in failed_of(entries, now)],
@@ -79,29 +79,37 @@ def _clusters(entries: Sequence[HistoryEntry]) -> dict[str, int | None]:
     return found if len({*found.values()} - {None}) > 1 else {}
 
 
-def _names(reader: Reader) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Return the names of studies by their source, and by the workload of their code."""
-    by_source: dict[str, str] = {}
-    by_code: defaultdict[str, list[str]] = defaultdict(list)
+def _specs(reader: Reader) -> dict[str, list[StudySpec]]:
+    """Return the studies in the ledger by the workload of their code."""
+    found: defaultdict[str, list[StudySpec]] = defaultdict(list)
     for study in reader.studies():
-        by_source[source_of(study.id)] = study.name
-        if study.contract == "torch":
+        for of in of_ends("show", "workload_of_code") if study.contract == "torch" else ():
             spec = spec_from_json(study.spec_json)
-            for of in of_ends("show", "workload_of_code"):
-                by_code[of(spec)].append(study.name)
-    return by_source, dict(by_code)
+            found[of(spec)].append(spec)
+    return dict(found)
 
 
-def _studies(
-    workload: str,
+def _code(workload: str) -> str:
+    """Return the digest of a workload without the kind of slot."""
+    return workload.partition("/")[0]
+
+
+def _of_studies(
+    reader: Reader,
     entries: Sequence[HistoryEntry],
+    specs: Sequence[StudySpec],
     by_source: dict[str, str],
-    by_code: dict[str, list[str]],
-) -> list[str]:
-    """Return the names of a workload's studies that are in the ledger."""
-    found = [*by_code.get(workload.partition("/")[0], ())]
-    found += [by_source[entry.source] for entry in entries if entry.source in by_source]
-    return list(dict.fromkeys(found))
+) -> Facts:
+    """Return which studies of the ledger a workload has, and what knowing it has returned there."""
+    names = [spec.name for spec in specs]
+    names += [by_source[entry.source] for entry in entries if entry.source in by_source]
+    returned = [of(reader, spec) for of in of_ends("show", "returned") for spec in specs]
+    return {
+        "studies": list(dict.fromkeys(names)),
+        "of_code": bool(specs),
+        "saved_s": sum(saved for saved, _ in returned),
+        "spent_s": sum(spent for _, spent in returned),
+    }
 
 
 def _known(each: Evidence) -> Facts:
@@ -136,7 +144,8 @@ def history_view(machines: Sequence[Facts]) -> RenderableType:
         parts.append(Text(f"{of['machine']}{there}: {count(len(workloads), 'workload')}"))
         for each in workloads:
             cluster = "" if each["cluster"] is None else f", cluster {each['cluster']}"
-            parts.append(Text(f"{each['workload']}{cluster}: {_shown_names(each['studies'])}"))
+            names = f"{_shown_names(each['studies'])}{_returned(each)}"
+            parts.append(Text(f"{each['workload']}{cluster}: {names}"))
             table = Table(box=None, show_header=False, padding=(0, 1))
             table.add_column(no_wrap=True)
             table.add_column(overflow="fold")
@@ -152,6 +161,15 @@ def _shown_names(names: Sequence[str]) -> str:
         return "no study of this ledger"
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
+
+
+def _returned(workload: Facts) -> str:
+    """Say what knowing a workload has returned so far; empty where nothing was spent or saved."""
+    saved, spent = workload["saved_s"], workload["spent_s"]
+    if not saved and not spent:
+        return ""
+    word = "saved" if saved >= 0 else "lost"
+    return f"; {word} about {duration(abs(saved))} so far, spent {duration(spent)}"
 
 
 def _rows(workload: Facts) -> list[tuple[str, str, str]]:

@@ -34,6 +34,12 @@ def workload_of_code(spec: StudySpec) -> str:
     return workload_of(replace(spec, system_fixed=True), None)
 
 
+def returned(reader: Reader, spec: StudySpec) -> tuple[float, float]:
+    """Return the seconds that a study's configuration has saved so far, and those that it took."""
+    choice = choice_of(reader, spec, reader.epochs(spec.id)) if spec.system_fixed else None
+    return (0.0, 0.0) if choice is None else (choice.saved or 0.0, choice.spent)
+
+
 def report_facts(spec: StudySpec, trials: Sequence[TrialRow]) -> Iterator[tuple[str, str]]:
     """Yield the facts of a report on system parameters: their names, and words."""
     if spec.contract == "torch":

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import replace
 
 import pytest
-from ledger_batches import SPEC
+from ledger_batches import SPEC, epoch_batch, trials
 from penstock.app.cli import history as commands
 from penstock.app.cli.main import app
 from penstock.app.ledger.adopted import Adoption
@@ -18,6 +19,7 @@ from penstock.app.views.history import config_from
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices.device import Device
 from penstock.profiling.similarity.history import HistoryEntry, machine_class, source_of
+from penstock.scheduler.model.events import StudySubmitted
 from penstock.scheduler.model.study import StudyRecord
 from penstock.scheduler.state.state import DeviceRecord
 from typer.testing import CliRunner
@@ -116,6 +118,38 @@ def test_scripts_read_the_same_as_json(call):
     assert known["failed"] == [{"loader_workers": 2}]
     assert known["adopted"] is None
     assert other["known"] == []
+
+
+@pytest.mark.extension("system_tuning")
+def test_it_says_what_knowing_a_workload_has_returned(call, home):
+    """A study whose trials share one configuration trained 70 s in it, at 0.7 of the time."""
+    from penstock.extensions.system_tuning.races.measured import Rehearsed, Window
+    from penstock.extensions.system_tuning.show import workload_of_code
+
+    spec = replace(SPEC, id="fixed-1", name="fixed", system="tune", system_fixed=True)
+    [trial] = [replace(each, id="fixed-1-0000", study=spec.id) for each in trials(1, 1)]
+    epoch = replace(epoch_batch(1, first_seq=1, epoch=1).epochs[0], trial=trial.id, system=LAST)
+    rehearsed = Rehearsed(
+        at=1.0, trial=trial.id, fence=1, chosen=LAST, spent=2.0, failed=(),
+        windows=(Window(config=LAST, ratio=0.7, wasted=1.0),),
+    )  # fmt: skip
+    workload = f"{workload_of_code(spec)}/cpu2"
+    ledger = SqlLedger.open(f"sqlite:///{home / 'ledger.db'}")
+    ledger.commit(
+        Batch(
+            events=[(1, StudySubmitted(at=1.0, study=spec)), (2, rehearsed)],
+            studies=[StudyRecord(spec, "running", 1.0)],
+            trials=[trial],
+            epochs=[replace(epoch, seconds=70.0)],
+            history=[entry(workload, LAST, 1 / 0.7, source=source_of(spec.id))],
+        )
+    )
+    ledger.close()
+    known = next(w for w in json.loads(call("--json").stdout)[0]["workloads"] if w["spent_s"])
+    assert (known["workload"], known["spent_s"]) == (workload, 2.0)
+    assert known["saved_s"] == pytest.approx(30.0)
+    line = next(line for line in call().stdout.splitlines() if line.startswith(workload))
+    assert line.endswith("saved about 30.0 s so far, spent 2.0 s")
 
 
 def test_an_empty_history_says_how_to_fill_it(tmp_path):
