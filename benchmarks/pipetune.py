@@ -158,7 +158,8 @@ def verdict(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         figures[f"{study}.without_return"] = max(each["without_return"] for each in of)
         ratios = [each[f"{study}_over_off"] for each in found.values()]
         figures[f"{study}_over_off"] = float(np.exp(np.mean(np.log(ratios))))
-    figures["reused_share"] = fmean(each["again"]["reused"] for each in found.values())
+    if again := [each["again"]["reused"] for each in found.values() if "share" in each["again"]]:
+        figures["reused_share"] = fmean(again)
     figures["false_reasons"] = sum(each["false_reasons"] for each in found.values())
     figures["queue_over_v1"] = queue(found)
     if of_paper := {name: found[name] for name in PAPER if name in found}:
