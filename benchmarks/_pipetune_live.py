@@ -19,6 +19,7 @@ from penstock.app.services import services
 from penstock.extensions.system_tuning.asked.decisions import Recalled
 from penstock.extensions.system_tuning.races.measured import Rehearsed, WindowsMeasured
 from penstock.extensions.system_tuning.shown.similar import find_similar
+from penstock.extensions.system_tuning.trial_profiles import find_profile
 from penstock.profiling.knobs.knobs import config_text
 
 from ._pipetune_judged import BOTH_CORES, Tuned, Workload
@@ -153,7 +154,7 @@ def _false_reason(reader: Reader, study: str, system: str) -> str:
     """Ask ``penstock similar`` of a study's first trial; return its reason if that is false."""
     row, trial = reader.study(study), reader.trials(study)[0]
     try:
-        found = find_similar(reader, row, trial)
+        found = find_similar(reader, row, trial, find_profile(reader, row, trial))
     except penstock.UsageError as error:
         said = str(error)
         return "" if system == "off" and "is off" in said else said
