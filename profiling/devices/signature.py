@@ -37,10 +37,6 @@ class SystemPart(NamedTuple):
     numbers: str = ""
 
 
-#: The system part of trials in which no such knob was turned.
-DEFAULT_SYSTEM = SystemPart()
-
-
 def machine_of(signature: str) -> str:
     """The machine's part of a signature: threads, device class, torch build, determinism.
 
@@ -91,7 +87,7 @@ def system_part_of(signature: str) -> SystemPart:
     """
     fields = signature.split(";")
     if len(fields) != _FIELDS:
-        return DEFAULT_SYSTEM
+        return SystemPart()
     threads, of, _ = fields[2].partition("of")
     return SystemPart(threads if of else "", _suffix(fields[3]), _suffix(fields[4]))
 
