@@ -13,7 +13,7 @@ import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import Any, Protocol
 
 import torch
@@ -107,7 +107,7 @@ def why(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """The median of the seconds of some passes, and the mean of their joules (None: unknown).
+    """The typical seconds of some passes, and the mean of their joules (None: unknown).
 
     ``loss`` is that of the first pass.
     """
@@ -125,13 +125,15 @@ class Copies:
     ) -> None:
         """``least``: the shortest window, in seconds.
 
-        ``warmed``: each window begins with passes that are not counted; else the first window of a
-        copy does.
+        ``warmed``: each window begins with passes that are not counted, and has the median of the
+        others. Else only the first window of a copy does, and windows have the mean of their
+        passes, as some of them may stall.
         """
         self._run = run
         self._check = check
         self.passes = 0
-        self._least = least
+        #: The shortest window, in seconds.
+        self.least = least
         self._warmed = warmed
         #: The number of counted passes of a window, at least.
         self.counted = COUNTED
@@ -158,11 +160,12 @@ class Copies:
             self._timed(passes, losses)
         times: list[float] = []
         begin = run.metering.now()
-        while len(times) < self.counted or sum(times) < self._least:
+        while len(times) < self.counted or sum(times) < self.least:
             times.append(self._timed(passes, losses))
         joules = run.metering.since(begin) if sum(times) >= MIN_METERED else None
         per_pass = None if joules is None else joules / len(times)
-        return Passes(median(times), per_pass, float(losses[0]))
+        typical = median if self._warmed else fmean
+        return Passes(typical(times), per_pass, float(losses[0]))
 
     def _ready(self, config: SystemConfig) -> Iterator[Tensor]:
         """Apply ``config`` and return the passes under it."""

@@ -25,6 +25,9 @@ from .probe import COUNTED, WARM_UP, Copies, Failed, Watch, why
 
 #: A window has as many passes as take this long (seconds), but ``COUNTED`` at most.
 WINDOW = 0.03
+#: The shortest window (seconds) where numbers of threads are compared: threads that wait for each
+#: other on a busy machine stall now and then, by a time slice of the kernel.
+WINDOW_OF_THREADS = 0.05
 #: The most windows of one rehearsal, of all configurations together.
 MAX_WINDOWS = 64
 #: The largest difference of a batch's loss from its loss under the default, relative to that.
@@ -68,7 +71,9 @@ def rehearse(
     if not beliefs.priors:
         return found
     began = time.perf_counter()
-    copies = Copies(run, watch.check, 0.0, warmed=False)
+    threads = any(name == "threads" for config in beliefs.priors for name, _ in config)
+    least = WINDOW_OF_THREADS if threads else 0.0
+    copies = Copies(run, watch.check, least, warmed=False)
     copies.counted = 1
     steps = epochs * -(-length(run.data.train) // run.batch_size)
     try:
@@ -115,8 +120,10 @@ def _cost(
     copies: Copies, beliefs: Beliefs, base: SystemConfig, config: SystemConfig, step: float
 ) -> float:
     """Return the seconds of a window of ``config`` and of one under the default after it."""
-    passes = copies.counted + WARM_UP * copies.is_new(merged(base, config))
-    return step * (copies.counted + passes * math.exp(beliefs.belief(config).mean))
+    expected = step * math.exp(beliefs.belief(config).mean)
+    warming = WARM_UP * copies.is_new(merged(base, config))
+    windows = (max(each * copies.counted, copies.least) for each in (step, expected))
+    return sum(windows) + warming * expected
 
 
 def _concerns(run: Training, config: SystemConfig) -> bool:
