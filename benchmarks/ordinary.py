@@ -100,8 +100,6 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", choices=FILES, default=list(FILES))
     parser.add_argument("--sides", nargs="+", choices=[*SIDES, "optuna"])
     given = parser.parse_args()
-    whole = given.cases == list(FILES) and not given.sides
-    this_run = Run("ordinary", baseline="Optuna in two processes, in turns", whole=whole)
     sides = given.sides or [*SIDES, "optuna"]
     if "precision" in sides and not native_bf16(device_here()):
         print("precision is left out: this processor has no bfloat16")
@@ -109,6 +107,10 @@ def main() -> None:
     cases = [case for case in given.cases if files_here(case)]
     for case in set(given.cases) - set(cases):
         print(f"({case}) is left out: set PENSTOCK_DATA to a folder with {', '.join(FILES[case])}")
+    if not cases:
+        parser.exit(message="no case is left\n")
+    whole = cases == list(FILES) and not given.sides
+    this_run = Run("ordinary", baseline="Optuna in two processes, in turns", whole=whole)
     began = time.monotonic()
     found: dict[str, Any] = {"cores": os.cpu_count(), "load.begin": os.getloadavg()[0]}
     rounds: dict[str, list[dict[str, Ran]]] = {case: [] for case in cases}
