@@ -98,6 +98,7 @@ GIVEN = {
     "knobs": ("threads",),
     "energy_weight": 0.5,
     "probing": "bandit",
+    "precision": "bf16",
 }
 
 

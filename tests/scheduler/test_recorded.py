@@ -10,7 +10,8 @@ from penstock.app.ledger.codec import kinds
 from penstock.scheduler.model.decisions import Decision
 from sequence_themes import THEMES
 
-DECISIONS = {kind.__name__ for kind in Decision.__subclasses__()}
+#: The kinds of decision that 0.2 had: ``Recall`` is younger.
+DECISIONS = {kind.__name__ for kind in Decision.__subclasses__()} - {"Recall"}
 
 
 #: The extensions that have fields in every snapshot of 0.2. Without one of them such a snapshot
@@ -65,6 +66,8 @@ SINCE = {
         "TrialWritten",
         "Remarked",
         "Derived",
+        "system_tuning.Recalled",
+        "system_tuning.Rehearsed",
     ),
 }
 
