@@ -5,7 +5,7 @@ import torch
 from penstock.extensions.memory.traces.allocator import SEGMENT_ROUND
 
 from benchmarks import _gpu_lanes, _gpu_live
-from benchmarks._data import data_folder
+from benchmarks._data import mnist_is_here
 from benchmarks._memory_cases import draw_cases
 
 CPU = torch.device("cpu")
@@ -52,7 +52,7 @@ def test_two_lanes_are_timed_beside_one():
 
 @pytest.mark.slow
 @pytest.mark.integration
-@pytest.mark.skipif(not data_folder("mnist").exists(), reason="PENSTOCK_DATA has no MNIST")
+@pytest.mark.skipif(not mnist_is_here(), reason="PENSTOCK_DATA has no MNIST")
 def test_whole_studies_have_the_same_bits_however_trials_share_a_device(threads, monkeypatch):
     monkeypatch.setattr(_gpu_live, "EXAMPLES", 300)
     monkeypatch.setattr(_gpu_live, "NETS", {"lenet": _gpu_live.LeNet})
