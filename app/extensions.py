@@ -87,6 +87,7 @@ STRATEGIES: Mapping[str, str] = {"OneShot": "nas"}
 COMMANDS: Mapping[str, str] = {
     "doctor": "doctor",
     "export": "exports",
+    "history": "system_tuning",
     "import": "exports",
     "memory": "memory",
     "metrics": "exports",

@@ -17,7 +17,6 @@ import typer
 from ...profiling.base.errors import TrialFailed
 from ..host.permissions import forbid_others_to_write
 from .devices import capacity
-from .history import history
 from .machine import (
     backup,
     dashboard,
@@ -195,7 +194,6 @@ for of_machine in (
 ):
     app.command(rich_help_panel=MACHINE)(of_machine)
 app.add_typer(capacity, name="devices", rich_help_panel=MACHINE)
-app.add_typer(history, name="history", rich_help_panel=MACHINE)
 
 
 @app.command(hidden=True)

@@ -1,4 +1,4 @@
-"""``penstock similar``: what earlier tuning found for workloads like a trial's."""
+"""``penstock similar`` and ``penstock history``: results of earlier tuning."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
-from ...app.cli.terminal import STUDIES, Application, Json, present, reader_of
+from ...app.cli.terminal import MACHINE, STUDIES, Application, Json, present, reader_of
+from .history_cli import history
 
 commands = Application()
+commands.add_typer(history, name="history", rich_help_panel=MACHINE)
 
 
 @commands.command(rich_help_panel=STUDIES)

@@ -22,7 +22,7 @@ from math import exp, log
 from statistics import fmean, stdev
 from typing import Any, cast
 
-from ...profiling.knobs.knobs import SystemConfig, config_text, part, system_configs
+from ...profiling.knobs.knobs import SystemConfig, config_text, merged, part, system_configs
 from ...scheduler.engine.engine import Parts
 from ...scheduler.model.decisions import Decision, Member
 from ...scheduler.model.events import AttemptFailed, StudySubmitted
@@ -33,11 +33,11 @@ from ...scheduler.resources.slots import free_slots
 from ...scheduler.state.core import Refused
 from ...scheduler.state.extensions import Begins
 from ...scheduler.state.state import StudyState
-from .asked.decisions import Known, Recall, Recalled, Remember
+from .asked.decisions import Recall, Recalled, Remember
 from .probing import Probing
 from .races.measured import Rehearsed
 from .races.worth import Belief, Beliefs, unknown
-from .workloads import FixedStudy, studies_in, tuning_in, workload_of
+from .workloads import FixedStudy, place_of, studies_in, tuning_in, workload_of
 
 #: With less than this part of the time to be saved by one more window, nothing is measured.
 WORTH_MEASURING = 0.01
@@ -151,33 +151,21 @@ class Fixing:
         own = self._of(study.spec.id)
         if own is None or study.system is not None:
             return None
-        spec = study.spec
-        machine = self._probing.machine_of(members[0])
-        own.place = f"{workload_of(spec, None)}/{self._probing.slot_text(members[0])}"
-        adopted = [
-            config
-            for place, where, config in own.adopted
-            if (place, where) == (own.place, machine) and spec.system == "reuse"
-        ]
-        base = _base(spec)
-        known = [
-            each for each in own.known if (each.workload, each.machine) == (own.place, machine)
-        ]
-        if adopted and not base:
-            self._choose(study, _allowed(spec, adopted[0]), "it was adopted for this code")
+        spec, base = study.spec, _base(study.spec)
+        own.place = place_of(spec, self._state.devices[members[0].device].device)
+        adopted = [each for *place, each in own.adopted if (*place,) == own.place]
+        if adopted and spec.system == "reuse" and not base:
+            study.system = _allowed(spec, adopted[0])
             return None
-        configs = self._candidates(spec, members[0])
-        by_config = {each.config: each for each in known}
-        beliefs = Beliefs({c: unknown(c) for c in configs})
+        known = [each for each in own.known if (each.workload, each.machine) == own.place]
+        configs = self._candidates(spec, own, members[0])
+        beliefs = Beliefs({config: unknown(config) for config in configs})
         if not base:  # else windows are on top of it, and the history has none of these
-            beliefs.priors |= {
-                c: Belief(by_config[c].mean, by_config[c].error) for c in configs if c in by_config
-            }
-        if own.rehearsing != trial.id or len(members) > 1 or not configs:
-            self._choose(study, _with(base, beliefs.best), _reused(by_config.get(beliefs.best)))
-            return None
-        if all(beliefs.worth(config, 1.0) < WORTH_MEASURING for config in configs):
-            self._choose(study, _with(base, beliefs.best), _reused(by_config.get(beliefs.best)))
+            found = {each.config: Belief(each.mean, each.error) for each in known}
+            beliefs.priors |= {config: found[config] for config in configs if config in found}
+        able = own.rehearsing == trial.id and len(members) == 1
+        if not able or all(beliefs.worth(each, 1.0) < WORTH_MEASURING for each in configs):
+            study.system = merged(base, beliefs.best)
             return None
         studies = max((each.studies for each in known), default=0)
         returns = min(MOST_RETURNS, RETURNS_OF_NEW + studies)
@@ -197,29 +185,21 @@ class Fixing:
         own = self._of(study.spec.id)
         if own is None or study.system is not None or own.rehearsing != trial.id:
             raise Refused(f"{trial.id} was not to rehearse")
-        allowed = [_with(_base(study.spec), c) for c in ((), *self._candidates_of(study, trial))]
-        if event.chosen not in allowed:
+        base, candidates = _base(study.spec), self._candidates(study.spec, own, trial.members[0])
+        if event.chosen not in [merged(base, each) for each in ((), *candidates)]:
             raise Refused(f"{config_text(event.chosen)} is not to be chosen for {study.spec.id}")
         self._state.attempts[event.fence].undivided = False
-        own.spent += event.spent
-        own.machine = self._probing.machine_of(trial.members[0])
-        if not _base(study.spec):
+        if not base:
             own.measured = tuple((window.config, window.ratio) for window in event.windows)
         own.failed += [*event.failed]
-        self._choose(study, event.chosen, "it was measured in a rehearsal")
-        trial.system = _with(part(trial.system, "exact"), event.chosen)
+        study.system = event.chosen
+        trial.system = merged(part(trial.system, "exact"), event.chosen)
         self.release(study)
-
-    def _choose(self, study: StudyState, config: SystemConfig, why: str) -> None:
-        own = self._of(study.spec.id)
-        assert own is not None
-        study.system, own.why = config, why
 
     def on_trained(self, study: StudyState, trial: Trial, profile: Metrics) -> None:
         """Take in that an epoch has counted: it was trained in what is now the configuration."""
         if study.system is None:
-            trained = part(trial.trained_with, "rounding", "numerics")
-            self._choose(study, trained, "the first trial was trained without a rehearsal")
+            study.system = part(trial.trained_with, "rounding", "numerics")
         self.remember(study, profile)
 
     def remember(self, study: StudyState, profile: Metrics) -> None:
@@ -236,8 +216,8 @@ class Fixing:
             self._core.decide(
                 Remember,
                 study=study.spec.id,
-                workload=own.place,
-                machine=own.machine,
+                workload=own.place[0],
+                machine=own.place[1],
                 profile=profile,
                 config=() if infeasible else config,
                 speedup=exp(-fmean(values)),
@@ -262,7 +242,7 @@ class Fixing:
         if study.system in (None, base) or event.trying:
             return False
         own.failed.append((tuple(p for p in study.system or () if p not in base), why))
-        self._choose(study, base, f"{config_text(study.system or ())} failed: {why}")
+        study.system = base
         for name in study.trials:
             other = self._state.trials[name]
             if other is not trial and other.state is TrialState.RUNNING:
@@ -278,24 +258,17 @@ class Fixing:
     def _of(self, study: str) -> FixedStudy | None:
         return studies_in(self._state).get(study)
 
-    def _candidates(self, spec: StudySpec, member: Member) -> list[SystemConfig]:
+    def _candidates(self, spec: StudySpec, own: FixedStudy, member: Member) -> list[SystemConfig]:
         """Return the configurations that the study may choose from, but for the default."""
-        own, slot_class = self._of(spec.id), self._probing.slot_class(member)
-        failed = [] if own is None else [config for config, _ in own.failed]
-        if own is not None:
-            here = own.place, self._probing.machine_of(member)
-            failed += [config for *place, config in own.known_to_fail if (*place,) == here]
-        names = None if spec.knobs is None else (*spec.knobs,)
         kinds = ("rounding",) if spec.exactness == "bitwise" else ("rounding", "numerics")
         found: tuple[SystemConfig, ...] = ()
         if spec.system == "tune":
-            found = system_configs(slot_class, kinds, names)
+            found = system_configs(self._probing.slot_class(member), kinds, spec.knobs)
         if spec.precision == "auto":
-            found = (BF16, *found, *(_with(each, BF16) for each in found))
-        return [c for c in found if not any(set(bad) <= set(c) for bad in failed)]
-
-    def _candidates_of(self, study: StudyState, trial: Trial) -> list[SystemConfig]:
-        return self._candidates(study.spec, trial.members[0])
+            found = (BF16, *found, *(merged(each, BF16) for each in found))
+        failed = [config for config, _ in own.failed]
+        failed += [config for *place, config in own.known_to_fail if (*place,) == own.place]
+        return [each for each in found if not any(set(bad) <= set(each) for bad in failed)]
 
 
 def _base(spec: StudySpec) -> SystemConfig:
@@ -303,18 +276,11 @@ def _base(spec: StudySpec) -> SystemConfig:
     return BF16 if spec.precision == "bf16" else ()
 
 
-def _with(one: SystemConfig, other: SystemConfig) -> SystemConfig:
-    return tuple(sorted({**dict(one), **dict(other)}.items()))
-
-
 def _allowed(spec: StudySpec, config: SystemConfig) -> SystemConfig:
     """Return the part of an adopted configuration that the study may have."""
-    return tuple(pair for pair in config if pair not in BF16 or spec.precision == "auto")
-
-
-def _reused(known: Known | None) -> str:
-    """Say on what a choice without a rehearsal rests."""
-    if known is None:
-        return "nothing better is known"
-    studies = "an earlier study" if known.studies == 1 else f"{known.studies} earlier studies"
-    return f"{studies} measured it at {exp(known.mean):.2f} of the default's time"
+    return tuple(
+        pair
+        for pair in config
+        if (pair not in BF16 or spec.precision == "auto")
+        and (spec.knobs is None or pair[0] in spec.knobs)
+    )

@@ -25,7 +25,14 @@ from ...scheduler.model.trial import Trial, TrialState
 from ...scheduler.state.core import Core, Refused
 from .asked.decisions import AskConfigs, ConfigsProposed, Remember
 from .races.racing import PROBING, Race
-from .workloads import WorkloadTuning, tuning_in, workload_of, workloads_in
+from .workloads import (
+    WorkloadTuning,
+    slot_class_of,
+    slot_text,
+    tuning_in,
+    workload_of,
+    workloads_in,
+)
 
 #: How many times a model is asked for configurations, for each race of a workload.
 PROPOSALS = 3
@@ -53,7 +60,7 @@ class Probing:
         if trial.dispatched_at is None and (counted := self._state.counted(trial)) is not None:
             own.sizes[trial.id] = counted.size
         size, known = own.sizes.get(trial.id, ""), own.workloads
-        slot = _slot_text(slot_class)
+        slot = slot_text(slot_class)
         family = f"{workload_of(spec, trial)}/{slot}"
         key = f"{workload_of(spec, trial, size)}/{slot}" if size else family
         existing = known.pop(key, None)
@@ -76,20 +83,10 @@ class Probing:
         return [each for name, each in known.items() if (each.family or name) == own]
 
     def slot_class(self, member: Member) -> SlotClass:
-        device = self._state.devices[member.device].device
-        cores = max(1, len(device.cores) // device.lanes)  # residents of a lane take turns
-        return SlotClass(device.kind, cores, device.slots == 1)
-
-    def slot_text(self, member: Member) -> str:
-        """The kind of slot in the key of a workload."""
-        return _slot_text(self.slot_class(member))
-
-    def machine_of(self, member: Member) -> str:
-        """The class of the device of a slot."""
-        return machine_class(self._state.devices[member.device].device)
+        return slot_class_of(self._state.devices[member.device].device)
 
     def machine(self, trial: Trial) -> str:
-        return self.machine_of(trial.members[0])
+        return machine_class(self._state.devices[trial.members[0].device].device)
 
     def busy(self, workload: WorkloadTuning) -> bool:
         """Whether a trial is measuring for this workload now."""
@@ -211,10 +208,6 @@ class Probing:
             windows=sum(arm.n for arm in arms),
             infeasible=tuple(arm.config for arm in arms if arm.infeasible),
         )
-
-
-def _slot_text(slot_class: SlotClass) -> str:
-    return f"{slot_class.kind}{slot_class.cores}{'' if slot_class.alone else ' of more'}"
 
 
 def _kinds(spec: StudySpec) -> tuple[str, ...]:

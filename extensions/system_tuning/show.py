@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...app.common.text import duration
 from ...app.ledger.codec import spec_from_json
 from ...profiling.knobs.knobs import config_text
+from .choice import choice_of
 from .races.measured import Profiled, Rehearsed, WindowsMeasured
-from .shown.choice import choice_of
 from .shown.tried import tried
-from .workloads import workload_of
 
 if TYPE_CHECKING:
     from ...app.drawings.charts import Section
@@ -26,18 +24,8 @@ def report_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
     """Return the report's section on the system parameters of a study."""
     from .shown.section import system_section
 
-    return system_section(reader, spec, trials)
-
-
-def workload_of_code(spec: StudySpec) -> str:
-    """Return the workload of a study's code, where its trials have one configuration."""
-    return workload_of(replace(spec, system_fixed=True), None)
-
-
-def returned(reader: Reader, spec: StudySpec) -> tuple[float, float]:
-    """Return the seconds that a study's configuration has saved so far, and those that it took."""
-    choice = choice_of(reader, spec, reader.epochs(spec.id)) if spec.system_fixed else None
-    return (0.0, 0.0) if choice is None else (choice.saved or 0.0, choice.spent)
+    choice = choice_of(reader, spec)
+    return system_section(reader, spec, trials, "" if choice is None else choice.words)
 
 
 def report_facts(spec: StudySpec, trials: Sequence[TrialRow]) -> Iterator[tuple[str, str]]:
@@ -50,8 +38,7 @@ def report_facts(spec: StudySpec, trials: Sequence[TrialRow]) -> Iterator[tuple[
 
 def status_lines(reader: Reader, study: StudyRow) -> str:
     """Return the line of a study's status on its system configuration; empty if it has none."""
-    spec = spec_from_json(study.spec_json)
-    choice = choice_of(reader, spec, reader.epochs(study.id)) if spec.system_fixed else None
+    choice = choice_of(reader, spec_from_json(study.spec_json))
     return "" if choice is None else f"its trials have {choice.words}"
 
 
@@ -63,7 +50,7 @@ def story_heads(
     own: Sequence[EpochRow],
 ) -> Iterator[str]:
     """Yield the sentence above a trial's story on the configuration that all trials have."""
-    if (choice := choice_of(reader, spec, own)) is not None:
+    if (choice := choice_of(reader, spec)) is not None:
         yield f"all trials of the study have {choice.words}"
 
 

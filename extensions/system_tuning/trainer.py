@@ -102,7 +102,6 @@ def _rehearse(segment: Segment, told: Mapping[str, Any]) -> None:
         windows=found.windows,
         failed=found.failed,
         spent=found.spent,
-        step=found.step,
     )
     system = merged(run.task.system, found.chosen)
     run.task = run.task.model_copy(update={"system": system})

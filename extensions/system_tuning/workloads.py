@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from math import log2
 from typing import Literal
 
-from ...profiling.knobs.knobs import KnobValues, SystemConfig, merged, part
+from ...profiling.devices.device import Device
+from ...profiling.knobs.knobs import KnobValues, SlotClass, SystemConfig, merged, part
+from ...profiling.similarity.history import machine_class
 from ...scheduler.model.study import Metrics, StudySpec, batch_of, shards_of
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import EngineState
@@ -122,17 +124,12 @@ class FixedStudy:
     rehearsing: str = ""
     #: The trials that wait for the choice.
     aside: list[str] = field(default_factory=list)
-    #: The key of its workload with the kind of slot, and the class of the device.
-    place: str = ""
-    machine: str = ""
+    #: The key of its workload and the class of the device where it began (``place_of``).
+    place: tuple[str, str] = ("", "")
     #: The ratio of each window of the rehearsal that is not in the history yet.
     measured: tuple[tuple[SystemConfig, float], ...] = ()
     #: Configurations that cannot be run, with the reason, as far as the history lacks them.
     failed: list[tuple[SystemConfig, str]] = field(default_factory=list)
-    #: Seconds that the rehearsal took.
-    spent: float = 0.0
-    #: Why the configuration was chosen, in words.
-    why: str = ""
 
 
 @dataclass(slots=True)
@@ -202,3 +199,22 @@ def workload_of(spec: StudySpec, trial: Trial | None, architecture: str = "") ->
         *([f"architectures of size {architecture}"] if architecture else []),
     ]
     return hashlib.sha256("\0".join(names).encode()).hexdigest()[:16]
+
+
+def slot_class_of(device: Device) -> SlotClass:
+    """Return the class of the device's slots. Residents of a lane take turns on all its cores."""
+    cores = max(1, len(device.cores) // device.lanes)
+    return SlotClass(device.kind, cores, device.slots == 1)
+
+
+def slot_text(slot: SlotClass) -> str:
+    """Return the kind of slot in the key of a workload."""
+    return f"{slot.kind}{slot.cores}{'' if slot.alone else ' of more'}"
+
+
+def place_of(spec: StudySpec, device: Device) -> tuple[str, str]:
+    """Return by what the history knows a study with one configuration on a device.
+
+    It is the key of the workload, and the class of the device.
+    """
+    return f"{workload_of(spec, None)}/{slot_text(slot_class_of(device))}", machine_class(device)

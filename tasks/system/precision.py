@@ -20,7 +20,7 @@ from functools import cache, partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, library
 
 from .onednn import instruction_set
 
@@ -96,14 +96,14 @@ def expected() -> Iterator[None]:
 @cache
 def _install() -> Any:
     """Add the kernels, for as long as the process lives."""
-    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    operators: Any = library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     for name in _OPERATORS:
         operator, _, overload = name.partition(".")
         found = getattr(getattr(torch.ops.aten, operator, None), overload or "default", None)
         # Other versions of torch have their own kernels for some.
         if found is not None and not found.has_kernel_for_dispatch_key(_KEY):
-            library.impl(name, partial(_in_fp32, found), "AutocastCPU")
-    return library
+            operators.impl(name, partial(_in_fp32, found), "AutocastCPU")
+    return operators
 
 
 def _in_fp32(operator: Callable[..., Any], *args: Any, **named: Any) -> Any:

@@ -46,8 +46,6 @@ class Rehearsed:
     failed: Failed = field(default_factory=list)
     #: Seconds that it took.
     spent: float = 0.0
-    #: Seconds of a step under the default; 0 if nothing was measured.
-    step: float = 0.0
 
 
 def rehearse(
@@ -78,15 +76,15 @@ def rehearse(
     steps = epochs * -(-length(run.data.train) // run.batch_size)
     try:
         before = copies.window(base)
-        found.step = before.seconds
-        copies.counted = min(COUNTED, math.ceil(WINDOW / found.step))
+        step = before.seconds
+        copies.counted = min(COUNTED, math.ceil(WINDOW / step))
         while len(found.windows) + len(found.failed) < MAX_WINDOWS:
             costs = [
-                (config, held * _cost(copies, beliefs, base, config, found.step))
+                (config, held * _cost(copies, beliefs, base, config, step))
                 for config in beliefs.priors
             ]
             spent = held * (time.perf_counter() - began)
-            config = beliefs.next(found.step * steps, spent, costs)
+            config = beliefs.next(step * steps, spent, costs)
             if config is None:
                 break
             counted = time.perf_counter()

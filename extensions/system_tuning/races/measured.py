@@ -41,8 +41,8 @@ class WindowsMeasured(Event):
 class Rehearsed(Event):
     """An attempt found the system configuration of all trials of its study, before its first epoch.
 
-    ``chosen`` is that configuration, ``spent`` the seconds that this took, and ``step`` the seconds
-    of a step under the default (0: nothing was measured). ``failed`` as of ``WindowsMeasured``.
+    ``chosen`` is that configuration, and ``spent`` the seconds that this took. ``failed`` as of
+    ``WindowsMeasured``.
     """
 
     trial: str
@@ -51,7 +51,6 @@ class Rehearsed(Event):
     windows: tuple[Window, ...]
     failed: tuple[tuple[SystemConfig, str], ...] = ()
     spent: Amount = 0.0
-    step: Amount = 0.0
 
 
 @value_class(frozen=True, slots=True, kw_only=True)

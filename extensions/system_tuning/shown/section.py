@@ -15,7 +15,6 @@ from ....profiling.similarity.history import machine_class, source_of
 from ....scheduler.model.events import AttemptFailed
 from ..races.measured import Profiled, Rehearsed, WindowsMeasured
 from ..races.racing import PROBING, bound_alpha
-from .choice import choice_of
 from .figures import by_batch, clusters, heat, speedups
 from .tried import TriedConfiguration, crashed, tried, tried_by_epoch
 
@@ -35,8 +34,13 @@ def configurations_line(spec: StudySpec, trials: Sequence[TrialRow]) -> str:
     return f"{how}: {'; '.join(parts) or 'no trial yet'}"
 
 
-def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> Section:
-    """Return what was profiled and tried; if nothing was, a line that says so."""
+def system_section(
+    reader: Reader, spec: StudySpec, trials: Sequence[TrialRow], choice: str = ""
+) -> Section:
+    """Return what was profiled and tried; if nothing was, a line that says so.
+
+    ``choice`` says what all trials have, where there is one configuration for all.
+    """
     windows: list[WindowsMeasured | Rehearsed] = [
         *(event for _, event in reader.of_trials(spec.id, WindowsMeasured)),
         *(event for _, event in reader.of_trials(spec.id, Rehearsed)),
@@ -54,14 +58,13 @@ def system_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
         "system_heat": heat(profiles),
         "system_clusters": _clusters(reader, spec, trials) if profiles else None,
     }
-    choice = choice_of(reader, spec, epochs)
     wasted = sum(window.wasted for event in windows for window in event.windows)
     html = filled(
         "system_tuning/shown/section.html",
         spec=spec,
         by_epoch=by_epoch,
         profiled=bool(profiles),
-        choice="" if choice is None else choice.words,
+        choice=choice,
         wasted=wasted,
         charts=charts,
         columns=_columns(found, "epochs" if by_epoch else "windows"),

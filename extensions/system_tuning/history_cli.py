@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .terminal import Application, Json, check_folder, client_of, present, reader_of, say
+from ...app.cli.terminal import Application, Json, check_folder, client_of, present, reader_of, say
 
 history = Application(invoke_without_command=True)
 
@@ -25,7 +25,7 @@ def list_history(as_json: Json = False) -> None:
     """List workloads, their clusters, and how fast which configurations were."""
     from time import time
 
-    from ..views.history import history_facts, history_view
+    from .history import history_facts, history_view
 
     present(history_facts(reader_of(), time()), as_json, history_view)
 
@@ -52,7 +52,7 @@ def adopt(
 
     from ...profiling.base.errors import UsageError
     from ...profiling.knobs.knobs import config_text
-    from ..views.history import best_known, config_from, find_workload, history_facts
+    from .history import best_known, config_from, find_workload, history_facts
 
     if undo and config is not None:
         raise UsageError("--undo takes no configuration")
@@ -76,8 +76,8 @@ def export_history(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")],
 ) -> None:
     """Write the history to a JSON file. It holds rates, ratios and digests, but no user data."""
-    from ..common.atomic_file import write_atomic
-    from ..ledger.history import to_json
+    from ...app.common.atomic_file import write_atomic
+    from ...app.ledger.history import to_json
 
     check_folder("FILE", file)
     entries = reader_of().history()
@@ -92,8 +92,8 @@ def import_history(
     ],
 ) -> None:
     """Add a history that was exported elsewhere. Known entries are not duplicated."""
+    from ...app.ledger.history import read_file
     from ...profiling.similarity.history import machine_class
-    from ..ledger.history import read_file
 
     entries = read_file(file)
     if not entries:

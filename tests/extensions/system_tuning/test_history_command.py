@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 from ledger_batches import SPEC, epoch_batch, trials
-from penstock.app.cli import history as commands
 from penstock.app.cli.main import app
 from penstock.app.ledger.adopted import Adoption
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
-from penstock.app.views.history import config_from
+from penstock.extensions.system_tuning import history_cli as commands
+from penstock.extensions.system_tuning.history import config_from
 from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices.device import Device
 from penstock.profiling.similarity.history import HistoryEntry, machine_class, source_of
@@ -124,7 +124,7 @@ def test_scripts_read_the_same_as_json(call):
 def test_it_says_what_knowing_a_workload_has_returned(call, home):
     """A study whose trials share one configuration trained 70 s in it, at 0.7 of the time."""
     from penstock.extensions.system_tuning.races.measured import Rehearsed, Window
-    from penstock.extensions.system_tuning.show import workload_of_code
+    from penstock.extensions.system_tuning.workloads import workload_of
 
     spec = replace(SPEC, id="fixed-1", name="fixed", system="tune", system_fixed=True)
     [trial] = [replace(each, id="fixed-1-0000", study=spec.id) for each in trials(1, 1)]
@@ -133,7 +133,7 @@ def test_it_says_what_knowing_a_workload_has_returned(call, home):
         at=1.0, trial=trial.id, fence=1, chosen=LAST, spent=2.0, failed=(),
         windows=(Window(config=LAST, ratio=0.7, wasted=1.0),),
     )  # fmt: skip
-    workload = f"{workload_of_code(spec)}/cpu2"
+    workload = f"{workload_of(replace(spec, system_fixed=True), None)}/cpu2"
     ledger = SqlLedger.open(f"sqlite:///{home / 'ledger.db'}")
     ledger.commit(
         Batch(
@@ -177,10 +177,10 @@ def test_the_fastest_that_is_sure_is_adopted_shown_and_taken_back(call, home):
 
 @pytest.mark.extension("system_tuning")
 def test_a_pin_that_no_study_here_will_have_is_told_so(call, home):
-    from penstock.extensions.system_tuning.show import workload_of_code
+    from penstock.extensions.system_tuning.workloads import workload_of
 
     assert "no study in this ledger has that code" in call("adopt", "abc1").stdout
-    workload = f"{workload_of_code(SPEC)}/cpu2"
+    workload = f"{workload_of(replace(SPEC, system_fixed=True), None)}/cpu2"
     ledger = SqlLedger.open(f"sqlite:///{home / 'ledger.db'}")
     ledger.commit(Batch(history=[entry(workload, LAST, 2.0, source="elsewhere")]))
     ledger.close()

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from math import exp
 from typing import TYPE_CHECKING, Any
 
+from ...app.common.text import count, duration
+from ...app.ledger.codec import spec_from_json
 from ...profiling.base.errors import UsageError
 from ...profiling.knobs.knobs import OFFERED, SystemConfig, Value, possible
 from ...profiling.similarity.evidence import Evidence, failed_of, known_of, sureness
 from ...profiling.similarity.history import HistoryEntry, machine_class, source_of
-from ..common.text import count, duration
-from ..extensions import of_ends
-from ..ledger.codec import spec_from_json
+from .choice import choice_of
+from .workloads import workload_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from ...app.ledger.reader import Reader
     from ...scheduler.model.study import StudySpec
-    from ..ledger.reader import Reader
 
 Facts = dict[str, Any]
 
@@ -83,9 +85,9 @@ def _specs(reader: Reader) -> dict[str, list[StudySpec]]:
     """Return the studies in the ledger by the workload of their code."""
     found: defaultdict[str, list[StudySpec]] = defaultdict(list)
     for study in reader.studies():
-        for of in of_ends("show", "workload_of_code") if study.contract == "torch" else ():
+        if study.contract == "torch":
             spec = spec_from_json(study.spec_json)
-            found[of(spec)].append(spec)
+            found[workload_of(replace(spec, system_fixed=True), None)].append(spec)
     return dict(found)
 
 
@@ -103,12 +105,12 @@ def _of_studies(
     """Return which studies of the ledger a workload has, and what knowing it has returned there."""
     names = [spec.name for spec in specs]
     names += [by_source[entry.source] for entry in entries if entry.source in by_source]
-    returned = [of(reader, spec) for of in of_ends("show", "returned") for spec in specs]
+    choices = [choice_of(reader, spec) for spec in specs]
     return {
         "studies": list(dict.fromkeys(names)),
         "of_code": bool(specs),
-        "saved_s": sum(saved for saved, _ in returned),
-        "spent_s": sum(spent for _, spent in returned),
+        "saved_s": sum(each.saved or 0.0 for each in choices if each),
+        "spent_s": sum(each.spent for each in choices if each),
     }
 
 

@@ -1,0 +1,99 @@
+"""Says which system configuration a study's trials have, why, and what that has saved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp
+from typing import TYPE_CHECKING
+
+from ...app.common.text import count, duration
+from ...profiling.knobs.knobs import SystemConfig, config_text, part
+from .asked.decisions import Recalled
+from .races.measured import Rehearsed
+from .shown.tried import tried
+from .workloads import place_of
+
+if TYPE_CHECKING:
+    from ...app.ledger.reader import Reader
+    from ...app.ledger.rows import EpochRow
+    from ...scheduler.model.study import StudySpec
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The configuration of all trials of a study, and on what it rests."""
+
+    config: SystemConfig
+    #: The seconds of a step under it over the default's; None where it was not measured.
+    ratio: float | None
+    #: The reason for the choice, in words.
+    why: str
+    #: Seconds of epochs that were trained under it.
+    trained: float
+    #: Seconds of the rehearsals.
+    spent: float
+
+    @property
+    def saved(self) -> float | None:
+        """Seconds that the epochs would have taken longer under the default; None: not known."""
+        if self.ratio is None or not self.config:
+            return None
+        return self.trained * (1 / self.ratio - 1)
+
+    @property
+    def words(self) -> str:
+        """The choice in a sentence."""
+        words = f"{config_text(self.config)}, {self.why}"
+        if self.saved is not None:
+            whole = duration(self.trained + max(0.0, self.saved))
+            gain = "saved" if self.saved >= 0 else "lost"
+            words += f"; {gain} about {duration(abs(self.saved))} of {whole} in epochs"
+        return words + (f", spent {duration(self.spent)}" if self.spent else "")
+
+
+def choice_of(reader: Reader, spec: StudySpec) -> Choice | None:
+    """Return the choice of a study; None where trials have none in common, or no epoch counts."""
+    epochs = reader.epochs(spec.id) if spec.system_fixed else ()
+    if not epochs:
+        return None
+    config = _fixed(epochs[-1])
+    trained = sum(row.seconds for row in epochs if _fixed(row) == config)
+    rehearsals = [event for _, event in reader.of_trials(spec.id, Rehearsed)]
+    if rehearsals:
+        ratios = {each.config: 1 / each.speed for each in tried(rehearsals) if each.speed}
+        why = "measured in a rehearsal" if ratios else "nothing was worth measuring"
+        if config in ratios:
+            why += f" at {ratios[config]:.2f} of the default's time"
+        elif ratios:
+            times = (f"{config_text(each)} took {ratio:.2f}" for each, ratio in ratios.items())
+            why += f": {', '.join(times)} of its time"
+        spent = sum(each.spent for each in rehearsals)
+        return Choice(config, ratios.get(config), why, trained, spent)
+    ratio, why = _recalled(reader, spec, epochs[-1], config)
+    return Choice(config, ratio, why, trained, 0.0)
+
+
+def _fixed(row: EpochRow) -> SystemConfig:
+    return part(row.system, "rounding", "numerics")
+
+
+def _recalled(
+    reader: Reader, spec: StudySpec, row: EpochRow, config: SystemConfig
+) -> tuple[float | None, str]:
+    """Return the ratio of a configuration that was not measured again, and why it was taken."""
+    device = next((r.device for r in reader.devices() if r.device.name == row.device), None)
+    place = None if device is None else place_of(spec, device)
+    ratio, why = None, "as the study says" if config else "nothing that is known is faster"
+    for _, event in reader.of_study(spec.id, Recalled):
+        for each in event.known:
+            if each.config == config and (each.workload, each.machine) == place:
+                ratio = exp(each.mean)
+                why = f"reused from {_studies(each.studies)}, which measured it at {ratio:.2f} of"
+                why += f" the default's time ({count(each.windows, 'window')})"
+        if spec.system == "reuse" and (*(place or ()), config) in event.adopted:
+            why = "adopted for this code"
+    return ratio, why
+
+
+def _studies(n: int) -> str:
+    return "an earlier study" if n == 1 else f"{n} earlier studies"
