@@ -35,6 +35,8 @@ PYTHON = PEERS.parent.parent / ".venv-peers" / "bin" / "python"
 PLAIN, SEATED = "cpu:2x1", "cpu:2x1*1x32"
 #: (case, seed)
 Job = tuple[str, int]
+#: (seconds, accuracy) of each epoch.
+Curve = list[tuple[float, float]]
 #: (hash, metrics) by (configuration, epoch).
 Bits = Mapping[tuple[Any, int], tuple[str, Any]]
 
@@ -44,7 +46,7 @@ class Ran:
     """A study that ran: seconds in all, (seconds, accuracy) of each epoch, and Penstock's bits."""
 
     seconds: float
-    curve: list[tuple[float, float]]
+    curve: Curve
     bits: Bits
     #: Epochs that were taken over.
     taken: int = 0
@@ -164,20 +166,23 @@ def run(side: str, jobs: list[Job]) -> list[Ran]:
     """Each job's study by ``side``, in this order."""
     if side in SIDES:
         return SIDES[side].run(jobs)
+    return [Ran(seconds, curve, {}) for seconds, curve in scripted("headline", side, jobs)]
+
+
+def scripted(benchmark: str, side: str, jobs: list[Job]) -> list[tuple[float, Curve]]:
+    """Run each job's study by a peer's script; return its seconds, and those of its epochs."""
     with tempfile.TemporaryDirectory() as folder:
         plan, out = Path(folder) / "plan.json", Path(folder) / "out.json"
         plan.write_text(json.dumps(jobs))
         subprocess.run(
-            [SCRIPTS[side], str(PEERS / f"headline_{side}.py"), str(plan), str(out)],
+            [SCRIPTS[side], str(PEERS / f"{benchmark}_{side}.py"), str(plan), str(out)],
             cwd=folder,
             check=True,
             stdout=subprocess.DEVNULL,
             env=os.environ | {"OMP_NUM_THREADS": "1", "HEADLINE_DIGITS": str(work.digits_file())},
         )
-        return [
-            Ran(ran["seconds"], [(at, accuracy) for at, accuracy in ran["curve"]], {})
-            for ran in json.loads(out.read_text())
-        ]
+        done = json.loads(out.read_text())
+    return [(ran["seconds"], [(at, accuracy) for at, accuracy in ran["curve"]]) for ran in done]
 
 
 def differing(one: Bits, other: Bits) -> tuple[int, int]:

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import penstock
@@ -19,12 +13,9 @@ from penstock.app.ledger.reader import Reader
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from ._headline_sides import Curve, Job, scripted
 from ._studies import installation
 from .peers import _ordinary_work as work
-
-PEERS = Path(__file__).parent / "peers"
-#: (case, seed)
-Job = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -32,7 +23,7 @@ class Ran:
     """A study that ran: seconds in all, and (seconds, accuracy) of each epoch."""
 
     seconds: float
-    curve: list[tuple[float, float]]
+    curve: Curve
     #: The system configuration of the last epoch, in words; a peer has none.
     config: str = ""
 
@@ -116,25 +107,7 @@ def run(side: str, jobs: list[Job]) -> list[Ran]:
     if side in SIDES:
         with installation(DEVICES) as settings:
             return [_after_a_small_one(settings, SIDES[side], *job) for job in jobs]
-    with tempfile.TemporaryDirectory() as folder:
-        plan, out = Path(folder) / "plan.json", Path(folder) / "out.json"
-        plan.write_text(json.dumps(jobs))
-        subprocess.run(
-            [sys.executable, str(PEERS / f"ordinary_{side}.py"), str(plan), str(out)],
-            cwd=folder,
-            check=True,
-            stdout=subprocess.DEVNULL,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "HEADLINE_DIGITS": str(digits())},
-        )
-        return [
-            Ran(ran["seconds"], [(at, accuracy) for at, accuracy in ran["curve"]])
-            for ran in json.loads(out.read_text())
-        ]
-
-
-def digits() -> Path:
-    """Return scikit-learn's file of digits."""
-    return work.digits_file()
+    return [Ran(seconds, curve) for seconds, curve in scripted("ordinary", side, jobs)]
 
 
 def _after_a_small_one(settings: Settings, system: Any, case: str, seed: int) -> Ran:
@@ -157,10 +130,7 @@ def _study(
     )
     for point in chosen:
         study.enqueue_trial(point)
-    space = {
-        "lr": penstock.Float(1e-3, 10**-0.7, log=True),
-        "decay": penstock.Float(1e-6, 1e-3, log=True),
-    }
+    space = {name: penstock.Float(*each, log=True) for name, each in work.BOUNDS.items()}
     study.optimize(CASES[case], space, len(chosen), show_progress=False, devices=settings.devices)
     seconds = time.time() - began
     rows = Reader(settings.ledger_url).epochs(study.id)

@@ -7,8 +7,8 @@ from pathlib import Path
 import encoded_code
 import torch
 from encoded_code import OnActivations
-from penstock import nas
-from streamed_code import ReadSlowly
+from penstock import Data, nas
+from streamed_code import ReadSlowly, Slower
 from torch import nn
 from trainees import Small
 
@@ -58,6 +58,9 @@ class ReadByPython(ReadSlowly):
     model = InMemory.model
     net = Net
     inputs = 4
+
+    def data(self):
+        return Data(Slower(80), Slower(10))
 
 
 class Frozen(OnActivations):

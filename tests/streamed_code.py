@@ -49,6 +49,14 @@ class Slowly(Counted):
         return super().__getitem__(i)
 
 
+class Slower(Slowly):
+    """Reading takes far longer than all else, on a busy machine too."""
+
+    def __getitem__(self, i):
+        time.sleep(5 * PAUSE)
+        return super().__getitem__(i)
+
+
 class ReadSlowly(Noisy):
     """Nearly all of an epoch is reading."""
 

@@ -36,8 +36,10 @@ if __package__:
 else:  # a peer's script runs in this folder
     from _headline_work import digits_file, noted
 
-BATCH, EPOCHS, TRIALS, ETA, CORES = 64, 9, 27, 3, 2
+BATCH, EPOCHS, TRIALS, ETA = 64, 9, 27, 3
 MOMENTUM = 0.9
+#: The bounds of each hyperparameter, which is drawn by its logarithm.
+BOUNDS = {"lr": (1e-3, 0.2), "decay": (1e-6, 1e-3)}
 #: Configurations and epochs of the study that is run first, so that everything is warm.
 WARM_TRIALS, WARM_EPOCHS = 4, 3
 #: The files of each case, below the folder that PENSTOCK_DATA names.
@@ -68,7 +70,7 @@ def points(seed: int, n: int = TRIALS) -> list[Point]:
     """Return ``n`` configurations that ``seed`` draws: ``lr`` and ``decay``."""
     chance = Random(f"ordinary {seed}")
     return [
-        {"lr": 10 ** chance.uniform(-3, -0.7), "decay": 10 ** chance.uniform(-6, -3)}
+        {n: math.exp(chance.uniform(math.log(a), math.log(b))) for n, (a, b) in BOUNDS.items()}
         for _ in range(n)
     ]
 

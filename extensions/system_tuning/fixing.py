@@ -28,7 +28,7 @@ from ...scheduler.model.decisions import Decision, Member
 from ...scheduler.model.events import AttemptFailed, StudySubmitted
 from ...scheduler.model.study import Metrics, StudySpec
 from ...scheduler.model.trial import Step, Trial, TrialState
-from ...scheduler.planning.snapshots import expected_epochs
+from ...scheduler.planning.snapshots import remaining_epochs
 from ...scheduler.resources.slots import free_slots
 from ...scheduler.state.core import Refused
 from ...scheduler.state.extensions import Begins
@@ -173,7 +173,7 @@ class Fixing:
         return {
             "known": [(c, beliefs.priors[c].mean, beliefs.priors[c].error) for c in configs],
             "base": base,
-            "epochs": expected_epochs(self._core, study) * (1 + returns),
+            "epochs": remaining_epochs(self._core, study) * (1 + returns),
             "held": max(1, free),
         }
 

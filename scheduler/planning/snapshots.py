@@ -130,7 +130,7 @@ class Snapshots:
         # In order of arrival, so that ties in a policy do not depend on the previous plan.
         trials = sorted((self._state.trials[name] for name in names), key=lambda t: t.since)
         names_of = {trial.study for trial in trials}
-        ahead = {name: expected_epochs(self._core, self._state.studies[name]) for name in names_of}
+        ahead = {name: remaining_epochs(self._core, self._state.studies[name]) for name in names_of}
         return tuple(
             self._candidate(
                 trial,
@@ -220,7 +220,7 @@ class Snapshots:
         }
 
 
-def expected_epochs(core: Core, study: StudyState) -> int:
+def remaining_epochs(core: Core, study: StudyState) -> int:
     """Return how many epochs the study is expected to train yet, if 1/eta passes each rung."""
     plan = study.spec.strategy
     share = float(plan.max_epochs or 0) if plan.name == "pbt" else 0.0

@@ -217,6 +217,21 @@ def test_what_was_adopted_holds_for_studies_that_only_reuse():
     assert rehearsing(at)
 
 
+def test_what_was_adopted_holds_as_far_as_the_study_may_turn_it():
+    at = world(system="reuse", knobs=("threads",))
+    recall(at, adopted=((place(at), MACHINE, (LAST,)),))
+    assert study(at).system == ()
+
+
+def test_what_failed_here_of_late_is_not_tried():
+    at = world(precision="auto")
+    [asked] = [each for each in at.trace if isinstance(each, Recall)]
+    failed = ((place(at), MACHINE, (BF16,)), (place(at), "another machine", (LAST,)))
+    at.send(Recalled(at=at.at, cause=asked.id, study="s-1", failed=failed))
+    [dispatch] = rehearsing(at)
+    assert [config for config, *_ in dispatch.ext[NAME]["rehearsal"]["known"]] == [(LAST,)]
+
+
 def test_a_study_that_only_reuses_has_one_configuration_once_one_was_adopted_for_its_code():
     made = spec(contract="torch", system="reuse")
     ledger = MemoryLedger()
