@@ -61,7 +61,7 @@ class Fixing:
     def on_begun(self, study: StudyState, event: Begins) -> None:
         """Ask the history; a study that goes on has the configuration that it had."""
         spec = study.spec
-        if not spec.system_fixed or study.system is not None or self._of(spec.id) is not None:
+        if study.system is not None or self._of(spec.id) is not None:
             return
         past = None if isinstance(event, StudySubmitted) else event.past
         for trial in () if past is None else past.trials:
@@ -127,8 +127,6 @@ class Fixing:
 
     def release(self, study: StudyState) -> None:
         """Let the trials go on that need not wait any more."""
-        if not study.spec.system_fixed:  # asked whenever a trial has moved
-            return
         own = self._of(study.spec.id)
         if own is None or own.asked is not None or not own.aside:
             return

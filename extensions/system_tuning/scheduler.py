@@ -6,6 +6,7 @@ What a segment runs with and tries is chosen in ``tuning``, by what is known of 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ...scheduler.engine.engine import Parts
@@ -31,7 +32,7 @@ def plug(parts: Parts) -> Extension:
     probing = Probing(parts.core)
     fixing = Fixing(parts, probing=probing)
     tuning = Tuning(parts.core, probing=probing, fixing=fixing)
-    return Extension(
+    free = Extension(
         name=NAME,
         needed_by=_is_tuned,
         handlers={
@@ -49,12 +50,17 @@ def plug(parts: Parts) -> Extension:
         on_trained=tuning.observe_training,
         on_over=tuning.forget,
         questions=tuning.questions,
+    )
+    fixed = replace(
+        free,
+        segment=tuning.first_or_next_segment,
         on_begun=fixing.on_begun,
         keeps=fixing.keeps,
         aside=fixing.aside,
         has_enough=fixing.has_enough,
         on_moved=fixing.release,
     )
+    return replace(fixed, for_study=lambda spec: fixed if spec.system_fixed else free)
 
 
 def _is_tuned(spec: StudySpec) -> bool:

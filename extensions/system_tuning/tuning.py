@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from ...profiling.knobs.knobs import KINDS, SystemConfig, merged, part
+from ...profiling.knobs.knobs import SystemConfig, merged, part
 from ...scheduler.model.decisions import Decision, Member
 from ...scheduler.model.events import AttemptFailed
 from ...scheduler.model.study import StudySpec
@@ -78,18 +78,21 @@ class Tuning:
         self._probing = probing
         self._fixing = fixing
 
+    def first_or_next_segment(
+        self, study: StudyState, trial: Trial, members: tuple[Member, ...]
+    ) -> SegmentValues:
+        """As ``next_segment``, where all trials have one configuration: choose or rehearse it."""
+        rehearsal = self._fixing.segment(study, trial, members)
+        values = self.next_segment(study, trial, members)
+        if rehearsal is None:
+            return values
+        ext = {NAME: {**values.ext.get(NAME, _NOTHING_TRIED), "rehearsal": rehearsal}}
+        return replace(values, undivided=True, ext=ext)
+
     def next_segment(
         self, study: StudyState, trial: Trial, members: tuple[Member, ...]
     ) -> SegmentValues:
         """Choose the system configuration of the trial's next segment, and what it tries."""
-        rehearsal = self._fixing.segment(study, trial, members)
-        found = self._tuned(study, trial, members)
-        if rehearsal is None:
-            return found
-        ext = {NAME: {**found.ext.get(NAME, _NOTHING_TRIED), "rehearsal": rehearsal}}
-        return replace(found, undivided=True, ext=ext)
-
-    def _tuned(self, study: StudyState, trial: Trial, members: tuple[Member, ...]) -> SegmentValues:
         spec = study.spec
         slot_class = self._probing.slot_class(members[0])
         key, workload = self._probing.workload(spec, trial, slot_class)
@@ -112,7 +115,7 @@ class Tuning:
         profile = (
             workload.profiled < MAX_PROFILES
             and untrained
-            and not part(trial.system, *(("exact",) if spec.system_fixed else KINDS))
+            and not (part(trial.system, "exact") if spec.system_fixed else trial.system)
             and len(members) == 1
         )
         if by_epoch:

@@ -97,6 +97,9 @@ class Extension:
     #: has changed with its own state has it asked again (``Extensions.study_begins``).
     #: None: a study comes to need it by what happens, which it notes in ``StudyState.needs``.
     needed_by: Callable[[StudySpec], bool] | None = None
+    #: Return a copy for a study without the points that it does not need, which then cost nothing.
+    #: The answer must not change, as of ``needed_by``. None: it needs all.
+    for_study: Callable[[StudySpec], Extension] | None = None
     #: Handlers of events. Of a kind that the core handles, too, the extension hears first, and may
     #: not refuse it. The core must never refuse it either, as what the extension did would stay.
     handlers: Mapping[type[Event], Callable[[Any], None]] = field(default_factory=dict)
@@ -261,7 +264,11 @@ class Extensions:
         kept = [name for name in study.needs if name not in by_spec]
         study.needs = [*(each.name for each in needed), *kept]
         self._lacked.update(study.lacks)
-        called = tuple(each for each in needed if each.name not in study.lacks)
+        called = tuple(
+            each if each.for_study is None else each.for_study(study.spec)
+            for each in needed
+            if each.name not in study.lacks
+        )
         if called:
             self.by_study[study.spec.id] = called
         else:

@@ -83,6 +83,14 @@ def test_nothing_begins_before_the_history_has_answered():
     assert len(rehearsing(at)) == len(at.open) == 1
 
 
+def test_a_study_whose_trials_may_differ_has_no_point_of_this():
+    for fixed in (False, True):
+        at = world(system_fixed=fixed)
+        called = {each.name: each for each in at.engine.extensions.by_study["s-1"]}
+        assert (called[NAME].on_moved is not None) == fixed
+        assert (called[NAME].keeps is not None) == fixed
+
+
 def test_one_trial_rehearses_while_no_more_than_the_other_slots_hold_wait():
     at = world(devices=3, sampler="tpe")
     recall(at)
