@@ -55,8 +55,8 @@ class TorchTrainable:
     #: Examples a training step; a hyperparameter ``batch_size`` wins over it. The last batch of an
     #: epoch may be smaller.
     batch_size: int = 64
-    #: Examples a batch in evaluation.
-    eval_batch_size: int = 1000
+    #: Examples a batch in evaluation. More take more memory, and on a CPU often more time.
+    eval_batch_size: int = 256
 
     _pieces: Pieces | None = None
 
@@ -128,8 +128,9 @@ class TorchTrainable:
     def metrics(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor | float]:
         """Means over ``batch`` in evaluation mode; averaged over the data set by batch size.
 
-        Reported under their names for validation data and as ``test_<name>`` for test data. Giving
-        ``loss`` here too spares the second forward pass that ``loss()`` would cost in validation.
+        Reported under their names for validation data and as ``test_<name>`` for test data. Of
+        validation data ``loss()`` is reported, too, if ``loss`` is not among them. Where both call
+        ``model`` with the same tensors, one forward pass serves both.
         """
         return {}
 

@@ -18,6 +18,7 @@ from ...profiling.base.errors import TrialFailed, UsageError
 from ...profiling.base.wording import worded
 from ..contracts.rng import key
 from .data import by_rows, length, read
+from .one_pass import values_of
 from .seeding import seed_phase
 
 if TYPE_CHECKING:
@@ -82,9 +83,10 @@ def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
                 if run.shards > 1 or seeded:  # members draw only for the batches they have
                     seed_phase(run.device, part, *names, i)
                 with computing:  # data is read outside, as in training
-                    values = dict(code.metrics(model, batch))
-                    if part == "validation" and "loss" not in values:
-                        values["loss"] = code.loss(model, batch)
+                    if part == "validation":
+                        values = values_of(code, model, batch)
+                    else:
+                        values = dict(code.metrics(model, batch))
                 rows.append(({str(n): _wide(n, value) for n, value in values.items()}, size))
     if run.gang is not None:
         plain = [({name: float(v) for name, v in row.items()}, size) for row, size in rows]
