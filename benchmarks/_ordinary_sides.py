@@ -8,6 +8,7 @@ from typing import Any
 
 import penstock
 import torch
+import xgboost
 from penstock.app.host.settings import Settings
 from penstock.app.ledger.reader import Reader
 from torch import nn
@@ -91,7 +92,26 @@ class Text(_Case):
     case = "text"
 
 
-CASES: dict[str, type[_Case]] = {each.case: each for each in (Conv, Residual, Gpt, Table, Text)}
+@penstock.epoch_function
+def boosted(trial: Any) -> None:
+    """XGBoost as ``docs/adapters.md`` has it."""
+    train, judged = work.matrices()
+    report = penstock.XGBoostCallback(trial, rounds=work.ROUNDS)
+    xgboost.train(
+        work.boosted(trial.params),
+        train,
+        num_boost_round=work.ROUNDS * work.EPOCHS,
+        evals=[(judged, "validation")],
+        verbose_eval=False,
+        xgb_model=report.booster,
+        callbacks=[report],
+    )
+
+
+CASES: dict[str, Any] = {
+    **{each.case: each for each in (Conv, Residual, Gpt, Table, Text)},
+    "boosted": boosted,
+}
 #: Penstock's sides: how system parameters are tuned. The small study that is run first is, where
 #: they are, the first study of its workload.
 SIDES: dict[str, Any] = {
@@ -120,9 +140,10 @@ def _study(
     settings: Settings, system: Any, case: str, seed: int, chosen: list[work.Point], epochs: int
 ) -> Ran:
     began = time.time()
+    is_boosted = case == "boosted"
     study = penstock.create_study(
-        metric="accuracy",
-        direction="maximize",
+        metric="validation-merror" if is_boosted else "accuracy",
+        direction="minimize" if is_boosted else "maximize",
         sampler="random",
         strategy=penstock.ASHA(max_epochs=epochs, eta=work.ETA),
         seed=seed,
@@ -135,5 +156,9 @@ def _study(
     seconds = time.time() - began
     rows = Reader(settings.ledger_url).epochs(study.id)
     config = ", ".join(f"{name} {value}" for name, value in rows[-1].system)
-    curve = sorted((row.at - began, row.metrics["accuracy"]) for row in rows)
+    accuracies = (
+        1 - row.metrics["validation-merror"] if is_boosted else row.metrics["accuracy"]
+        for row in rows
+    )
+    curve = sorted(zip((row.at - began for row in rows), accuracies, strict=True))
     return Ran(seconds, curve, config or "default")

@@ -6,8 +6,9 @@
 ``peers/_ordinary_work.py``. ``default`` is Penstock as it comes; ``tune`` has ``system="tune"``,
 and ``precision`` bfloat16 where it is faster, both from the second study of their workload on: the
 first is a small one, which warms every side. ``optuna`` is Optuna in two processes with its pruner
-of successive halving. All have the same configurations in the same order, and take turns. Time is
-from before the study is created to its end.
+of successive halving, ``ray`` Ray Tune's ASHA with warm actors (``make .venv-peers/installed``).
+All have the same configurations in the same order, and take turns. Time is from before the study is
+created to its end.
 
 ``over_optuna.SIDE.CASE`` is Optuna's time over the side's, with the 95 % interval of the mean of
 its logarithm; ``.all`` the geometric mean over cases. ``best`` is the difference of the best
@@ -28,6 +29,7 @@ from typing import Any
 from penstock.tasks.system.precision import native_bf16
 from penstock.tasks.training.loop import device_here
 
+from ._headline_sides import PYTHON
 from ._intervals import half_interval
 from ._ordinary_sides import SIDES, Ran, run
 from ._results import Run, estimate
@@ -98,12 +100,15 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--cases", nargs="+", choices=FILES, default=list(FILES))
-    parser.add_argument("--sides", nargs="+", choices=[*SIDES, "optuna"])
+    parser.add_argument("--sides", nargs="+", choices=[*SIDES, "optuna", "ray"])
     given = parser.parse_args()
-    sides = given.sides or [*SIDES, "optuna"]
+    sides = given.sides or [*SIDES, "optuna", "ray"]
     if "precision" in sides and not native_bf16(device_here()):
         print("precision is left out: this processor has no bfloat16")
         sides.remove("precision")
+    if "ray" in sides and not PYTHON.exists():
+        print("ray is left out: make .venv-peers/installed")
+        sides.remove("ray")
     cases = [case for case in given.cases if files_here(case)]
     for case in set(given.cases) - set(cases):
         print(f"({case}) is left out: set PENSTOCK_DATA to a folder with {', '.join(FILES[case])}")

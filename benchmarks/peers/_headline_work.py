@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-BATCH, EPOCHS, PIECE, MOMENTUM, ETA, CORES = 64, 27, 9, 0.9, 3, 2
+BATCH, EPOCHS, PIECE, MOMENTUM, ETA = 64, 27, 9, 0.9, 3
 RATES = ((0.1, 0.05, 0.02), (0.05, 0.02, 0.01), (0.01, 0.005, 0.001))
 DECAYS = (0.0, 1e-4, 1e-3)
 #: The files of each case, below the folder that PENSTOCK_DATA names.
@@ -114,6 +114,16 @@ class Training:
         with (Path(self.log) / str(os.getpid())).open("a") as file:
             file.write(json.dumps([time.time(), accuracy]) + "\n")
         return accuracy
+
+    def save(self, file: Path) -> None:
+        """Save what the next epoch begins from."""
+        torch.save((self.epoch, self.model.state_dict(), self.optimizer.state_dict()), file)
+
+    def load(self, file: Path) -> None:
+        """Go on from what ``save`` has saved."""
+        self.epoch, model, optimizer = torch.load(file, weights_only=True)
+        self.model.load_state_dict(model)
+        self.optimizer.load_state_dict(optimizer)
 
 
 def session(study: Study) -> None:

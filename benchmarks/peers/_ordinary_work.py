@@ -7,7 +7,8 @@ nine epochs, without schedules that trials could share. The cases are fixed:
 - ``residual``: a small residual net with batch normalisation on 2,000 of them;
 - ``gpt``: a transformer of two layers on 3,000 pieces of 64 bytes of WikiText-2;
 - ``table``: an MLP on scikit-learn's digits as a table of 64 columns;
-- ``text``: a bag of hashed words, embedded, on 4,000 messages of 20 Newsgroups.
+- ``text``: a bag of hashed words, embedded, on 4,000 messages of 20 Newsgroups;
+- ``boosted``: XGBoost on the table of ``table``, of which five rounds are an epoch.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,6 +51,7 @@ FILES = {
     "gpt": ("wikitext2/valid.txt",),
     "table": (),
     "text": ("news20/20news-bydate.tar.gz",),
+    "boosted": (),
 }
 #: Examples that a trial trains on, and those that it is judged by, which follow them.
 SPLITS = {
@@ -57,7 +60,10 @@ SPLITS = {
     "gpt": (3_000, 500),
     "table": (1_297, 500),
     "text": (4_000, 1_000),
+    "boosted": (1_297, 500),
 }
+#: Boosting rounds of an epoch.
+ROUNDS = 5
 #: Bytes of a piece of text, numbers of a message, words that are told apart.
 CONTEXT, WORDS, VOCABULARY = 64, 128, 20_000
 
@@ -83,7 +89,8 @@ def files_here(case: str) -> bool:
 @cache
 def data(case: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return training examples and labels, then those for judging."""
-    read = {"conv": _cifar, "residual": _cifar, "gpt": _text, "table": _digits, "text": _news}[case]
+    readers = {"conv": _cifar, "residual": _cifar, "gpt": _text, "text": _news}
+    read = readers.get(case, _digits)
     train, judged = SPLITS[case]
     inputs, labels = read(train + judged)
     return inputs[:train], labels[:train], inputs[train:], labels[train:]
@@ -206,10 +213,71 @@ class Training:
             for some, wanted in zip(judged.split(BATCH), answers.split(BATCH), strict=True):
                 right += int((self.model(some).argmax(1) == wanted).sum())
                 count += wanted.numel()
-        accuracy = right / count
-        with (Path(self.log) / str(os.getpid())).open("a") as file:
-            file.write(json.dumps([time.time(), accuracy]) + "\n")
-        return accuracy
+        return _noted(self.log, right / count)
+
+    def save(self, file: Path) -> None:
+        """Save what the next epoch begins from."""
+        torch.save((self.model.state_dict(), self.optimizer.state_dict()), file)
+
+    def load(self, file: Path) -> None:
+        """Go on from what ``save`` has saved."""
+        model, optimizer = torch.load(file, weights_only=True)
+        self.model.load_state_dict(model)
+        self.optimizer.load_state_dict(optimizer)
+
+
+class Boosting:
+    """One trial of XGBoost on one thread, by its own loop without a callback."""
+
+    def __init__(self, point: Point, log: str) -> None:
+        import xgboost
+
+        self.log, self.rounds = log, 0
+        self.booster = xgboost.Booster({**boosted(point), "nthread": 1}, [matrices()[0]])
+
+    def run_epoch(self) -> float:
+        """Boost for an epoch's rounds; return the accuracy on the examples for judging."""
+        train, judged = matrices()
+        for _ in range(ROUNDS):
+            self.booster.update(train, self.rounds)
+            self.rounds += 1
+        wrong = self.booster.eval(judged).rpartition(":")[2]
+        return _noted(self.log, 1 - float(wrong))
+
+    def save(self, file: Path) -> None:
+        """Save what the next epoch begins from."""
+        file.write_bytes(self.booster.save_raw("ubj"))
+
+    def load(self, file: Path) -> None:
+        """Go on from what ``save`` has saved."""
+        self.booster.load_model(bytearray(file.read_bytes()))
+        self.rounds = self.booster.num_boosted_rounds()
+
+
+def training(case: str, point: Point, seed: int, log: str) -> Training | Boosting:
+    """Return one trial of the case, trained without any system."""
+    return Boosting(point, log) if case == "boosted" else Training(case, point, seed, log)
+
+
+def boosted(point: Point) -> dict[str, Any]:
+    """Return XGBoost's parameters but for the number of threads."""
+    names = {"objective": "multi:softmax", "num_class": 10, "eval_metric": "merror"}
+    return {**names, "eta": point["lr"], "lambda": point["decay"]}
+
+
+@cache
+def matrices() -> tuple[Any, Any]:
+    """Return XGBoost's matrices for training and for judging."""
+    import xgboost
+
+    inputs, labels, judged, answers = (each.numpy() for each in data("boosted"))
+    return xgboost.DMatrix(inputs, labels), xgboost.DMatrix(judged, answers)
+
+
+def _noted(log: str, accuracy: float) -> float:
+    with (Path(log) / str(os.getpid())).open("a") as file:
+        file.write(json.dumps([time.time(), accuracy]) + "\n")
+    return accuracy
 
 
 def session(study: Study) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import optuna
 from _optuna_study import Task, serve, take_trials, train
-from _ordinary_work import BOUNDS, Training, session
+from _ordinary_work import BOUNDS, session, training
 
 
 def work(task: Task) -> None:
@@ -14,7 +14,7 @@ def work(task: Task) -> None:
         point = {
             name: trial.suggest_float(name, *bounds, log=True) for name, bounds in BOUNDS.items()
         }
-        return train(trial, Training(task.case, point, task.seed, task.log), task.epochs)
+        return train(trial, training(task.case, point, task.seed, task.log), task.epochs)
 
     take_trials(task, objective)
 
