@@ -8,8 +8,8 @@ buffer of a module. It is returned, as a copy, only if inputs, output, weights a
 they were.
 
 A call may also have effects that none of this shows, such as a line in a list of another module.
-So the first loss that a class of code computes from a kept output is computed again in full. If its
-bits differ, that class gets both passes from then on.
+So for the first batch of each class of code the loss is computed in both ways. If the bits differ,
+the class gets both passes from then on.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ import torch
 from torch import Tensor, nn
 
 from ..contracts.contract import TorchTrainable
+from ..system.unchanged import unchanged
 from .seeding import generators
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-#: Whether one pass is exact for the class, by what was compared in this process.
+#: The classes that were compared in this process: true where one pass gave the same bits.
 _exact: WeakKeyDictionary[type[TorchTrainable], bool] = WeakKeyDictionary()
 #: The attributes of every module.
 _COMMON = frozenset(vars(nn.Module()))
@@ -36,18 +37,21 @@ _COMMON = frozenset(vars(nn.Module()))
 def values_of(code: TorchTrainable, model: nn.Module, batch: Any) -> dict[str, Any]:
     """Return ``metrics`` of a batch of validation data, and its ``loss`` if they lack it."""
     kind = type(code)
-    if kind.metrics is TorchTrainable.metrics or not _exact.get(kind, True) or not _plain(model):
+    exact = _exact.get(kind)
+    if kind.metrics is TorchTrainable.metrics or exact is False or not _plain(model):
         values = dict(code.metrics(model, batch))
         return values if "loss" in values else {**values, "loss": code.loss(model, batch)}
     with _Kept(model) as kept:
         values = dict(code.metrics(model, batch))
         if "loss" in values:
             return values
-        loss = code.loss(model, batch)
-    if kept.returned and kind not in _exact:
-        again = code.loss(model, batch)
-        _exact[kind] = float(loss).hex() == float(again).hex()
-        loss = again
+        if exact:
+            return {**values, "loss": code.loss(model, batch)}
+        with unchanged(model):
+            other = torch.as_tensor(code.loss(model, batch)).clone()  # not a view of much memory
+    loss = code.loss(model, batch)
+    if not other.isnan().any():  # which equals nothing
+        _exact[kind] = kept.returned and torch.equal(torch.as_tensor(loss), other)
     return {**values, "loss": loss}
 
 
@@ -59,7 +63,7 @@ class _Kept:
         self._forward = model.forward
         #: The last call's arguments, its output, and what neither may change.
         self._last: tuple[Tensor, list[Any]] | None = None
-        #: Whether a kept output was returned.
+        #: True once a kept output was returned.
         self.returned = False
 
     def __enter__(self) -> _Kept:
@@ -86,9 +90,9 @@ class _Kept:
             if same and copy.stride() == output.stride():
                 self.returned = True
                 return copy
-        drawn, before = _generators(), list(self._seen(given))
+        states, before = _generators(), list(self._seen(given))
         output = self._forward(*args, **named)
-        pure = not self._model.training and _generators() == drawn
+        pure = not self._model.training and _generators() == states
         if type(output) is Tensor and pure and _same(before, list(self._seen(given))):
             self._last = output, list(self._seen(given, output))
         return output
@@ -127,9 +131,11 @@ def _same(one: list[Any], other: list[Any]) -> bool:
 
 
 def _plain(model: nn.Module) -> bool:
-    """Tell whether a call of ``model`` is a call of ``forward`` and nothing else."""
+    """Tell whether calling ``model`` computes on plain tensors by ``forward`` and nothing else."""
     if isinstance(model, torch.jit.ScriptModule) or "forward" in vars(model):
         return False  # compiled by torch.compile, too
-    return model._compiled_call_impl is None and not any(
-        module._forward_hooks or module._forward_pre_hooks for module in model.modules()
-    )
+    if model._compiled_call_impl is not None:
+        return False
+    if any(module._forward_hooks or module._forward_pre_hooks for module in model.modules()):
+        return False
+    return all(type(parameter) is nn.Parameter for parameter in model.parameters())

@@ -9,6 +9,7 @@ import torch
 from fused_code import params, rows, trial
 from penstock.extensions.fusion import rehearsal
 from penstock.extensions.fusion.fusion import Fusion
+from penstock.tasks.contracts.contract import TorchTrainable
 from penstock.tasks.training import loop
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -23,6 +24,8 @@ def time_enough(monkeypatch):
 
 class Remembers(code.Mlp):
     """Its loss depends on what it has left in a list, which is the same from call to call."""
+
+    metrics = TorchTrainable.metrics  # or its first evaluation in a process would call it once more
 
     def __init__(self, params):
         super().__init__(params)
