@@ -147,7 +147,7 @@ def _study(
         sampler="random",
         strategy=penstock.ASHA(max_epochs=epochs, eta=work.ETA),
         seed=seed,
-        system=system,
+        system="reuse" if is_boosted else system,  # XGBoost has a loop of its own
     )
     for point in chosen:
         study.enqueue_trial(point)
