@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 #: Seconds between two looks, and seconds for which a reason must hold before it is reported.
 CHECK_INTERVAL = 0.5
 REPORT_AFTER = 1.0
+#: While a study makes progress, its services are left alone for this many times the CPU time of a
+#: look, so that looking takes a hundredth of a core. At most so many seconds.
+REST_FACTOR, MAX_REST = 100.0, 3.0
 #: Seconds within which the broker must answer, so that watchers are not held up for longer.
 BROKER_TIMEOUT = 0.5
 _PROBE = f"{protocol.PREFIX}probe"
@@ -66,10 +69,10 @@ class StallMonitor:
     def reason(self, study: StudyRow) -> str:
         """Why ``study`` has made no progress for a while, in words; empty if it has.
 
-        It may be called often, because it looks only twice a second. It does not report a ledger
+        It may be called often, because it looks twice a second at most. It does not report a ledger
         that does not answer.
         """
-        now = time.monotonic()
+        now, began = time.monotonic(), time.thread_time()
         if now < self._due:
             return self._shown(now)
         with contextlib.suppress(BackendError):
@@ -78,7 +81,10 @@ class StallMonitor:
             self._since = None
         elif self._since is None:
             self._since = now
-        self._due = time.monotonic() + CHECK_INTERVAL
+        rest = CHECK_INTERVAL
+        if self._words is None:
+            rest = min(MAX_REST, max(rest, REST_FACTOR * (time.thread_time() - began)))
+        self._due = time.monotonic() + rest
         return self._shown(now)
 
     def still(self) -> bool:

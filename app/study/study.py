@@ -156,7 +156,7 @@ class Study(ReadableStudy):
                     trial_callbacks,
                     logs,
                     timeout=timeout,
-                    at_timeout=self._stop_beginning,
+                    at_timeout=None if timeout is None else self._stop_beginning,
                     show=show_progress or show_progress_bar,
                     caught=caught,
                     heard=heard,

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 #: Bounds in seconds of the time between two looks at the ledger, which is a tenth of the time
 #: watched so far. So the end of a study of one second is noticed soon.
 MIN_PERIOD, MAX_PERIOD = 0.01, 0.2
+#: The upper bound where nothing but the end is waited for, which ``wait`` of a script hears of.
+MAX_IDLE_PERIOD = 1.0
 #: How long a study is left alone that was read completely, in times of the CPU time that this took.
 REREAD_FACTOR = 25.0
 #: Of more trials that have changed all are read.
@@ -188,7 +190,8 @@ def follow(
                 if at_timeout is None and view is not None:
                     return view.study
                 limit.carry_out()
-            period = min(MAX_PERIOD, max(MIN_PERIOD, (time.monotonic() - begun) / 10))
+            longest = MAX_IDLE_PERIOD if idle else MAX_PERIOD
+            period = min(longest, max(MIN_PERIOD, (time.monotonic() - begun) / 10))
             until = time.monotonic() + period
             while (left := until - time.monotonic()) > 0 and (ended := wait(left)):
                 rows: dict[str, TrialRow] = {}

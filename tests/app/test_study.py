@@ -49,6 +49,18 @@ def test_a_study_runs_and_is_read_back_as_optunas_trials(settings, started):
     assert [(t.number, t.value) for t in pruned] == [(1, 1.0)]
 
 
+def test_waiting_without_a_screen_reads_no_trials(settings, started, monkeypatch):
+    idle = []
+    poll = live.Watcher.poll
+    monkeypatch.setattr(live.Watcher, "poll", lambda self: idle.append(self.idle) or poll(self))
+    with FakeScheduler(settings):
+        quiet(create_study(**GRID), SPACE)
+        assert set(idle) == {True}
+        idle.clear()
+        quiet(create_study(**GRID), SPACE, timeout=60)
+        assert set(idle) == {False}, "its trials say when the first one begins"
+
+
 def test_another_process_reads_the_same_results_by_name(settings, started):
     with FakeScheduler(settings):
         study = create_study(study_name="first", direction="maximize", **GRID)
