@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 CHECK_INTERVAL = 0.5
 REPORT_AFTER = 1.0
 #: While a study makes progress, its services are left alone for this many times the CPU time of a
-#: look, so that looking takes a hundredth of a core. At most so many seconds.
+#: look, so that looking takes a hundredth of a core. ``MAX_REST`` is in seconds.
 REST_FACTOR, MAX_REST = 100.0, 3.0
 #: Seconds within which the broker must answer, so that watchers are not held up for longer.
 BROKER_TIMEOUT = 0.5
