@@ -67,6 +67,7 @@ def choice_of(reader: Reader, spec: StudySpec) -> Choice | None:
         elif ratios:
             times = (f"{config_text(each)} took {ratio:.2f}" for each, ratio in ratios.items())
             why += f": {', '.join(times)} of its time"
+        why += _agreement(reader, spec, epochs[-1], config)
         spent = sum(each.spent for each in rehearsals)
         return Choice(config, ratios.get(config), why, trained, spent)
     ratio, why = _recalled(reader, spec, epochs[-1], config)
@@ -81,8 +82,7 @@ def _recalled(
     reader: Reader, spec: StudySpec, row: EpochRow, config: SystemConfig
 ) -> tuple[float | None, str]:
     """Return the ratio of a configuration that was not measured again, and why it was taken."""
-    device = next((r.device for r in reader.devices() if r.device.name == row.device), None)
-    place = None if device is None else place_of(spec, device)
+    place = _place(reader, spec, row)
     ratio, why = None, "as the study says" if config else "nothing that is known is faster"
     for _, event in reader.of_study(spec.id, Recalled):
         for each in event.known:
@@ -93,6 +93,26 @@ def _recalled(
         if spec.system == "reuse" and (*(place or ()), config) in event.adopted:
             why = "adopted for this code"
     return ratio, why
+
+
+def _agreement(reader: Reader, spec: StudySpec, row: EpochRow, config: SystemConfig) -> str:
+    """Say for how many other workloads the configuration was faster, if any has measured it."""
+    if (place := _place(reader, spec, row)) is None:
+        return ""
+    slot = place[0].partition("/")[2]
+    for _, event in reader.of_study(spec.id, Recalled):
+        for each in event.others:
+            if (each.slot, each.machine, each.config) == (slot, place[1], config):
+                faster = each.agreeing if each.mean < 0 else each.workloads - each.agreeing
+                others = count(each.workloads, "other workload")
+                return f" (it was faster for {faster} of {others})"
+    return ""
+
+
+def _place(reader: Reader, spec: StudySpec, row: EpochRow) -> tuple[str, str] | None:
+    """Return by what the history knows the study where the epoch was trained."""
+    device = next((r.device for r in reader.devices() if r.device.name == row.device), None)
+    return None if device is None else place_of(spec, device)
 
 
 def _studies(n: int) -> str:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import astuple
 from math import exp, log
 from statistics import fmean, stdev
 from typing import Any, cast
@@ -39,8 +40,6 @@ from .races.measured import Rehearsed
 from .races.worth import Belief, Beliefs, unknown
 from .workloads import FixedStudy, place_of, studies_in, tuning_in, workload_of
 
-#: With less than this part of the time to be saved by one more window, nothing is measured.
-WORTH_MEASURING = 0.01
 #: The epochs of later studies that are expected for each epoch of a study whose workload is new,
 #: and the most for each of one that was seen before.
 RETURNS_OF_NEW, MOST_RETURNS = 0.5, 4.0
@@ -80,7 +79,8 @@ class Fixing:
         own = self._of(event.study)
         if own is None or own.asked is None or own.asked.id != event.cause:
             raise Refused(f"nothing was asked of the history for study {event.study}")
-        own.asked, own.known, own.adopted = None, event.known, event.adopted
+        own.asked, own.known, own.others = None, event.known, event.others
+        own.adopted = event.adopted
         own.known_to_fail = event.failed
         self.release(self._state.studies[event.study])
 
@@ -159,17 +159,17 @@ class Fixing:
         configs = self._candidates(spec, own, members[0])
         beliefs = Beliefs({config: unknown(config) for config in configs})
         if not base:  # else windows are on top of it, and the history has none of these
-            found = {each.config: Belief(each.mean, each.error) for each in known}
+            found = {**_of_others(own), **{e.config: Belief(e.mean, e.error) for e in known}}
             beliefs.priors |= {config: found[config] for config in configs if config in found}
         able = own.rehearsing == trial.id and len(members) == 1
-        if not able or all(beliefs.worth(each, 1.0) < WORTH_MEASURING for each in configs):
+        if not able or beliefs.settled:
             study.system = merged(base, beliefs.best)
             return None
         studies = max((each.studies for each in known), default=0)
         returns = min(MOST_RETURNS, RETURNS_OF_NEW + studies)
         free = len(free_slots(self._state, self._core.extensions))
         return {
-            "known": [(c, beliefs.priors[c].mean, beliefs.priors[c].error) for c in configs],
+            "known": [(config, *astuple(beliefs.priors[config])) for config in configs],
             "base": base,
             "epochs": remaining_epochs(self._core, study) * (1 + returns),
             "held": max(1, free),
@@ -267,6 +267,16 @@ class Fixing:
         failed = [config for config, _ in own.failed]
         failed += [config for *place, config in own.known_to_fail if (*place,) == own.place]
         return [each for each in found if not any(set(bad) <= set(each) for bad in failed)]
+
+
+def _of_others(own: FixedStudy) -> dict[SystemConfig, Belief]:
+    """Return what other workloads say at the place of the study."""
+    slot = own.place[0].partition("/")[2]
+    return {
+        each.config: Belief(each.mean, each.error, guessed=True)
+        for each in own.others
+        if (each.slot, each.machine) == (slot, own.place[1])
+    }
 
 
 def _base(spec: StudySpec) -> SystemConfig:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...app.runner.decision_collector import Turn
 from ...app.runner.reports import Reader, config_of, read_as, reader
 from ...profiling.knobs.knobs import SystemConfig
-from ...profiling.similarity.evidence import failed_of, known_of
+from ...profiling.similarity.evidence import Evidence, failed_of, known_of, prior_of
 from ...profiling.similarity.history import HistoryEntry, source_of
 from ...scheduler.model.events import Event
 from .asked.advisor import Advisor
@@ -25,6 +25,7 @@ from .asked.decisions import (
     ConfigsProposed,
     Consult,
     Known,
+    OfOthers,
     Recall,
     Recalled,
     Remember,
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: The distance of workloads of which nobody knows yet how alike they are: the largest at which
+#: they are taken to be (``prior_of``).
+UNKNOWN_DISTANCE = 1.0
 #: The values of a window, in the order in which a report has them.
 _OF_WINDOWS = tuple(field.name for field in fields(Window))
 
@@ -86,12 +90,21 @@ class Carrier:
 def recalled(
     question: Recall, entries: Iterable[HistoryEntry], adopted: Adopted, at: float
 ) -> Event:
-    """Return what the history knows of a workload, on each class of machine and kind of slot."""
+    """Return what the history knows of a workload, on each class of machine and kind of slot.
+
+    What it knows of others is added: they share the machine, and often the user's style.
+    """
     by_place = defaultdict[tuple[str, str], list[HistoryEntry]](list)
     for entry in entries:
-        if entry.workload.partition("/")[0] == question.workload:
-            by_place[entry.workload, entry.machine].append(entry)
-    places = [(*place, found) for place, found in by_place.items()]
+        by_place[entry.workload, entry.machine].append(entry)
+    places = list[tuple[str, str, list[HistoryEntry]]]()
+    others = defaultdict[tuple[str, str], list[tuple[float, Sequence[Evidence]]]](list)
+    for (workload, machine), found in by_place.items():
+        digest, _, slot = workload.partition("/")
+        if digest == question.workload:
+            places.append((workload, machine, found))
+        else:
+            others[slot, machine].append((UNKNOWN_DISTANCE, known_of(found)))
     return Recalled(
         at=at,
         cause=question.id,
@@ -100,6 +113,11 @@ def recalled(
             Known(workload, machine, each.config, each.mean, each.error, each.windows, each.studies)
             for workload, machine, found in places
             for each in known_of(found)
+        ),
+        others=tuple(
+            OfOthers(*place, each.config, each.mean, each.error, each.workloads, each.agreeing)
+            for place, found in others.items()
+            for each in prior_of(found)
         ),
         failed=tuple(
             (workload, machine, config)

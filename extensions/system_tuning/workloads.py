@@ -14,7 +14,7 @@ from ...profiling.similarity.history import machine_class
 from ...scheduler.model.study import Metrics, StudySpec, batch_of, shards_of
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import EngineState
-from .asked.decisions import AskConfigs, Consult, Known, Recall
+from .asked.decisions import AskConfigs, Consult, Known, OfOthers, Recall
 from .name import NAME
 from .races.racing import PROBING, Race
 
@@ -116,6 +116,8 @@ class FixedStudy:
     asked: Recall | None = None
     #: Evidence of the history on its workload.
     known: tuple[Known, ...] = ()
+    #: Evidence of the history on other workloads.
+    others: tuple[OfOthers, ...] = ()
     #: Configurations that could not be run of late (``Recalled.failed``).
     known_to_fail: tuple[tuple[str, str, SystemConfig], ...] = ()
     #: Configurations that users have adopted for its code (``Recalled.adopted``).

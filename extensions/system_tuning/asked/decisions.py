@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....profiling.base.values import Finite, Positive, Whole, value_class
+from ....profiling.base.values import Finite, Natural, Positive, Whole, value_class
 from ....profiling.knobs.knobs import KnobValues, SystemConfig
 from ....scheduler.model.decisions import Decision
 from ....scheduler.model.events import Event
@@ -51,16 +51,35 @@ class Known:
     studies: Whole
 
 
+@dataclass(frozen=True, slots=True)
+class OfOthers:
+    """The same as other workloads say, on a kind of slot and a class of device.
+
+    ``error`` is that of a prediction for one more workload. ``workloads`` have measured it, of
+    which ``agreeing`` have the sign of ``mean``.
+    """
+
+    slot: str
+    machine: str
+    config: SystemConfig
+    mean: Finite
+    error: Positive
+    workloads: Whole
+    agreeing: Natural
+
+
 @value_class(frozen=True, slots=True, kw_only=True)
 class Recalled(Event):
     """The history's answer to ``Recall``.
 
-    ``failed`` are configurations that could not be run of late, and ``adopted`` those that a user
-    has chosen for this code, each after the key of the workload and the class of the device.
+    ``known`` are measurements of the workload, ``others`` those of all others. ``failed`` are
+    configurations that could not be run of late, and ``adopted`` those that a user has chosen for
+    this code, each after the key of the workload and the class of the device.
     """
 
     study: str
     known: tuple[Known, ...] = ()
+    others: tuple[OfOthers, ...] = ()
     failed: tuple[tuple[str, str, SystemConfig], ...] = ()
     adopted: tuple[tuple[str, str, SystemConfig], ...] = ()
 

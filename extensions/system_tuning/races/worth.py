@@ -1,14 +1,15 @@
 """The worth of another window, and which configuration is expected to be the fastest.
 
 Theory of operation. What is believed of a configuration is a normal distribution of its log ratio,
-the logarithm of its seconds a step over the default's. It begins with a prior (earlier studies, or
-a wide one around 0) and is updated by each window. The noise of a window is estimated from all of
-them. The belief in a configuration of several knobs begins with the sum of those in its parts, as
-far as these were measured.
+the logarithm of its seconds a step over the default's. It begins with a prior (earlier studies of
+the workload, those of others on the machine, or a wide one around 0) and is updated by each window.
+The noise of a window is estimated from all of them. The belief in a configuration of several knobs
+begins with the sum of those in its parts, as far as these were measured.
 
-A configuration is taken after two windows at least, since one may have been disturbed: the one that
-seems fastest after its first is measured again before any other. Else the index decides, which is
-the knowledge gradient: how much lower the lowest mean is expected
+Unless earlier studies of the workload have measured it, a configuration is taken after two windows
+at least, since one may have been disturbed. So the one that seems fastest, after its first or by
+what others say, is measured before any other. Else the index decides, which is the knowledge
+gradient: how much lower the lowest mean is expected
 to be after one more window of it (Frazier, Powell and Dayanik, "A knowledge-gradient policy for
 sequential information collection", SIAM J. Control Optim. 47, 2008). Times the seconds ahead, this
 is what the window may save. It is measured while that exceeds its cost. A bound on loss holds
@@ -40,6 +41,8 @@ LEAST_NOISE = 0.01
 MAX_LOSS = 0.03
 #: The fewest windows of a configuration of which nothing was known before it is taken.
 MIN_WINDOWS = 2
+#: With less than this part of the time to be saved by one more window, nothing is measured.
+WORTH_MEASURING = 0.01
 #: A gain below this is not worth another configuration than the default.
 MIN_GAIN = 0.02
 #: A configuration is not taken if the default is faster with a higher probability than this.
@@ -52,6 +55,8 @@ class Belief:
 
     mean: float
     error: float
+    #: True where no window of the workload stands behind it.
+    guessed: bool = False
 
     @property
     def doubt(self) -> float:
@@ -62,7 +67,8 @@ class Belief:
 def unknown(config: SystemConfig) -> Belief:
     """Return the belief in a configuration of which nothing is known."""
     threads = any(name == "threads" for name, _ in config)
-    return Belief(0.0, PRIOR_ERROR_THREADS if threads else PRIOR_ERROR * sqrt(len(config)))
+    error = PRIOR_ERROR_THREADS if threads else PRIOR_ERROR * sqrt(len(config))
+    return Belief(0.0, error, guessed=True)
 
 
 @dataclass(slots=True)
@@ -143,10 +149,27 @@ class Beliefs:
         return min(able, key=lambda each: (self.belief(each).mean, each), default=())
 
     def _is_surely_faster(self, config: SystemConfig) -> bool:
-        if len(self.seen.get(config, ())) < MIN_WINDOWS and self.priors[config] == unknown(config):
+        if self._is_unproven(config):
             return False
         own = self.belief(config)
         return own.mean < log(1 - MIN_GAIN) and own.doubt <= MAX_DOUBT
+
+    def _is_unproven(self, config: SystemConfig) -> bool:
+        return self.priors[config].guessed and len(self.seen.get(config, ())) < MIN_WINDOWS
+
+    def _promising(self) -> SystemConfig:
+        """Return the configuration that seems fastest and must be measured first; () for none."""
+        leader = min(self.priors, key=lambda each: (self.belief(each).mean, each), default=())
+        if not leader or not self._is_unproven(leader):
+            return ()
+        return leader if self.belief(leader).mean < log(1 - MIN_GAIN) else ()
+
+    @property
+    def settled(self) -> bool:
+        """True if no window would be worth measuring, however much time is ahead."""
+        if self._promising():
+            return False
+        return all(self.worth(each, 1.0) < WORTH_MEASURING for each in self.priors)
 
     def in_hand(self) -> float:
         """Return the part of the time that the best configuration saves with good certainty."""
@@ -163,10 +186,9 @@ class Beliefs:
         ``seconds`` are those ahead under the default, ``spent`` what windows have cost so far, and
         ``costs`` what one more of each configuration would.
         """
-        leader = min(self.priors, key=lambda each: (self.belief(each).mean, each), default=())
-        if len(self.seen.get(leader, ())) == 1 and self.priors[leader] == unknown(leader):
+        if leader := self._promising():
             saved = seconds * (1 - exp(self.belief(leader).mean))
-            if saved > dict(costs)[leader] and saved > MIN_GAIN * seconds:
+            if saved > dict(costs)[leader]:
                 return leader
         allowed = seconds * (MAX_LOSS + self.in_hand()) - spent
         able = [

@@ -7,7 +7,7 @@ from ledger_batches import SPEC, epoch_batch, trials
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
-from penstock.extensions.system_tuning.asked.decisions import Known, Recalled
+from penstock.extensions.system_tuning.asked.decisions import Known, OfOthers, Recalled
 from penstock.extensions.system_tuning.choice import choice_of
 from penstock.extensions.system_tuning.races.measured import Rehearsed, Window
 from penstock.extensions.system_tuning.workloads import place_of
@@ -72,6 +72,20 @@ def test_what_was_adopted_is_a_reason_only_where_a_study_reuses(told):
 def test_a_study_that_reuses_says_that_its_configuration_was_adopted(told):
     spec = replace(FIXED, system="reuse")
     assert told(recalled(adopted=((*here(), LAST),)), spec=spec).why == "adopted for this code"
+
+
+def test_other_workloads_that_agreed_are_counted(told):
+    slot, machine = here()[0].partition("/")[2], here()[1]
+    others = (OfOthers(slot, machine, LAST, -0.3, 0.2, 4, 3),)
+    asked = replace(recalled(), others=others)
+    found = told(asked, rehearsed(LAST, (LAST, 0.7), (LAST, 0.7)))
+    assert "(it was faster for 3 of 4 other workloads)" in found.words
+
+
+def test_workloads_of_other_machines_are_not_counted(told):
+    others = (OfOthers(here()[0].partition("/")[2], "another", LAST, -0.3, 0.2, 4, 3),)
+    found = told(replace(recalled(), others=others), rehearsed(LAST, (LAST, 0.7), (LAST, 0.7)))
+    assert "other workload" not in found.words
 
 
 def rehearsed(chosen, *windows):

@@ -1,6 +1,6 @@
 """One system configuration for all trials of a study, chosen before any of its epochs counts."""
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 from drive_world import World, check_invariants, spec
@@ -9,13 +9,20 @@ from penstock.app.ledger.adopted import Adoption
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
 from penstock.app.ledger.ledger import MemoryLedger
 from penstock.app.ledger.writes import Batch
-from penstock.extensions.system_tuning.asked.decisions import Known, Recall, Recalled, Remember
+from penstock.extensions.system_tuning.asked.decisions import (
+    Known,
+    OfOthers,
+    Recall,
+    Recalled,
+    Remember,
+)
 from penstock.extensions.system_tuning.name import NAME
 from penstock.extensions.system_tuning.races.measured import Profiled, Rehearsed, Window
-from penstock.extensions.system_tuning.server import settle
+from penstock.extensions.system_tuning.races.worth import unknown
+from penstock.extensions.system_tuning.server import recalled, settle
 from penstock.extensions.system_tuning.workloads import tuning_in, workload_of
 from penstock.profiling.devices.device import Device
-from penstock.profiling.similarity.history import machine_class
+from penstock.profiling.similarity.history import HistoryEntry, machine_class
 from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.events import AttemptFailed, DeviceJoined, StudyCancelled
 from penstock.scheduler.model.study import StrategySpec
@@ -43,10 +50,10 @@ def place(at):
     return f"{workload_of(study(at).spec, None)}/cpu1"
 
 
-def recall(at, *known, adopted=()):
+def recall(at, *known, **more):
     """Answer the study's question to the history."""
     [asked] = [each for each in at.trace if isinstance(each, Recall)]
-    at.send(Recalled(at=at.at, cause=asked.id, study="s-1", known=known, adopted=adopted))
+    at.send(Recalled(at=at.at, cause=asked.id, study="s-1", known=known, **more))
 
 
 def known(at, config, mean, error, windows=4, studies=1):
@@ -103,6 +110,54 @@ def test_one_trial_rehearses_while_no_more_than_the_other_slots_hold_wait():
     assert told["held"] == 3
     assert told["epochs"] == pytest.approx(6 * 2 * 1.5)
     check_invariants(at.engine)
+
+
+def test_what_other_workloads_say_is_where_a_rehearsal_begins_and_no_verdict():
+    for error in (0.2, 0.001):
+        at = world()
+        recall(at, others=(OfOthers("cpu1", MACHINE, (LAST,), -0.5, error, 9, 9),))
+        assert study(at).system is None
+        [dispatch] = rehearsing(at)
+        told = dispatch.ext[NAME]["rehearsal"]["known"]
+        assert told == [((LAST,), -0.5, error, True)]
+
+
+def test_the_history_answers_with_the_workload_and_with_all_others():
+    at = world()
+    [asked] = [each for each in at.trace if isinstance(each, Recall)]
+
+    def entry(workload, speedup, source):
+        return HistoryEntry(
+            workload=workload, machine=MACHINE, source=source, profile=(), config=(LAST,),
+            speedup=speedup, joules=None, windows=4, spread=0.05, at=1.0,
+        )  # fmt: skip
+
+    digests = [f"{n:016x}" for n in range(3)]
+    rows = [entry(f"{digest}/cpu1", 2.0 - n, f"s{n}") for n, digest in enumerate(digests[:2])]
+    rows += [entry(f"{digests[2]}/cpu8", 2.0, "s3"), entry(f"{asked.workload}/cpu1", 1.25, "s4")]
+    answer = recalled(asked, rows, {}, 5.0)
+    assert [(each.workload, each.studies) for each in answer.known] == [(place(at), 1)]
+    found = {each.slot: each for each in answer.others}
+    assert found.keys() == {"cpu1", "cpu8"}
+    assert (found["cpu1"].workloads, found["cpu1"].agreeing) == (2, 1)
+    assert all(each.machine == MACHINE and each.error > 0.15 for each in answer.others)
+    at.send(answer)
+    assert decode(*encode(answer)) == answer
+
+
+@pytest.mark.parametrize(("slot", "machine"), [("cpu8", MACHINE), ("cpu1", "another")])
+def test_what_other_workloads_say_of_another_place_is_left_out(slot, machine):
+    at = world()
+    recall(at, others=(OfOthers(slot, machine, (LAST,), -0.5, 0.2, 9, 9),))
+    [dispatch] = rehearsing(at)
+    assert dispatch.ext[NAME]["rehearsal"]["known"] == [((LAST,), *astuple(unknown((LAST,))))]
+
+
+def test_own_measurements_outweigh_those_of_others():
+    at = world()
+    others = (OfOthers("cpu1", MACHINE, (LAST,), 0.5, 0.2, 9, 9),)
+    recall(at, known(at, (LAST,), -0.5, 0.01), others=others)
+    assert study(at).system == (LAST,)
 
 
 def test_what_was_chosen_holds_for_every_trial():
@@ -181,7 +236,7 @@ def test_studies_that_teach_opposite_things_leave_it_to_a_rehearsal():
     at = world()
     recall(at, known(at, (LAST,), 0.0, 0.3, studies=2))
     [dispatch] = rehearsing(at)
-    assert dispatch.ext[NAME]["rehearsal"]["known"] == [((LAST,), 0.0, 0.3)]
+    assert dispatch.ext[NAME]["rehearsal"]["known"] == [((LAST,), 0.0, 0.3, False)]
 
 
 def test_what_another_machine_or_kind_of_slot_has_taught_is_left_out():

@@ -43,6 +43,30 @@ def test_twice_as_fast_is_decided_after_two_windows():
     assert len(at.seen[LAST]) == MIN_WINDOWS
 
 
+def test_what_others_say_is_measured_first_and_alone_decides_nothing():
+    at = beliefs()
+    at.priors[BF16] = Belief(-0.5, 0.001, guessed=True)
+    costs = [(config, 0.01) for config in ALL]
+    for _ in range(MIN_WINDOWS):
+        assert not at.settled
+        assert at.best == ()
+        assert at.next(100.0, 0.0, costs) == BF16
+        at.observe(BF16, 0.6)
+    assert at.best == BF16
+
+
+def test_what_was_bad_for_others_costs_fewer_windows():
+    fast, slow = (("threads", 1),), (("threads", 2),)
+    spent = []
+    for prior in (unknown(slow), Belief(0.7, 0.2, guessed=True)):
+        at = Beliefs({fast: unknown(fast), slow: prior})
+        while (config := at.next(3.0, 0.0, [(fast, 0.05), (slow, 0.05)])) is not None:
+            at.observe(config, {fast: 0.5, slow: 2.0}[config])
+        assert at.best == fast
+        spent.append(len(at.seen.get(slow, ())))
+    assert spent[1] < spent[0]
+
+
 def test_one_window_alone_decides_nothing():
     at = beliefs([LAST])
     at.observe(LAST, 0.3)
