@@ -47,6 +47,7 @@ class _Case(penstock.TorchTrainable):
 
     case = ""
     batch_size = work.BATCH
+    eval_batch_size = work.BATCH  # as every other side
 
     def data(self) -> penstock.Data:
         inputs, labels, judged, answers = work.data(self.case)

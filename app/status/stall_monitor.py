@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 #: Seconds between two looks, and seconds for which a reason must hold before it is reported.
 CHECK_INTERVAL = 0.5
 REPORT_AFTER = 1.0
-#: While a study makes progress, its services are left alone for this many times the CPU time of a
-#: look, so that looking takes a hundredth of a core. ``MAX_REST`` is in seconds.
+#: After a look that found no reason, the next one waits for this many times its CPU time, so that
+#: looking takes a hundredth of a core, and ``MAX_REST`` seconds at most.
 REST_FACTOR, MAX_REST = 100.0, 3.0
 #: Seconds within which the broker must answer, so that watchers are not held up for longer.
 BROKER_TIMEOUT = 0.5

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 #: Bounds in seconds of the time between two looks at the ledger, which is a tenth of the time
 #: watched so far. So the end of a study of one second is noticed soon.
 MIN_PERIOD, MAX_PERIOD = 0.01, 0.2
-#: The upper bound where nothing but the end is waited for, which ``wait`` of a script hears of.
+#: The upper bound where only the end matters. A script's ``wait`` returns as soon as it has come.
 MAX_IDLE_PERIOD = 1.0
 #: How long a study is left alone that was read completely, in times of the CPU time that this took.
 REREAD_FACTOR = 25.0

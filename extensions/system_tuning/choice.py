@@ -96,17 +96,18 @@ def _recalled(
 
 
 def _agreement(reader: Reader, spec: StudySpec, row: EpochRow, config: SystemConfig) -> str:
-    """Say for how many other workloads the configuration was faster, if any has measured it."""
-    if (place := _place(reader, spec, row)) is None:
+    """Say for how much other code the configuration was faster, if any has measured it."""
+    place = _place(reader, spec, row)
+    if place is None or spec.precision == "bf16":  # then the default is another one
         return ""
-    slot = place[0].partition("/")[2]
+    here = (place[0].partition("/")[2], place[1], config)
+    found = ""
     for _, event in reader.of_study(spec.id, Recalled):
         for each in event.others:
-            if (each.slot, each.machine, each.config) == (slot, place[1], config):
+            if (each.slot, each.machine, each.config) == here:
                 faster = each.agreeing if each.mean < 0 else each.workloads - each.agreeing
-                others = count(each.workloads, "other workload")
-                return f" (it was faster for {faster} of {others})"
-    return ""
+                found = f" (it was faster for {faster} of {each.workloads} other codes or versions)"
+    return found
 
 
 def _place(reader: Reader, spec: StudySpec, row: EpochRow) -> tuple[str, str] | None:

@@ -163,7 +163,7 @@ class Fixing:
             beliefs.priors |= {config: found[config] for config in configs if config in found}
         able = own.rehearsing == trial.id and len(members) == 1
         if not able or beliefs.settled:
-            study.system = merged(base, beliefs.best)
+            study.system, own.others = merged(base, beliefs.best), ()
             return None
         studies = max((each.studies for each in known), default=0)
         returns = min(MOST_RETURNS, RETURNS_OF_NEW + studies)
@@ -190,7 +190,7 @@ class Fixing:
         if not base:
             own.measured = tuple((window.config, window.ratio) for window in event.windows)
         own.failed += [*event.failed]
-        study.system = event.chosen
+        study.system, own.others = event.chosen, ()
         trial.system = merged(part(trial.system, "exact"), event.chosen)
         self.release(study)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...app.runner.decision_collector import Turn
 from ...app.runner.reports import Reader, config_of, read_as, reader
-from ...profiling.knobs.knobs import SystemConfig
+from ...profiling.knobs.knobs import SystemConfig, part
 from ...profiling.similarity.evidence import Evidence, failed_of, known_of, prior_of
 from ...profiling.similarity.history import HistoryEntry, source_of
 from ...scheduler.model.events import Event
@@ -92,7 +92,8 @@ def recalled(
 ) -> Event:
     """Return what the history knows of a workload, on each class of machine and kind of slot.
 
-    What it knows of others is added: they share the machine, and often the user's style.
+    What it knows of other code is added, which earlier versions of a file are as well: of knobs
+    that change bits, since all others are tuned within epochs.
     """
     by_place = defaultdict[tuple[str, str], list[HistoryEntry]](list)
     for entry in entries:
@@ -118,6 +119,7 @@ def recalled(
             OfOthers(*place, each.config, each.mean, each.error, each.workloads, each.agreeing)
             for place, found in others.items()
             for each in prior_of(found)
+            if each.config == part(each.config, "rounding", "numerics")
         ),
         failed=tuple(
             (workload, machine, config)

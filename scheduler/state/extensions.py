@@ -97,8 +97,9 @@ class Extension:
     #: has changed with its own state has it asked again (``Extensions.study_begins``).
     #: None: a study comes to need it by what happens, which it notes in ``StudyState.needs``.
     needed_by: Callable[[StudySpec], bool] | None = None
-    #: Return a copy for a study without the points that it does not need, which then cost nothing.
-    #: The answer must not change, as of ``needed_by``. None: it needs all.
+    #: Return a copy for a study that lacks points which it does not need: those then cost nothing.
+    #: It matters for points that are called for one study (``by_study``); those that are asked of
+    #: all extensions stay. The answer must not change, as of ``needed_by``. None: it needs all.
     for_study: Callable[[StudySpec], Extension] | None = None
     #: Handlers of events. Of a kind that the core handles, too, the extension hears first, and may
     #: not refuse it. The core must never refuse it either, as what the extension did would stay.
@@ -246,7 +247,8 @@ class Extensions:
             return False
         try:
             for study in state.studies.values():
-                _needs(study.spec, extension)
+                if _needs(study.spec, extension) and extension.for_study is not None:
+                    extension.for_study(study.spec)
         except Exception as error:
             self.unfit[extension.name] = f"{type(error).__name__}: {error}"
             return False

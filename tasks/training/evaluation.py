@@ -84,7 +84,7 @@ def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
                     seed_phase(run.device, part, *names, i)
                 with computing:  # data is read outside, as in training
                     if part == "validation":
-                        values = values_of(code, model, batch)
+                        values = values_of(run, batch)
                     else:
                         values = dict(code.metrics(model, batch))
                 rows.append(({str(n): _wide(n, value) for n, value in values.items()}, size))

@@ -1,141 +1,267 @@
 """Compute ``metrics`` and ``loss`` of a batch from one forward pass, where that changes no bit.
 
-Theory of operation. Most code calls ``model(inputs)`` in both. So while they are computed for
-validation data, the output of a call of the whole model is kept, and a second call with the same
-tensors returns it. It is kept only if the call can have done nothing else: the model is plain and
-in evaluation mode, has no hooks, drew no random numbers and changed neither an attribute nor a
-buffer of a module. It is returned, as a copy, only if inputs, output, weights and attributes are as
-they were.
+Theory of operation. Most code calls ``model(inputs)`` in both. So for validation data the output of
+the last call of the whole model in ``metrics`` is kept, and the first one in ``loss`` returns it if
+it has the same tensors. That is done only where the call can have been nothing but a function of
+them, and would be the same function again:
 
-A call may also have effects that none of this shows, such as a line in a list of another module.
-So for the first batch of each class of code the loss is computed in both ways. If the bits differ,
-the class gets both passes from then on.
+- the model is plain: strided parameters and buffers, nothing compiled, no hooks;
+- all of it is in evaluation mode, without gradients, and arguments and output are plain tensors;
+- the call drew no random numbers and changed neither an attribute nor a buffer of a module;
+- arguments, output, weights, attributes, modes and torch's settings are as they were after it.
+
+A call may also have effects that none of this shows, such as a line in a list that is no module's.
+So for the first batch of a trial in a process the loss is computed in both ways. Where the bits
+differ, or looking at all this takes longer than a pass, the trial has both passes from then on.
 """
 
 from __future__ import annotations
 
+import random
+import types
 from collections.abc import Iterator
+from contextlib import suppress
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from ..contracts.contract import TorchTrainable
-from ..system.unchanged import unchanged
-from .seeding import generators
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from .training import Training
 
-#: The classes that were compared in this process: true where one pass gave the same bits.
-_exact: WeakKeyDictionary[type[TorchTrainable], bool] = WeakKeyDictionary()
-#: The attributes of every module.
-_COMMON = frozenset(vars(nn.Module()))
+#: The attributes of every module, but for its mode.
+_COMMON = frozenset(vars(nn.Module())) - {"training"}
+#: Containers that are looked into.
+_CONTAINERS = (list, tuple, set, frozenset, dict)
+#: Arguments besides tensors with which an output is kept.
+_VALUES = (int, float, str, type(None))
 
 
-def values_of(code: TorchTrainable, model: nn.Module, batch: Any) -> dict[str, Any]:
+def values_of(run: Training, batch: Any) -> dict[str, Any]:
     """Return ``metrics`` of a batch of validation data, and its ``loss`` if they lack it."""
-    kind = type(code)
-    exact = _exact.get(kind)
-    if kind.metrics is TorchTrainable.metrics or exact is False or not _plain(model):
-        values = dict(code.metrics(model, batch))
-        return values if "loss" in values else {**values, "loss": code.loss(model, batch)}
-    with _Kept(model) as kept:
-        values = dict(code.metrics(model, batch))
-        if "loss" in values:
-            return values
-        if exact:
-            return {**values, "loss": code.loss(model, batch)}
-        with unchanged(model):
-            other = torch.as_tensor(code.loss(model, batch)).clone()  # not a view of much memory
-    loss = code.loss(model, batch)
-    if not other.isnan().any():  # which equals nothing
-        _exact[kind] = kept.returned and torch.equal(torch.as_tensor(loss), other)
-    return {**values, "loss": loss}
+    if run.one_pass is None or run.one_pass.model is not run.model:
+        run.one_pass = OnePass(run.model, type(run.code))
+    return run.one_pass.values(run.code, batch)
 
 
-class _Kept:
-    """The context in which the last output of ``model`` is kept, and returned once."""
+class OnePass:
+    """Stands in for a model's ``forward`` while the values of a batch are computed."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        self._forward = model.forward
-        #: The last call's arguments, its output, and what neither may change.
-        self._last: tuple[Tensor, list[Any]] | None = None
-        #: True once a kept output was returned.
-        self.returned = False
+    def __init__(self, model: nn.Module, code: type[TorchTrainable]) -> None:
+        self.model = model
+        #: False where two passes are needed, or one is all that the code takes.
+        self._may = code.metrics is not TorchTrainable.metrics
+        #: True once both ways gave the same bits.
+        self._compared = False
+        #: The output of the last call in ``metrics``, and all that was seen after it.
+        self._kept: tuple[Tensor, list[Any]] | None = None
+        self._in_loss = False
+        #: True where ``loss`` was given the kept output.
+        self._given = False
+        #: Seconds of the last pass in ``metrics``, and of looking at what it could change.
+        self._pass, self._looking = 0.0, 0.0
 
-    def __enter__(self) -> _Kept:
-        # Not a plain assignment, which a module could have its own ideas about.
-        vars(self._model)["forward"] = self._call
-        return self
+    def values(self, code: TorchTrainable, batch: Any) -> dict[str, Any]:
+        """Return the values of a batch."""
+        if not (self._may and _plain(self.model)):
+            values = dict(code.metrics(self.model, batch))
+            return values if "loss" in values else {**values, "loss": code.loss(self.model, batch)}
+        self._kept, self._in_loss, self._given = None, False, False
+        vars(self.model)["forward"] = self
+        try:
+            values = dict(code.metrics(self.model, batch))
+            if "loss" in values or self._kept is None:
+                self._may = False
+            if "loss" in values:
+                return values
+            values = {name: _apart(value, self._kept) for name, value in values.items()}
+            self._in_loss, before = True, _Generators()
+            try:
+                loss = code.loss(self.model, batch)
+            except Exception:
+                if self._compared or not self._given:
+                    raise
+                loss = None  # it needs a pass of its own
+        finally:
+            vars(self.model).pop("forward", None)
+            self._kept = None
+        if self._given and not self._compared:
+            before.restore()
+            kept, loss = _copied(loss), code.loss(self.model, batch)
+            self._compare(kept, _copied(loss))
+        elif not self._given:
+            self._may = False
+        return {**values, "loss": loss}
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        del vars(self._model)["forward"]
-        self._last = None
+    def _compare(self, kept: Tensor | None, full: Tensor | None) -> None:
+        if kept is None or full is None:
+            self._may = False
+        elif not full.isnan().any():  # else nothing can be said, as NaN equals nothing
+            pays = self._looking < self._pass
+            self._may = self._compared = torch.equal(kept, full) and pays
 
-    def _call(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Compute the model's output, or return the one that is kept."""
+        forward = types.MethodType(type(self.model).forward, self.model)
+        if torch.compiler.is_compiling():
+            return forward(*args, **named)
         given = [*args, *named, *named.values()]
-        last, self._last = self._last, None
-        if last is not None:
-            output, before = last
-            copy = output.clone()  # the caller may write into what it gets
-            same = _same(before, list(self._seen(given, output)))
-            if same and copy.stride() == output.stride():
-                self.returned = True
-                return copy
-        states, before = _generators(), list(self._seen(given))
-        output = self._forward(*args, **named)
-        pure = not self._model.training and _generators() == states
-        if type(output) is Tensor and pure and _same(before, list(self._seen(given))):
-            self._last = output, list(self._seen(given, output))
+        kept, self._kept = self._kept, None
+        if self._in_loss:
+            output = None if kept is None else kept[0]
+            if kept is not None and self._is_same(kept[1], given, kept[0]):
+                self._given = True
+                return output
+            return forward(*args, **named)
+        kept = None  # frees its memory for the pass
+        began = perf_counter()
+        before = self._seen(given)
+        passing = perf_counter()
+        output = forward(*args, **named)
+        passed = perf_counter()
+        if before is not None and self._is_same(before, given):
+            after = self._seen(given, output)
+            self._kept = None if after is None else (output, after)
+        self._pass = passed - passing
+        self._looking = perf_counter() - began - self._pass
         return output
 
-    def _seen(self, given: list[Any], *output: Tensor) -> Iterator[Any]:
-        for value in (*given, *output):
-            yield value
-            if isinstance(value, Tensor):
-                yield value._version
-        for module in self._model.modules():
-            own = vars(module)
-            for name in own.keys() - _COMMON:
-                value = own[name]
-                yield value
-                if isinstance(value, (list, dict, set)):
-                    yield len(value)
-            for tensors in (module._parameters, module._buffers):
-                for tensor in tensors.values():
-                    if tensor is not None:
-                        yield tensor
-                        yield tensor._version
-                        yield tensor.data_ptr()
+    def _is_same(self, before: list[Any], given: list[Any], *output: Tensor) -> bool:
+        now = self._seen(given, *output)
+        return now is not None and _same(before, now)
+
+    def _seen(self, given: list[Any], *output: Any) -> list[Any] | None:
+        """Return all that a call depends on and could change; None if it is no plain call."""
+        with suppress(Exception):  # of tensors without memory, for instance
+            tensors = [each for each in (*given, *output) if not isinstance(each, _VALUES)]
+            if all(_is_plain(each) for each in tensors) and not _is_hooked(self.model):
+                settings = list(_settings())
+                if not torch.is_grad_enabled() and not any(
+                    m.training for m in self.model.modules()
+                ):
+                    return [*given, *settings, *_of_tensors(tensors), *_of_model(self.model)]
+        return None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Return the forward of a copy of the model that is made meanwhile."""
+        return types.MethodType(type(self.model).forward, memo.get(id(self.model), self.model))
+
+    def __reduce__(self) -> Any:
+        return getattr, (self.model, "forward")
 
 
-def _generators() -> tuple[Any, ...]:
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        return generators()
-    return *generators(), torch.cuda.get_rng_state().numpy().tobytes()
+class _Generators:
+    """The states of all generators of random numbers that can be restored."""
+
+    def __init__(self) -> None:
+        self._cuda = torch.cuda.get_rng_state() if _uses_cuda() else None
+        self._others = torch.get_rng_state(), random.getstate(), np.random.get_state()
+
+    def restore(self) -> None:
+        """Go back to these states."""
+        if self._cuda is not None:
+            torch.cuda.set_rng_state(self._cuda)
+        torch.set_rng_state(self._others[0])
+        random.setstate(self._others[1])
+        np.random.set_state(self._others[2])
+
+
+def _settings() -> Iterator[Any]:
+    """Yield torch's settings and the states of generators, in comparable form."""
+    for kind in ("cpu", "cuda"):
+        yield from (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
+    yield from (torch.get_default_dtype(), torch.get_num_threads())
+    yield from (torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision())
+    yield torch.get_rng_state().numpy().tobytes()
+    if _uses_cuda():
+        yield torch.cuda.get_rng_state().numpy().tobytes()
+    numbers = np.random.get_state(legacy=False)
+    yield (numbers["state"]["key"].tobytes(), numbers["state"]["pos"], random.getstate())
+
+
+def _of_tensors(tensors: list[Tensor]) -> Iterator[Any]:
+    for tensor in tensors:
+        yield from (tensor, tensor._version, tensor.data_ptr())
+
+
+def _of_model(model: nn.Module) -> Iterator[Any]:
+    """Yield the modules and all that is theirs."""
+    for module in model.modules():
+        yield module
+        for tensors in (module._parameters, module._buffers):
+            yield from _of_tensors([each for each in tensors.values() if each is not None])
+        own = vars(module)
+        for name in own.keys() - _COMMON - {"forward"}:
+            items = [own[name]]
+            if isinstance(own[name], _CONTAINERS):
+                items += own[name]
+                items += own[name].values() if isinstance(own[name], dict) else ()
+            for item in items:
+                yield item
+                if isinstance(item, Tensor):
+                    yield item._version
+                elif isinstance(item, (list, set, dict)) and item is not own[name]:
+                    raise ValueError("a container in a container may change unseen")
 
 
 def _same(one: list[Any], other: list[Any]) -> bool:
-    """Tell whether these are the same objects; numbers may be equal ones."""
+    """Tell whether these are the same objects; numbers and states may be equal ones."""
+    simple = (int, float, bytes, tuple, str)
     return len(one) == len(other) and all(
-        a is b or (type(a) is type(b) is int and a == b) for a, b in zip(one, other, strict=True)
+        a is b or (type(a) is type(b) and isinstance(a, simple) and not _holds(a) and a == b)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _holds(value: Any) -> bool:
+    """Tell whether it is a tuple with tensors in it, which do not compare as one."""
+    return isinstance(value, tuple) and any(isinstance(each, Tensor) for each in value)
+
+
+def _is_plain(value: Any) -> bool:
+    return (
+        type(value) is Tensor
+        and value.layout is torch.strided
+        and not (value.requires_grad or value.is_inference() or value.is_nested)
     )
 
 
 def _plain(model: nn.Module) -> bool:
     """Tell whether calling ``model`` computes on plain tensors by ``forward`` and nothing else."""
     if isinstance(model, torch.jit.ScriptModule) or "forward" in vars(model):
-        return False  # compiled by torch.compile, too
-    if model._compiled_call_impl is not None:
+        return False  # torch.compile sets it, too
+    if model._compiled_call_impl is not None or _is_hooked(model):
         return False
-    if any(module._forward_hooks or module._forward_pre_hooks for module in model.modules()):
+    if any(type(parameter) is not nn.Parameter for parameter in model.parameters()):
         return False
-    return all(type(parameter) is nn.Parameter for parameter in model.parameters())
+    tensors = [*model.parameters(), *model.buffers()]
+    return all(each.layout is torch.strided and not each.is_nested for each in tensors)
+
+
+def _is_hooked(model: nn.Module) -> bool:
+    of_all = _has_any_global_hook()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    return of_all or any(
+        module._forward_hooks or module._forward_pre_hooks for module in model.modules()
+    )
+
+
+def _apart(value: Any, kept: tuple[Tensor, list[Any]] | None) -> Any:
+    """Return a metric that shares no memory with the output, which ``loss`` may overwrite."""
+    if kept is None or not isinstance(value, Tensor):
+        return value
+    memory = (each.untyped_storage().data_ptr() for each in (value, kept[0]))
+    return value.clone() if next(memory) == next(memory) else value
+
+
+def _copied(loss: Any) -> Tensor | None:
+    """Return a copy of a loss that is no view of much memory; None if it is none."""
+    return None if loss is None else torch.as_tensor(loss).clone()
+
+
+def _uses_cuda() -> bool:
+    return torch.cuda.is_initialized()  # type: ignore[no-any-return, no-untyped-call]  # torch leaves it untyped

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..gangs.gang import Gang
     from ..process.turn import Passing
     from .data import Batches
+    from .one_pass import OnePass
 
 
 class Meter(Protocol):
@@ -91,6 +92,8 @@ class Training:
     turn: Passing | None = None
     #: The batches that several trials read once; None: it reads for itself.
     batches: Batches | None = None
+    #: Has metrics and loss share a forward pass in validation; None before the first.
+    one_pass: OnePass | None = None
     #: Seconds in which batches were read.
     waited: float = 0.0
     #: The trainer's.

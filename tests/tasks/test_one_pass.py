@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from penstock.tasks.contracts.contract import TorchTrainable
+from penstock.tasks.training import one_pass
 from penstock.tasks.training.one_pass import values_of
 from torch import nn
 from torch.func import functional_call
@@ -16,6 +21,13 @@ BATCH = torch.linspace(-1, 1, 24).view(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
 
 
 CALLS: list[int] = []
+#: The time (seconds), and that of a pass; looking for its effects takes none.
+CLOCK, PASS = [0.0], 0.05
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    monkeypatch.setattr(one_pass, "perf_counter", lambda: CLOCK[0])
 
 
 class Net(nn.Module):
@@ -29,6 +41,7 @@ class Net(nn.Module):
 
     def forward(self, given: torch.Tensor) -> torch.Tensor:
         CALLS.append(1)
+        CLOCK[0] += PASS
         return self.inner(given)
 
 
@@ -42,9 +55,9 @@ class Plain(TorchTrainable):
         return {"right": (model(batch[0]).argmax(1) == batch[1]).float().mean()}
 
 
-def fresh(kind: type[TorchTrainable]) -> TorchTrainable:
-    """Return an object of a class of its own, as nothing was compared for it yet."""
-    return type(kind.__name__, (kind,), {})({})
+def trial(kind: type[TorchTrainable], model: nn.Module) -> SimpleNamespace:
+    """Return what is read of a trial in training, before its first evaluation."""
+    return SimpleNamespace(code=kind({}), model=model.eval(), one_pass=None)
 
 
 def both(code, model, batch=BATCH):
@@ -53,28 +66,43 @@ def both(code, model, batch=BATCH):
         return {**code.metrics(model, batch), "loss": code.loss(model, batch)}
 
 
-def check(code, model, passes, *, batch=BATCH):
+def check(kind, model, passes, batch=BATCH):
     """Check the values of three batches, and the passes that the later two take each."""
-    model.eval()
+    run, code = trial(kind, model), kind({})
     with torch.no_grad():
         for n in range(3):
             wanted = {name: float(value) for name, value in both(code, model, batch).items()}
             CALLS.clear()
-            found = values_of(code, model, batch)
+            found = values_of(run, batch)
             assert {name: float(value) for name, value in found.items()} == wanted
             assert not n or len(CALLS) == passes
     assert "forward" not in vars(model)
+    return run
 
 
 def test_the_second_pass_is_left_out():
-    check(fresh(Plain), Net(), 1)
+    check(Plain, Net(), 1)
 
 
-def test_the_first_loss_of_a_class_is_computed_in_full():
-    code, model = fresh(Plain), Net().eval()
+def test_a_pass_that_takes_no_time_is_not_looked_at(monkeypatch):
+    monkeypatch.setitem(globals(), "PASS", 0.0)
+    check(Plain, Net(), 2)
+
+
+def test_the_first_loss_of_a_trial_is_computed_in_full():
+    run = trial(Plain, Net())
     CALLS.clear()
     with torch.no_grad():
-        values_of(code, model, BATCH)
+        values_of(run, BATCH)
+    assert len(CALLS) == 2
+
+
+def test_another_model_of_the_trial_is_compared_for_itself():
+    run = check(Plain, Net(), 1)
+    run.model = Net().eval()
+    CALLS.clear()
+    with torch.no_grad():
+        values_of(run, BATCH)
     assert len(CALLS) == 2
 
 
@@ -83,14 +111,14 @@ def test_a_loss_among_the_metrics_is_the_loss():
         def metrics(self, model, batch):
             return {"loss": torch.tensor(7.0)}
 
-    assert values_of(Own({}), Net().eval(), BATCH) == {"loss": 7.0}
+    assert values_of(trial(Own, Net()), BATCH) == {"loss": 7.0}
 
 
 def test_code_without_metrics_takes_one_pass():
     class Bare(Plain):
         metrics = TorchTrainable.metrics
 
-    check(fresh(Bare), Net(), 1)
+    check(Bare, Net(), 1)
 
 
 class Draws(Net):
@@ -99,12 +127,33 @@ class Draws(Net):
 
 
 def test_random_numbers_are_drawn_for_both():
-    code, model = fresh(Plain), Draws().eval()
+    run = trial(Plain, Draws())
     with torch.no_grad():
         torch.manual_seed(5)
-        wanted = both(code, model)
+        wanted = both(run.code, run.model)
         torch.manual_seed(5)
-        assert values_of(code, model, BATCH) == wanted
+        assert values_of(run, BATCH) == wanted
+
+
+class Noisy(Plain):
+    def loss(self, model, batch):
+        return super().loss(model, batch) + torch.rand(()) + float(np.random.rand())
+
+
+def test_a_loss_that_draws_draws_once_also_where_it_is_compared():
+    run = trial(Noisy, Net())
+    with torch.no_grad():
+        for n in range(3):
+            found, states = [], []
+            for values in (lambda: both(run.code, run.model), lambda: values_of(run, BATCH)):
+                torch.manual_seed(n)
+                np.random.seed(n)
+                CALLS.clear()
+                found.append(values())
+                states.append((torch.rand(()), np.random.rand()))
+            assert found[0] == found[1]
+            assert states[0] == states[1]
+            assert len(CALLS) == (2 if n == 0 else 1)
 
 
 class Moves(Net):
@@ -114,10 +163,10 @@ class Moves(Net):
 
 
 def test_a_buffer_that_evaluation_changes_is_changed_twice():
-    code, one, other = fresh(Plain), Moves().eval(), Moves().eval()
+    run, other = trial(Plain, Moves()), Moves().eval()
     with torch.no_grad():
         for _ in range(3):
-            assert values_of(code, one, BATCH) == both(code, other)
+            assert values_of(run, BATCH) == both(run.code, other)
 
 
 class Adds(Net):
@@ -135,7 +184,7 @@ class Penalised(Plain):
 
 
 def test_what_a_pass_leaves_in_an_attribute_is_there_for_the_loss():
-    check(fresh(Penalised), Adds(), 2)
+    check(Penalised, Adds(), 2)
 
 
 class Averaged(Plain):
@@ -174,20 +223,158 @@ class InPlace(Plain):
 
 @pytest.mark.parametrize("kind", [Averaged, Overwritten, OverwrittenUnseen])
 def test_other_weights_have_their_own_pass(kind):
-    check(fresh(kind), Net(), 2)
+    check(kind, Net(), 2)
 
 
 def test_writing_into_an_output_changes_no_other():
-    check(fresh(InPlace), Net(), 2)
+    check(InPlace, Net(), 3)
+
+
+class Views(Plain):
+    """Gives a view of the output as a metric, and writes into the output for its loss."""
+
+    def metrics(self, model, batch):
+        return {"first": model(batch[0])[0, 0]}
+
+    def loss(self, model, batch):
+        return model(batch[0]).mul_(2).mean()
+
+
+def test_a_metric_that_is_a_view_of_the_output_keeps_its_value():
+    check(Views, Net(), 1)
 
 
 def test_hooks_are_called_in_both_passes():
-    model, heard = Net().eval(), []
-    model.inner.register_forward_hook(lambda *_: heard.append(1))
+    run, heard = trial(Plain, Net()), []
+    run.model.inner.register_forward_hook(lambda *_: heard.append(1))
     with torch.no_grad():
         for n in range(1, 4):
-            values_of(fresh(Plain), model, BATCH)
+            values_of(run, BATCH)
             assert len(heard) == 2 * n
+
+
+class Hooks(Plain):
+    """Reads activations by a hook that is there for the loss alone."""
+
+    def loss(self, model, batch):
+        kept = []
+        hook = model.inner.register_forward_hook(lambda _, __, output: kept.append(output))
+        found = super().loss(model, batch)
+        hook.remove()
+        return found + kept[-1].abs().mean()
+
+
+class Switches(Plain):
+    """Measures with dropout and without."""
+
+    def metrics(self, model, batch):
+        found = super().metrics(model, batch)
+        model.drop.train()
+        found["dropped"] = model(batch[0]).sum()
+        model.drop.eval()
+        return found
+
+
+class Dropping(Net):
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(1.0)
+
+    def forward(self, given):
+        return self.drop(super().forward(given))
+
+
+class Mixed(Plain):
+    """Measures in bfloat16."""
+
+    def metrics(self, model, batch):
+        with torch.autocast("cpu", torch.bfloat16):
+            return super().metrics(model, batch)
+
+
+class Gradients(Plain):
+    """Has a penalty on the gradient by the inputs, in evaluation as well."""
+
+    def loss(self, model, batch):
+        with torch.enable_grad():
+            inputs = batch[0].clone().requires_grad_()
+            output = model(inputs)
+            [slope] = torch.autograd.grad(output.sum(), inputs)
+        return cross_entropy(output.detach(), batch[1]) + slope.square().mean()
+
+
+class Inferred(Plain):
+    @torch.inference_mode()
+    def metrics(self, model, batch):
+        return super().metrics(model, batch)
+
+
+class Counts(Net):
+    """Counts in a dict and in a tensor that is no buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.load, self.usage = {"all": 0}, torch.zeros(())
+
+    def forward(self, given):
+        self.load["all"] += len(given)
+        self.usage.add_(1)
+        return super().forward(given)
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"),
+    [(Hooks, Net), (Switches, Dropping), (Mixed, Net), (Gradients, Net), (Inferred, Net)],
+)
+def test_passes_under_other_conditions_are_not_shared(kind, model):
+    check(kind, model(), 3 if kind is Switches else 2)
+
+
+def test_what_a_pass_counts_is_counted_in_both():
+    run, other = trial(Plain, Counts()), Counts().eval()
+    with torch.no_grad():
+        for _ in range(3):
+            values_of(run, BATCH)
+            both(run.code, other)
+            assert run.model.load == other.load
+            assert run.model.usage == other.usage
+
+
+class Rescaled(Plain):
+    """Changes the batch in place between the two."""
+
+    def loss(self, model, batch):
+        batch[0].mul_(1.0)
+        return super().loss(model, batch)
+
+
+def test_inputs_that_were_written_to_are_passed_again():
+    check(Rescaled, Net(), 2)
+
+
+class Copies(Plain):
+    """Keeps a copy of the model, as a moving average does."""
+
+    def metrics(self, model, batch):
+        self.copies = [copy.deepcopy(model), pickle.loads(pickle.dumps(model))]
+        return super().metrics(model, batch)
+
+
+def test_copies_of_the_model_are_models_of_their_own():
+    run = trial(Copies, Net())
+    with torch.no_grad():
+        for _ in range(2):
+            values_of(run, BATCH)
+            for each in run.code.copies:
+                each.inner.weight.zero_()
+                each.inner.bias.zero_()
+                assert not each(BATCH[0]).any()
+
+
+def test_a_network_with_sparse_buffers_takes_both_passes():
+    model = Net()
+    model.register_buffer("adjacent", torch.eye(3).to_sparse(), persistent=False)
+    check(Plain, model, 2)
 
 
 FEATURES: list[torch.Tensor] = []
@@ -207,7 +394,7 @@ class Collected(Plain):
 
 
 def test_effects_elsewhere_are_found_by_comparison():
-    check(fresh(Collected), Collects(), 2)
+    check(Collected, Collects(), 2)
 
 
 def test_other_inputs_have_their_own_pass():
@@ -215,24 +402,24 @@ def test_other_inputs_have_their_own_pass():
         def loss(self, model, batch):
             return super().loss(model, (batch[0] + 1, batch[1]))
 
-    check(fresh(Shifted), Net(), 2)
+    check(Shifted, Net(), 2)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit")  # torch deprecates it, and people still use it
 def test_scripted_models_take_both_passes():
     model = torch.jit.script(nn.Linear(4, 3)).eval()
     with torch.no_grad():
-        assert values_of(fresh(Plain), model, BATCH) == both(fresh(Plain), model)
+        assert values_of(trial(Plain, model), BATCH) == both(Plain({}), model)
 
 
 def test_models_whose_forward_is_their_own_take_both_passes():
-    model = Net().eval()
-    model.forward = lambda given: Net.forward(model, given)
-    own = vars(model)["forward"]
+    model = Net()
+    model.forward = own = lambda given: Net.forward(model, given)
+    run = trial(Plain, model)
     with torch.no_grad():
         for _ in range(3):
             CALLS.clear()
-            values_of(fresh(Plain), model, BATCH)
+            values_of(run, BATCH)
             assert len(CALLS) == 2
     assert vars(model)["forward"] is own
 
@@ -242,7 +429,7 @@ def test_an_error_leaves_the_model_as_it_was():
         def loss(self, model, batch):
             raise ValueError("no")
 
-    model = Net().eval()
+    run = trial(Fails, Net())
     with pytest.raises(ValueError, match="no"):
-        values_of(Fails({}), model, BATCH)
-    assert "forward" not in vars(model)
+        values_of(run, BATCH)
+    assert "forward" not in vars(run.model)

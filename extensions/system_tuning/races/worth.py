@@ -55,7 +55,7 @@ class Belief:
 
     mean: float
     error: float
-    #: True where no window of the workload stands behind it.
+    #: Of a prior: true where no window of the workload stands behind it.
     guessed: bool = False
 
     @property
@@ -186,11 +186,12 @@ class Beliefs:
         ``seconds`` are those ahead under the default, ``spent`` what windows have cost so far, and
         ``costs`` what one more of each configuration would.
         """
+        allowed = seconds * (MAX_LOSS + self.in_hand()) - spent
         if leader := self._promising():
             saved = seconds * (1 - exp(self.belief(leader).mean))
-            if saved > dict(costs)[leader]:
+            cost = dict(costs)[leader]
+            if saved > cost and (self.seen.get(leader) or cost <= allowed):
                 return leader
-        allowed = seconds * (MAX_LOSS + self.in_hand()) - spent
         able = [
             (self.worth(config, seconds) - cost, config)
             for config, cost in costs

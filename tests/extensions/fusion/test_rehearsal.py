@@ -25,7 +25,7 @@ def time_enough(monkeypatch):
 class Remembers(code.Mlp):
     """Its loss depends on what it has left in a list, which is the same from call to call."""
 
-    metrics = TorchTrainable.metrics  # or its first evaluation in a process would call it once more
+    metrics = TorchTrainable.metrics  # else a first evaluation would call it once more
 
     def __init__(self, params):
         super().__init__(params)

@@ -79,13 +79,13 @@ def test_other_workloads_that_agreed_are_counted(told):
     others = (OfOthers(slot, machine, LAST, -0.3, 0.2, 4, 3),)
     asked = replace(recalled(), others=others)
     found = told(asked, rehearsed(LAST, (LAST, 0.7), (LAST, 0.7)))
-    assert "(it was faster for 3 of 4 other workloads)" in found.words
+    assert "(it was faster for 3 of 4 other codes or versions)" in found.words
 
 
 def test_workloads_of_other_machines_are_not_counted(told):
     others = (OfOthers(here()[0].partition("/")[2], "another", LAST, -0.3, 0.2, 4, 3),)
     found = told(replace(recalled(), others=others), rehearsed(LAST, (LAST, 0.7), (LAST, 0.7)))
-    assert "other workload" not in found.words
+    assert "other codes" not in found.words
 
 
 def rehearsed(chosen, *windows):

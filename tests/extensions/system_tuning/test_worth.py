@@ -55,6 +55,14 @@ def test_what_others_say_is_measured_first_and_alone_decides_nothing():
     assert at.best == BF16
 
 
+def test_what_others_say_is_no_reason_to_spend_more_than_may_be_lost():
+    at = beliefs([LAST])
+    at.priors[LAST] = Belief(-0.3, 0.2, guessed=True)
+    assert at.next(10.0, 0.0, [(LAST, 0.2)]) == LAST
+    assert at.next(10.0, 0.2, [(LAST, 0.2)]) is None
+    assert at.next(10.0, 0.0, [(LAST, 2.5)]) is None
+
+
 def test_what_was_bad_for_others_costs_fewer_windows():
     fast, slow = (("threads", 1),), (("threads", 2),)
     spent = []
