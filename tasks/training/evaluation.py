@@ -18,7 +18,7 @@ from ...profiling.base.errors import TrialFailed, UsageError
 from ...profiling.base.wording import worded
 from ..contracts.rng import key
 from .data import by_rows, length, read
-from .one_pass import values_of
+from .one_pass import OnePass
 from .seeding import seed_phase
 
 if TYPE_CHECKING:
@@ -84,7 +84,9 @@ def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
                     seed_phase(run.device, part, *names, i)
                 with computing:  # data is read outside, as in training
                     if part == "validation":
-                        values = values_of(run, batch)
+                        if run.one_pass is None or run.one_pass.model is not model:
+                            run.one_pass = OnePass(model, type(code))
+                        values = run.one_pass.values(code, batch)
                     else:
                         values = dict(code.metrics(model, batch))
                 rows.append(({str(n): _wide(n, value) for n, value in values.items()}, size))

@@ -22,7 +22,7 @@ import types
 from collections.abc import Iterator
 from contextlib import suppress
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,22 +31,12 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from ..contracts.contract import TorchTrainable
 
-if TYPE_CHECKING:
-    from .training import Training
-
 #: The attributes of every module, but for its mode.
 _COMMON = frozenset(vars(nn.Module())) - {"training"}
 #: Containers that are looked into.
 _CONTAINERS = (list, tuple, set, frozenset, dict)
 #: Arguments besides tensors with which an output is kept.
 _VALUES = (int, float, str, type(None))
-
-
-def values_of(run: Training, batch: Any) -> dict[str, Any]:
-    """Return ``metrics`` of a batch of validation data, and its ``loss`` if they lack it."""
-    if run.one_pass is None or run.one_pass.model is not run.model:
-        run.one_pass = OnePass(run.model, type(run.code))
-    return run.one_pass.values(run.code, batch)
 
 
 class OnePass:
@@ -67,7 +57,7 @@ class OnePass:
         self._pass, self._looking = 0.0, 0.0
 
     def values(self, code: TorchTrainable, batch: Any) -> dict[str, Any]:
-        """Return the values of a batch."""
+        """Return ``metrics`` of a batch of validation data, and its ``loss`` if they lack it."""
         if not (self._may and _plain(self.model)):
             values = dict(code.metrics(self.model, batch))
             return values if "loss" in values else {**values, "loss": code.loss(self.model, batch)}
