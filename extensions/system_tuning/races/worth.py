@@ -3,18 +3,20 @@
 Theory of operation. What is believed of a configuration is a normal distribution of its log ratio,
 the logarithm of its seconds a step over the default's. It begins with a prior (earlier studies of
 the workload, those of others on the machine, or a wide one around 0) and is updated by each window.
-The noise of a window is estimated from all of them. The belief in a configuration of several knobs
-begins with the sum of those in its parts, as far as these were measured.
+The noise of a window is estimated from all of them. On a busy machine one may take ten times as
+long. So those windows of a configuration count that agree with their (lower) median within a factor
+of ``AGREEING``, but for numbers of threads, to which stalls belong. The belief in a configuration
+of several knobs begins with the sum of those in its parts, as far as these were measured.
 
 Unless earlier studies of the workload have measured it, a configuration is taken after two windows
-at least, since one may have been disturbed. So the one that seems fastest, after its first or by
-what others say, is measured before any other. Else the index decides, which is the knowledge
-gradient: how much lower the lowest mean is expected
-to be after one more window of it (Frazier, Powell and Dayanik, "A knowledge-gradient policy for
-sequential information collection", SIAM J. Control Optim. 47, 2008). Times the seconds ahead, this
-is what the window may save. It is measured while that exceeds its cost. A bound on loss holds
-besides: but for a second window, what was spent must not exceed ``MAX_LOSS`` of the seconds ahead
-plus what the best configuration saves with good certainty.
+at least that agree. The one that seems fastest and may not be taken yet is measured before any
+other, and so is one that was far slower in its first window. Else the index decides, which is the
+knowledge gradient: how much lower the lowest mean is expected to be after one more window of it
+(Frazier, Powell and Dayanik, "A knowledge-gradient policy for sequential information collection",
+SIAM J. Control Optim. 47, 2008). Times the seconds ahead, this is what the window may save. It is
+measured while that exceeds its cost. A bound on loss holds besides: but for a second window, what
+was spent must not exceed ``MAX_LOSS`` of the seconds ahead plus what the best configuration saves
+with good certainty.
 """
 
 from __future__ import annotations
@@ -39,6 +41,9 @@ NOISE, NOISE_WINDOWS = 0.1, 3
 LEAST_NOISE = 0.01
 #: The part of the seconds ahead that may be spent without return.
 MAX_LOSS = 0.03
+#: Windows of a configuration agree within this factor. One that is slower by more in its first is
+#: measured a second time.
+AGREEING = 1.3
 #: The fewest windows of a configuration of which nothing was known before it is taken.
 MIN_WINDOWS = 2
 #: With less than this part of the time to be saved by one more window, nothing is measured.
@@ -46,7 +51,7 @@ WORTH_MEASURING = 0.01
 #: A gain below this is not worth another configuration than the default.
 MIN_GAIN = 0.02
 #: A configuration is not taken if the default is faster with a higher probability than this.
-MAX_DOUBT = 0.1
+MAX_DOUBT = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +108,11 @@ class Beliefs:
         of variance 1.5 v.
         """
         squares, degrees = NOISE**2 * NOISE_WINDOWS, float(NOISE_WINDOWS)
-        squares += 0.75 * sum(drift**2 for drift in self.drifts)
-        degrees += len(self.drifts)
-        for values in self.seen.values():
+        drifts = [min(abs(drift), 2 * log(AGREEING)) for drift in self.drifts]
+        squares += 0.75 * sum(drift**2 for drift in drifts)
+        degrees += len(drifts)
+        for config in self.seen:
+            values = self._agreeing(config)
             mean = sum(values) / len(values)
             squares += sum((value - mean) ** 2 for value in values)
             degrees += len(values) - 1
@@ -113,8 +120,16 @@ class Beliefs:
 
     def belief(self, config: SystemConfig) -> Belief:
         """Return what is believed of a configuration; of the default nothing is open."""
-        prior, values = self._prior(config), self.seen.get(config, [])
+        prior, values = self._prior(config), self._agreeing(config)
         return _updated(prior, sum(values), len(values), self.noise)
+
+    def _agreeing(self, config: SystemConfig) -> list[float]:
+        """Return the log ratios of windows that agree with each other."""
+        values = self.seen.get(config, [])
+        if len(values) < 2 or any(name == "threads" for name, _ in config):
+            return values
+        middle = sorted(values)[(len(values) - 1) // 2]
+        return [value for value in values if abs(value - middle) <= log(AGREEING)]
 
     def _prior(self, config: SystemConfig) -> Belief:
         """Return the belief from before its windows: for several knobs the sum of their parts."""
@@ -155,12 +170,15 @@ class Beliefs:
         return own.mean < log(1 - MIN_GAIN) and own.doubt <= MAX_DOUBT
 
     def _is_unproven(self, config: SystemConfig) -> bool:
-        return self.priors[config].guessed and len(self.seen.get(config, ())) < MIN_WINDOWS
+        return self.priors[config].guessed and len(self._agreeing(config)) < MIN_WINDOWS
 
     def _promising(self) -> SystemConfig:
-        """Return the configuration that seems fastest and must be measured first; () for none."""
+        """Return a configuration that was judged too early, if there is one; else ()."""
+        for config, values in self.seen.items():
+            if len(values) == 1 and values[0] > log(AGREEING) and config in self.priors:
+                return config
         leader = min(self.priors, key=lambda each: (self.belief(each).mean, each), default=())
-        if not leader or not self._is_unproven(leader):
+        if not leader or self._is_surely_faster(leader):
             return ()
         return leader if self.belief(leader).mean < log(1 - MIN_GAIN) else ()
 
@@ -187,11 +205,11 @@ class Beliefs:
         ``costs`` what one more of each configuration would.
         """
         allowed = seconds * (MAX_LOSS + self.in_hand()) - spent
-        if leader := self._promising():
-            saved = seconds * (1 - exp(self.belief(leader).mean))
-            cost = dict(costs)[leader]
-            if saved > cost and (self.seen.get(leader) or cost <= allowed):
-                return leader
+        if again := self._promising():
+            prior, cost = self.priors[again], dict(costs)[again]
+            saved = seconds * (1 - exp(min(self.belief(again).mean, prior.mean - prior.error)))
+            if saved > cost and (cost <= allowed or len(self.seen.get(again, ())) == 1):
+                return again
         able = [
             (self.worth(config, seconds) - cost, config)
             for config, cost in costs

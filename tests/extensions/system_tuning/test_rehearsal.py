@@ -30,6 +30,8 @@ class Clock:
     def perf_counter(self):
         return self.now
 
+    process_time = perf_counter
+
 
 CLOCK = Clock()
 

@@ -63,6 +63,32 @@ def test_what_others_say_is_no_reason_to_spend_more_than_may_be_lost():
     assert at.next(10.0, 0.0, [(LAST, 2.5)]) is None
 
 
+def test_windows_that_were_disturbed_do_not_count_where_others_agree():
+    at = beliefs([LAST])
+    for ratio in (0.7, 8.0, 0.68):
+        assert at.best == ()
+        assert at.next(100.0, 0.0, [(LAST, 0.01)]) == LAST
+        at.observe(LAST, ratio)
+    assert at.best == LAST
+    assert at.belief(LAST).mean == pytest.approx(log(0.69), abs=0.05)
+
+
+def test_one_that_was_far_slower_at_first_is_measured_again():
+    at = beliefs([LAST])
+    at.observe(LAST, 5.0)
+    assert at.next(100.0, 0.0, [(LAST, 0.01)]) == LAST
+    at.observe(LAST, 5.1)
+    assert at.next(100.0, 0.0, [(LAST, 0.01)]) is None
+
+
+def test_stalls_belong_to_numbers_of_threads():
+    two = (("threads", 2),)
+    at = Beliefs({two: unknown(two)})
+    for ratio in (0.6, 9.0, 0.6):
+        at.observe(two, ratio)
+    assert at.belief(two).mean > 0
+
+
 def test_what_was_bad_for_others_costs_fewer_windows():
     fast, slow = (("threads", 1),), (("threads", 2),)
     spent = []
