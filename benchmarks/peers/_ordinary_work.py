@@ -5,7 +5,7 @@ nine epochs, without schedules that trials could share. The cases are fixed:
 
 - ``conv``: a small convolution net on 4,000 of CIFAR-10's images;
 - ``residual``: a small residual net with batch normalisation on 2,000 of them;
-- ``gpt``: a transformer of two layers on 3,000 pieces of 64 bytes of WikiText-2;
+- ``gpt``: a transformer of two layers on 1,000 pieces of 64 bytes of WikiText-2;
 - ``table``: an MLP on scikit-learn's digits as a table of 64 columns;
 - ``text``: a bag of hashed words, embedded, on 4,000 messages of 20 Newsgroups;
 - ``boosted``: XGBoost on the table of ``table``, of which five rounds are an epoch.
@@ -57,7 +57,7 @@ FILES = {
 SPLITS = {
     "conv": (4_000, 1_000),
     "residual": (2_000, 500),
-    "gpt": (3_000, 500),
+    "gpt": (1_000, 250),
     "table": (1_297, 500),
     "text": (4_000, 1_000),
     "boosted": (1_297, 500),

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 CURVES, DOTS = 30, 400
 #: How many of the newest epochs the timeline shows.
 NEWEST = 300
+#: With more epochs, what extensions say of a study is shown only once it is over: they read them.
+NOTED = 2_000
 
 
 def study_page(site: Site, query: Mapping[str, str]) -> Page:
@@ -68,6 +70,8 @@ def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
     # It reads the epochs of all studies beside it: too much while this is drawn again and again.
     used = usage_of(site.reader, study) if study.finished_at else None
     energy = energy_words(epochs, view.devices)
+    noted = study.finished_at is not None or len(epochs) <= NOTED
+    notes = [of(site.reader, study) for of in of_ends("show", "status_lines") if noted]
     running = view.running if study.finished_at is None else {}
     drawings, words = _charts(study, trials, epochs)
     main = part(
@@ -75,6 +79,7 @@ def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
         view=view,
         words=progress_words(view),
         troubles=(study.reason, waits, late),
+        notes=notes,
         numbers=report.tiles(study, spec.strategy, view.progress, epochs, end),
         forms=study_forms(study, spec),
         best_title=best_words(study).capitalize(),

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from ledger_batches import SPEC, epoch_batch, trials
+from page_server import PageServer
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
@@ -20,24 +21,29 @@ LAST = (("memory_format", "channels_last"),)
 FIXED = replace(SPEC, system="tune", system_fixed=True)
 
 
+def write(url, *events, spec=FIXED, config=LAST):
+    """Write a ledger with a study whose only epoch took 70 s, after these events."""
+    epoch = replace(epoch_batch(1, first_seq=1, epoch=1).epochs[0], system=config, seconds=70.0)
+    device = Device(epoch.device, "n", "cpu", (0,), None, model="x")
+    ledger = SqlLedger.open(url)
+    ledger.commit(
+        Batch(
+            events=[*enumerate((StudySubmitted(at=1.0, study=spec), *events), 1)],
+            studies=[StudyRecord(spec, "running", 1.0)],
+            trials=trials(1, 1),
+            epochs=[epoch],
+            devices=[DeviceRecord(device, "i", "joined", 0.0)],
+        )
+    )
+    ledger.close()
+
+
 @pytest.fixture
 def told(sqlite_url):
-    """Return the choice of a study whose only epoch took 70 s, after these events."""
+    """Return the choice of such a study."""
 
     def choice(*events, spec=FIXED, config=LAST):
-        epoch = replace(epoch_batch(1, first_seq=1, epoch=1).epochs[0], system=config, seconds=70.0)
-        device = Device(epoch.device, "n", "cpu", (0,), None, model="x")
-        ledger = SqlLedger.open(sqlite_url)
-        ledger.commit(
-            Batch(
-                events=[*enumerate((StudySubmitted(at=1.0, study=spec), *events), 1)],
-                studies=[StudyRecord(spec, "running", 1.0)],
-                trials=trials(1, 1),
-                epochs=[epoch],
-                devices=[DeviceRecord(device, "i", "joined", 0.0)],
-            )
-        )
-        ledger.close()
+        write(sqlite_url, *events, spec=spec, config=config)
         return choice_of(Reader(sqlite_url), spec)
 
     return choice
@@ -111,3 +117,15 @@ def test_where_nothing_was_worth_measuring_it_says_so(told):
 
 def test_a_study_whose_trials_may_differ_has_no_choice(told):
     assert told(spec=replace(FIXED, system_fixed=False)) is None
+
+
+def test_the_page_of_a_study_says_it(tmp_path):
+    known = Known(*here(), LAST, -0.3567, 0.05, 4, 2)
+    write(f"sqlite:///{tmp_path / 'ledger.db'}", recalled(known))
+    server = PageServer(tmp_path)
+    try:
+        text = server.page(f"/study?id={SPEC.id}")
+    finally:
+        server.close()
+    assert "Its trials have memory_format channels_last, reused from 2 earlier studies" in text
+    assert "saved about 30.0 s" in text
