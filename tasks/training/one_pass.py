@@ -123,7 +123,9 @@ class OnePass:
 
     def _is_same(self, before: list[Any], given: list[Any], *output: Tensor) -> bool:
         now = self._seen(given, *output)
-        return now is not None and _same(before, now)
+        with suppress(Exception):  # user classes need not compare
+            return now is not None and _same(before, now)
+        return False
 
     def _seen(self, given: list[Any], *output: Any) -> list[Any] | None:
         """Return all that a call depends on and could change; None if it is no plain call."""
@@ -250,15 +252,15 @@ def _is_hooked(model: nn.Module) -> bool:
 
 def _apart(value: Any, kept: tuple[Tensor, list[Any]] | None) -> Any:
     """Return a metric that shares no memory with the output, which ``loss`` may overwrite."""
-    if kept is None or not isinstance(value, Tensor):
+    if kept is None or not _is_plain(value):
         return value
     memory = (each.untyped_storage().data_ptr() for each in (value, kept[0]))
     return value.clone() if next(memory) == next(memory) else value
 
 
 def _copied(loss: Any) -> Tensor | None:
-    """Return a copy of a loss that is no view of much memory; None if it is none."""
-    return None if loss is None else torch.as_tensor(loss).clone()
+    """Return a copy of a loss that is no view of much memory; None if it is no number."""
+    return torch.as_tensor(loss).clone() if isinstance(loss, (Tensor, int, float)) else None
 
 
 def _uses_cuda() -> bool:

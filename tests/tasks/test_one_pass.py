@@ -348,6 +348,31 @@ def test_inputs_that_were_written_to_are_passed_again():
     check(Rescaled, Net(), 2)
 
 
+class Remade(Net):
+    """Makes a tuple that does not compare anew in each pass."""
+
+    def forward(self, given):
+        self.sizes = (np.zeros(2), len(given))
+        return super().forward(given)
+
+
+def test_attributes_that_do_not_compare_are_changed_ones():
+    check(Plain, Remade(), 2)
+
+
+class Wordy(Plain):
+    def loss(self, model, batch):
+        super().loss(model, batch)
+        return "low"
+
+
+def test_a_loss_that_is_no_number_is_refused_elsewhere():
+    run = trial(Wordy, Net())
+    with torch.no_grad():
+        for _ in range(2):
+            assert values_of(run, BATCH)["loss"] == "low"
+
+
 class Copies(Plain):
     """Keeps a copy of the model, as a moving average does."""
 
