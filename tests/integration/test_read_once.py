@@ -33,7 +33,7 @@ def begun(code, fuse="auto", epochs=8, space=None):
 
 
 def read_together(site, study, seats=4):
-    """The outcome so far, once as many trials as there are seats have each read with others."""
+    """The outcome so far, once ``seats`` trials have each read with others."""
 
     def met():
         return {each.trial for each in reports(site, study) if each.readers > 1}
@@ -76,7 +76,8 @@ def test_where_it_does_not_pay_the_engine_seats_them_apart(seated):
 
 def test_different_architectures_are_seated_together_to_read_once(seated):
     space = nas.space(Net, inputs=4) | {"dropout": [0.3]}
-    last, found = read_together(seated, begun(ReadByPython, "auto", ENDLESS, space))
+    # Whether three or four pay as well is measured, which load may decide.
+    last, found = read_together(seated, begun(ReadByPython, "auto", ENDLESS, space), seats=2)
     alone = begun(ReadByPython, "off", last, space)
     assert seated.wait(alone.id).status == "complete"
     expected = outcome(seated, alone)
