@@ -121,15 +121,9 @@ class Copies:
     """A copy of the model for each configuration, made on first use. Counts the passes."""
 
     def __init__(
-        self,
-        run: Training,
-        check: Callable[[], None],
-        least: float,
-        *,
-        warmed: bool = True,
-        clock: Callable[[], float] = time.perf_counter,
+        self, run: Training, check: Callable[[], None], least: float, *, warmed: bool = True
     ) -> None:
-        """``least``: the shortest window, in seconds of ``clock``.
+        """``least``: the shortest window, in seconds.
 
         ``warmed``: each window begins with passes that are not counted, and has the median of the
         others. Else only the first window of a copy does, and windows have the mean of their
@@ -141,7 +135,6 @@ class Copies:
         #: The shortest window, in seconds.
         self.least = least
         self._warmed = warmed
-        self._clock = clock
         #: The number of counted passes of a window, at least.
         self.counted = COUNTED
         self._models: dict[SystemConfig, torch.nn.Module] = {}
@@ -187,11 +180,11 @@ class Copies:
         """Run the next pass and add its loss to ``losses``; return its seconds."""
         self._check()
         self.passes += 1
-        began = self._clock()
+        began = time.perf_counter()
         losses.append(next(passes))
         if self._run.device.type == "cuda":
             torch.cuda.synchronize(self._run.device)
-        return self._clock() - began
+        return time.perf_counter() - began
 
     def is_new(self, config: SystemConfig) -> bool:
         """Tell whether there is no copy for ``config`` yet."""

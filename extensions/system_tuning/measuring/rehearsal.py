@@ -5,10 +5,9 @@ in ``probe``, each between two windows under the default. Which configuration is
 when it is enough, follows from what a window is worth (``races.worth``). A window is compared with
 the faster one of the default's two, since other processes only ever slow windows down, and one that
 disturbs the default must not make a gain. Where numbers of threads are compared it is their mean,
-as threads that wait for each other are part of the comparison. One thread on a CPU is timed by its
-CPU time, in which other processes count less. A configuration that computes in bfloat16 is left out
-where the machine only emulates it, and where the loss of the first batch differs from the default's
-by more than ``MAX_LOSS_DIFFERENCE``. The trial itself is not touched.
+as threads that wait for each other are part of the comparison. A configuration that computes in
+bfloat16 is left out where the machine only emulates it, and where the loss of the first batch
+differs from the default's by more than ``MAX_LOSS_DIFFERENCE``. The trial itself is not touched.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import torch
 
 from ....profiling.knobs.knobs import SystemConfig, merged
 from ....tasks.process.pipe import Window
@@ -76,9 +73,7 @@ def rehearse(
     began = time.perf_counter()
     threads = any(name == "threads" for config in beliefs.priors for name, _ in config)
     least = WINDOW_OF_THREADS if threads else 0.0
-    alone = run.device.type == "cpu" and torch.get_num_threads() == 1 and not threads
-    clock = time.process_time if alone else time.perf_counter
-    copies = Copies(run, watch.check, least, warmed=False, clock=clock)
+    copies = Copies(run, watch.check, least, warmed=False)
     copies.counted = 1
     steps = epochs * -(-length(run.data.train) // run.batch_size)
     try:
