@@ -349,7 +349,7 @@ def test_inputs_that_were_written_to_are_passed_again():
 
 
 class Remade(Net):
-    """Makes a tuple that does not compare anew in each pass."""
+    """Makes a tuple in each pass that does not compare with the last one."""
 
     def forward(self, given):
         self.sizes = (np.zeros(2), len(given))
