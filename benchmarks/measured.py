@@ -38,7 +38,7 @@ CLAIMS = Path(__file__).resolve().parent / "claims.toml"
 PAGE = ROOT / "docs" / "measured.md"
 #: Pages that tell what was measured once; nothing in them is compared.
 HISTORY = ("docs/history/", "docs/measured.md")
-HEAD = "| | Penstock | beside it | goal, and where it loses | run |\n|---|---|---|---|---|"
+HEAD = "| | Penstock | others | goal, and where it loses | run |\n|---|---|---|---|---|"
 
 _CELL = re.compile(r"\{([\w.-]+)(?::([^}]+))?\}")
 _QUOTE = re.compile(r"<!--([\w-]+\.[\w.-]+?)(:%)?-->(.*?)<!--/-->", re.DOTALL)
