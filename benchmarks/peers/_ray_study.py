@@ -1,8 +1,7 @@
-"""A study of Ray Tune under ASHA with warm actors.
+"""Ray Tune in its best case, as all of its parts here have it.
 
-Its best case, as in ``ray_tune.py``: storage in memory, no loggers, no dashboard, no snapshots, a
-trial takes one CPU, processes at the priority of any other, actors used again. Its ASHA stops, and
-Ray saves a trial that it ends.
+Storage is in memory, and there are no loggers, no dashboard and no snapshots. A trial takes one
+CPU, and processes have the priority of any other.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +33,16 @@ Point = dict[str, Any]
 class Trial(tune.Trainable):
     """One trial by the class API, which is what ``reuse_actors`` is for."""
 
-    #: Returns the trial's training, which has ``run_epoch``, ``save`` and ``load``.
+    #: Returns the training of a configuration, which has ``run_epoch``, ``save`` and ``load``.
     made: Callable[[dict[str, Any]], Any]
+    #: The name of the value that an epoch gives.
+    metric = "accuracy"
 
     def setup(self, config: dict[str, Any]) -> None:
         self.training = type(self).made(config)
 
     def step(self) -> dict[str, float]:
-        return {"accuracy": self.training.run_epoch()}
+        return {self.metric: self.training.run_epoch()}
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         self.setup(new_config)
@@ -53,8 +55,9 @@ class Trial(tune.Trainable):
         self.training.load(Path(checkpoint, "state"))
 
 
-def serve(session: Callable[[Any], None], trial: type[Trial], eta: int) -> None:
-    """Start Ray, and run the plan of a ``session``, each trial as a ``trial``."""
+@contextmanager
+def started() -> Iterator[str]:
+    """Start Ray; yield a folder in memory for all of its files."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(
         dir=memory if memory.is_dir() else None, ignore_cleanup_errors=True
@@ -67,30 +70,52 @@ def serve(session: Callable[[Any], None], trial: type[Trial], eta: int) -> None:
             _temp_dir=f"{folder}/ray",
             _system_config={"worker_niceness": 0},
         )
+        yield folder
+        ray.shutdown()
 
-        def study(
-            case: str, seed: int, chosen: list[dict[str, Any]], epochs: int, log: str
-        ) -> None:
-            rest = {"case": case, "seed": seed, "log": log}
-            found = tune.Tuner(
-                tune.with_resources(trial, {"cpu": 1}),
-                param_space={"point": tune.grid_search(chosen), **rest},
-                tune_config=tune.TuneConfig(
-                    metric="accuracy",
-                    mode="max",
-                    scheduler=AsyncHyperBandScheduler(
-                        max_t=epochs, grace_period=1, reduction_factor=eta
-                    ),
-                    reuse_actors=True,
-                ),
-                run_config=tune.RunConfig(
-                    storage_path=f"{folder}/storage",
-                    stop={"training_iteration": epochs},
-                    verbose=0,
-                ),
-            ).fit()
-            if found.errors:
-                raise RuntimeError(f"Ray's trial failed: {found.errors[0]}")
+
+def run(
+    trial: type[Trial],
+    space: dict[str, Any],
+    epochs: int,
+    folder: str,
+    *,
+    mode: str,
+    scheduler: Any,
+    reuse: bool = True,
+) -> None:
+    """Run a study to its end. Raises RuntimeError where a trial failed."""
+    found = tune.Tuner(
+        tune.with_resources(trial, {"cpu": 1}),
+        param_space=space,
+        tune_config=tune.TuneConfig(
+            metric=trial.metric, mode=mode, scheduler=scheduler, reuse_actors=reuse
+        ),
+        run_config=tune.RunConfig(
+            storage_path=f"{folder}/storage", stop={"training_iteration": epochs}, verbose=0
+        ),
+    ).fit()
+    if found.errors:
+        raise RuntimeError(f"Ray's trial failed: {found.errors[0]}")
+
+
+def serve(session: Callable[[Any], None], training: Callable[..., Any], eta: int) -> None:
+    """Run the plan of a ``session`` by ASHA with warm actors.
+
+    ``training`` makes a trial's training of case, configuration, seed and log. Ray's ASHA stops,
+    and Ray saves a trial that it ends.
+    """
+
+    class Trained(Trial):
+        @staticmethod
+        def made(config: dict[str, Any]) -> Any:
+            return training(config["case"], config["point"], config["seed"], config["log"])
+
+    with started() as folder:
+
+        def study(case: str, seed: int, chosen: list[Point], epochs: int, log: str) -> None:
+            space = {"point": tune.grid_search(chosen), "case": case, "seed": seed, "log": log}
+            asha = AsyncHyperBandScheduler(max_t=epochs, grace_period=1, reduction_factor=eta)
+            run(Trained, space, epochs, folder, mode="max", scheduler=asha)
 
         session(study)
-        ray.shutdown()

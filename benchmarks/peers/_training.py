@@ -79,23 +79,15 @@ class Training:
                 file.write(json.dumps([began, time.time()]) + "\n")
         return curve(self.lr, self.epoch)
 
-    def save(self, folder: str) -> None:
-        """The state in one file."""
-        torch.save(
-            {
-                "model": self.model.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
-                "epoch": self.epoch,
-            },
-            Path(folder) / "state.pt",
-        )
+    def save(self, file: Path) -> None:
+        """Save what the next epoch begins from."""
+        torch.save((self.epoch, self.model.state_dict(), self.optimizer.state_dict()), file)
 
-    def load(self, folder: str) -> None:
-        """The reverse of ``save``."""
-        state = torch.load(Path(folder) / "state.pt", weights_only=True)
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.epoch = state["epoch"]
+    def load(self, file: Path) -> None:
+        """Go on from what ``save`` has saved."""
+        self.epoch, model, optimizer = torch.load(file, weights_only=True)
+        self.model.load_state_dict(model)
+        self.optimizer.load_state_dict(optimizer)
 
 
 def noted(log: Path) -> list[tuple[float, float]]:

@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 from _headline_work import ETA, Training, session
-from _ray_study import Trial, serve
-
-
-class Trained(Trial):
-    """A trial of the headline."""
-
-    @staticmethod
-    def made(config):
-        return Training(config["case"], config["point"], config["seed"], config["log"])
-
+from _ray_study import serve
 
 if __name__ == "__main__":
-    serve(session, Trained, ETA)
+    serve(session, Training, ETA)

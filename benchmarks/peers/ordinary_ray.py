@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 from _ordinary_work import ETA, session, training
-from _ray_study import Trial, serve
-
-
-class Trained(Trial):
-    """A trial of an ordinary study."""
-
-    @staticmethod
-    def made(config):
-        return training(config["case"], config["point"], config["seed"], config["log"])
-
+from _ray_study import serve
 
 if __name__ == "__main__":
-    serve(session, Trained, ETA)
+    serve(session, training, ETA)

@@ -71,7 +71,7 @@ def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
     used = usage_of(site.reader, study) if study.finished_at else None
     energy = energy_words(epochs, view.devices)
     noted = study.finished_at is not None or len(epochs) <= NOTED
-    notes = [of(site.reader, study) for of in of_ends("show", "status_lines") if noted]
+    ends = of_ends("show", "status_lines") if noted else ()
     running = view.running if study.finished_at is None else {}
     drawings, words = _charts(study, trials, epochs)
     main = part(
@@ -79,7 +79,7 @@ def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
         view=view,
         words=progress_words(view),
         troubles=(study.reason, waits, late),
-        notes=notes,
+        notes=[of(site.reader, study) for of in ends],
         numbers=report.tiles(study, spec.strategy, view.progress, epochs, end),
         forms=study_forms(study, spec),
         best_title=best_words(study).capitalize(),

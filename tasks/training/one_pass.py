@@ -17,19 +17,19 @@ differ, or looking at all this takes longer than a pass, the trial has both pass
 
 from __future__ import annotations
 
-import random
 import types
 from collections.abc import Iterator
 from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
 from ..contracts.contract import TorchTrainable
+from ..system.unchanged import unchanged
+from .seeding import generators
 
 #: The attributes of every module, but for its mode.
 _COMMON = frozenset(vars(nn.Module())) - {"training"}
@@ -65,28 +65,28 @@ class OnePass:
         vars(self.model)["forward"] = self
         try:
             values = dict(code.metrics(self.model, batch))
-            if "loss" in values or self._kept is None:
-                self._may = False
+            self._may = "loss" not in values and self._kept is not None
             if "loss" in values:
                 return values
             values = {name: _apart(value, self._kept) for name, value in values.items()}
-            self._in_loss, before = True, _Generators()
-            try:
-                loss = code.loss(self.model, batch)
-            except Exception:
-                if self._compared or not self._given:
-                    raise
-                loss = None  # it needs a pass of its own
+            self._in_loss = True
+            if self._compared:
+                return {**values, "loss": code.loss(self.model, batch)}
+            kept = self._loss_of_kept(code, batch) if self._may else None
         finally:
             vars(self.model).pop("forward", None)
             self._kept = None
-        if self._given and not self._compared:
-            before.restore()
-            kept, loss = _copied(loss), code.loss(self.model, batch)
+        loss = code.loss(self.model, batch)
+        if self._may:
             self._compare(kept, _copied(loss))
-        elif not self._given:
-            self._may = False
         return {**values, "loss": loss}
+
+    def _loss_of_kept(self, code: TorchTrainable, batch: Any) -> Tensor | None:
+        """Return the loss by the kept output, and leave no trace; None if it has none."""
+        with unchanged(self.model), suppress(Exception):  # user code may need the pass
+            loss = _copied(code.loss(self.model, batch))
+            return loss if self._given else None
+        return None
 
     def _compare(self, kept: Tensor | None, full: Tensor | None) -> None:
         if kept is None or full is None:
@@ -131,12 +131,10 @@ class OnePass:
         """Return all that a call depends on and could change; None if it is no plain call."""
         with suppress(Exception):  # of tensors without memory, for instance
             tensors = [each for each in (*given, *output) if not isinstance(each, _VALUES)]
-            if all(_is_plain(each) for each in tensors) and not _is_hooked(self.model):
-                settings = list(_settings())
-                if not torch.is_grad_enabled() and not any(
-                    m.training for m in self.model.modules()
-                ):
-                    return [*given, *settings, *_of_tensors(tensors), *_of_model(self.model)]
+            plain = all(_is_plain(each) for each in tensors) and not _is_hooked(self.model)
+            training = any(module.training for module in self.model.modules())
+            if plain and not training and not torch.is_grad_enabled():
+                return [*given, *_settings(), *_of_tensors(tensors), *_of_model(self.model)]
         return None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -147,41 +145,15 @@ class OnePass:
         return getattr, (self.model, "forward")
 
 
-class _Generators:
-    """The states of all generators of random numbers that can be restored.
-
-    torch's are kept as bytes, so that they take none of the memory that is measured for a trial.
-    """
-
-    def __init__(self) -> None:
-        self._cuda = torch.cuda.get_rng_state().numpy().tobytes() if _uses_cuda() else b""
-        self._torch = torch.get_rng_state().numpy().tobytes()
-        self._others = random.getstate(), np.random.get_state()
-
-    def restore(self) -> None:
-        """Go back to these states."""
-        if self._cuda:
-            torch.cuda.set_rng_state(_state(self._cuda))
-        torch.set_rng_state(_state(self._torch))
-        random.setstate(self._others[0])
-        np.random.set_state(self._others[1])
-
-
-def _state(given: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(given), dtype=torch.uint8)
-
-
 def _settings() -> Iterator[Any]:
     """Yield torch's settings and the states of generators, in comparable form."""
     for kind in ("cpu", "cuda"):
         yield from (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
     yield from (torch.get_default_dtype(), torch.get_num_threads())
     yield from (torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision())
-    yield torch.get_rng_state().numpy().tobytes()
-    if _uses_cuda():
+    yield generators()
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it untyped
         yield torch.cuda.get_rng_state().numpy().tobytes()
-    numbers = np.random.get_state(legacy=False)
-    yield (numbers["state"]["key"].tobytes(), numbers["state"]["pos"], random.getstate())
 
 
 def _of_tensors(tensors: list[Tensor]) -> Iterator[Any]:
@@ -254,14 +226,10 @@ def _apart(value: Any, kept: tuple[Tensor, list[Any]] | None) -> Any:
     """Return a metric that shares no memory with the output, which ``loss`` may overwrite."""
     if kept is None or not _is_plain(value):
         return value
-    memory = (each.untyped_storage().data_ptr() for each in (value, kept[0]))
-    return value.clone() if next(memory) == next(memory) else value
+    own, shared = value.untyped_storage(), kept[0].untyped_storage()
+    return value.clone() if own.data_ptr() == shared.data_ptr() else value
 
 
 def _copied(loss: Any) -> Tensor | None:
     """Return a copy of a loss that is no view of much memory; None if it is no number."""
     return torch.as_tensor(loss).clone() if isinstance(loss, (Tensor, int, float)) else None
-
-
-def _uses_cuda() -> bool:
-    return torch.cuda.is_initialized()  # type: ignore[no-any-return, no-untyped-call]  # torch leaves it untyped
