@@ -10,8 +10,8 @@ write that it guards:
     beat       lease := lease_ms, or "fenced off", or "a cut is wanted"
     report     the report is in the stream; a closing one makes the attempt done
     announce   what the trial has sampled is seen by the study's other trials, committed or not
-    cut        running -> running, closes at the end of its epoch
-    revoke     fence := fence + 1: every copy, queued or running, is stale
+    cut        running -> running, closes at the end of its epoch; workers are called
+    revoke     fence := fence + 1: every copy, queued or running, is stale; workers are called
 
 Leases expire by the broker's clock, so the nodes' clocks do not matter. Reports and commands are
 sealed texts in two streams: field ``p`` is JSON, ``s`` its HMAC by the installation's key.
@@ -49,6 +49,9 @@ ANNOUNCEMENTS = f"{PREFIX}announcements:"
 ENDINGS = f"{PREFIX}endings"
 #: Trials that have ended, for the scripts that call callbacks for them (``endings``).
 UNHEARD = f"{PREFIX}unheard"
+#: The channel on which workers hear at once which attempt is cut or fenced off: its key. What is
+#: not heard, the next beat says.
+CALLS = f"{PREFIX}calls"
 GROUP = "scheduler"
 #: The keys at which an answer may be put (``reply_name``).
 REPLY = re.compile("reply:[A-Za-z0-9_-]{1,100}")

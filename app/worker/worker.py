@@ -30,6 +30,7 @@ from ..sessions.link import Link
 from ..sessions.reports import Result
 from ..sessions.session import POLL_INTERVAL, Session
 from ..sessions.trainer import Sockets, Trainer
+from .calls import Calls
 from .keeper import IdleTrainers, Keeper
 from .lanes import Lane
 
@@ -55,6 +56,7 @@ class Worker:
         self._link = Link(url)
         self._dropped = Dropped()
         self._keeper = Keeper(device, url, settings.lease_ms, self)
+        self._calls = Calls(url, self._keeper.called)
         self._idle_trainers = IdleTrainers(self)
         address = settings.address or self._link.address()
         powercap = None if device.unmetered else settings.powercap
@@ -80,6 +82,7 @@ class Worker:
     def start(self) -> None:
         """Register the device, and have imported what its trainers need."""
         self._keeper.start()
+        self._calls.start()
         self._idle_trainers.start()
         self._launcher.stay()
 
@@ -96,6 +99,7 @@ class Worker:
     def end(self) -> None:
         """End the trainers now. What still ran is reported as lost."""
         self._link.closing.set()
+        self._calls.stop()
         self._idle_trainers.stop()
         trainers = [trainer for lane in self._lanes for trainer in lane.trainers()]
         for trainer in trainers:

@@ -3,4 +3,6 @@
 if redis.call('HGET', KEYS[1], 'fence') ~= ARGV[1] then return 0 end
 redis.call('DEL', unpack(KEYS))
 redis.call('HSET', KEYS[1], 'fence', string.format('%.0f', tonumber(ARGV[1]) + 1), 'state', 'revoked')
+-- A broker may forbid it; the worker's next beat then says so.
+redis.pcall('PUBLISH', 'penstock:calls', KEYS[1])
 return 1
