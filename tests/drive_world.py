@@ -212,6 +212,8 @@ def check_invariants(engine: Engine) -> None:
     assert len(running) == len(state.attempts), "a trial is in two places"
     assert len(set(state.ready)) == len(state.ready), "a trial waits twice"
     aside = engine.aside().keys()
+    withheld = {name for study in state.studies.values() for name in study.withheld}
+    assert withheld.isdisjoint(state.ready), "a paused trial is in the queue"
     for trial in state.trials.values():
         asked = state.studies[trial.study].spec.contract == "ask"
         at_work = trial.state is TrialState.RUNNING and not asked
@@ -225,8 +227,8 @@ def check_invariants(engine: Engine) -> None:
         )
     asked = {getattr(question, "study", "") for question in engine.questions()}
     for study in state.studies.values():
-        # Each has somebody to wait for, or an answer.
-        if aside & {*study.trials} and study.spec.id not in asked:
+        # Each has somebody to wait for, or an answer, or its user.
+        if aside & {*study.trials} - study.withheld.keys() and study.spec.id not in asked:
             assert {state.trials[n].state for n in study.trials if n not in aside} & {
                 TrialState.WAITING,
                 TrialState.RUNNING,

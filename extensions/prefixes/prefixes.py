@@ -110,6 +110,7 @@ class Prefixes:
                 at_work
                 and other.epoch == trial.epoch < other.target
                 and other.id not in self._of(study).companions
+                and other.id not in study.withheld
             ):
                 return other
         return None

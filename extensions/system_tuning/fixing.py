@@ -95,7 +95,7 @@ class Fixing:
         own = self._of(study.spec.id)
         if own is None or study.system is not None or after is not None:
             return False
-        if own.asked is None and not self._another_rehearses(own, trial):
+        if own.asked is None and not self._another_rehearses(study, own, trial):
             own.rehearsing = trial.id
         if own.rehearsing == trial.id:
             return False
@@ -103,17 +103,18 @@ class Fixing:
         own.aside.append(trial.id)
         return True
 
-    def _another_rehearses(self, own: FixedStudy, trial: Trial) -> bool:
+    def _another_rehearses(self, study: StudyState, own: FixedStudy, trial: Trial) -> bool:
         """Tell whether another trial than this one is to rehearse, and still can."""
         other = self._state.trials.get(own.rehearsing)
-        if other is None or other.state not in (TrialState.WAITING, TrialState.RUNNING):
+        at_work = other is not None and other.state in (TrialState.WAITING, TrialState.RUNNING)
+        if not at_work or own.rehearsing in study.withheld:
             own.rehearsing = ""
         return own.rehearsing not in ("", trial.id)
 
     def aside(self, study: StudyState) -> Iterator[tuple[str, str]]:
         """Yield the trials that wait for the choice, and why."""
         own = self._of(study.spec.id)
-        for name in () if own is None else own.aside:
+        for name in () if own is None else self._waiting(own):
             why = f"{own.rehearsing} measures" if own and own.rehearsing else "the history is asked"
             yield name, f"{why} which system configuration the study's trials are to have"
 
@@ -123,14 +124,20 @@ class Fixing:
         if own is None or study.system is not None:
             return False
         slots = sum(each.device.slots for each in self._state.devices.values())
-        return len(own.aside) + bool(own.rehearsing) >= max(1, slots)
+        return len(self._waiting(own)) + bool(own.rehearsing) >= max(1, slots)
+
+    def _waiting(self, own: FixedStudy) -> list[str]:
+        """Return the trials that wait for the choice, but for those that were stopped meanwhile."""
+        trials = self._state.trials
+        return [name for name in own.aside if trials[name].state is TrialState.WAITING]
 
     def release(self, study: StudyState) -> None:
         """Let the trials go on that need not wait any more."""
         own = self._of(study.spec.id)
         if own is None or own.asked is not None or not own.aside:
             return
-        if study.system is None and self._another_rehearses(own, self._state.trials[own.aside[0]]):
+        first = self._state.trials[own.aside[0]]
+        if study.system is None and self._another_rehearses(study, own, first):
             return
         names, own.aside = own.aside, []
         for name in names:

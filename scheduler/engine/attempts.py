@@ -77,7 +77,8 @@ class Attempts:
             self._core.move(study, trial, Step.FAIL)
         elif trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
             self._core.invalidate_plan()
-            self._proposals.enter(study, self._proposals.reached(study, trial))
+            entries = self._proposals.reached(study, trial, returned=True)
+            self._proposals.enter(study, entries)
             self._proposals.settle(study)
             self._core.offer_slots()
             return

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable
 
 from ..model.decisions import Discard, Parent
 from ..model.events import Durable, Undurable
-from ..model.study import forks
+from ..model.study import OVER, forks
 from ..model.trial import FINAL, Origin, Trial, TrialState
 from ..model.trial_group import Fork
 from ..policies.retention import best_at_the_end, best_completed, retained
@@ -136,7 +136,8 @@ class Checkpoints:
     def _retain(self, study: StudyState, trials: Iterable[Trial]) -> None:
         pending_forks = [ask.fork for ask in study.asks.values() if ask.fork is not None]
         for trial in trials:
-            kept = retained(trial, self._pinned_epochs(study, trial), best=trial.id in study.best)
+            pinned, over = self._pinned_epochs(study, trial), study.status in OVER
+            kept = retained(trial, pinned, best=trial.id in study.best, study_over=over)
             forked = {fork.epoch for fork in pending_forks if fork.source == trial.id}
             if forked:  # the trial forked from it is still to come
                 kept = tuple(s for s in trial.parents if s in kept or s.epoch in forked)

@@ -129,7 +129,10 @@ class Lifecycle:
         if (study is None) != (event.past is not None):
             raise Refused(f"{spec.id} is over, or is not, by now")
         if event.past is not None:
+            if not spec.local and spec.n_trials <= len(event.past.trials):
+                raise Refused(f"{spec.id} has {len(event.past.trials)} trials already")
             study = self._reopen(spec, event.past)
+            study.enqueued = list(event.enqueued)
             self._core.extensions.tell(study, "on_begun", event)
         else:
             assert study is not None
@@ -156,8 +159,6 @@ class Lifecycle:
         self._core.offer_slots()
 
     def on_study_reopened(self, event: StudyReopened) -> None:
-        if not event.study.local:
-            raise Refused(f"{event.study.id} takes no trials of its user's")
         study = self._reopen(event.study, event.past)
         self._core.extensions.tell(study, "on_begun", event)
         study.status, study.finished_at = event.status, event.finished_at
@@ -207,8 +208,6 @@ class Lifecycle:
     def _reopen(self, spec: StudySpec, past: FinishedStudy) -> StudyState:
         if self._state.finished.get(spec.id, DELETED) == DELETED:
             raise Refused(f"there is no study {spec.id}")
-        if not spec.local and spec.n_trials <= len(past.trials):
-            raise Refused(f"{spec.id} has {len(past.trials)} trials already")
         strategy = self._core.strategies(spec)
         if isinstance(strategy, EXTENSIBLE):
             trials = [_reopened(trial, rungs_of(spec.strategy)) for trial in past.trials]

@@ -20,7 +20,7 @@ from ..resources.slots import free_slots
 from ..state.configurations import configurations, new_configurations
 from ..state.core import Core
 from ..state.state import StudyState
-from ..strategies.base import UNBOUNDED
+from ..strategies.base import UNBOUNDED, is_decided_at
 from .checkpoints import Checkpoints
 
 #: Samplers whose proposals do not depend on results, so they may be asked ahead of time.
@@ -28,6 +28,7 @@ ORDER_FREE = frozenset({"grid", "random", "qmc"})
 
 _ENDED_WITH_STUDY = (TrialState.PAUSED, TrialState.PROPOSED)
 _NOT_AT_WORK = (TrialState.WAITING, TrialState.PROPOSED)
+_ON_ITS_WAY = (TrialState.WAITING, TrialState.RUNNING)
 
 
 class Proposals:
@@ -47,6 +48,9 @@ class Proposals:
                 continue
             trial = self._state.trials[entry.trial]
             if trial.state in FINAL:
+                continue
+            if trial.state in _ON_ITS_WAY:  # its user has sent it on already
+                trial.target = max(trial.target, entry.epochs)
                 continue
             trial.target = entry.epochs
             self._core.move(study, trial, Step.ENTER)
@@ -68,16 +72,28 @@ class Proposals:
         self.wait(trial)
         return ()
 
-    def reached(self, study: StudyState, trial: Trial) -> tuple[Entry | Fork, ...]:
-        """The trial has reached its target. Returns what its strategy enters then."""
-        if trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
+    def reached(
+        self, study: StudyState, trial: Trial, *, returned: bool = False
+    ) -> tuple[Entry | Fork, ...]:
+        """The trial has reached its target. Returns what its strategy or an extension enters then.
+
+        Its strategy hears nothing of a target that is its user's. One whose objective has
+        ``returned`` has no further epochs.
+        """
+        further = 0
+        if study.spec.id in self._core.extensions.by_study and not returned:
+            further = self._core.extensions.goes_on(study, trial)
+        if trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED) and not further:
             self._core.move(study, trial, Step.FINISH)
             self._checkpoints.trial_over(study, trial)
             self._core.decide(Release, trial=trial.id)
         else:
             self._core.move(study, trial, Step.REACH)
-        curve = {epoch: study.spec.sign * value for epoch, value in trial.values.items()}
-        return study.strategy.reached(trial.id, trial.epoch, curve)
+        entries: tuple[Entry | Fork, ...] = ()
+        if is_decided_at(study.spec.strategy, trial.epoch):
+            curve = {epoch: study.spec.sign * value for epoch, value in trial.values.items()}
+            entries = study.strategy.reached(trial.id, trial.epoch, curve)
+        return (*entries, Entry(trial.id, further)) if further else entries
 
     def _fork(self, study: StudyState, fork: Fork) -> None:
         """Stop the trial, and ask for the configuration of the new trial that takes its place."""
@@ -91,6 +107,8 @@ class Proposals:
         study = self._state.studies[trial.study]
         if study.ends(trial):
             self._end_early(study, trial)
+            return
+        if trial.id in study.withheld:
             return
         if first:
             # It was interrupted and is not new: it goes first, and keeps its time of arrival.

@@ -138,12 +138,13 @@ class StudyExtended(Event):
     """The study goes on to more trials. ``study`` is its specification from now on.
 
     For a study that was over, ``past`` is what the engine has forgotten of it; else it is None.
-    Then ``earlier`` are as in ``StudySubmitted``.
+    Then ``earlier`` and ``enqueued`` are as in ``StudySubmitted``.
     """
 
     study: StudySpec
     past: FinishedStudy | None = None
     earlier: tuple[EarlierTrial, ...] = ()
+    enqueued: tuple[Params, ...] = ()
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
@@ -169,7 +170,7 @@ class CallbacksCalled(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class StudyReopened(Event):
-    """A study that was over takes trials from its user again. ``past`` as in ``StudyExtended``.
+    """A study that was over is there again for its user. ``past`` as in ``StudyExtended``.
 
     It stays over, and the engine forgets it again after the next event about it.
     """

@@ -5,8 +5,8 @@ names an absolute epoch to reach (its *target*). The trial is WAITING for a slot
 and PAUSED at its target. A paused trial is entered again (promotion), or it is STOPPED when the
 study ends or a forked trial takes its place. A waiting one is STOPPED where its study ends at a
 limit. A trial is COMPLETED when it reaches the strategy's last epoch or its objective returns,
-however early. An objective that prunes its trial leaves it STOPPED. The diagram in the docs is
-drawn from the table below.
+however early. An objective that prunes its trial leaves it STOPPED, and so does its user. A trial
+that is over may go on by its user's will. The diagram in the docs is drawn from the table below.
 """
 
 from __future__ import annotations
@@ -51,10 +51,11 @@ class Step(StrEnum):
     RETRY = "retry"  # its code failed and it is tried again
     REACH = "reach"  # it reached its target, by itself or by epochs that it took over
     FINISH = "finish"  # it reached the last epoch, or its objective returned
-    PRUNE = "prune"  # its objective raised TrialPruned
+    PRUNE = "prune"  # its objective raised TrialPruned, or its user stopped it
     STOP = "stop"  # the study ended before its target, or a forked trial took its place
     FAIL = "fail"  # its code failed for good
     CANCEL = "cancel"  # the user cancelled
+    REVIVE = "revive"  # it was over, and its user has it go on
 
 
 _S, _T = TrialState, Step
@@ -67,6 +68,7 @@ TRANSITIONS: dict[tuple[TrialState, Step], TrialState] = {
     (_S.WAITING, _T.DISPATCH): _S.RUNNING,
     (_S.WAITING, _T.REACH): _S.PAUSED,
     (_S.WAITING, _T.FINISH): _S.COMPLETED,
+    (_S.WAITING, _T.PRUNE): _S.STOPPED,
     (_S.WAITING, _T.STOP): _S.STOPPED,
     (_S.WAITING, _T.CANCEL): _S.CANCELLED,
     (_S.RUNNING, _T.YIELD): _S.WAITING,
@@ -78,12 +80,16 @@ TRANSITIONS: dict[tuple[TrialState, Step], TrialState] = {
     (_S.RUNNING, _T.FAIL): _S.FAILED,
     (_S.RUNNING, _T.CANCEL): _S.CANCELLED,
     (_S.PAUSED, _T.ENTER): _S.WAITING,
+    (_S.PAUSED, _T.PRUNE): _S.STOPPED,
     (_S.PAUSED, _T.STOP): _S.STOPPED,
     (_S.PAUSED, _T.CANCEL): _S.CANCELLED,
+    (_S.COMPLETED, _T.REVIVE): _S.WAITING,
+    (_S.STOPPED, _T.REVIVE): _S.WAITING,
+    (_S.FAILED, _T.REVIVE): _S.WAITING,
 }
 
-#: States that a trial does not leave while its study lasts. An extension of the study may turn a
-#: stopped trial into a paused one (``scheduler.engine.lifecycle``).
+#: States that a trial does not leave by itself. An extension of the study may turn a stopped trial
+#: into a paused one (``scheduler.engine.lifecycle``).
 FINAL = frozenset({_S.COMPLETED, _S.STOPPED, _S.FAILED, _S.CANCELLED})
 
 

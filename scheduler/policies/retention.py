@@ -3,7 +3,8 @@
 - Of a trial that may still run: its newest ``PARENTS_KEPT`` states, and those at the rungs of the
   strategy, where trials are compared. In population based training the latter are the end of its
   last interval, which others may continue from, and the state that it was itself forked from.
-- Of a trial that is over: its last state, if it is among the study's best; else none.
+- Of a trial that is over: its last state, if it is among the study's best, or if it failed and may
+  be tried again while its study lasts; else none.
 
 The best are the completed trials with the best values, as many as the study keeps. With several
 objectives, they are those on the Pareto front, ordered by the first objective. None of them
@@ -25,10 +26,13 @@ from ..model.trial import FINAL, Trial, TrialState
 PARENTS_KEPT = 3
 
 
-def retained(trial: Trial, pinned_epochs: Collection[int], *, best: bool) -> tuple[Parent, ...]:
+def retained(
+    trial: Trial, pinned_epochs: Collection[int], *, best: bool, study_over: bool = False
+) -> tuple[Parent, ...]:
     """The durable states of the trial (newest first) that are kept, in the same order."""
     if trial.state in FINAL:
-        return trial.parents[: 1 if best else 0]
+        may_return = trial.state is TrialState.FAILED and not study_over
+        return trial.parents[: 1 if best or may_return else 0]
     newest, older = trial.parents[:PARENTS_KEPT], trial.parents[PARENTS_KEPT:]
     return (*newest, *(state for state in older if state.epoch in pinned_epochs))
 

@@ -95,6 +95,8 @@ class Core:
         del trial.story[:-STORY_KEPT]
         if self.state.cross_study:
             self._count_waiting(trial, step)
+        if step is Step.REVIVE:
+            trial.finished_at = None
         if trial.state in FINAL:
             trial.finished_at = self.at
             # Early failures keep what they drew from: it tells whether others may pass.

@@ -147,6 +147,9 @@ class Extension:
     #: after this attempt, which has closed short of it. It may be given epochs. Return whether the
     #: extension has it wait, in no queue, until it hands it to ``Proposals.wait``.
     keeps: Callable[[StudyState, Trial, Attempt | None], bool] | None = None
+    #: Return the target to which a trial goes on that has reached its own, whatever its strategy
+    #: says; 0: to none.
+    goes_on: Callable[[StudyState, Trial], int] | None = None
     #: Return the trials of the study that it has wait in no queue, and why each does, in words.
     aside: Callable[[StudyState], Iterable[tuple[str, str]]] | None = None
     #: Tell whether so many trials wait that the study is asked for no more.
@@ -183,6 +186,7 @@ _RETURNED: Mapping[str, Any] = {
     "segment": SegmentValues,
     "refusal": str,
     "until": int | float | None,
+    "goes_on": int,
 }
 #: The same of each value, where they return several.
 _VALUES: Mapping[str, Any] = {"deadlines": int | float, "questions": Decision}
@@ -262,9 +266,9 @@ class Extensions:
     def study_begins(self, study: StudyState) -> None:
         """Find what a study needs that is new, is specified anew, or lacks others than before."""
         by_spec = {each.name for each in self._all if each.needed_by is not None}
-        needed = [each for each in self._all if _needs(study.spec, each)]
         kept = [name for name in study.needs if name not in by_spec]
-        study.needs = [*(each.name for each in needed), *kept]
+        study.needs = [*(each.name for each in self._all if _needs(study.spec, each)), *kept]
+        needed = [each for each in self._all if each.name in study.needs]
         self._lacked.update(study.lacks)
         called = tuple(
             each if each.for_study is None else each.for_study(study.spec)
@@ -368,6 +372,10 @@ class Extensions:
     def keeps(self, study: StudyState, trial: Trial, after: Attempt | None) -> bool:
         """Tell whether an extension has a trial wait, which is about to wait for slots."""
         return any(self._of(study.spec.id, "keeps", study, trial, after))
+
+    def goes_on(self, study: StudyState, trial: Trial) -> int:
+        """Return the farthest target to which extensions have a trial go on; 0: to none."""
+        return max(self._of(study.spec.id, "goes_on", study, trial), default=0)
 
     def aside(self) -> dict[str, str]:
         """Return the trials that extensions have wait in no queue, by their ids, and why."""

@@ -100,6 +100,8 @@ class StudyState:
     needs: list[str] = field(default_factory=list)
     #: Those of them that are not there, each with the words for people. They are not called.
     lacks: dict[str, str] = field(default_factory=dict)
+    #: Trials that are in no queue until an extension lets them in, each with the reason in words.
+    withheld: dict[str, str] = field(default_factory=dict)
 
     @property
     def at_work(self) -> int:

@@ -43,12 +43,13 @@ class Strategy(Protocol):
         once.
 
         ``curve`` has its scores by epoch, in order, up to this one. The strategy is not told when a
-        forked trial is entered; this call is the first that names it.
+        forked trial is entered; this call is the first that names it. Nor is it told when users
+        send trials on, so any trial may reach any rung: there it counts as one more.
         """
 
     def abandoned(self, trial: str) -> TrialGroup:
-        """A trial failed or returned early and will reach no target. The result is as in
-        ``reached``.
+        """A trial failed, returned early, or was stopped or paused by its user: it is not waited
+        for, and not promoted. It may reach a target all the same. The result is as in ``reached``.
         """
 
 
@@ -87,6 +88,12 @@ def comparison_epochs(plan: StrategySpec) -> tuple[int, ...]:
     if plan.name in ("pbt", *RULES) and plan.max_epochs is not None:
         return (*range(plan.min_epochs, plan.max_epochs, plan.min_epochs), plan.max_epochs)
     return rungs_of(plan)
+
+
+def is_decided_at(plan: StrategySpec, epoch: int) -> bool:
+    """Tell whether ``plan`` hears that a trial has reached this epoch, as its target."""
+    last = plan.max_epochs or UNBOUNDED
+    return epoch == last or (epoch < last and epoch in comparison_epochs(plan))
 
 
 def staged(plan: StrategySpec) -> bool:

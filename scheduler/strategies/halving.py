@@ -53,6 +53,8 @@ class SuccessiveHalving:
     levels: tuple[int, ...]
     #: Whether the configurations were asked for.
     asked: bool = False
+    #: Trials that were abandoned: others are promoted in their place.
+    abandoned_trials: list[str] = field(default_factory=list)
     #: The rungs from the first one on; empty until the configurations are known.
     rungs: list[Rung] = field(default_factory=list)
     #: Tells strategies apart in a snapshot.
@@ -80,14 +82,29 @@ class SuccessiveHalving:
         return tuple(Entry(trial, self.levels[0]) for trial in trials)
 
     def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
-        """Note the score, and promote the trials that are certain now."""
-        rung = self.rungs[self.levels.index(epoch)]
-        rung.waiting.remove(trial)
+        """Note the score, and promote the trials that are certain now.
+
+        Where a rung is reached that did not wait for the trial, it has one place more.
+        """
+        if not self.rungs or epoch not in self.levels:
+            return ()
+        level = self.levels.index(epoch)
+        rung = self.rungs[level]
+        if trial in rung.waiting:
+            rung.waiting.remove(trial)
+        else:
+            rung.size += 1
+            if trial in self.abandoned_trials:
+                self.abandoned_trials.remove(trial)
+            for lower in self.rungs[:level]:
+                lower.promoted.append(trial)
         rung.scores[trial] = curve[epoch]
         return self._promote()
 
     def abandoned(self, trial: str) -> TrialGroup:
         """Stop waiting for a trial that failed, and promote the trials that are certain now."""
+        if trial not in self.abandoned_trials:
+            self.abandoned_trials.append(trial)
         for rung in self.rungs:
             if trial in rung.waiting:
                 rung.waiting.remove(trial)
@@ -98,11 +115,17 @@ class SuccessiveHalving:
         group: list[Entry] = []
         for k in range(len(self.levels) - 1):
             rung, next_rung = self.rungs[k], self.rungs[k + 1]
-            ranking = best_first(dict(sorted(rung.scores.items())))
+            ranking = [
+                trial
+                for trial in best_first(dict(sorted(rung.scores.items())))
+                if trial in rung.promoted or trial not in self.abandoned_trials
+            ]
             safe = ranking[: max(0, next_rung.size - rung.expected)]
             promotions = sorted(trial for trial in safe if trial not in rung.promoted)
             rung.promoted += promotions
             next_rung.waiting += promotions
+            arrived = next_rung.dropped + len(next_rung.waiting) + len(next_rung.scores)
+            next_rung.size = max(next_rung.size, arrived)
             if rung.expected == 0:  # trials that failed leave places empty
                 next_rung.dropped += (
                     next_rung.size

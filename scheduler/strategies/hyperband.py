@@ -79,11 +79,17 @@ class Hyperband:
 
     def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
         """What the trial's bracket answers."""
-        return self.brackets[self.homes[trial]].reached(trial, epoch, curve)
+        home = self._home(trial)
+        return () if home is None else home.reached(trial, epoch, curve)
 
     def abandoned(self, trial: str) -> TrialGroup:
         """What the trial's bracket answers."""
-        return self.brackets[self.homes[trial]].abandoned(trial)
+        home = self._home(trial)
+        return () if home is None else home.abandoned(trial)
+
+    def _home(self, trial: str) -> SuccessiveHalving | None:
+        """Return a trial's bracket; None for one of before the study was reopened."""
+        return self.brackets[self.homes[trial]] if trial in self.homes else None
 
 
 def brackets(

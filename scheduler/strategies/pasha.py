@@ -68,7 +68,8 @@ class Pasha:
 
     def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
         """Note the score at its rung, and open the next rung if the rankings disagree."""
-        self.running.remove(trial)
+        if trial in self.running:
+            self.running.remove(trial)
         opened = self.asha.levels
         if epoch not in opened:
             return ()  # the best trial's last epoch
@@ -82,7 +83,8 @@ class Pasha:
 
     def abandoned(self, trial: str) -> TrialGroup:
         """A trial that failed is in no further rung. A failed finalist is replaced."""
-        self.running.remove(trial)
+        if trial in self.running:
+            self.running.remove(trial)
         if trial == self.finalist:
             self.finalist = ""
             for scores in self.asha.scores:
@@ -90,7 +92,7 @@ class Pasha:
         return ()
 
     def _train_finalist(self) -> Pull:
-        if len(self.asha.levels) == len(self.levels):
+        if len(self.asha.levels) == len(self.levels) or not self.asha.n_trials:
             return Pull()
         highest = next((scores for scores in reversed(self.asha.scores) if scores), {})
         self.finalist = next(iter(best_first(highest)), "")
@@ -108,8 +110,9 @@ class Pasha:
 
     def _stable(self) -> bool:
         top = len(self.asha.levels) - 1
-        upper = best_first(self.asha.scores[top])
-        lower = {trial: self.asha.scores[top - 1][trial] for trial in upper}
+        below = self.asha.scores[top - 1]  # without those that their user has sent past it
+        upper = [trial for trial in best_first(self.asha.scores[top]) if trial in below]
+        lower = {trial: below[trial] for trial in upper}
         epsilon = self.noise[int(PERCENTILE * (len(self.noise) - 1))] if self.noise else 0.0
         pairs = zip(upper, best_first(lower), strict=True)
         return all(abs(lower[first] - lower[second]) <= epsilon for first, second in pairs)
