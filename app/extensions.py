@@ -8,8 +8,12 @@ its state, where that is no plain JSON.
 ``spec``: ``CHECKS`` of its fields of ``StudySpec`` (``FIELDS``), ``check_plan`` of a study as its
 user's code describes it, and ``check_spec`` and ``check_submitted`` of one at the scheduler's door.
 ``server``: ``Carrier``, which carries out its decisions; ``REPORTS``, what reads its reports;
-``settle``, which completes the specification of a study that is submitted, by the ledger.
+``COMMANDS``, its kinds of command (``app.runner.commands``), and ``reopens``, which tells whether
+one reopens a study that is over; ``settle``, which completes the specification of a study that is
+submitted, by the ledger.
 ``show``: what readers see beside the core's; who shows it asks for it (``of_ends``).
+``control``: ``steer``, which sends a command about one trial.
+``desk``: what a trial's page in the browser ``offers`` to do to it, and ``act``, which does it.
 ``strategies``: ``STRATEGIES`` that a study's file may name, beside the core's.
 ``worker``: how several slots of a device share a trainer (``sharing_of``).
 ``node``: what a node announces with its devices, what ``penstock doctor`` finds there, and
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
 
 #: The extensions, in the order in which the engine and the trainer call them.
 EXTENSIONS = (
+    "steering",
     "prefixes",
     "environments",
     "limits",
@@ -95,6 +100,7 @@ COMMANDS: Mapping[str, str] = {
     "report": "report",
     "similar": "system_tuning",
     "simulate": "simulation",
+    "trial": "steering",
     "ui": "pages",
 }
 #: The extension that runs files whose names end so, for ``penstock run``.

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
+from penstock.extensions.steering.events import Steered
 from penstock.extensions.system_tuning.asked.decisions import Known, Recall, Recalled
 from penstock.extensions.system_tuning.name import NAME as TUNING
 from penstock.extensions.system_tuning.races.measured import Rehearsed, Window
@@ -32,7 +33,9 @@ from penstock.scheduler.model.events import (
     StudyExtended,
     StudyImported,
     StudyPaused,
+    StudyReopened,
     StudyResumed,
+    StudyStopped,
     Tick,
     TrialAsked,
     TrialEnqueued,
@@ -441,6 +444,34 @@ class EngineMachine(RuleBasedStateMachine):
     def resume(self, number):
         self.send(StudyResumed(at=self.world.at, study=f"s-{number}"))
 
+    @rule(
+        data=st.data(),
+        verb=st.sampled_from(["stop", "pause", "pause", "resume", "promote", "promote", "retry"]),
+        to=st.sampled_from([0, 0, 2, 5, 40]),
+    )
+    def steer(self, data, verb, to):
+        """A user decides about any trial, also of a study that is over, which is reopened."""
+        if not self.trials:
+            return
+        trial = self.trials[data.draw(st.sampled_from(sorted(self.trials)))]
+        state, reopened = self.world.engine.state, None
+        if trial.study in state.finished and trial.study in self.specs:
+            mine = sorted(t.id for t in self.trials.values() if t.study == trial.study)
+            past = FinishedStudy(1.0, tuple(PastTrial.of(self.trials[each]) for each in mine))
+            reopened = StudyReopened(
+                at=self.world.at,
+                study=self.specs[trial.study],
+                past=past,
+                status="complete",
+                finished_at=self.world.at,
+            )
+            self.send(reopened)
+        self.send(Steered(at=self.world.at, trial=trial.id, verb=verb, to=to, who="ada"))
+        if reopened is not None:
+            study = state.studies.get(trial.study)
+            if study is not None and study.status in OVER:  # it was refused
+                self.send(StudyStopped(at=self.world.at, study=trial.study))
+
     def asked(self):
         studies = self.world.engine.state.studies.values()
         return sorted(study.spec.id for study in studies if study.spec.contract == "ask")
@@ -546,6 +577,8 @@ class EngineMachine(RuleBasedStateMachine):
         for name, study in list(self.world.engine.state.studies.items()):
             if study.status == "paused":
                 self.world.send(StudyResumed(at=self.world.at, study=name))
+            for trial in list(study.withheld):
+                self.world.send(Steered(at=self.world.at, trial=trial, verb="resume"))
             if study.spec.contract == "ask":
                 self.world.send(StudyClosed(at=self.world.at, study=name))
         for name in list(self.world.engine.state.devices):

@@ -90,6 +90,14 @@ TrialName = Annotated[
         autocompletion=completed(_trials),
     ),
 ]
+TrialNames = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="STUDY/NUMBER...",
+        help="Trials, as digits-3f2a/7, or their ids.",
+        autocompletion=completed(_trials),
+    ),
+]
 StudyOrTrial = Annotated[
     str | None,
     typer.Argument(

@@ -97,8 +97,8 @@ def refusal(kind: str, why: str) -> str:
 def to_event(body: Mapping[str, Any], engine: Engine, at: float, past: FindPast) -> Event:
     """The event that a command asks for. UsageError says what is wrong with the command."""
     kind = body.get("kind")
-    if not isinstance(kind, str) or kind not in COMMANDS:
-        raise UsageError.refuse("kind", kind, ", ".join(COMMANDS))
+    if not isinstance(kind, str) or kind not in all_commands():
+        raise UsageError.refuse("kind", kind, ", ".join(all_commands()))
     read, names = _checked(kind)
     fields = {name: body[name] for name in names if name in body}
     try:
@@ -112,7 +112,7 @@ def to_event(body: Mapping[str, Any], engine: Engine, at: float, past: FindPast)
 @cache
 def _checked(kind: str) -> tuple[Callable[..., Event], list[str]]:
     """Return the function of a command, which checks its arguments, and the names of its fields."""
-    function = COMMANDS[kind]
+    function = all_commands()[kind]
     config = ConfigDict(strict=True, arbitrary_types_allowed=True)
     return validate_call(config=config)(function), list(signature(function).parameters)[1:]
 
@@ -308,14 +308,23 @@ def _weighed(context: Context, study: str, weight: Weight, priority: Priority) -
     return StudyWeighed(at=context.at, study=study, weight=weight, priority=priority)
 
 
-def _enqueued(context: Context, study: str, params: dict[str, Any]) -> TrialEnqueued:
-    known = context.at_work(study).spec
+def _enqueued(
+    context: Context, study: str, params: dict[str, Any]
+) -> TrialEnqueued | StudyExtended:
+    """Try a configuration next. A study that is over, or has begun all trials, has one more."""
+    over = context.is_over(study)
+    known = context.past(study)[0].spec if over else context.at_work(study).spec
+    if known.local:
+        raise UsageError(f"{known.name} is sampled beside its objective: call enqueue_trial()")
     checked = check_params(known.space, params, known.conditions)
+    if over:
+        return replace(_extended(context, study, by=known.replicates), enqueued=(checked,))
     return TrialEnqueued(at=context.at, study=study, params=checked)
 
 
-#: Every command by its kind: its function's arguments are its fields. Others in a message belong to
-#: the runner (``id``, ``blobs``, ``heard``), or are of another version's client, and are not read.
+#: Every command of the core's by its kind: its function's arguments are its fields. Others in a
+#: message belong to the runner (``id``, ``blobs``, ``heard``), or are of another version's client,
+#: and are not read.
 COMMANDS: dict[str, Callable[..., Event]] = {
     "submit": _submitted,
     "cancel": _cancelled,
@@ -332,6 +341,18 @@ COMMANDS: dict[str, Callable[..., Event]] = {
     "free": _freed,
     **user_commands.COMMANDS,
 }
+
+
+@cache
+def all_commands() -> Mapping[str, Callable[..., Event]]:
+    """Return the commands of the core and of extensions, by their kinds."""
+    return {**COMMANDS, **of_extensions()}
+
+
+@cache
+def of_extensions() -> Mapping[str, Callable[..., Event]]:
+    """Return the commands of extensions, by their kinds. Each fails if its event is refused."""
+    return {kind: read for each in of_ends("server", "COMMANDS") for kind, read in each.items()}
 
 
 def _check_name(spec: StudySpec, state: EngineState) -> None:

@@ -23,6 +23,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, TypeVar
 
 from ...profiling.base.errors import (
@@ -80,6 +81,12 @@ SURVEY_EVERY = 0.25
 SNAPSHOT_EVERY = 2000
 #: Seconds after an outage of the broker in which silent devices and leases prove nothing.
 BLIND_AFTER_OUTAGE = 2.0
+
+
+@cache
+def _asking_ledger() -> frozenset[str]:
+    """Return the kinds of command that may be about studies that are over."""
+    return frozenset(("extend", "enqueue", *user_commands.COMMANDS, *commands.of_extensions()))
 
 
 def _failed(message: Message, error: Exception) -> list[tuple[str, str]]:
@@ -282,8 +289,8 @@ class Runner:
         kept = body.get("kind") != "hear"
         reply = (dict(self._turn.replies).get(name) or self._reply_to(name)) if kept else None
         if reply is None:
-            if body.get("kind") in ("extend", *user_commands.COMMANDS):
-                self._write(())  # the ledger is asked for studies that are over
+            if body.get("kind") in _asking_ledger():
+                self._write(())  # it is asked for studies that are over
             try:
                 reply = json.dumps({"ok": True} | self._carry_out(body, now))
             except PenstockError as error:
@@ -330,7 +337,8 @@ class Runner:
         if fault is not None and isinstance(event, TrialEnqueued):
             name = self.engine.state.studies[event.study].spec.name
             raise UsageError(f"all trials of {name} have begun: extend it, then enqueue")
-        if fault is not None and user_commands.must_count(event, self.engine.state):
+        must_count = body.get("kind") in commands.of_extensions()
+        if fault is not None and (must_count or user_commands.must_count(event, self.engine.state)):
             raise UsageError(str(fault))
         return commands.answer(event, self.engine.state)
 

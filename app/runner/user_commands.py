@@ -31,6 +31,7 @@ from ...scheduler.model.study import DELETED, StudyRecord, StudySpec, number_of,
 from ...scheduler.model.trial import FINAL
 from ...scheduler.model.writing import State, Writing
 from ...scheduler.state.state import EngineState, StudyState
+from ..extensions import of_ends
 
 #: The kinds that need the study's trials, so that a study that is over is reopened for them.
 _REOPENING = ("add", "write")
@@ -71,15 +72,18 @@ def reopening(
 ) -> StudyReopened | None:
     """The event that must come before that of the command; None if there is none.
 
-    A study whose objective ran here stays over: what waits in it is run when it is extended. One
-    without code is open again, for its user to train.
+    A study whose trials ran here stays over until a command has a trial go on; what its user adds
+    is run when it is extended. One without code is open again, for its user to train.
     """
     name = str(body.get("study", ""))
-    if body.get("kind") not in _REOPENING or state.finished.get(name, DELETED) == DELETED:
+    adds = body.get("kind") in _REOPENING
+    if not adds and not any(reopens(body) for reopens in of_ends("server", "reopens")):
+        return None
+    if state.finished.get(name, DELETED) == DELETED:
         return None
     record, past = find(name)
     spec = record.spec
-    if not spec.local:
+    if adds and not spec.local:
         raise UsageError(f"{spec.name} is over, and takes no trials of its user's")
     if spec.contract == "ask":
         return StudyReopened(at=at, study=spec, past=past)

@@ -78,7 +78,7 @@ class Control:
 
     def enqueue(self, name: str, params: Mapping[str, Any]) -> str:
         """Have a configuration tried next; what it leaves out is drawn."""
-        study = self._unfinished(name)
+        study = self._reader.study(name)
         spec = spec_from_json(study.spec_json)
         if spec.local:
             raise UsageError(

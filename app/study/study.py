@@ -32,6 +32,7 @@ from .handle import refuse_in_trainer, running, script_run
 from .preparation import finished, last_number
 from .results import ReadableStudy
 from .submission import CannotTravel, begin, is_local, submit_local, submit_scheduled
+from .trial_control import TrialControl
 from .watching import (
     detached_message,
     failure_of,
@@ -349,6 +350,11 @@ class Study(ReadableStudy):
         self._handle.connect().resume(self.id)
 
     @to_the_user
+    def trial(self, number: int) -> TrialControl:
+        """One trial, by its number: ``study.trial(7).stop(reason="it diverges")``."""
+        return TrialControl(self._handle, number)
+
+    @to_the_user
     def extend(self, *, by: int | None = None, to: int | None = None) -> None:
         """Run more trials, ``by`` more or up to ``to`` in all, even if the study was over.
 
@@ -374,7 +380,8 @@ class Study(ReadableStudy):
     ) -> None:
         """Try this configuration next; missing names are drawn.
 
-        With a space or a strategy it counts in ``n_trials``. The arguments are Optuna's.
+        With a space or a strategy it counts in ``n_trials``, and a study that is over goes on by
+        one trial. The arguments are Optuna's.
         """
         spec = self._handle.spec
         if spec is None or spec.local:

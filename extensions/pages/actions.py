@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...app.extensions import of_ends
 from ...app.ledger.codec import spec_from_json
 from ...app.spec.space import Categorical, Parameter, parameter
 from ...app.study.control import Control, drain, undrain
@@ -50,6 +51,23 @@ def _enqueue(site: Site, fields: Fields) -> str:
     return site.control.enqueue(study.id, params)
 
 
+def _of_trial(site: Site, fields: Fields) -> str:
+    study = site.reader.study(fields.get("study", ""))
+    verb, to = fields.get("verb", ""), fields.get("to", "")
+    [act] = of_ends("desk", "act") or [None]
+    if act is None:
+        raise UsageError.refuse("action", "trial", "the extension steering, which is not there")
+    words: str = act(
+        site.settings,
+        study,
+        _whole(fields, "n"),
+        verb,
+        to=_whole(fields, "to") if to else None,
+        why=fields.get("reason", ""),
+    )
+    return words
+
+
 def _value(name: str, text: str, given: Parameter) -> Any:
     """What was entered for a parameter: a number, or the choice at an index."""
     if isinstance(given, Categorical):
@@ -86,6 +104,7 @@ _ACTIONS: dict[str, Callable[[Site, Fields], str]] = {
     "weight": _weight,
     "extend": _extend,
     "enqueue": _enqueue,
+    "trial": _of_trial,
     "drain": lambda site, fields: drain(site.settings, [fields.get("device", "")]),
     "undrain": lambda site, fields: undrain(site.settings, [fields.get("device", "")]),
 }

@@ -109,11 +109,13 @@
     if (form.getAttribute("action") !== "act") return;
     event.preventDefault();
     if (form.dataset.ask && !confirm(form.dataset.ask)) return;
+    // A button that is disabled would not be sent.
+    const fields = new URLSearchParams(new FormData(form, event.submitter));
     const buttons = form.querySelectorAll("button");
     buttons.forEach(button => { button.disabled = true; });
     said.textContent = "…";
     try {
-      const answer = await fetch("act", {method: "POST", body: new URLSearchParams(new FormData(form))});
+      const answer = await fetch("act", {method: "POST", body: fields});
       said.textContent = wordsOf(await parsed(answer));
       said.className = answer.ok ? "done" : "refused";
       if (answer.ok) { form.reset(); await refresh(false); }

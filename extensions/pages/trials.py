@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from ...app.extensions import of_ends
 from ...app.ledger.summary import front_of
 from ...app.stories.story import find_trial, trial_story
 from ...scheduler.model.trial import FINAL, TrialState
@@ -89,4 +90,5 @@ def _trial(site: Site, study: StudyRow, trial: TrialRow) -> Content:
         "curves": figures.learning_curves(story.study, [trial], epochs),
         "timeline": timeline(story.study, [trial], epochs),
     }
-    return Content(part("trial.html", trial=trial, story=story), shown)
+    offers = [each for of in of_ends("desk", "offers") for each in of(site.reader, study, trial)]
+    return Content(part("trial.html", study=study, trial=trial, story=story, offers=offers), shown)

@@ -469,6 +469,7 @@ def odd_commands():
         "weigh": {"study": "s-1", "weight": 1.0, "priority": 0},
         "extend": {"study": "s-1", "by": 1, "to": None, "code": None},
         "enqueue": {"study": "s-1", "params": {}},
+        "steer": {"study": "s-1", "number": 0, "verb": "promote", "to": 5, "who": "a", "why": ""},
         "add": {"study": "s-1", "state": "complete", "values": [0.5], "writing": {}, "call": ""},
         "write": {"study": "s-1", "number": 0, "state": "complete", "values": [], "writing": {}},
         "annotate": {"study": "s-1", "writing": {"user_attrs": [["a", "1"]]}},

@@ -1,0 +1,1 @@
+"""Commands for one trial: stop it, pause it, send it further, try it again."""

@@ -1,0 +1,79 @@
+"""``penstock trial``: stop, pause, resume, promote or retry single trials."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...app.cli.terminal import STUDIES, Application, TrialNames, reader_of, say, settings_of
+
+if TYPE_CHECKING:
+    from .events import Verb
+
+Reason = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Why; the trial's story and report say it.")
+]
+
+trial = Application(no_args_is_help=True)
+commands = Application()
+commands.add_typer(trial, name="trial", rich_help_panel=STUDIES)
+
+
+@trial.callback()
+def of_one() -> None:
+    """Stop, pause, resume, promote or retry single trials while others go on."""
+
+
+@trial.command()
+def stop(trials: TrialNames, reason: Reason = "") -> None:
+    """Stop trials: each is pruned after its last accepted epoch, and its slot is free at once."""
+    _steer(trials, "stop", reason)
+
+
+@trial.command()
+def pause(trials: TrialNames, reason: Reason = "") -> None:
+    """Have trials wait at the end of their epoch until they are resumed."""
+    _steer(trials, "pause", reason)
+
+
+@trial.command()
+def resume(trials: TrialNames, reason: Reason = "") -> None:
+    """Continue trials that were paused, before others that wait."""
+    _steer(trials, "resume", reason)
+
+
+@trial.command()
+def promote(
+    trials: TrialNames,
+    to: Annotated[
+        int | None,
+        typer.Option(
+            metavar="EPOCH", min=1, help="The epoch to reach, also beyond the study's last one."
+        ),
+    ] = None,
+    reason: Reason = "",
+) -> None:
+    """Train trials up to their next rung, or an epoch, before others. A study may be over."""
+    _steer(trials, "promote", reason, to)
+
+
+@trial.command()
+def retry(trials: TrialNames, reason: Reason = "") -> None:
+    """Try trials again that failed, from their newest state. A study may be over."""
+    _steer(trials, "retry", reason)
+
+
+def _steer(names: list[str], verb: Verb, reason: str, to: int | None = None) -> None:
+    from ...app.ledger.codec import spec_from_json
+    from ...app.stories.story import find_trial
+    from ...app.study.control import client_of
+    from .control import done, steer
+
+    settings = settings_of()
+    reader = reader_of(settings)
+    found = [find_trial(reader, name) for name in names]  # all are there, or nothing is done
+    client = client_of(settings)
+    for study, row in found:
+        steer(client, study.id, row.number, verb, to=to, why=reason)
+        say(done(spec_from_json(study.spec_json), study.name, row.number, verb, to))

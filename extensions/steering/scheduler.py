@@ -1,0 +1,197 @@
+"""Stops, pauses and sends on single trials by their user's will: the scheduler's end.
+
+Theory of operation. A stopped trial is pruned at its last accepted epoch: its attempt is fenced
+off, and its trainer leaves it within a step. A paused one ends its epoch, and is then in no queue
+(``StudyState.withheld``) until it is resumed; a rung whose trials wait for each other goes on
+without it. A promoted trial has a *goal*, an epoch that it reaches whatever its strategy decides:
+it goes from rung to rung, where its strategy counts it as any trial, and to an epoch between or
+after them, of which the strategy hears nothing. A trial that is over goes on from its newest state
+that is kept, or computes again what is not, to the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...scheduler.engine.engine import Parts
+from ...scheduler.model.decisions import Cut, Release
+from ...scheduler.model.study import OVER, study_of_trial
+from ...scheduler.model.trial import FINAL, Step, Trial, TrialState
+from ...scheduler.model.trial_group import Entry
+from ...scheduler.state.core import Refused
+from ...scheduler.state.extensions import Extension
+from ...scheduler.state.state import Attempt, StudyState
+from ...scheduler.strategies.base import comparison_epochs
+from .events import Steered
+from .verbs import goal, refusal
+
+#: The name of the extension, and of its state.
+NAME = "steering"
+#: Strategies whose trials wait for each other.
+_SYNCHRONOUS = ("halving", "hyperband")
+_ON_ITS_WAY = (TrialState.WAITING, TrialState.RUNNING)
+
+
+def plug(parts: Parts) -> Extension:
+    """Return the extension by which users decide about single trials."""
+    steering = _Steering(parts)
+    return Extension(
+        name=NAME,
+        handlers={Steered: steering.on_steered},
+        keeps=steering.keeps,
+        goes_on=steering.goes_on,
+        aside=steering.aside,
+        on_moved=steering.on_moved,
+        forget=steering.forget,
+    )
+
+
+class _Steering:
+    """Carries out what users decide about single trials."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._core = parts.core
+        self._state = parts.core.state
+        self._checkpoints = parts.checkpoints
+        self._proposals = parts.proposals
+
+    def _goals(self) -> dict[str, int]:
+        """Return the epochs that users send trials to, by trial."""
+        own: dict[str, Any] = self._state.ext.setdefault(NAME, {"goals": {}})
+        goals: dict[str, int] = own["goals"]
+        return goals
+
+    def on_steered(self, event: Steered) -> None:
+        trial = self._core.trial(event.trial)
+        study = self._core.study(trial.study)
+        if why := refusal(study, trial, event.verb, event.to):
+            raise Refused(f"{trial.id}: {why}")
+        self._begin(study)
+        if event.verb == "stop":
+            self._stop(study, trial)
+        elif event.verb == "pause":
+            self._pause(study, trial, event)
+        elif event.verb == "resume":
+            self._resume(study, trial)
+        elif event.verb == "promote":
+            self._promote(study, trial, goal(study, trial, event.to))
+        else:
+            self._revive(study, trial, trial.target)
+        self._core.touch_study(study)
+        self._core.moved[study.spec.id] = None  # others may wait for what it would have done
+        self._core.invalidate_plan()
+        self._proposals.settle(study)
+        self._core.offer_slots()
+
+    def _begin(self, study: StudyState) -> None:
+        """Have a study need the extension from now on; open one that was over."""
+        if NAME not in study.needs:
+            study.needs.append(NAME)
+            self._core.extensions.study_begins(study)
+        if study.status in OVER:
+            study.status, study.finished_at, study.message = "running", None, ""
+            study.extended_at = self._core.at
+
+    def _stop(self, study: StudyState, trial: Trial) -> None:
+        if trial.fence:
+            self._core.revoke(trial)
+        pruned = trial.epoch > trial.begin
+        self._core.move(study, trial, Step.PRUNE if pruned else Step.CANCEL)
+        study.withheld.pop(trial.id, None)
+        self._checkpoints.trial_over(study, trial)
+        self._core.decide(Release, trial=trial.id)
+        self._proposals.enter(study, study.strategy.abandoned(trial.id))
+
+    def _pause(self, study: StudyState, trial: Trial, event: Steered) -> None:
+        by, why = f" by {event.who}" if event.who else "", f": {event.why}" if event.why else ""
+        study.withheld[trial.id] = f"it was paused{by}{why}"
+        attempt = self._state.attempts.get(trial.fence)
+        if attempt is not None and not attempt.cut:
+            attempt.cut = True
+            self._core.decide(Cut, trial=trial.id, fence=trial.fence)
+        if trial.id in self._state.ready:
+            self._state.ready.remove(trial.id)
+        self._go_on_without(study, trial)
+
+    def _go_on_without(self, study: StudyState, trial: Trial) -> None:
+        """Have no rung wait for a paused trial."""
+        if study.spec.strategy.name in _SYNCHRONOUS and trial.state in _ON_ITS_WAY:
+            self._proposals.enter(study, study.strategy.abandoned(trial.id))
+
+    def _resume(self, study: StudyState, trial: Trial) -> None:
+        del study.withheld[trial.id]
+        elsewhere = trial.id in self._core.extensions.aside()  # it waits for another trial
+        if trial.state is TrialState.WAITING and not elsewhere:
+            self._proposals.enter_queue(study, trial)
+            self._put_first(trial)
+
+    def _promote(self, study: StudyState, trial: Trial, to: int) -> None:
+        if trial.id in study.withheld:
+            self._resume(study, trial)
+        self._goals()[trial.id] = to
+        if trial.state in FINAL:
+            self._revive(study, trial, self._next_target(study, trial, to))
+        elif trial.state is TrialState.PAUSED:
+            target = self._next_target(study, trial, to)
+            self._proposals.enter(study, (Entry(trial.id, target),))
+        self._put_first(trial)
+
+    def _revive(self, study: StudyState, trial: Trial, target: int) -> None:
+        trial.failure, trial.failures, trial.losses, trial.target = None, 0, 0, target
+        if trial.id in study.best:
+            study.best.remove(trial.id)
+        self._core.move(study, trial, Step.REVIVE)
+        self._proposals.enter_queue(study, trial)
+        self._put_first(trial)
+
+    def _next_target(self, study: StudyState, trial: Trial, to: int) -> int:
+        """Return the next epoch at which its strategy counts it, up to its goal."""
+        rungs = comparison_epochs(study.spec.strategy)
+        return min((epoch for epoch in rungs if trial.epoch < epoch < to), default=to)
+
+    def _put_first(self, trial: Trial) -> None:
+        """Put a trial that waits before all others."""
+        ready = self._state.ready
+        if trial.id not in ready:
+            return
+        trial.since = min(self._state.trials[name].since for name in ready)
+        ready.remove(trial.id)
+        ready.insert(0, trial.id)
+
+    def keeps(self, study: StudyState, trial: Trial, after: Attempt | None) -> bool:
+        """Keep a paused trial out of the queue; one before its first epoch as it comes there."""
+        return after is not None and trial.id in study.withheld
+
+    def goes_on(self, study: StudyState, trial: Trial) -> int:
+        """Return the next target of a trial that has not reached its goal."""
+        to = self._goals().get(trial.id, 0)
+        return self._next_target(study, trial, to) if trial.epoch < to else 0
+
+    def aside(self, study: StudyState) -> Iterator[tuple[str, str]]:
+        for name, why in study.withheld.items():
+            if self._state.trials[name].state is TrialState.WAITING:
+                yield name, why
+
+    def on_moved(self, study: StudyState) -> None:
+        """Keep promoted trials before others, and forget what concerns trials that are over."""
+        goals = self._goals()
+        for name in list(study.withheld):
+            trial = self._state.trials[name]
+            if trial.state in FINAL:
+                del study.withheld[name]
+            else:
+                self._go_on_without(study, trial)
+        own = [each for each in goals.items() if study_of_trial(each[0]) == study.spec.id]
+        for name, to in own:
+            trial = self._state.trials[name]
+            if trial.state in FINAL or trial.epoch >= to:
+                del goals[name]
+            else:
+                self._put_first(trial)
+
+    def forget(self, study: str) -> None:
+        if NAME in self._state.ext:
+            goals = self._goals()
+            for name in [each for each in goals if study_of_trial(each) == study]:
+                del goals[name]

@@ -1,0 +1,74 @@
+"""Shows what users decided about single trials: in stories, in status, in reports and on pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...app.common.text import duration, in_shell
+from ...scheduler.model.events import Event
+from ...scheduler.model.study import number_of
+from ...scheduler.model.trial import FINAL
+from .events import Steered
+
+if TYPE_CHECKING:
+    from ...app.drawings.charts import Section
+    from ...app.ledger.reader import Reader
+    from ...app.ledger.rows import StudyRow, TrialRow
+    from ...scheduler.model.study import StudySpec
+
+_DONE = {
+    "stop": "stopped it",
+    "pause": "paused it at the end of its epoch",
+    "resume": "had it go on",
+    "retry": "had it tried again from its newest state",
+}
+
+
+def steered(event: Steered) -> str:
+    """Return a sentence: who did what to the trial, and why."""
+    to = f"epoch {event.to}" if event.to else "its next rung"
+    did = _DONE.get(event.verb, f"sent it on to {to}, before others")
+    return f"{event.who or 'a user'} {did}{f': {event.why}' if event.why else ''}"
+
+
+def status_lines(reader: Reader, study: StudyRow) -> str:
+    """Return the line of a study's status on the trials that users have paused."""
+    if study.finished_at is not None:
+        return ""
+    newest = {event.trial: event for _, event in reader.of_trials(study.id, Steered)}
+    paused = {name: event for name, event in newest.items() if event.verb == "pause"}
+    trials = reader.trials(study.id) if paused else []
+    typed = in_shell(study.name, study.id)
+    return "; ".join(
+        f"trial {trial.number}: {steered(paused[trial.id])}"
+        f" (penstock trial resume {typed}/{trial.number})"
+        for trial in trials
+        if trial.id in paused and trial.state not in FINAL
+    )
+
+
+def report_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> Section:
+    """Return the report's table of decisions; empty where there are none."""
+    from markupsafe import Markup
+
+    from ...app.drawings.charts import Section
+    from ...app.drawings.columns import Column
+    from ...app.drawings.page import filled
+
+    decisions = [event for _, event in reader.of_trials(spec.id, Steered)]
+    if not decisions:
+        return Section(Markup())
+    begun = min(trial.created_at for trial in trials)
+    columns: list[Column[Steered]] = [
+        Column("after", lambda each: duration(max(0.0, each.at - begun)), "n"),
+        Column("trial", lambda each: number_of(each.trial), "n"),
+        Column("decision", lambda each: each.verb + (f" to {each.to}" if each.to else "")),
+        Column("by", lambda each: each.who or None),
+        Column("reason", lambda each: each.why or None),
+    ]
+    return Section(filled("steering/decisions.html", columns=columns, decisions=decisions))
+
+
+SENTENCES: Mapping[type[Event], Callable[[Any], str]] = {Steered: steered}
+OCCASIONS: Mapping[type[Event], str] = {Steered: "a user decided about a trial"}

@@ -1,0 +1,86 @@
+"""What may be done to a trial as it is: the checks of command and engine, which are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...scheduler.model.study import forks
+from ...scheduler.model.trial import FINAL, Trial, TrialState
+from ...scheduler.state.state import StudyState
+from ...scheduler.strategies.base import UNBOUNDED, comparison_epochs
+from .events import Verb
+
+#: Whether each reason against a verb holds, and its words.
+Reasons = Iterator[tuple[bool, str]]
+#: Verbs that have a trial go on which is over, so that they reopen a study that is.
+REVIVES = frozenset({"promote", "retry"})
+#: States of a trial that goes on where its user promotes it.
+_HAS_RESULT = frozenset({TrialState.COMPLETED, TrialState.STOPPED, TrialState.PAUSED})
+
+
+def refusal(study: StudyState, trial: Trial, verb: Verb, to: int = 0) -> str:
+    """Return why ``verb`` cannot be done to the trial, and what can be; empty if it can."""
+    if study.spec.contract == "ask" or trial.id in study.handed_out or trial.id in study.waiting:
+        return "its user trains it: tell() its result, or ask for another"
+    obstacles = {"promote": _not_promoted, "retry": _not_retried}.get(verb)
+    if obstacles is not None:
+        return next((why for holds, why in obstacles(study, trial, to) if holds), "")
+    withheld, rests = trial.id in study.withheld, trial.state is TrialState.PAUSED
+    sent_on = ": it waits at its rung, and penstock trial promote sends it on" if rests else ""
+    reasons = (
+        (trial.state in FINAL, f"it is {trial.state} already"),
+        (verb == "pause" and withheld, "it is paused already: penstock trial resume NAME/NUMBER"),
+        (verb == "resume" and not withheld, f"nobody has paused it{sent_on}"),
+    )
+    return next((why for holds, why in reasons if holds), "")
+
+
+def goal(study: StudyState, trial: Trial, to: int = 0) -> int:
+    """Return the epoch that a promoted trial is to reach: ``to``, or its next rung.
+
+    0 if it has none after the one that it goes to.
+    """
+    plan = study.spec.strategy
+    last = plan.max_epochs or UNBOUNDED
+    if to:
+        return to
+    if trial.state is TrialState.WAITING:
+        return trial.target
+    from_epoch = trial.target if trial.state is TrialState.RUNNING else trial.epoch
+    rungs = (*comparison_epochs(plan), last)
+    return next((epoch for epoch in rungs if epoch > from_epoch), 0)
+
+
+def _not_promoted(study: StudyState, trial: Trial, to: int) -> Reasons:
+    last = study.spec.strategy.max_epochs
+    yield trial.state is TrialState.FAILED, "it failed: penstock trial retry runs it again"
+    yield (
+        trial.state is TrialState.CANCELLED,
+        "it was cancelled before its first epoch: enqueue its parameters",
+    )
+    if last is None or study.spec.local:
+        yield True, "its objective says itself how long it is trained"
+        return
+    yield (
+        0 < to <= trial.epoch,
+        f"it has {trial.epoch} epochs already: give a later one, as --to {trial.epoch + 1}",
+    )
+    yield (
+        forks(study.spec) and (trial.state not in _HAS_RESULT or to <= last),
+        f"its population decides up to epoch {last}: give --to a later one once it is over",
+    )
+    yield (
+        goal(study, trial, to) == 0,
+        f"epoch {last} is its last one: --to {last + 1} trains it beyond",
+    )
+
+
+def _not_retried(study: StudyState, trial: Trial, to: int) -> Reasons:
+    yield (
+        trial.state is not TrialState.FAILED,
+        f"it is {trial.state}, and only a trial that failed is tried again",
+    )
+    yield (
+        study.spec.local,
+        "what it drew is not kept: study.enqueue_trial(study.trials[N].params)",
+    )
