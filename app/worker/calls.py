@@ -56,8 +56,8 @@ class Calls(threading.Thread):
             self._over.wait(RESTS.after(failures))
 
     def _hear(self, channel: Any) -> None:
-        message = channel.get_message(ignore_subscribe_messages=True, timeout=QUIET)
-        if message is not None:
+        message = channel.get_message(timeout=QUIET)
+        if message is None:
+            channel.ping()  # its answer is a message, too
+        elif message["type"] == "message":
             self._called(str(message["data"]))
-        elif not self._over.is_set():
-            channel.ping()
