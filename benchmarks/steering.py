@@ -1,4 +1,4 @@
-"""How soon commands about single trials take effect, on real services.
+"""Times until commands about single trials take effect, on real services.
 
     python -m benchmarks.steering --json FILE [--quick]
 

@@ -84,9 +84,9 @@ BLIND_AFTER_OUTAGE = 2.0
 
 
 @cache
-def _asking_ledger() -> frozenset[str]:
+def _asking_ledger() -> tuple[str, ...]:
     """Return the kinds of command that may be about studies that are over."""
-    return frozenset(("extend", "enqueue", *user_commands.COMMANDS, *commands.of_extensions()))
+    return ("extend", "enqueue", *user_commands.COMMANDS, *commands.of_extensions())
 
 
 def _failed(message: Message, error: Exception) -> list[tuple[str, str]]:

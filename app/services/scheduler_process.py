@@ -239,7 +239,13 @@ class Scheduler:
             settings.restored.unlink()
         cross_study = self._cross_study
         runner.start(
-            PolicyChosen(at=at, policy=settings.policy, cross_study=cross_study, fill_at_end=True),
+            PolicyChosen(
+                at=at,
+                policy=settings.policy,
+                cross_study=cross_study,
+                fill_at_end=True,
+                keep_failed=True,
+            ),
             PricesChosen(at=at, prices=settings.price_list),
         )
 

@@ -1,4 +1,4 @@
-"""What the page of a trial offers to do to it, and does."""
+"""The offers on the page of a trial: to stop it, to send it on, and so on."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Literal
 from ...profiling.base.values import Natural, value_class
 from ...scheduler.model.events import Event
 
-#: What can be done to a trial.
+#: The things that can be done to a trial.
 Verb = Literal["stop", "pause", "resume", "promote", "retry"]
 
 

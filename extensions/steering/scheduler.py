@@ -105,13 +105,11 @@ class _Steering:
 
     def _pause(self, study: StudyState, trial: Trial, event: Steered) -> None:
         by, why = f" by {event.who}" if event.who else "", f": {event.why}" if event.why else ""
-        study.withheld[trial.id] = f"it was paused{by}{why}"
+        self._proposals.withhold(study, trial, f"it was paused{by}{why}")
         attempt = self._state.attempts.get(trial.fence)
         if attempt is not None and not attempt.cut:
             attempt.cut = True
             self._core.decide(Cut, trial=trial.id, fence=trial.fence)
-        if trial.id in self._state.ready:
-            self._state.ready.remove(trial.id)
         self._go_on_without(study, trial)
 
     def _go_on_without(self, study: StudyState, trial: Trial) -> None:
@@ -124,7 +122,7 @@ class _Steering:
         elsewhere = trial.id in self._core.extensions.aside()  # it waits for another trial
         if trial.state is TrialState.WAITING and not elsewhere:
             self._proposals.enter_queue(study, trial)
-            self._put_first(trial)
+            self._proposals.put_first(trial)
 
     def _promote(self, study: StudyState, trial: Trial, to: int) -> None:
         if trial.id in study.withheld:
@@ -135,7 +133,7 @@ class _Steering:
         elif trial.state is TrialState.PAUSED:
             target = self._next_target(study, trial, to)
             self._proposals.enter(study, (Entry(trial.id, target),))
-        self._put_first(trial)
+        self._proposals.put_first(trial)
 
     def _revive(self, study: StudyState, trial: Trial, target: int) -> None:
         trial.failure, trial.failures, trial.losses, trial.target = None, 0, 0, target
@@ -143,21 +141,12 @@ class _Steering:
             study.best.remove(trial.id)
         self._core.move(study, trial, Step.REVIVE)
         self._proposals.enter_queue(study, trial)
-        self._put_first(trial)
+        self._proposals.put_first(trial)
 
     def _next_target(self, study: StudyState, trial: Trial, to: int) -> int:
         """Return the next epoch at which its strategy counts it, up to its goal."""
         rungs = comparison_epochs(study.spec.strategy)
         return min((epoch for epoch in rungs if trial.epoch < epoch < to), default=to)
-
-    def _put_first(self, trial: Trial) -> None:
-        """Put a trial that waits before all others."""
-        ready = self._state.ready
-        if trial.id not in ready:
-            return
-        trial.since = min(self._state.trials[name].since for name in ready)
-        ready.remove(trial.id)
-        ready.insert(0, trial.id)
 
     def keeps(self, study: StudyState, trial: Trial, after: Attempt | None) -> bool:
         """Keep a paused trial out of the queue; one before its first epoch as it comes there."""
@@ -188,7 +177,7 @@ class _Steering:
             if trial.state in FINAL or trial.epoch >= to:
                 del goals[name]
             else:
-                self._put_first(trial)
+                self._proposals.put_first(trial)
 
     def forget(self, study: str) -> None:
         if NAME in self._state.ext:

@@ -15,7 +15,7 @@ from ...scheduler.model.study import trial_id
 from .events import Steered, Verb
 from .verbs import REVIVES, refusal
 
-#: What a user may say of who they are, and why they decide so.
+#: Words in which users say who they are, and why they decide so.
 Words = Annotated[str, Field(max_length=500)]
 
 

@@ -1,4 +1,4 @@
-"""What may be done to a trial as it is: the checks of command and engine, which are the same."""
+"""The checks of what may be done to a trial as it is, alike for command and engine."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ...scheduler.state.state import StudyState
 from ...scheduler.strategies.base import UNBOUNDED, comparison_epochs
 from .events import Verb
 
-#: Whether each reason against a verb holds, and its words.
+#: Reasons against a verb: if each holds, and its words.
 Reasons = Iterator[tuple[bool, str]]
 #: Verbs that have a trial go on which is over, so that they reopen a study that is.
-REVIVES = frozenset({"promote", "retry"})
+REVIVES = ("promote", "retry")
 #: States of a trial that goes on where its user promotes it.
 _HAS_RESULT = frozenset({TrialState.COMPLETED, TrialState.STOPPED, TrialState.PAUSED})
 

@@ -136,8 +136,9 @@ class Checkpoints:
     def _retain(self, study: StudyState, trials: Iterable[Trial]) -> None:
         pending_forks = [ask.fork for ask in study.asks.values() if ask.fork is not None]
         for trial in trials:
-            pinned, over = self._pinned_epochs(study, trial), study.status in OVER
-            kept = retained(trial, pinned, best=trial.id in study.best, study_over=over)
+            pinned = self._pinned_epochs(study, trial)
+            failed = self._state.keep_failed and study.status not in OVER
+            kept = retained(trial, pinned, best=trial.id in study.best, keep_failed=failed)
             forked = {fork.epoch for fork in pending_forks if fork.source == trial.id}
             if forked:  # the trial forked from it is still to come
                 kept = tuple(s for s in trial.parents if s in kept or s.epoch in forked)

@@ -118,6 +118,20 @@ class Proposals:
             self._state.ready.append(trial.id)
         self._core.invalidate_plan()
 
+    def withhold(self, study: StudyState, trial: Trial, why: str) -> None:
+        """Keep a trial out of the queue until it is let in, with the reason in words."""
+        study.withheld[trial.id] = why
+        if trial.id in self._state.ready:
+            self._state.ready.remove(trial.id)
+
+    def put_first(self, trial: Trial) -> None:
+        """Put a trial in the queue before all others."""
+        ready = self._state.ready
+        if trial.id in ready:
+            trial.since = min(self._state.trials[name].since for name in ready)
+            ready.remove(trial.id)
+            ready.insert(0, trial.id)
+
     def _end_early(self, study: StudyState, trial: Trial) -> None:
         """End a trial on its way to its target, because its study has reached a limit."""
         self._core.move(study, trial, Step.STOP if trial.epoch > trial.begin else Step.CANCEL)

@@ -36,12 +36,14 @@ class PolicyChosen(Event):
     It is an event so that a replay makes the same plans. ``cross_study``: the policy orders the
     trials of all studies, so that no shares apply. ``fill_at_end``: from now on free slots are
     given to trials once, at the end of an event. Until then they are given wherever one becomes
-    free, as in ledgers of 0.2.
+    free, as in ledgers of 0.2. ``keep_failed``: from now on the newest state of a trial that failed
+    is kept while its study lasts, since its user may have it tried again.
     """
 
     policy: str
     cross_study: bool = False
     fill_at_end: bool = False
+    keep_failed: bool = False
 
 
 @value_class(frozen=True, slots=True, kw_only=True)

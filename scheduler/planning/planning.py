@@ -224,10 +224,12 @@ class Planning:
             find_policy(event.policy)
         state, shared = self._state, not self._state.cross_study
         at_end = state.fill_at_end or event.fill_at_end
-        chosen = event.policy, event.cross_study, at_end
-        if chosen == (state.policy, state.cross_study, state.fill_at_end):
+        keep_failed = state.keep_failed or event.keep_failed
+        chosen = event.policy, event.cross_study, at_end, keep_failed
+        stands = state.policy, state.cross_study, state.fill_at_end, state.keep_failed
+        if chosen == stands:
             raise Refused("this policy stands already")
-        state.policy, state.cross_study, state.fill_at_end = chosen
+        state.policy, state.cross_study, state.fill_at_end, state.keep_failed = chosen
         for trial in state.trials.values():  # waiting is counted from now on
             waits = event.cross_study and trial.state is TrialState.WAITING
             if waits or trial.id in state.waits:

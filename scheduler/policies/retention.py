@@ -27,11 +27,11 @@ PARENTS_KEPT = 3
 
 
 def retained(
-    trial: Trial, pinned_epochs: Collection[int], *, best: bool, study_over: bool = False
+    trial: Trial, pinned_epochs: Collection[int], *, best: bool, keep_failed: bool = False
 ) -> tuple[Parent, ...]:
     """The durable states of the trial (newest first) that are kept, in the same order."""
     if trial.state in FINAL:
-        may_return = trial.state is TrialState.FAILED and not study_over
+        may_return = trial.state is TrialState.FAILED and keep_failed
         return trial.parents[: 1 if best or may_return else 0]
     newest, older = trial.parents[:PARENTS_KEPT], trial.parents[PARENTS_KEPT:]
     return (*newest, *(state for state in older if state.epoch in pinned_epochs))

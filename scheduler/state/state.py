@@ -323,6 +323,8 @@ class EngineState:
     cross_study: bool = False
     #: True from the first ``PolicyChosen.fill_at_end`` on.
     fill_at_end: bool = False
+    #: True from the first ``PolicyChosen.keep_failed`` on.
+    keep_failed: bool = False
     #: Studies that are not over, by id.
     studies: dict[str, StudyState] = field(default_factory=dict)
     #: Names of studies that are over, by id.

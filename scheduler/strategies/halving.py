@@ -53,7 +53,7 @@ class SuccessiveHalving:
     levels: tuple[int, ...]
     #: Whether the configurations were asked for.
     asked: bool = False
-    #: Trials that were abandoned: others are promoted in their place.
+    #: Trials that were abandoned as they waited at a rung: others are promoted in their place.
     abandoned_trials: list[str] = field(default_factory=list)
     #: The rungs from the first one on; empty until the configurations are known.
     rungs: list[Rung] = field(default_factory=list)
@@ -103,12 +103,12 @@ class SuccessiveHalving:
 
     def abandoned(self, trial: str) -> TrialGroup:
         """Stop waiting for a trial that failed, and promote the trials that are certain now."""
-        if trial not in self.abandoned_trials:
+        waits = [rung for rung in self.rungs if trial in rung.waiting]
+        for rung in waits:
+            rung.waiting.remove(trial)
+            rung.dropped += 1
+        if not waits and trial not in self.abandoned_trials:
             self.abandoned_trials.append(trial)
-        for rung in self.rungs:
-            if trial in rung.waiting:
-                rung.waiting.remove(trial)
-                rung.dropped += 1
         return self._promote()
 
     def _promote(self) -> TrialGroup:

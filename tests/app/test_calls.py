@@ -20,7 +20,7 @@ def broker_url(tmp_path_factory):
 
 @pytest.fixture
 def heard(broker_url):
-    """What a thread of calls has heard; it listens."""
+    """The keys that a thread of calls has heard; it listens."""
     found = []
     thread = Calls(broker_url, found.append)
     thread.start()

@@ -11,6 +11,7 @@ from penstock.scheduler.model.events import (
     AttemptFailed,
     AttemptLost,
     Durable,
+    PolicyChosen,
     StudyExtended,
     StudyReopened,
     StudyStopped,
@@ -264,6 +265,7 @@ def test_a_study_that_is_over_stays_so_where_the_command_is_refused():
 
 def test_a_failed_trial_is_tried_again_from_its_newest_state():
     world = Steerable(n_trials=2)
+    world.send(PolicyChosen(at=0.0, policy="fifo", fill_at_end=True, keep_failed=True))
     world.epoch_of(0)
     trial = world.trial(0)
     world.send(Durable(at=1.0, trial=trial.id, epoch=1, state_hash=trial.state_hash, uri="u"))
