@@ -54,7 +54,7 @@ class Steering:
         kind = {"metric": "loss", "direction": "minimize", "sampler": "random", "seed": 1}
         strategy = penstock.FullBudget(epochs)
         self.study = penstock.create_study(study_name=name, strategy=strategy, **kind)
-        self.study.submit(Noted, space, trials)
+        self.study.submit(Noted, space, trials, devices=settings.devices)
         #: Seconds of each call, and from each command's arrival to its effect.
         self.calls, self.taken = list[float](), list[float]()
         #: Steps of each paused trial beyond the epoch in which the command came.
