@@ -8,9 +8,9 @@ its state, where that is no plain JSON.
 ``spec``: ``CHECKS`` of its fields of ``StudySpec`` (``FIELDS``), ``check_plan`` of a study as its
 user's code describes it, and ``check_spec`` and ``check_submitted`` of one at the scheduler's door.
 ``server``: ``Carrier``, which carries out its decisions; ``REPORTS``, what reads its reports;
-``COMMANDS``, its kinds of command (``app.runner.commands``), and ``reopens``, which tells whether
-one reopens a study that is over; ``settle``, which completes the specification of a study that is
-submitted, by the ledger.
+``COMMANDS``, its kinds of command (``app.runner.commands``); ``reopens``, which tells whether one
+reopens a study that is over, and ``check_past``, which refuses it before; ``settle``, which
+completes the specification of a study that is submitted, by the ledger.
 ``show``: what readers see beside the core's; who shows it asks for it (``of_ends``).
 ``control``: ``steer``, which sends a command about one trial.
 ``desk``: what a trial's page in the browser ``offers`` to do to it, and ``act``, which does it.

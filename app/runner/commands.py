@@ -47,6 +47,7 @@ from ...scheduler.model.study import (
 from ...scheduler.model.trial import TrialState
 from ...scheduler.outlook.drain_choice import MAX_WITHIN, choose_devices, drainable
 from ...scheduler.state.state import EngineState, StudyState
+from ...scheduler.strategies.full import FullBudget
 from ...scheduler.strategies.registry import make_strategy
 from ...tasks.contracts.by_value import is_by_value
 from ...tasks.process.messages import Forged
@@ -209,8 +210,13 @@ def _extended(
         waiting = [t for t in past.trials if goes_on.local and t.state is TrialState.PROPOSED]
         limit = len(past.trials) - len(waiting)
     else:
-        goes_on = context.at_work(study).spec
+        at_work = context.at_work(study)
+        goes_on = at_work.spec
         limit = goes_on.n_trials
+        if goes_on.strategy.name != "full" and isinstance(at_work.strategy, FullBudget):
+            raise UsageError(
+                f"{goes_on.name} is over but for single trials: extend it once those have ended"
+            )
     if spec is not None:
         goes_on = _respecified(goes_on, spec, state)
     if goes_on.contract == "ask":

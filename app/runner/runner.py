@@ -315,7 +315,7 @@ class Runner:
         self._apply(reopened)
         try:
             return self._take_in(body, now)
-        except UsageError:
+        except PenstockError:
             self._apply(user_commands.closing(reopened))
             raise
 

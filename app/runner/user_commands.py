@@ -85,6 +85,8 @@ def reopening(
     spec = record.spec
     if adds and not spec.local:
         raise UsageError(f"{spec.name} is over, and takes no trials of its user's")
+    for check in () if adds else of_ends("server", "check_past"):
+        check(body, record, past)
     if spec.contract == "ask":
         return StudyReopened(at=at, study=spec, past=past)
     return StudyReopened(

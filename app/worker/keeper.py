@@ -87,6 +87,8 @@ class Keeper(threading.Thread):
         self._round_trip = 0.0
         self._over = False
         self._due = 0.0
+        #: True if a beat is due at once: one that is under way may be too early.
+        self._asked = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll = select.epoll()
         self._epoll.register(self._wake, select.EPOLLIN)
@@ -125,7 +127,7 @@ class Keeper(threading.Thread):
         """Ask the broker at once what is wanted of this attempt, if a session of it is here."""
         sessions = list(self._sessions.values())
         if any(protocol.attempt_key(session.task.trial) == attempt for session in sessions):
-            self._due = 0.0
+            self._asked = True
             self.wake()
 
     def wake(self) -> None:
@@ -188,7 +190,8 @@ class Keeper(threading.Thread):
         """Send the outbox, and the beat if it is due, in one round trip."""
         posted = len(self._outbox)
         commands = [self._outbox[i] for i in range(posted)]
-        beat = time.monotonic() >= self._due
+        beat = time.monotonic() >= self._due or self._asked
+        self._asked = False
         sessions = list(self._sessions.values())
         if beat:
             commands += self._registration()

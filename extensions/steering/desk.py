@@ -48,4 +48,4 @@ def act(
 def _is_paused(reader: Reader, trial: TrialRow) -> bool:
     """Tell whether its user has paused the trial."""
     verbs = [event.verb for _, event in reader.events(trial.id) if isinstance(event, Steered)]
-    return next((verb == "pause" for verb in reversed(verbs) if verb != "retry"), False)
+    return verbs[-1:] == ["pause"]

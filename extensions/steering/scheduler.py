@@ -12,17 +12,18 @@ that is kept, or computes again what is not, to the same bits.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from ...scheduler.engine.engine import Parts
 from ...scheduler.model.decisions import Cut, Release
-from ...scheduler.model.study import OVER, study_of_trial
+from ...scheduler.model.study import OVER, deadline_of, study_of_trial
 from ...scheduler.model.trial import FINAL, Step, Trial, TrialState
 from ...scheduler.model.trial_group import Entry
 from ...scheduler.state.core import Refused
 from ...scheduler.state.extensions import Extension
 from ...scheduler.state.state import Attempt, StudyState
-from ...scheduler.strategies.base import comparison_epochs
+from ...scheduler.strategies.base import UNBOUNDED, comparison_epochs
 from .events import Steered
 from .verbs import goal, refusal
 
@@ -92,12 +93,23 @@ class _Steering:
         if study.status in OVER:
             study.status, study.finished_at, study.message = "running", None, ""
             study.extended_at = self._core.at
+            self._go_beyond_deadline(study)
+
+    def _go_beyond_deadline(self, study: StudyState) -> None:
+        """Note that a deadline which has passed ends nothing any more."""
+        deadline = deadline_of(study.spec, study.created_at)
+        reached = study.spent.reached
+        if deadline is not None and deadline <= self._core.at and "deadline" not in reached:
+            study.spent = replace(study.spent, reached=(*reached, "deadline"))
 
     def _stop(self, study: StudyState, trial: Trial) -> None:
         if trial.fence:
             self._core.revoke(trial)
-        pruned = trial.epoch > trial.begin
-        self._core.move(study, trial, Step.PRUNE if pruned else Step.CANCEL)
+        if trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
+            step = Step.FINISH  # it had completed before its user sent it on
+        else:
+            step = Step.PRUNE if trial.epoch > trial.begin else Step.CANCEL
+        self._core.move(study, trial, step)
         study.withheld.pop(trial.id, None)
         self._checkpoints.trial_over(study, trial)
         self._core.decide(Release, trial=trial.id)

@@ -11,7 +11,11 @@ from ...app.runner.user_commands import Context
 from ...profiling.base.errors import UsageError
 from ...profiling.base.values import Natural
 from ...scheduler.model.events import Event
-from ...scheduler.model.study import trial_id
+from ...scheduler.model.finished import FinishedStudy
+from ...scheduler.model.study import StudyRecord, trial_id
+from ...scheduler.model.trial import Trial
+from ...scheduler.state.state import StudyState
+from ...scheduler.strategies.full import FullBudget
 from .events import Steered, Verb
 from .verbs import REVIVES, refusal
 
@@ -35,13 +39,32 @@ def _steered(
         last = len(known.trials) - 1
         limit = f"its trials are 0 to {last}" if known.trials else "it has no trial yet"
         raise UsageError(f"{known.spec.name} has no trial {number}: {limit}")
-    if refused := refusal(known, trial, verb, to):
-        raise UsageError(f"{verb} is refused for trial {number} of {known.spec.name}: {refused}")
+    _refuse(known, trial, verb, to)
     return Steered(at=context.at, trial=trial.id, verb=verb, to=to, who=who, why=why)
 
 
 #: Kinds of command, each with the function whose arguments are its fields.
 COMMANDS: Mapping[str, Callable[..., Event]] = {"steer": _steered}
+
+
+def check_past(body: Mapping[str, Any], record: StudyRecord, past: FinishedStudy) -> None:
+    """Check a command on a trial of a study that is over, before that is reopened for it.
+
+    Raises UsageError as the command itself would.
+    """
+    number, verb, to = body.get("number"), body.get("verb"), body.get("to", 0)
+    spec, found = record.spec, [trial for trial in past.trials if trial.number == number]
+    if not isinstance(to, int) or not found:
+        last = len(past.trials) - 1
+        raise UsageError(f"{spec.name} has no trial {number!r}: its trials are 0 to {last}")
+    nothing = FullBudget(0, 0)
+    _refuse(StudyState(spec, nothing, past.created_at), found[0].record(), verb, to)
+
+
+def _refuse(study: StudyState, trial: Trial, verb: Any, to: int) -> None:
+    if refused := refusal(study, trial, verb, to):
+        name = study.spec.name
+        raise UsageError(f"{verb} is refused for trial {trial.number} of {name}: {refused}")
 
 
 def reopens(body: Mapping[str, Any]) -> bool:

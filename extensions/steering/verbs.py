@@ -14,14 +14,16 @@ from .events import Verb
 Reasons = Iterator[tuple[bool, str]]
 #: Verbs that have a trial go on which is over, so that they reopen a study that is.
 REVIVES = ("promote", "retry")
-#: States of a trial that goes on where its user promotes it.
-_HAS_RESULT = frozenset({TrialState.COMPLETED, TrialState.STOPPED, TrialState.PAUSED})
+#: Words of a trial that was forked, which cannot be computed again from its beginning.
+_NO_STATE = "it was forked from another trial, and none of its states is kept"
 
 
 def refusal(study: StudyState, trial: Trial, verb: Verb, to: int = 0) -> str:
     """Return why ``verb`` cannot be done to the trial, and what can be; empty if it can."""
     if study.spec.contract == "ask" or trial.id in study.handed_out or trial.id in study.waiting:
         return "its user trains it: tell() its result, or ask for another"
+    if study.ending:
+        return "its study has reached a limit: extend it"
     obstacles = {"promote": _not_promoted, "retry": _not_retried}.get(verb)
     if obstacles is not None:
         return next((why for holds, why in obstacles(study, trial, to) if holds), "")
@@ -56,7 +58,7 @@ def _not_promoted(study: StudyState, trial: Trial, to: int) -> Reasons:
     yield trial.state is TrialState.FAILED, "it failed: penstock trial retry runs it again"
     yield (
         trial.state is TrialState.CANCELLED,
-        "it was cancelled before its first epoch: enqueue its parameters",
+        "it was cancelled: enqueue its parameters",
     )
     if last is None or study.spec.local:
         yield True, "its objective says itself how long it is trained"
@@ -66,9 +68,14 @@ def _not_promoted(study: StudyState, trial: Trial, to: int) -> Reasons:
         f"it has {trial.epoch} epochs already: give a later one, as --to {trial.epoch + 1}",
     )
     yield (
-        forks(study.spec) and (trial.state not in _HAS_RESULT or to <= last),
-        f"its population decides up to epoch {last}: give --to a later one once it is over",
+        forks(study.spec) and (trial.state is not TrialState.COMPLETED or to <= last),
+        f"its population decides up to epoch {last}: give --to a later one once it is complete",
     )
+    yield (
+        study.spec.contract == "objective" and max(to, trial.epoch) > last,
+        f"its objective reports nothing after epoch {last}",
+    )
+    yield trial.origin is not None and not trial.parents, _NO_STATE
     yield (
         goal(study, trial, to) == 0,
         f"epoch {last} is its last one: --to {last + 1} trains it beyond",
@@ -80,6 +87,7 @@ def _not_retried(study: StudyState, trial: Trial, to: int) -> Reasons:
         trial.state is not TrialState.FAILED,
         f"it is {trial.state}, and only a trial that failed is tried again",
     )
+    yield trial.origin is not None and not trial.parents, _NO_STATE
     yield (
         study.spec.local,
         "what it drew is not kept: study.enqueue_trial(study.trials[N].params)",

@@ -47,7 +47,7 @@ from ..resources.unable import exclude_unable
 from ..state.core import Core, Refused
 from ..state.state import StudyState
 from ..strategies.asha import Asha
-from ..strategies.base import Strategy, comparison_epochs, rungs_of
+from ..strategies.base import UNBOUNDED, Strategy, comparison_epochs, rungs_of
 from ..strategies.full import FullBudget
 from ..strategies.stopping import Stopping
 from .attempts import Attempts
@@ -159,7 +159,7 @@ class Lifecycle:
         self._core.offer_slots()
 
     def on_study_reopened(self, event: StudyReopened) -> None:
-        study = self._reopen(event.study, event.past)
+        study = self._reopen(event.study, event.past, goes_on=event.study.local)
         self._core.extensions.tell(study, "on_begun", event)
         study.status, study.finished_at = event.status, event.finished_at
         study.message = event.message
@@ -205,11 +205,20 @@ class Lifecycle:
         self._core.touch_study(study)
         self._proposals.settle(study)
 
-    def _reopen(self, spec: StudySpec, past: FinishedStudy) -> StudyState:
+    def _reopen(self, spec: StudySpec, past: FinishedStudy, *, goes_on: bool = True) -> StudyState:
+        """Bring back a study that was over.
+
+        Unless it ``goes_on``, its strategy decides nothing more: single trials go on by their
+        user's will.
+        """
         if self._state.finished.get(spec.id, DELETED) == DELETED:
             raise Refused(f"there is no study {spec.id}")
         strategy = self._core.strategies(spec)
-        if isinstance(strategy, EXTENSIBLE):
+        if not goes_on:
+            trials = [_reopened(trial, ()) for trial in past.trials]
+            last = spec.strategy.max_epochs or UNBOUNDED
+            strategy = FullBudget(len(trials), last, asked=len(trials))
+        elif isinstance(strategy, EXTENSIBLE):
             trials = [_reopened(trial, rungs_of(spec.strategy)) for trial in past.trials]
             _replay(strategy, spec, trials)
         else:

@@ -134,7 +134,11 @@ class Proposals:
 
     def _end_early(self, study: StudyState, trial: Trial) -> None:
         """End a trial on its way to its target, because its study has reached a limit."""
-        self._core.move(study, trial, Step.STOP if trial.epoch > trial.begin else Step.CANCEL)
+        if trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
+            step = Step.FINISH  # it had completed before its user sent it on
+        else:
+            step = Step.STOP if trial.epoch > trial.begin else Step.CANCEL
+        self._core.move(study, trial, step)
         self._core.decide(Release, trial=trial.id)
 
     def pull(self, free: int) -> bool:

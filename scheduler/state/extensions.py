@@ -95,7 +95,8 @@ class Extension:
     #: Tell whether a study needs it. It is asked when a study begins, is extended or is reopened:
     #: the answer must not depend on what changes in between, such as its weight. One whose answer
     #: has changed with its own state has it asked again (``Extensions.study_begins``).
-    #: None: a study comes to need it by what happens, which it notes in ``StudyState.needs``.
+    #: None: a study comes to need it by what happens, which it notes in ``StudyState.needs``. It is
+    #: then called for the study if it has ``on_moved``.
     needed_by: Callable[[StudySpec], bool] | None = None
     #: Return a copy for a study that lacks points which it does not need: those then cost nothing.
     #: It matters for points that are called for one study (``by_study``); those that are asked of
@@ -268,7 +269,11 @@ class Extensions:
         by_spec = {each.name for each in self._all if each.needed_by is not None}
         kept = [name for name in study.needs if name not in by_spec]
         study.needs = [*(each.name for each in self._all if _needs(study.spec, each)), *kept]
-        needed = [each for each in self._all if each.name in study.needs]
+        needed = [
+            each
+            for each in self._all
+            if _needs(study.spec, each) or (each.name in kept and each.on_moved is not None)
+        ]
         self._lacked.update(study.lacks)
         called = tuple(
             each if each.for_study is None else each.for_study(study.spec)

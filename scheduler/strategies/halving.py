@@ -90,6 +90,8 @@ class SuccessiveHalving:
             return ()
         level = self.levels.index(epoch)
         rung = self.rungs[level]
+        if trial in rung.scores:  # its objective has returned only now
+            return self._promote()
         if trial in rung.waiting:
             rung.waiting.remove(trial)
         else:

@@ -46,6 +46,8 @@ class Pasha:
     noise: list[float] = field(default_factory=list)
     #: The trial that is trained to the last epoch; empty before.
     finalist: str = ""
+    #: Trials that were stopped at a rung: none of them is the finalist.
+    out: list[str] = field(default_factory=list)
     #: Tells strategies apart in a snapshot.
     kind: Literal["pasha"] = "pasha"
 
@@ -85,6 +87,9 @@ class Pasha:
         """A trial that failed is in no further rung. A failed finalist is replaced."""
         if trial in self.running:
             self.running.remove(trial)
+        else:
+            self.out.append(trial)
+            self.asha.abandoned(trial)
         if trial == self.finalist:
             self.finalist = ""
             for scores in self.asha.scores:
@@ -95,7 +100,8 @@ class Pasha:
         if len(self.asha.levels) == len(self.levels) or not self.asha.n_trials:
             return Pull()
         highest = next((scores for scores in reversed(self.asha.scores) if scores), {})
-        self.finalist = next(iter(best_first(highest)), "")
+        candidates = (trial for trial in best_first(highest) if trial not in self.out)
+        self.finalist = next(candidates, "")
         return Pull((Entry(self.finalist, self.levels[-1]),)) if self.finalist else Pull()
 
     def _record_noise(self, trial: str, curve: Mapping[int, float]) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 from drive_world import World, check_invariants, spec
+from penstock.app.extensions import PLUGS
+from penstock.app.ledger.codec import state_from_json, state_to_json
 from penstock.extensions.steering.events import Steered
-from penstock.scheduler.engine.engine import Refused
+from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.decisions import Cut, Discard, Dispatch, Release, Revoke
 from penstock.scheduler.model.events import (
     AttemptFailed,
     AttemptLost,
     Durable,
     PolicyChosen,
+    StudyCancelled,
     StudyExtended,
     StudyReopened,
     StudyStopped,
@@ -319,3 +322,47 @@ def test_an_enqueued_configuration_extends_a_study_that_is_over():
     event = StudyExtended(at=world.at, study=more, past=past, enqueued=((("x", 7),),))
     [ask] = [d for d in world.send(event) if hasattr(d, "enqueued")]
     assert ask.enqueued == ((("x", 7),),)
+
+
+def test_others_of_a_study_that_was_cancelled_do_not_go_on_with_a_promoted_trial():
+    world = Steerable(n_trials=5)
+    given = world.study.spec
+    for _ in range(6):
+        world.epoch_of(0)
+    world.send(StudyCancelled(at=world.at, study="s-1"))
+    world.reopen(given, status="cancelled")
+    world.steer("promote", 0, to=8)
+    world.to_the_end()
+    assert world.epochs_by_trial() == {"s-1-0000": 8}
+    assert "s-1" in world.engine.state.finished
+
+
+def test_a_trial_that_had_completed_is_so_again_when_its_user_stops_it_later():
+    world = Steerable(n_trials=2)
+    for _ in range(6):
+        world.epoch_of(0)
+    world.steer("promote", 0, to=9)
+    world.steer("stop", 1)
+    world.epoch_of(0)
+    world.steer("stop", 0)
+    assert (world.trial(0).state, world.trial(0).epoch) == (TrialState.COMPLETED, 7)
+
+
+def test_the_finalist_of_pasha_is_none_that_was_stopped():
+    world = Steerable(StrategySpec("pasha", max_epochs=27), n_trials=9)
+    while world.trial(0).state is not TrialState.PAUSED:
+        world.epoch_of(0)
+    world.steer("stop", 0)
+    world.to_the_end()
+    assert world.trial(0).epoch == 1
+    assert max(t.epoch for t in world.trials_seen.values()) == 27
+
+
+def test_the_state_of_steered_trials_is_in_a_snapshot():
+    world = Steerable(ASHA, n_trials=3)
+    world.epoch_of(0)
+    world.steer("promote", 0, to=5)
+    world.steer("pause", 1)
+    kept = state_to_json(world.engine.state)
+    assert state_to_json(state_from_json(kept)) == kept
+    assert Engine(state_from_json(kept), plugs=PLUGS).aside() == world.engine.aside()

@@ -8,8 +8,9 @@ from penstock.app.runner.commands import to_event
 from penstock.app.runner.user_commands import reopening
 from penstock.extensions.steering.events import Steered
 from penstock.profiling.base.errors import UsageError
-from penstock.scheduler.model.finished import FinishedStudy
+from penstock.scheduler.model.finished import FinishedStudy, PastTrial
 from penstock.scheduler.model.study import StudyRecord
+from penstock.scheduler.model.trial import TrialState
 
 
 @pytest.fixture
@@ -59,9 +60,13 @@ def test_a_study_that_is_over_is_reopened_where_a_trial_of_it_goes_on(world, ver
     record = StudyRecord(spec(), "complete", 1.0, 9.0, "m")
     world.engine.state.finished["s-9"] = "old"
     body = {"kind": "steer", "study": "s-9", "number": 0, "verb": verb}
-    find = {"s-9": (record, FinishedStudy(1.0, ()))}.__getitem__
+    state = TrialState.FAILED if verb == "retry" else TrialState.COMPLETED
+    trial = PastTrial("s-9-0000", "s-9", 0, (), 1.0, state=state, epoch=2)
+    find = {"s-9": (record, FinishedStudy(1.0, (trial,)))}.__getitem__
     found = reopening(body, world.engine.state, 10.0, find)
     assert (found is not None) == opens
+    with pytest.raises(UsageError, match="s has no trial 3: its trials are 0 to 0"):
+        reopening({**body, "verb": "promote", "number": 3}, world.engine.state, 10.0, find)
     if found is not None:
         assert (found.status, found.finished_at, found.message) == ("complete", 9.0, "m")
 
