@@ -65,7 +65,6 @@ def retry(trials: TrialNames, reason: Reason = "") -> None:
 
 
 def _steer(names: list[str], verb: Verb, reason: str, to: int | None = None) -> None:
-    from ...app.ledger.codec import spec_from_json
     from ...app.stories.story import find_trial
     from ...app.study.control import client_of
     from .control import done, steer
@@ -76,4 +75,4 @@ def _steer(names: list[str], verb: Verb, reason: str, to: int | None = None) -> 
     client = client_of(settings)
     for study, row in found:
         steer(client, study.id, row.number, verb, to=to, why=reason)
-        say(done(spec_from_json(study.spec_json), study.name, row.number, verb, to))
+        say(done(study, row.number, verb, to))

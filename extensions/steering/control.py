@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from ...app.common.text import in_shell
 from ...app.common.validation import one_of, whole
 from ...profiling.base.errors import UsageError
-from ...scheduler.model.study import StudySpec
 from .events import Verb
 
 if TYPE_CHECKING:
     from ...app.broker.client import Client
+    from ...app.ledger.rows import StudyRow
 
 #: The longest reason, in characters.
 LONGEST = 500
@@ -54,16 +54,18 @@ def steer(
     )
 
 
-def done(spec: StudySpec, name: str, number: int, verb: Verb, to: int | None = None) -> str:
-    """Say what was done to trial ``number`` of the study that users call ``name``."""
-    trial, typed = f"trial {number} of {name}", f"{in_shell(name, spec.id)}/{number}"
+def done(study: StudyRow, number: int, verb: Verb, to: int | None = None) -> str:
+    """Say what was done to trial ``number`` of a study."""
+    trial, typed = f"trial {number} of {study.name}", f"{in_shell(study.name, study.id)}/{number}"
+    then = ", once its study is resumed" if study.status == "paused" else ""
     if verb == "stop":
         return f"{trial} is stopped after its last accepted epoch"
     if verb == "pause":
-        alone = "; its rung goes on without it" if spec.strategy.name in _SYNCHRONOUS else ""
+        alone = "; its rung goes on without it" if study.strategy in _SYNCHRONOUS else ""
         return f"{trial} pauses at the end of its epoch{alone}: penstock trial resume {typed}"
     if verb == "resume":
-        return f"{trial} goes on"
+        return f"{trial} goes on{then}"
     if verb == "promote":
-        return f"{trial} goes on before others, to {f'epoch {to}' if to else 'its next rung'}"
-    return f"{trial} is tried again from its newest state"
+        goal = f"epoch {to}" if to else "its next rung"
+        return f"{trial} goes on before others, to {goal}{then}"
+    return f"{trial} is tried again from its newest state{then}"

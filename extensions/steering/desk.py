@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from ...app.ledger.codec import spec_from_json
 from ...app.study.control import client_of
 from ...scheduler.model.trial import FINAL, TrialState
 from .control import done, steer
@@ -41,8 +40,7 @@ def act(
 ) -> str:
     """Do it, and say what was done. Errors as ``control.steer``."""
     steer(client_of(settings), study.id, number, cast(Verb, verb), to=to, why=why)
-    spec = spec_from_json(study.spec_json)
-    return done(spec, study.name, number, cast(Verb, verb), to)
+    return done(study, number, cast(Verb, verb), to)
 
 
 def _is_paused(reader: Reader, trial: TrialRow) -> bool:

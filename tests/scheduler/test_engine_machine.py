@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from engine_machine import SETTINGS, EngineMachine
+
+pytestmark = pytest.mark.extension("steering", "system_tuning")
 
 TestEngineMachine = EngineMachine.TestCase
 TestEngineMachine.settings = SETTINGS

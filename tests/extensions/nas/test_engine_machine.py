@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from engine_machine import SETTINGS, EngineMachine
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 from penstock.extensions.nas.events import Derived, Described
 from penstock.extensions.nas.models.architecture import Architecture
+
+pytestmark = pytest.mark.extension("steering", "system_tuning")
 
 
 class WithChoices(EngineMachine):
