@@ -64,7 +64,7 @@ def test_what_a_person_decides_changes_no_bits_and_outlives_the_scheduler(site, 
     study.trial(1).promote(62)
     site.until(lambda: site.reader.trials(study.id)[1].epoch == 62, "it is trained further")
     assert site.wait(study.id).status == "complete"
-    undisturbed = create_study(study_name="undisturbed", strategy=FullBudget(62), **KIND)
+    undisturbed = create_study(study_name="unsteered", strategy=FullBudget(62), **KIND)
     undisturbed.optimize(Paced, space, 3, show_progress=False)
     found, expected = table(site, study, 0, 1, 2), table(site, undisturbed, 0, 1, 2)
     assert found.items() <= expected.items()
