@@ -73,7 +73,7 @@ class Bench:
             return []
         launcher = psutil.Process(pid)
         found = [launcher, *launcher.children(recursive=True)]
-        return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+        return [process for process in found if _runs(process)]
 
     def trainers(self) -> list[psutil.Process]:
         return [process for process in self.below() if is_trainer(process)]
@@ -119,6 +119,14 @@ class Bench:
 
     def seen(self, trial="st-0000"):
         return self.transport.survey([OpenAttempt(trial, 0, 1)]).states[trial]
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Return whether a process still runs: it may end while it is looked at."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @contextmanager
