@@ -12,8 +12,8 @@ user's code describes it, and ``check_spec`` and ``check_submitted`` of one at t
 reopens a study that is over, and ``check_past``, which refuses it before; ``settle``, which
 completes the specification of a study that is submitted, by the ledger.
 ``show``: what readers see beside the core's; who shows it asks for it (``of_ends``).
-``control``: ``steer``, which sends a command about one trial.
-``desk``: what a trial's page in the browser ``offers`` to do to it, and ``act``, which does it.
+``control``: ``steer``, which sends a command about one trial; what a trial's page in the browser
+``offers`` to do to it, and ``act``, which does it.
 ``strategies``: ``STRATEGIES`` that a study's file may name, beside the core's.
 ``worker``: how several slots of a device share a trainer (``sharing_of``).
 ``node``: what a node announces with its devices, what ``penstock doctor`` finds there, and

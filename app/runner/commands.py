@@ -317,7 +317,7 @@ def _weighed(context: Context, study: str, weight: Weight, priority: Priority) -
 def _enqueued(
     context: Context, study: str, params: dict[str, Any]
 ) -> TrialEnqueued | StudyExtended:
-    """Try a configuration next. A study that is over, or has begun all trials, has one more."""
+    """Try a configuration next. A study that is over has one more."""
     over = context.is_over(study)
     known = context.past(study)[0].spec if over else context.at_work(study).spec
     if known.local:

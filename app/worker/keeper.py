@@ -102,8 +102,7 @@ class Keeper(threading.Thread):
         """Keep this session's lease from now on. It was claimed just now."""
         self._sessions[session.owner] = session
         if time.monotonic() + session.task.lease_ms / 3000 < self._due:
-            self._due = 0.0
-            self.wake()
+            self._beat_now()
 
     def remove(self, session: Session) -> None:
         self._sessions.pop(session.owner, None)
@@ -120,15 +119,17 @@ class Keeper(threading.Thread):
     def drain(self) -> None:
         """Tell the scheduler that this device takes no more segments. Safe in a signal handler."""
         self.draining = True
-        self._due = 0.0
-        self.wake()
+        self._beat_now()
 
     def called(self, attempt: str) -> None:
         """Ask the broker at once what is wanted of this attempt, if a session of it is here."""
         sessions = list(self._sessions.values())
         if any(protocol.attempt_key(session.task.trial) == attempt for session in sessions):
-            self._asked = True
-            self.wake()
+            self._beat_now()
+
+    def _beat_now(self) -> None:
+        self._asked = True
+        self.wake()
 
     def wake(self) -> None:
         os.eventfd_write(self._wake, 1)

@@ -25,10 +25,10 @@ from typing import Any
 from ...profiling.devices.device import Device
 from ...scheduler.engine.engine import Parts
 from ...scheduler.model.decisions import Cut
-from ...scheduler.model.events import EpochReported, PricesChosen, Tick
+from ...scheduler.model.events import EpochReported, PricesChosen, StudyReopened, Tick
 from ...scheduler.model.study import OVER, StudySpec, deadline_of
 from ...scheduler.model.trial import Trial, TrialState
-from ...scheduler.state.extensions import Extension
+from ...scheduler.state.extensions import Begins, Extension
 from ...scheduler.state.slot_time import slot_seconds
 from ...scheduler.state.spending import charged
 from ...scheduler.state.state import Attempt, StudyState
@@ -53,6 +53,7 @@ def plug(parts: Parts) -> Extension:
         refusal=keeper.refusal,
         on_charged=keeper.on_charged,
         on_accepted=keeper.on_accepted,
+        on_begun=keeper.on_begun,
         on_over=keeper.on_over,
         until=keeper.until,
         deadlines=keeper.deadlines,
@@ -101,6 +102,13 @@ class _Keeper:
             known, watts = self._watts(), (event.joules or 0.0) / seconds
             known[study.spec.id] = max(known.get(study.spec.id, 0.0), watts)
         self._enforce()
+
+    def on_begun(self, study: StudyState, event: Begins) -> None:
+        """Let single trials go on of a study that was over, beyond a deadline that has passed."""
+        if isinstance(event, StudyReopened) and not study.spec.local:
+            end = deadline_of(study.spec, study.created_at)
+            if end is not None and end <= self._core.at and "deadline" not in study.spent.reached:
+                study.spent = replace(study.spent, reached=(*study.spent.reached, "deadline"))
 
     def on_over(self, study: StudyState) -> None:
         if study.spec.kwh is not None:

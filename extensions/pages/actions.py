@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...app.extensions import of_ends
+from ...app.extensions import end_of
 from ...app.ledger.codec import spec_from_json
 from ...app.spec.space import Categorical, Parameter, parameter
 from ...app.study.control import Control, drain, undrain
@@ -54,10 +54,7 @@ def _enqueue(site: Site, fields: Fields) -> str:
 def _of_trial(site: Site, fields: Fields) -> str:
     study = site.reader.study(fields.get("study", ""))
     verb, to = fields.get("verb", ""), fields.get("to", "")
-    [act] = of_ends("desk", "act") or [None]
-    if act is None:
-        raise UsageError.refuse("action", "trial", "the extension steering, which is not there")
-    words: str = act(
+    words: str = end_of("steering", "control", "what a trial's page offers").act(
         site.settings,
         study,
         _whole(fields, "n"),

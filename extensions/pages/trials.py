@@ -90,5 +90,5 @@ def _trial(site: Site, study: StudyRow, trial: TrialRow) -> Content:
         "curves": figures.learning_curves(story.study, [trial], epochs),
         "timeline": timeline(story.study, [trial], epochs),
     }
-    offers = [each for of in of_ends("desk", "offers") for each in of(site.reader, study, trial)]
+    offers = [each for of in of_ends("control", "offers") for each in of(site.reader, study, trial)]
     return Content(part("trial.html", study=study, trial=trial, story=story, offers=offers), shown)

@@ -1,25 +1,26 @@
-"""Commands about one trial, for the command line, scripts and pages: sent, and what was done."""
+"""Commands about one trial, for the command line, scripts and pages: offered, sent, and told."""
 
 from __future__ import annotations
 
 import getpass
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, cast, get_args
 
 from ...app.common.text import in_shell
 from ...app.common.validation import one_of, whole
 from ...profiling.base.errors import UsageError
-from .events import Verb
+from ...scheduler.model.trial import FINAL, TrialState
+from .events import Steered, Verb
+from .verbs import SYNCHRONOUS
 
 if TYPE_CHECKING:
     from ...app.broker.client import Client
-    from ...app.ledger.rows import StudyRow
+    from ...app.host.settings import Settings
+    from ...app.ledger.reader import Reader
+    from ...app.ledger.rows import StudyRow, TrialRow
 
 #: The longest reason, in characters.
 LONGEST = 500
-_VERBS = ("stop", "pause", "resume", "promote", "retry")
-#: Strategies whose trials wait for each other at a rung.
-_SYNCHRONOUS = ("halving", "hyperband")
 
 
 def user() -> str:
@@ -47,7 +48,7 @@ def steer(
         "steer",
         study=study,
         number=named,
-        verb=one_of("verb", verb, _VERBS),
+        verb=one_of("verb", verb, get_args(Verb)),
         who=user(),
         why=why,
         **more,
@@ -61,7 +62,7 @@ def done(study: StudyRow, number: int, verb: Verb, to: int | None = None) -> str
     if verb == "stop":
         return f"{trial} is stopped after its last accepted epoch"
     if verb == "pause":
-        alone = "; its rung goes on without it" if study.strategy in _SYNCHRONOUS else ""
+        alone = "; its rung goes on without it" if study.strategy in SYNCHRONOUS else ""
         return f"{trial} pauses at the end of its epoch{alone}: penstock trial resume {typed}"
     if verb == "resume":
         return f"{trial} goes on{then}"
@@ -69,3 +70,39 @@ def done(study: StudyRow, number: int, verb: Verb, to: int | None = None) -> str
         goal = f"epoch {to}" if to else "its next rung"
         return f"{trial} goes on before others, to {goal}{then}"
     return f"{trial} is tried again from its newest state{then}"
+
+
+class Offer(NamedTuple):
+    """Something that can be done to a trial as it stands."""
+
+    verb: str
+    #: The least epoch that may be given with it; None: it takes none.
+    least: int | None = None
+
+
+def offers(reader: Reader, study: StudyRow, trial: TrialRow) -> list[Offer]:
+    """Return what can be done to a trial; the scheduler refuses what cannot by then."""
+    if study.contract == "ask" or trial.state == TrialState.CANCELLED:
+        return []
+    if trial.state == TrialState.FAILED:
+        return [Offer("retry")]
+    further = [] if study.max_epochs is None else [Offer("promote", trial.epoch + 1)]
+    if trial.state in FINAL or study.finished_at is not None:
+        return further
+    return [Offer("resume" if _is_paused(reader, trial) else "pause"), Offer("stop"), *further]
+
+
+def act(
+    settings: Settings, study: StudyRow, number: int, verb: str, *, to: int | None, why: str
+) -> str:
+    """Do it, and say what was done. Errors as ``steer``."""
+    from ...app.study.control import client_of
+
+    steer(client_of(settings), study.id, number, cast(Verb, verb), to=to, why=why)
+    return done(study, number, cast(Verb, verb), to)
+
+
+def _is_paused(reader: Reader, trial: TrialRow) -> bool:
+    """Tell whether its user has paused the trial."""
+    verbs = [event.verb for _, event in reader.events(trial.id) if isinstance(event, Steered)]
+    return verbs[-1:] == ["pause"]

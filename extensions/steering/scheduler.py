@@ -12,25 +12,22 @@ that is kept, or computes again what is not, to the same bits.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from ...scheduler.engine.engine import Parts
-from ...scheduler.model.decisions import Cut, Release
-from ...scheduler.model.study import OVER, deadline_of, study_of_trial
+from ...scheduler.model.decisions import Cut
+from ...scheduler.model.study import OVER, study_of_trial
 from ...scheduler.model.trial import FINAL, Step, Trial, TrialState
 from ...scheduler.model.trial_group import Entry
 from ...scheduler.state.core import Refused
 from ...scheduler.state.extensions import Extension
 from ...scheduler.state.state import Attempt, StudyState
-from ...scheduler.strategies.base import UNBOUNDED, comparison_epochs
+from ...scheduler.strategies.base import comparison_epochs
 from .events import Steered
-from .verbs import goal, refusal
+from .verbs import SYNCHRONOUS, goal, refusal
 
 #: The name of the extension, and of its state.
 NAME = "steering"
-#: Strategies whose trials wait for each other.
-_SYNCHRONOUS = ("halving", "hyperband")
 _ON_ITS_WAY = (TrialState.WAITING, TrialState.RUNNING)
 
 
@@ -93,26 +90,13 @@ class _Steering:
         if study.status in OVER:
             study.status, study.finished_at, study.message = "running", None, ""
             study.extended_at = self._core.at
-            self._go_beyond_deadline(study)
-
-    def _go_beyond_deadline(self, study: StudyState) -> None:
-        """Note that a deadline which has passed ends nothing any more."""
-        deadline = deadline_of(study.spec, study.created_at)
-        reached = study.spent.reached
-        if deadline is not None and deadline <= self._core.at and "deadline" not in reached:
-            study.spent = replace(study.spent, reached=(*reached, "deadline"))
 
     def _stop(self, study: StudyState, trial: Trial) -> None:
         if trial.fence:
             self._core.revoke(trial)
-        if trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
-            step = Step.FINISH  # it had completed before its user sent it on
-        else:
-            step = Step.PRUNE if trial.epoch > trial.begin else Step.CANCEL
-        self._core.move(study, trial, step)
+        self._proposals.end_early(study, trial, Step.PRUNE)
         study.withheld.pop(trial.id, None)
         self._checkpoints.trial_over(study, trial)
-        self._core.decide(Release, trial=trial.id)
         self._proposals.enter(study, study.strategy.abandoned(trial.id))
 
     def _pause(self, study: StudyState, trial: Trial, event: Steered) -> None:
@@ -126,7 +110,7 @@ class _Steering:
 
     def _go_on_without(self, study: StudyState, trial: Trial) -> None:
         """Have no rung wait for a paused trial."""
-        if study.spec.strategy.name in _SYNCHRONOUS and trial.state in _ON_ITS_WAY:
+        if study.spec.strategy.name in SYNCHRONOUS and trial.state in _ON_ITS_WAY:
             self._proposals.enter(study, study.strategy.abandoned(trial.id))
 
     def _resume(self, study: StudyState, trial: Trial) -> None:

@@ -16,11 +16,12 @@ from ...scheduler.model.study import StudyRecord, trial_id
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import StudyState
 from ...scheduler.strategies.full import FullBudget
+from .control import LONGEST
 from .events import Steered, Verb
 from .verbs import REVIVES, refusal
 
 #: Words in which users say who they are, and why they decide so.
-Words = Annotated[str, Field(max_length=500)]
+Words = Annotated[str, Field(max_length=LONGEST)]
 
 
 def _steered(

@@ -14,6 +14,8 @@ from .events import Verb
 Reasons = Iterator[tuple[bool, str]]
 #: Verbs that have a trial go on which is over, so that they reopen a study that is.
 REVIVES = ("promote", "retry")
+#: Strategies whose trials wait for each other at a rung.
+SYNCHRONOUS = ("halving", "hyperband")
 #: Words of a trial that was forked, which cannot be computed again from its beginning.
 _NO_STATE = "it was forked from another trial, and none of its states is kept"
 

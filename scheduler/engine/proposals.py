@@ -106,7 +106,7 @@ class Proposals:
     def wait(self, trial: Trial, *, first: bool = False) -> None:
         study = self._state.studies[trial.study]
         if study.ends(trial):
-            self._end_early(study, trial)
+            self.end_early(study, trial, Step.STOP)
             return
         if trial.id in study.withheld:
             return
@@ -132,12 +132,15 @@ class Proposals:
             ready.remove(trial.id)
             ready.insert(0, trial.id)
 
-    def _end_early(self, study: StudyState, trial: Trial) -> None:
-        """End a trial on its way to its target, because its study has reached a limit."""
+    def end_early(self, study: StudyState, trial: Trial, step: Step) -> None:
+        """End a trial before its target by ``step``, or as cancelled if it has no epoch.
+
+        One that had completed before its user sent it on has completed again.
+        """
         if trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
-            step = Step.FINISH  # it had completed before its user sent it on
-        else:
-            step = Step.STOP if trial.epoch > trial.begin else Step.CANCEL
+            step = Step.FINISH
+        elif trial.epoch <= trial.begin:
+            step = Step.CANCEL
         self._core.move(study, trial, step)
         self._core.decide(Release, trial=trial.id)
 
@@ -252,7 +255,7 @@ class Proposals:
         users = {*study.waiting, *study.handed_out}
         for trial in self._core.trials_of(study):
             if trial.state in _NOT_AT_WORK and study.ends(trial) and trial.id not in users:
-                self._end_early(study, trial)
+                self.end_early(study, trial, Step.STOP)
         if not study.at_work:
             has_result = any(trial.value is not None for trial in self._core.trials_of(study))
             self.finish(study, "complete" if has_result else "cancelled")

@@ -97,7 +97,7 @@ class Pasha:
         return ()
 
     def _train_finalist(self) -> Pull:
-        if len(self.asha.levels) == len(self.levels) or not self.asha.n_trials:
+        if len(self.asha.levels) == len(self.levels):
             return Pull()
         highest = next((scores for scores in reversed(self.asha.scores) if scores), {})
         candidates = (trial for trial in best_first(highest) if trial not in self.out)

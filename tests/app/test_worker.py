@@ -613,6 +613,22 @@ def test_an_epoch_past_its_limit_is_ended_and_the_slot_is_free_again(shared):
     assert shared.reports(1)[0].body["kind"] == "epoch"
 
 
+def test_a_worker_hears_of_a_revocation_long_before_its_next_beat(tmp_path):
+    """A beat is due after 200 s."""
+    with bench(tmp_path, lease_ms=600_000) as own:
+        own.start_worker()
+        with client(own) as redis:
+            until(lambda: dict(redis.pubsub_numsub(protocol.CALLS))[protocol.CALLS])
+        sent = own.send("st-0000", objective(own, "waits"), n=50)
+        own.reports(1)
+        revoked = Revoke(id="1", cause=1, trial="st-0000", fence=sent.segment.fence, ranks=1)
+        began = time.monotonic()
+        own.transport.carry_out(Effects(revokes=[revoked]))
+        own.send("st-0001")
+        own.reports(1)
+        assert time.monotonic() - began < 150
+
+
 def test_a_cut_closes_the_segment_with_the_epoch_it_is_in(shared):
     (shared.settings.home / "go").unlink(missing_ok=True)
     sent = shared.send("st-0016", objective(shared, "waits"), n=50)

@@ -21,7 +21,7 @@ KIND = {"metric": "loss", "sampler": "random", "seed": 5}
 def paced(tmp_path):
     """The space of trials that are slow until ``go`` is there, and that file."""
     go = tmp_path / "go"
-    return {"lr": Float(1e-3, 1e-1, log=True), "pace": [0.3], "until": [str(go)]}, go
+    return {"lr": Float(1e-3, 1e-1, log=True), "pace": [1.0], "until": [str(go)]}, go
 
 
 def table(site, study, *numbers):
@@ -69,7 +69,7 @@ def test_what_a_person_decides_changes_no_bits_and_outlives_the_scheduler(site, 
     found, expected = table(site, study, 0, 1, 2), table(site, undisturbed, 0, 1, 2)
     assert found.items() <= expected.items()
     assert len(table(site, study, 1)) == 62
-    study.enqueue_trial({"lr": 0.05, "pace": 0.3, "until": str(go)})
+    study.enqueue_trial({"lr": 0.05, "pace": 1.0, "until": str(go)})
     site.until(lambda: len(site.reader.trials(study.id)) == 4, "one trial more")
     assert site.wait(study.id).status == "complete"
     assert dict(site.reader.trials(study.id)[3].params)["lr"] == 0.05

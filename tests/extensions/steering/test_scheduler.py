@@ -18,6 +18,7 @@ from penstock.scheduler.model.events import (
     StudyExtended,
     StudyReopened,
     StudyStopped,
+    Tick,
 )
 from penstock.scheduler.model.finished import FinishedStudy, PastTrial
 from penstock.scheduler.model.study import StrategySpec
@@ -224,7 +225,7 @@ def test_a_promoted_trial_reaches_an_epoch_between_rungs_and_its_strategy_does_n
     world.epoch_of(0)
     world.steer("promote", 0, to=5)
     world.to_the_end()
-    assert world.trial(0).epoch in (5, 9)
+    assert world.trial(0).epoch == 5, "it is the worst: its strategy has it go no further"
     assert world.finish.status == "complete"
 
 
@@ -366,3 +367,23 @@ def test_the_state_of_steered_trials_is_in_a_snapshot():
     kept = state_to_json(world.engine.state)
     assert state_to_json(state_from_json(kept)) == kept
     assert Engine(state_from_json(kept), plugs=PLUGS).aside() == world.engine.aside()
+
+
+def test_a_trial_goes_on_beyond_a_deadline_that_passed_when_its_study_was_over():
+    world = Steerable(n_trials=1, deadline=100.0)
+    given = world.study.spec
+    world.to_the_end()
+    world.at = 500.0
+    world.reopen(given)
+    world.steer("promote", 0, to=8)
+    world.send(Tick(at=501.0))
+    world.to_the_end()
+    assert (world.trial(0).epoch, world.trial(0).state) == (8, TrialState.COMPLETED)
+
+
+def test_a_study_that_has_reached_a_limit_is_not_steered():
+    world = Steerable(n_trials=2, device_hours=0.6 / 3600, devices=2)
+    world.epoch_of(0)
+    assert world.study.ending
+    with pytest.raises(Refused, match="has reached a limit"):
+        world.steer("promote", 1, to=9)

@@ -9,7 +9,7 @@ from penstock.app.runner.user_commands import reopening
 from penstock.extensions.steering.events import Steered
 from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.finished import FinishedStudy, PastTrial
-from penstock.scheduler.model.study import StudyRecord
+from penstock.scheduler.model.study import StrategySpec, StudyRecord
 from penstock.scheduler.model.trial import TrialState
 
 
@@ -69,6 +69,19 @@ def test_a_study_that_is_over_is_reopened_where_a_trial_of_it_goes_on(world, ver
         reopening({**body, "verb": "promote", "number": 3}, world.engine.state, 10.0, find)
     if found is not None:
         assert (found.status, found.finished_at, found.message) == ("complete", 9.0, "m")
+
+
+def test_a_study_that_is_over_but_for_single_trials_is_extended_later(world):
+    strategy = StrategySpec("asha", max_epochs=9)
+    record = StudyRecord(spec(strategy, id="s-9", name="old"), "complete", 1.0, 9.0)
+    trial = PastTrial("s-9-0000", "s-9", 0, (), 1.0, state=TrialState.COMPLETED, epoch=9)
+    world.engine.state.finished["s-9"] = "old"
+    find = {"s-9": (record, FinishedStudy(1.0, (trial,)))}.__getitem__
+    body = {"kind": "steer", "study": "s-9", "number": 0, "verb": "promote", "to": 12}
+    world.engine.handle(reopening(body, world.engine.state, 10.0, find))
+    world.engine.handle(to_event(body, world.engine, 10.0, find))
+    with pytest.raises(UsageError, match="old is over but for single trials"):
+        to_event({"kind": "extend", "study": "s-9", "by": 3}, world.engine, 10.0, find)
 
 
 def test_a_configuration_for_a_study_that_is_over_extends_it(world):
