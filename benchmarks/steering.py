@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any, TypeVar
+from typing import Any
 
 import penstock
 from penstock.app.host.settings import Settings
@@ -24,24 +23,12 @@ from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.rows import TrialRow
 from penstock.extensions.steering.events import Steered
 
+from ._page_figures import until
 from ._results import Run
 from ._steered import STEPS, Noted, steps_of
 from ._studies import installation
 
 ROUNDS, QUICK = 40, 3
-PATIENCE = 60.0
-
-T = TypeVar("T")
-
-
-def until(found: Callable[[], T | None]) -> T:
-    """Return what ``found`` returns once that is something."""
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        if value := found():
-            return value
-        time.sleep(0.02)
-    raise TimeoutError("a command has had no effect")
 
 
 class Steering:
@@ -62,11 +49,12 @@ class Steering:
 
     def trial(self, number: int) -> TrialRow:
         """Return a trial, once it is there."""
-        return until(
-            lambda: next(
-                (t for t in self._reader.trials(self.study.id) if t.number == number), None
-            )
+        rows = until(
+            lambda: [t for t in self._reader.trials(self.study.id) if t.number == number],
+            f"trial {number}",
         )
+        found: TrialRow = rows[0]
+        return found
 
     def steps(self, number: int) -> list[float]:
         """Return when the trial made its steps (seconds since 1970)."""
@@ -82,13 +70,13 @@ class Steering:
 
     def effect(self, number: int, after: float) -> None:
         """Wait for the trial's first step after this time, and note the seconds until then."""
-        steps = until(lambda: [at for at in self.steps(number) if at > after])
+        steps = until(lambda: [at for at in self.steps(number) if at > after], "an effect")
         self.taken.append(steps[0] - after)
 
     def stop_each(self, rounds: int) -> None:
         """Stop the trial at work, again and again."""
         for number in range(rounds):
-            until(lambda number=number: len(self.steps(number)) > 3)
+            until(lambda number=number: len(self.steps(number)) > 3, "some steps")
             at = self.do("stop", number)
             self.effect(number + 1, at)
 
@@ -96,17 +84,17 @@ class Steering:
         """Pause the only trial amid an epoch, and have it go on once it waits."""
         for _ in range(rounds):
             begun = len(self.steps(0))
-            until(lambda begun=begun: len(self.steps(0)) > begun + 3)
+            until(lambda begun=begun: len(self.steps(0)) > begun + 3, "some steps")
             at = self.do("pause", 0)
             came = sum(each <= at for each in self.steps(0))
-            until(lambda: self.trial(0).state == "waiting")
+            until(lambda: self.trial(0).state == "waiting", "it waits")
             self.overrun.append(max(0, len(self.steps(0)) - -(-came // STEPS) * STEPS))
             self.effect(0, self.do("resume", 0))
 
     def promote_on_and_on(self, rounds: int) -> None:
         """Train a trial that is complete by one more epoch, again and again."""
         for _ in range(rounds):
-            until(lambda: self.trial(0).state == "completed")
+            until(lambda: self.trial(0).state == "completed", "it is complete")
             self.effect(0, self.do("promote", 0, self.trial(0).epoch + 1))
 
 

@@ -180,3 +180,5 @@ class _Steering:
             goals = self._goals()
             for name in [each for each in goals if study_of_trial(each) == study]:
                 del goals[name]
+            if not goals:
+                del self._state.ext[NAME]

@@ -95,8 +95,6 @@ class Core:
         del trial.story[:-STORY_KEPT]
         if self.state.cross_study:
             self._count_waiting(trial, step)
-        if step is Step.REVIVE:
-            trial.finished_at = None
         if trial.state in FINAL:
             trial.finished_at = self.at
             # Early failures keep what they drew from: it tells whether others may pass.
@@ -107,6 +105,8 @@ class Core:
             self.state.passed.pop(trial.id, None)
             if trial.id in self.state.ready:
                 self.state.ready.remove(trial.id)
+        elif step is Step.REVIVE:
+            trial.finished_at = None
         if step in _SUCCESSES:
             study.succeeded += 1
         self.changes.trials[trial.id] = trial
