@@ -10,10 +10,11 @@ user's code describes it, and ``check_spec`` and ``check_submitted`` of one at t
 ``server``: ``Carrier``, which carries out its decisions; ``REPORTS``, what reads its reports;
 ``COMMANDS``, its kinds of command (``app.runner.commands``); ``reopens``, which tells whether one
 reopens a study that is over, and ``check_past``, which refuses it before; ``settle``, which
-completes the specification of a study that is submitted, by the ledger.
+completes the specification of a study that is submitted, by the ledger; ``answer``, of values that
+a reply to a command has.
 ``show``: what readers see beside the core's; who shows it asks for it (``of_ends``).
-``control``: ``steer``, which sends a command about one trial; what a trial's page in the browser
-``offers`` to do to it, and ``act``, which does it.
+``control``: ``steer`` and ``branch``, which send commands about one trial; what a trial's page in
+the browser ``offers`` to do to it, and ``act``, which does it.
 ``strategies``: ``STRATEGIES`` that a study's file may name, beside the core's.
 ``worker``: how several slots of a device share a trainer (``sharing_of``).
 ``node``: what a node announces with its devices, what ``penstock doctor`` finds there, and
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 #: The extensions, in the order in which the engine and the trainer call them.
 EXTENSIONS = (
     "steering",
+    "branches",
     "prefixes",
     "environments",
     "limits",
@@ -90,6 +92,7 @@ OF_STRATEGY: Mapping[str, str] = {"supernet": "nas"}
 STRATEGIES: Mapping[str, str] = {"OneShot": "nas"}
 #: The extension that a command needs.
 COMMANDS: Mapping[str, str] = {
+    "branch": "branches",
     "doctor": "doctor",
     "export": "exports",
     "history": "system_tuning",

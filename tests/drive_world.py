@@ -241,7 +241,7 @@ def check_invariants(engine: Engine) -> None:
         waits = study.active or study.asks or not begun or study.spec.contract == "ask"
         assert waits, f"{study.spec.id} waits for ever"
         assert sum(t.origin is None for t in trials if t.state in FINAL) <= study.spec.n_trials
-        replaced = [t.origin.replaces for t in trials if t.origin is not None]
+        replaced = [t.origin.replaces for t in trials if t.origin is not None and not t.branched]
         assert len(set(replaced)) == len(replaced), "two heirs of one trial"
         for t in trials:
             if t.origin is not None and forks(study.spec) and t.state not in FINAL:

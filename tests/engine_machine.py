@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
+from penstock.extensions.branches.events import Branched
 from penstock.extensions.steering.events import Steered
 from penstock.extensions.system_tuning.asked.decisions import Known, Recall, Recalled
 from penstock.extensions.system_tuning.name import NAME as TUNING
@@ -454,6 +455,11 @@ class EngineMachine(RuleBasedStateMachine):
         if not self.trials:
             return
         trial = self.trials[data.draw(st.sampled_from(sorted(self.trials)))]
+        event = Steered(at=self.world.at, trial=trial.id, verb=verb, to=to, who="ada")
+        self.of_maybe_past(trial, event)
+
+    def of_maybe_past(self, trial, event):
+        """Send what a user decides about a trial; reopen its study where that is over."""
         state, reopened = self.world.engine.state, None
         if trial.study in state.finished and trial.study in self.specs:
             mine = sorted(t.id for t in self.trials.values() if t.study == trial.study)
@@ -466,11 +472,33 @@ class EngineMachine(RuleBasedStateMachine):
                 finished_at=self.world.at,
             )
             self.send(reopened)
-        self.send(Steered(at=self.world.at, trial=trial.id, verb=verb, to=to, who="ada"))
+        self.send(event)
         if reopened is not None:
             study = state.studies.get(trial.study)
             if study is not None and study.status in OVER:  # it was refused
                 self.send(StudyStopped(at=self.world.at, study=trial.study))
+
+    @rule(
+        data=st.data(),
+        epoch=st.integers(0, 4),
+        to=st.sampled_from([1, 3, 6, 40]),
+        copies=st.sampled_from([1, 1, 2]),
+    )
+    def branch(self, data, epoch, to, copies):
+        """A user branches any trial, also of a study that is over, which is reopened."""
+        if not self.trials:
+            return
+        trial = self.trials[data.draw(st.sampled_from(sorted(self.trials)))]
+        event = Branched(
+            at=self.world.at,
+            trial=trial.id,
+            epoch=epoch,
+            to=to,
+            params=trial.params,
+            copies=copies,
+            who="ada",
+        )
+        self.of_maybe_past(trial, event)
 
     def asked(self):
         studies = self.world.engine.state.studies.values()

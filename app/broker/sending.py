@@ -53,6 +53,9 @@ def _dispatched(
     segment = dispatch.segment
     trial = segment.trial
     queues = tuple(protocol.queue_name(m.device, m.slot) for m in segment.members)
+    replicate = dispatch.keys
+    if replicate is None:
+        replicate = replicate_of(spec, dispatch.number)
     texts = []
     for rank, queue in enumerate(queues):
         task = SegmentTask(
@@ -60,7 +63,7 @@ def _dispatched(
             study=dispatch.study,
             trial=trial,
             number=dispatch.number,
-            replicate=replicate_of(spec, dispatch.number),
+            replicate=replicate,
             contract=spec.contract,
             code=_reference(spec.code),
             argv=spec.argv,

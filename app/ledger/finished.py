@@ -88,7 +88,7 @@ def past_trial(
     last = epochs[-1] if epochs else None
     origin = None
     if row.origin_trial is not None:
-        origin = Origin(row.origin_trial, row.origin_epoch, row.replaces)
+        origin = Origin(row.origin_trial, row.origin_epoch, row.replaces, row.origin_keys)
     return PastTrial(
         id=row.id,
         study=row.study,

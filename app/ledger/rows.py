@@ -181,8 +181,10 @@ class TrialRow:
     origin_trial: str | None = None
     #: The epoch after which it continues that state; None unless it was forked.
     origin_epoch: int | None = None
-    #: The id of the trial that it replaces; None unless it was forked.
+    #: The id of the trial that it replaces; empty for a branch, None unless it was forked.
     replaces: str | None = None
+    #: The number in the keys of its random numbers, where that is another trial's.
+    origin_keys: int | None = None
     #: The system configuration that it runs with.
     system: SystemConfig = ()
     #: When its newest attempt was dispatched; None before the first.

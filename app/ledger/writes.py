@@ -236,6 +236,7 @@ def _trial(trial: Trial) -> _Row:
         "origin_trial": trial.origin and trial.origin.trial,
         "origin_epoch": trial.origin and trial.origin.epoch,
         "replaces": trial.origin and trial.origin.replaces,
+        "origin_keys": trial.origin and trial.origin.keys,
     }
 
 

@@ -151,9 +151,21 @@ class Results:
     def _distributions(self, row: TrialRow) -> dict[str, Any]:
         """The distributions of the trial's parameters; in define-by-run they are its own."""
         if (space := self.space()) or not row.params:
-            return space
+            # Only branches may have values outside of the space, as their users allowed.
+            return _widened(space, row.params) if row.replaces == "" else space
         texts = self._distributions_of.of(row.id)
         return {name: json_to_distribution(text) for name, text in texts.items()}
+
+
+def _widened(space: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the distributions, with ranges that hold these values: Optuna demands it."""
+    found = dict(space)
+    for name, known in space.items():
+        if name in params and hasattr(known, "low"):
+            low, high = min(known.low, params[name]), max(known.high, params[name])
+            if (low, high) != (known.low, known.high):
+                found[name] = type(known)(low, high, log=known.log and low > 0)
+    return found
 
 
 class KeptResults(Results):

@@ -62,7 +62,7 @@ def _check_trial(spec: StudySpec, trial: FinishedTrial, n_trials: int) -> None:
     begin = 0
     if trial.origin is not None:
         begin = trial.origin.epoch
-        for name in (trial.origin.trial, trial.origin.replaces):
+        for name in filter(None, (trial.origin.trial, trial.origin.replaces)):
             if not 0 <= number_of(name) < n_trials:
                 raise refuse("origin", number_of(name), "a trial that is in the file")
     epochs = [each.epoch for each in trial.epochs]

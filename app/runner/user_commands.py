@@ -122,7 +122,7 @@ def answer(event: Event, state: EngineState) -> dict[str, Any]:
         study = state.studies.get(event.trial.rpartition("-")[0])
         known = study.calls.get(event.call) if study is not None else None
         return {"number": number_of(known or event.trial)}
-    return {}
+    return {name: value for of in of_ends("server", "answer") for name, value in of(event, state)}
 
 
 def writing_of(body: Mapping[str, Any]) -> Writing:

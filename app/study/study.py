@@ -23,7 +23,7 @@ from ...tasks.contracts.code import is_imported
 from ...tasks.objectives.log_records import plan_of_script
 from ..common.text import in_shell
 from ..common.validation import seconds, whole
-from ..extensions import has_command
+from ..extensions import end_of, has_command
 from ..host.tracebacks import to_the_user
 from ..script_objects.changed import Changed, RecordRelay
 from ..spec.space import check_params, parse_space
@@ -353,6 +353,40 @@ class Study(ReadableStudy):
     def trial(self, number: int) -> TrialControl:
         """One trial, by its number: ``study.trial(7).stop(reason="it diverges")``."""
         return TrialControl(self._handle, number)
+
+    @to_the_user
+    def branch(
+        self,
+        number: int,
+        *,
+        at: int,
+        params: Mapping[str, Any] | None = None,
+        to: int | None = None,
+        copies: int = 1,
+        outside: bool = False,
+        reason: str = "",
+    ) -> list[int]:
+        """Have a new trial go on from trial ``number``'s state after epoch ``at``.
+
+        ``params`` are the values that differ: ``study.branch(12, at=10, params={"lr": 3e-4})``. It
+        has the data and the random numbers that its parent has from there on, and goes up to epoch
+        ``to``, by default the study's last one. Further ``copies`` draw random numbers of their
+        own. ``outside`` allows values outside of the space. Returns the numbers of the new trials.
+        A study that is over goes on by them.
+        """
+        self._handle.check_submitted()
+        made: list[int] = end_of("branches", "control", "branch()").branch(
+            self._handle.connect(),
+            self.id,
+            number,
+            at,
+            {} if params is None else params,
+            to=to,
+            copies=copies,
+            outside=outside,
+            why=reason,
+        )
+        return made
 
     @to_the_user
     def extend(self, *, by: int | None = None, to: int | None = None) -> None:

@@ -232,12 +232,28 @@ def signature_changes(epochs: Iterable[EpochRow]) -> list[EpochRow]:
     return found
 
 
+def changes(trial: TrialRow, trials: Sequence[TrialRow]) -> list[tuple[str, str, str]]:
+    """Return what a branch has otherwise than its parent: name, value before, and value now."""
+    parent = next((other for other in trials if other.id == trial.origin_trial), None)
+    if parent is None or trial.replaces:  # a fork of a population explores of itself
+        return []
+    before, now = parent.params, trial.params
+    return [
+        (name, number(before[name]) if name in before else "", number(now[name]))
+        for name in now
+        if name not in before or before[name] != now[name]
+    ]
+
+
 def origins(trial: TrialRow, trials: Sequence[TrialRow]) -> list[str]:
     """Sentences about forks: the trial that this one was forked from, and the forks of this one."""
     sentences = []
     if trial.origin_trial is not None:
         source = number_of(trial.origin_trial)
-        sentences.append(f"it goes on from trial {source}'s state after epoch {trial.origin_epoch}")
+        changed = ", ".join(f"{name} {new}" for name, _, new in changes(trial, trials))
+        under = f" with {changed}" if changed else ""
+        after = f"state after epoch {trial.origin_epoch}"
+        sentences.append(f"it goes on from trial {source}'s {after}{under}")
     successors = [other for other in trials if other.origin_trial == trial.id]
     sentences += [
         f"trial {successor.number} goes on from its state after epoch {successor.origin_epoch}"

@@ -85,12 +85,13 @@ class Checkpoint(Body):
 class TrialOrigin(Body):
     """The trial and epoch that a forked trial continues, and the trial that it replaces.
 
-    Trials are given by their numbers.
+    Trials are given by their numbers. A branch replaces none. ``keys`` is as in ``Origin``.
     """
 
     trial: Whole
     epoch: Whole
-    replaces: Whole
+    replaces: Whole | None = None
+    keys: Whole | None = None
 
 
 class TrialFailure(Body):
@@ -263,7 +264,8 @@ def _origin(row: TrialRow) -> TrialOrigin | None:
     return TrialOrigin(
         trial=number_of(row.origin_trial),
         epoch=row.origin_epoch,
-        replaces=number_of(row.replaces),
+        replaces=number_of(row.replaces) if row.replaces else None,
+        keys=row.origin_keys,
     )
 
 
@@ -307,8 +309,8 @@ def _past(study: str, trial: TrialBody) -> FinishedTrial:
 def _origin_of(study: str, origin: TrialOrigin | None) -> Origin | None:
     if origin is None:
         return None
-    replaced = trial_id(study, origin.replaces)
-    return Origin(trial_id(study, origin.trial), origin.epoch, replaced)
+    replaced = "" if origin.replaces is None else trial_id(study, origin.replaces)
+    return Origin(trial_id(study, origin.trial), origin.epoch, replaced, origin.keys)
 
 
 def _members(members: list[tuple[str, int]]) -> tuple[Member, ...]:

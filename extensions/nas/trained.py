@@ -155,6 +155,7 @@ def trained_model(
     if (store is None or not code_is_named) and reader.imported(study.id) is not None:
         raise _unnamed(study, spec, state)
     derived = [event for _, event in reader.events(trial.id) if isinstance(event, Derived)]
+    keys = trial.origin_keys if trial.origin_keys is not None else replicate_of(spec, trial.number)
     module, _, name = spec.code.target.removeprefix(PREFIX).rpartition(":")
     trained = {
         "study": study.name,
@@ -163,7 +164,7 @@ def trained_model(
         "metrics": final_metrics(trial, reader.epochs(study.id)),
         "params": trial.params,
         "seed": spec.seed,
-        "key_number": trial.number if spec.seeding == "trial" else replicate_of(spec, trial.number),
+        "key_number": trial.number if keys is None else keys,
         "derivation": _derivation(derived[-1]) if derived else None,
     }
     module = Path(module).stem if module.endswith(".py") else module

@@ -176,7 +176,9 @@ def ways_of(spec: StudySpec, rows: Iterable[TrialRow]) -> list[Way]:
 def _trial(spec: StudySpec, row: TrialRow) -> Trial:
     origin = None
     if row.origin_trial is not None:
-        origin = Origin(row.origin_trial, row.origin_epoch or 0, row.replaces or "")
+        origin = Origin(
+            row.origin_trial, row.origin_epoch or 0, row.replaces or "", row.origin_keys
+        )
     return Trial(
         id=row.id,
         study=spec.id,

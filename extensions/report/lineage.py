@@ -1,7 +1,7 @@
-"""Draws where forked trials come from (population based training), for the report.
+"""Draws where trials come from that go on from others: forks of a population, and branches.
 
 Each trial has a lane along its own epochs. An arrow leads from the trial whose state was taken, at
-the epoch of that state, to the trial that continues it.
+the epoch of that state, to the trial that continues it. Of a branch it says what has changed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from ...app.drawings.charts import Figure, colours, lanes_height, summary
+from ...app.views.progress import changes
 from ...scheduler.model.study import number_of
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def lineage(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
             "yref": "y",
             "axref": "x",
             "ayref": "y",
-            "text": "",
+            "text": ", ".join(f"{name} {new}" for name, _, new in changes(trial, trials)),
             "showarrow": True,
             "arrowhead": 2,
             "arrowwidth": 1.3,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 from typing import TYPE_CHECKING, NamedTuple, cast, get_args
 
 from ...app.common.text import in_shell
 from ...app.common.validation import one_of, whole
+from ...app.common.who import user
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.trial import FINAL, TrialState
 from .events import Steered, Verb
@@ -21,15 +20,6 @@ if TYPE_CHECKING:
 
 #: The longest reason, in characters.
 LONGEST = 500
-
-
-def user() -> str:
-    """Return who sends a command, as *ada@lab-3*."""
-    try:
-        name = getpass.getuser()
-    except (OSError, KeyError):  # a container's user without a name
-        return socket.gethostname()
-    return f"{name}@{socket.gethostname()}"
 
 
 def steer(

@@ -97,7 +97,7 @@ class _Steering:
         self._proposals.end_early(study, trial, Step.PRUNE)
         study.withheld.pop(trial.id, None)
         self._checkpoints.trial_over(study, trial)
-        self._proposals.enter(study, study.strategy.abandoned(trial.id))
+        self._proposals.abandon(study, trial)
 
     def _pause(self, study: StudyState, trial: Trial, event: Steered) -> None:
         by, why = f" by {event.who}" if event.who else "", f": {event.why}" if event.why else ""
@@ -111,7 +111,7 @@ class _Steering:
     def _go_on_without(self, study: StudyState, trial: Trial) -> None:
         """Have no rung wait for a paused trial."""
         if study.spec.strategy.name in SYNCHRONOUS and trial.state in _ON_ITS_WAY:
-            self._proposals.enter(study, study.strategy.abandoned(trial.id))
+            self._proposals.abandon(study, trial)
 
     def _resume(self, study: StudyState, trial: Trial) -> None:
         del study.withheld[trial.id]

@@ -53,6 +53,8 @@ def check_past(body: Mapping[str, Any], record: StudyRecord, past: FinishedStudy
 
     Raises UsageError as the command itself would.
     """
+    if not reopens(body):
+        return
     number, verb, to = body.get("number"), body.get("verb"), body.get("to", 0)
     spec, found = record.spec, [trial for trial in past.trials if trial.number == number]
     if not isinstance(to, int) or not found:

@@ -249,7 +249,7 @@ class Attempts:
             study.message = why
             self.abandon(study, "failed")
             return
-        self._proposals.enter(study, study.strategy.abandoned(trial.id))
+        self._proposals.abandon(study, trial)
         self._proposals.settle(study)
         if study.status == "running" and (why := failing_in_part(study.spec, trials)):
             study.message = why

@@ -75,16 +75,21 @@ class Checkpoints:
         return trial.target != study.spec.strategy.max_epochs and forks(study.spec)
 
     def inherit(self, study: StudyState, trial: Trial, fork: Fork) -> None:
-        """Have a new trial begin with the state of the fork's source.
+        """Have a new trial begin with the state of the fork's source."""
+        origin = Origin(fork.source, fork.epoch, fork.trial)
+        self.begin_after(trial, origin, self._state.trials[fork.source].parents)
+        assert trial.parents or not forks(study.spec)
+
+    def begin_after(self, trial: Trial, origin: Origin, states: Iterable[Parent]) -> None:
+        """Have a new trial begin after its origin, with that one of the durable ``states``.
 
         Both trials name the same file, and the row of either one keeps it.
         """
-        trial.origin, trial.epoch = Origin(fork.source, fork.epoch, fork.trial), fork.epoch
-        source = self._state.trials[fork.source]
-        for state in source.parents:
-            if state.epoch == fork.epoch:
+        trial.origin, trial.epoch = origin, origin.epoch
+        for state in states:
+            if state.epoch == origin.epoch:
                 trial.parents = self._with_parent(trial.id, (), state)
-        assert trial.parents or not forks(study.spec)
+                break
 
     def on_undurable(self, event: Undurable) -> None:
         trial = self._core.trial(event.trial)
@@ -153,13 +158,13 @@ class Checkpoints:
         """The epochs whose states stay besides the newest ones.
 
         These are the rungs. In population based training they are the end of the last interval,
-        which other trials may continue from, and the epoch that the trial was forked at, since it
-        cannot be replayed from the start.
+        which other trials may continue from. A forked trial keeps the state that it began with,
+        since it cannot be replayed from its own start.
         """
         plan = study.spec.strategy
         if forks(study.spec):
             return (trial.epoch // plan.min_epochs * plan.min_epochs, trial.begin)
-        return rungs_of(plan)
+        return rungs_of(plan) if trial.origin is None else (*rungs_of(plan), trial.begin)
 
     def _drop(self, name: str, states: Iterable[Parent]) -> None:
         discarded = tuple(states)

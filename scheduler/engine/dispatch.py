@@ -358,6 +358,7 @@ class Dispatcher:
             signature=trial.signature or study.signature,
             mtbf=self._state.faults.mtbf / width,
             origin=trial.begin,
+            keys=None if trial.origin is None else trial.origin.keys,
             durable=final and not widths and self._checkpoints.target_must_be_durable(study, trial),
             system=values.system,
             width_epochs=width_epochs,

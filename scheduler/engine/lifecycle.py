@@ -220,10 +220,11 @@ class Lifecycle:
             strategy = FullBudget(len(trials), last, asked=len(trials))
         elif isinstance(strategy, EXTENSIBLE):
             trials = [_reopened(trial, rungs_of(spec.strategy)) for trial in past.trials]
-            _replay(strategy, spec, trials)
+            _replay(strategy, spec, [trial for trial in trials if not trial.branched])
         else:
             trials = [_reopened(trial, ()) for trial in past.trials]
-            strategy = self._core.strategies(replace(spec, n_trials=spec.n_trials - len(trials)))
+            before = sum(not trial.branched for trial in trials)
+            strategy = self._core.strategies(replace(spec, n_trials=spec.n_trials - before))
         study = StudyState(spec, strategy, created_at=past.created_at)
         study.trials = [trial.id for trial in trials]
         if spec.local:

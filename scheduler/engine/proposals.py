@@ -90,7 +90,7 @@ class Proposals:
         else:
             self._core.move(study, trial, Step.REACH)
         entries: tuple[Entry | Fork, ...] = ()
-        if is_decided_at(study.spec.strategy, trial.epoch):
+        if is_decided_at(study.spec.strategy, trial.epoch) and not trial.branched:
             curve = {epoch: study.spec.sign * value for epoch, value in trial.values.items()}
             entries = study.strategy.reached(trial.id, trial.epoch, curve)
         return (*entries, Entry(trial.id, further)) if further else entries
@@ -143,6 +143,11 @@ class Proposals:
             step = Step.CANCEL
         self._core.move(study, trial, step)
         self._core.decide(Release, trial=trial.id)
+
+    def abandon(self, study: StudyState, trial: Trial) -> None:
+        """Have the strategy wait for a trial no longer, unless it never knew it."""
+        if not trial.branched:
+            self.enter(study, study.strategy.abandoned(trial.id))
 
     def pull(self, free: int) -> bool:
         """Ask the strategies for work for ``free`` slots; returns whether trials were entered."""

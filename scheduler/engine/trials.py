@@ -30,7 +30,8 @@ class Trials:
 
     def on_trial_enqueued(self, event: TrialEnqueued) -> None:
         study = self._core.study(event.study)
-        asked = len(study.trials) + sum(ask.n for ask in study.asks.values())
+        branches = sum(trial.branched for trial in self._core.trials_of(study))
+        asked = len(study.trials) - branches + sum(ask.n for ask in study.asks.values())
         promised = asked + len(study.enqueued) * study.spec.replicates
         if study.spec.contract == "ask" or promised < study.spec.n_trials:
             study.enqueued.append(event.params)

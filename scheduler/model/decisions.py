@@ -98,6 +98,8 @@ class Dispatch(Decision):
     #: The epoch after which a forked trial begins, else 0. The state at that epoch, among
     #: ``parents``, is another trial's.
     origin: int = 0
+    #: The number in the keys of the trial's random numbers, where that is another trial's.
+    keys: int | None = None
     #: Whether the segment's last epoch counts only once its state is in the store.
     durable: bool = False
     #: The system configuration that the segment runs with.

@@ -153,14 +153,14 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a forked trial continues from: the state of ``trial`` after ``epoch``.
-
-    ``replaces`` is the trial whose place it takes.
-    """
+    """Where a forked trial continues from: the state of ``trial`` after ``epoch``."""
 
     trial: str
     epoch: int
-    replaces: str
+    #: The trial whose place it takes in its population; empty for a branch, which its user made.
+    replaces: str = ""
+    #: The number in the keys of its random numbers, where that is another trial's; None: its own.
+    keys: int | None = None
 
 
 @dataclass(slots=True)
@@ -249,6 +249,11 @@ class Trial:
     def begin(self) -> int:
         """The epoch after which it begins: 0, or that of its origin."""
         return 0 if self.origin is None else self.origin.epoch
+
+    @property
+    def branched(self) -> bool:
+        """Whether its user made it of another trial: its strategy knows nothing of it."""
+        return self.origin is not None and not self.origin.replaces
 
     @property
     def begun(self) -> bool:

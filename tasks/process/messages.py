@@ -90,7 +90,7 @@ class SegmentTask(_Frozen):
     #: The study's seed.
     seed: int
     #: Where trials share the keys of their random numbers: which replicate of its configuration it
-    #: is, from 0. None: the keys are its own.
+    #: is, from 0; of a branch the number in its parent's keys. None: the keys are its own.
     replicate: int | None = Field(ge=0, default=None)
     #: The first epoch of the segment.
     first: int = Field(ge=1)

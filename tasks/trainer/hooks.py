@@ -12,6 +12,7 @@ An extension with a ``serving`` module may take over which work is done when (``
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -94,6 +95,29 @@ class Loaded:
     in_memory: bool
 
 
+class States(Protocol):
+    """States of trials in the memory of a trainer."""
+
+    def lend(self, name: str, epoch: int) -> AbstractContextManager[dict[str, Any] | None]:
+        """Return the context of a state that must not be changed (``warm.WarmTrials.lend``)."""
+
+    def keep(self, study: str, state_hash: str, epoch: int, state: dict[str, Any]) -> None:
+        """Keep a copy of a state for other trials (``state_copies.StateCopies.keep``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """A forked trial that is in memory without the state that it begins with."""
+
+    run: Run
+    code: type[TorchTrainable]
+    training: Training
+    maker: Maker
+    states: States
+    #: The identity of the trainer, by which other trainers know it.
+    identity: str
+
+
 @dataclass(slots=True)
 class Segment:
     """A segment whose trial is in memory, after the epoch before its first one."""
@@ -144,6 +168,9 @@ class Hook:
     def made(self, task: SegmentTask, training: Training, *, kept: bool) -> None:
         """Called when a trial was made anew, before its first epoch. ``kept``: as of ``Loaded``."""
 
+    def origin(self, beginning: Beginning) -> dict[str, Any] | None:
+        """Return the state that a forked trial begins with; None: it is among its durable ones."""
+
     def resumed(self, segment: Segment) -> None:
         """Called when the trial is in memory, before its fixed metrics are compared with bounds."""
 
@@ -175,6 +202,7 @@ class Hooks:
     def __init__(self, hooks: Sequence[Hook] = ()) -> None:
         self._data = _having(hooks, Hook.data)
         self._made = _having(hooks, Hook.made)
+        self._origin = _having(hooks, Hook.origin)
         self._resumed = _having(hooks, Hook.resumed)
         self._before = _having(hooks, Hook.before)
         self._before_epoch = _having(hooks, Hook.before_epoch)
@@ -196,6 +224,11 @@ class Hooks:
 
     def made(self, task: SegmentTask, training: Training, *, kept: bool) -> None:
         _call_each(self._made, task, training, kept=kept)
+
+    def origin(self, beginning: Beginning) -> dict[str, Any] | None:
+        """Return the first state that a hook has for a forked trial to begin with."""
+        state: dict[str, Any] | None = _first_of(self._origin, beginning)
+        return state
 
     def resumed(self, segment: Segment) -> None:
         _call_each(self._resumed, segment)

@@ -33,7 +33,7 @@ from ..system.system import System
 from ..training import determinism, loop
 from ..training.determinism import configure
 from ..training.training import Training
-from .hooks import Hooks
+from .hooks import Beginning, Hooks
 from .made_once import TrackedParams
 from .shared_data import SharedData
 from .state_copies import StateCopies
@@ -83,14 +83,15 @@ class Resumption:
         if warm is None or warm.training.epoch > before:
             # Nothing is here, or a fenced-off attempt went further than what was accepted.
             warm = self._fresh(task, code)
-        if warm.training.epoch < before and task.expect:
-            self._load_copy(warm, task, before)
+        if warm.training.epoch < before:
+            self._begin(warm, run, code)
         if warm.training.epoch < before and task.holder not in ("", self._identity):
             warm = self._from_peer(warm, run, code, task.holder, before)
         if run.members:
             warm = self._meet(run, warm, code)
         elif warm.training.epoch < before:
             self._load_newest(warm.training, run)
+            self._inherit(warm, run, code)
         self._warm.take(task.trial)
         training = warm.training
         training.turn = run.turn
@@ -134,6 +135,7 @@ class Resumption:
         warm.beside = "".join(f" + {machine}" for machine in beside)
         if max(epochs) < task.first - 1:
             self._load_newest(warm.training, run)
+            self._inherit(warm, run, code)
             epochs = rendezvous.exchange("loaded", warm.training.epoch)
         newest = max(epochs)
         if min(epochs) < newest:
@@ -146,6 +148,22 @@ class Resumption:
         warm.training.gang = self._handler.gang(rendezvous)
         return warm
 
+    def _begin(self, warm: WarmTrial, run: Run, code: type[TorchTrainable]) -> None:
+        """Begin with a state that this trainer has: another trial's, or a hook's at the origin."""
+        before = run.task.first - 1
+        if run.task.expect:
+            self._load_copy(warm, run.task, before)
+        elif before == run.task.origin:
+            self._inherit(warm, run, code)
+
+    def _inherit(self, warm: WarmTrial, run: Run, code: type[TorchTrainable]) -> None:
+        """Begin with the state that a hook has for a forked trial, which is before its origin."""
+        training, task = warm.training, run.task
+        if training.epoch < task.origin:
+            beginning = Beginning(run, code, training, self, self, self._identity)
+            if (state := self._hooks.origin(beginning)) is not None:
+                training.inherit(state, task.origin)
+
     def _load_copy(self, warm: WarmTrial, task: SegmentTask, epoch: int) -> None:
         """Begin with the state of a trial that was the same until ``epoch``, if it is here."""
         with self.lend(state_name(task.trial, task.expect), epoch) as state:
@@ -156,6 +174,10 @@ class Resumption:
             own = map_tensors(kept, lambda tensor: tensor.detach().clone())
             warm.training.load(state | own, epoch)
         warm.state_hash = task.expect
+
+    def keep(self, study: str, state_hash: str, epoch: int, state: dict[str, Any]) -> None:
+        """Keep a copy of a state, as ``StateCopies.keep``."""
+        self._copies.keep(study, state_hash, epoch, state)
 
     @contextmanager
     def lend(self, name: str, epoch: int) -> Iterator[dict[str, Any] | None]:

@@ -68,6 +68,7 @@ SINCE = {
         "Derived",
         "system_tuning.Recalled",
         "system_tuning.Rehearsed",
+        "branches.Branched",
         "steering.Steered",
     ),
 }

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 #: The number of the schema that ``tables`` defines.
-HEAD = "0016"
+HEAD = "0017"
 
 #: The columns of some tables, in order.
 STUDY_COLUMNS = (
@@ -45,6 +45,7 @@ TRIAL_COLUMNS = (
     "origin_trial",
     "origin_epoch",
     "replaces",
+    "origin_keys",
     "digest",
 )
 EPOCH_COLUMNS = (

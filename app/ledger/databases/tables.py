@@ -112,11 +112,12 @@ TRIAL = Table(
     Column("constraints", TEXT, nullable=False, server_default="{}"),
     # JSON: the knobs that differ from their defaults, as pairs.
     Column("system", TEXT, nullable=False, server_default="[]"),
-    # Of a forked trial: the trial whose state it continues, after which epoch, and the trial that
-    # it replaces.
+    # Of a forked trial: the trial whose state it continues, after which epoch, the trial that it
+    # replaces (empty: none), and the number in its keys where that is another trial's.
     Column("origin_trial", TEXT),
     Column("origin_epoch", INTEGER),
     Column("replaces", TEXT),
+    Column("origin_keys", INTEGER),
     _digest(),
     UniqueConstraint("study", "number"),
 )

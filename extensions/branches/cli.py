@@ -1,0 +1,84 @@
+"""``penstock branch``: trials that go on from an epoch of another one under changed values."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from ...app.cli.terminal import STUDIES, Application, TrialName, reader_of, say, settings_of
+from ...profiling.base.errors import UsageError
+
+commands = Application()
+
+
+@commands.command(rich_help_panel=STUDIES)
+def branch(
+    trial: TrialName,
+    values: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME=VALUE...", help="The values that differ, as lr=3e-4."),
+    ] = None,
+    *,
+    at: Annotated[
+        int, typer.Option("--at", metavar="EPOCH", min=1, help="The epoch after which it begins.")
+    ],
+    to: Annotated[
+        int | None,
+        typer.Option(
+            metavar="EPOCH", min=1, help="The epoch to reach; by default the study's last one."
+        ),
+    ] = None,
+    copies: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="How many. From the second on they draw random numbers of their own.",
+        ),
+    ] = 1,
+    outside: Annotated[
+        bool, typer.Option("--outside", help="Allow values outside of the study's space.")
+    ] = False,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why; story and report say it.")
+    ] = "",
+) -> None:
+    """Branch a trial: go on from its state after an epoch under other values. It goes on itself.
+
+    The branch has the random numbers and the data that the trial has from there on, so the changed
+    values are all that differs. A study may be over.
+    """
+    from ...app.stories.story import find_trial
+    from ...app.study.control import client_of
+    from . import control
+
+    settings = settings_of()
+    study, row = find_trial(reader_of(settings), trial)
+    numbers = control.branch(
+        client_of(settings),
+        study.id,
+        row.number,
+        at,
+        _read(values or []),
+        to=to,
+        copies=copies,
+        outside=outside,
+        why=reason,
+    )
+    say(control.made(study, row.number, at, numbers))
+
+
+def _read(words: list[str]) -> dict[str, Any]:
+    """Return the values that were typed, by name: what is no JSON is text."""
+    found = dict[str, Any]()
+    for each in words:
+        name, equals, text = each.partition("=")
+        if not equals or not name:
+            raise UsageError.refuse("a value", each, "a name and a value, as lr=3e-4")
+        try:
+            found[name] = json.loads(text)
+        except ValueError:
+            found[name] = {"True": True, "False": False, "None": None}.get(text, text)
+    return found

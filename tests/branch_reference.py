@@ -1,0 +1,37 @@
+"""A branch as it is defined: a parent's state, carried into what was made anew, trained alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from penstock.tasks.checkpoints.state import map_tensors
+from penstock.tasks.training import determinism, loop
+
+
+class Leg(NamedTuple):
+    """A trial that is trained up to an epoch, with these parameters and keys."""
+
+    params: Mapping[str, Any]
+    keys: int
+    last: int
+
+
+def trained(code, seed: int, legs: Sequence[Leg]) -> dict[int, tuple[str, dict[str, float]]]:
+    """The hash and metrics of each epoch of the last leg, after those before it."""
+    determinism.configure(deterministic=True)
+    torch.set_num_threads(1)
+    state, begin, found = None, 0, {}
+    for leg in legs:
+        made = code(leg.params)
+        training = loop.start(made, made.data(), seed, leg.keys)
+        if state is not None:
+            training.inherit(state, begin)
+        found = {}
+        while training.epoch < leg.last:
+            metrics = loop.run_epoch(training, lambda *_: None).metrics
+            found[training.epoch] = (training.hash(), metrics)
+        begin = training.epoch
+        state = map_tensors(training.state(), lambda tensor: tensor.detach().clone())
+    return found
