@@ -12,6 +12,8 @@ from ...scheduler.state.state import StudyState
 Reasons = Iterator[tuple[bool, str]]
 #: The most branches that one command makes.
 MOST = 64
+#: Contracts whose epochs Penstock runs, so that it can run them again.
+_REPLAYED = ("torch", "empty")
 _LOCAL = (
     "its objective draws values as it runs, and keeps its state to itself: enqueue the parameters,"
     " as study.enqueue_trial({...}), or write a TorchTrainable"
@@ -35,7 +37,7 @@ def last_epoch(study: StudyState) -> int:
 
 def replays(study: StudyState) -> bool:
     """Tell whether a state that is not kept can be computed again, to the same bits."""
-    return study.spec.contract == "torch" and study.spec.exactness == "bitwise"
+    return study.spec.contract in _REPLAYED and study.spec.exactness == "bitwise"
 
 
 def _obstacles(study: StudyState, trial: Trial, epoch: int, to: int, copies: int) -> Reasons:
@@ -49,7 +51,7 @@ def _obstacles(study: StudyState, trial: Trial, epoch: int, to: int, copies: int
         _LOCAL,
     )
     yield (
-        spec.contract not in ("torch", "epochs"),
+        spec.contract not in (*_REPLAYED, "epochs"),
         _NO_STATES,
     )
     yield bool(study.ending), "its study has reached a limit: extend it"
