@@ -71,13 +71,13 @@ def _obstacles(study: StudyState, trial: Trial, epoch: int, to: int, copies: int
         not trial.begin < epoch <= trial.epoch,
         f"epoch {epoch} is none of its accepted ones, {trial.begin + 1} to {trial.epoch}",
     )
-    yield not trial.hashes.get(epoch), f"the state after epoch {epoch} is not known"
     kept = sorted(state.epoch for state in trial.parents if state.epoch > trial.begin)
     there = f"those after epochs {', '.join(map(str, kept))} are" if kept else "none of its own is"
     yield (
         not replays(study) and epoch not in kept,
         f"the state after epoch {epoch} is not in the store; {there}, and {_NOT_EXACT}",
     )
+    yield not trial.hashes.get(epoch), f"the state after epoch {epoch} is not known"
     yield (
         to <= epoch,
         f"a branch after epoch {epoch} needs an epoch to reach: give --to {epoch + 1} or later",

@@ -60,9 +60,12 @@ class _Origins(Hook):
         told = beginning.run.task.ext.get(NAME)
         if told is None or beginning.run.task.exactness == "statistical":
             return None
-        way = [_Part(**part) for part in told["way"]]
-        state = _in_memory(beginning, way[-1])
-        return _Retrace(beginning, way).state() if state is None else state
+        retrace = _Retrace(beginning, [_Part(**part) for part in told["way"]])
+        state = _in_memory(beginning, retrace.last)
+        if state is None:
+            return retrace.state()
+        retrace.check_fits(state)
+        return state
 
 
 def _in_memory(beginning: Beginning, part: _Part) -> dict[str, Any] | None:
@@ -87,21 +90,46 @@ class _Retrace:
         self._run = beginning.run
         self._beginning = beginning
         self._way = way
+        #: The trial that is branched.
+        self.last = way[-1]
 
     def state(self) -> dict[str, Any]:
         """Return the state at the end of the way, which is computed where it is not stored."""
         first, epoch, state = self._stored()
-        if state is None or epoch < self._way[-1].epoch:
-            self._check_shapes()
+        if state is not None and epoch == self.last.epoch:
+            self.check_fits(state)
+            return state
+        self.check_fits(self._made(self.last, self.last.params).state())
         for part in self._way[first:]:
             if state is None or epoch < part.epoch:
                 state = self._trained(part, state, epoch)
             epoch = part.epoch
         assert state is not None
-        task, last = self._run.task, self._way[-1]
+        task = self._run.task
         if task.memory_limit is None:
-            self._beginning.states.keep(task.study, last.hash, last.epoch, state)
+            self._beginning.states.keep(task.study, self.last.hash, epoch, state)
         return state
+
+    def check_fits(self, state: dict[str, Any]) -> None:
+        """Fail where the branch cannot go on from a state like this, and name the value."""
+        there, here = _outline(state), _outline(self._beginning.training.state())
+        if there == here:
+            return
+        before = self.last.params
+        changed = {n: v for n, v in self._run.task.params.items() if before.get(n) != v}
+        deciding = " and ".join(
+            name
+            for name, value in changed.items()
+            if _outline(self._made(self.last, {**before, name: value}).state()) != there
+        )
+        where = next(name for name in {**here, **there} if here.get(name) != there.get(name))
+        raise TrialFailed(
+            "fork",
+            f"{deciding or ' and '.join(changed)} decides what a state is made of: {where} is"
+            f" {here.get(where, 'not there')} in this trial and {there.get(where, 'not there')} in"
+            f" {self.last.trial}, so it cannot go on from there. Leave that value as it was, or"
+            f" enqueue the parameters as a new trial",
+        )
 
     def _stored(self) -> tuple[int, int, dict[str, Any] | None]:
         """Return the newest state that loads, its epoch, and the place of its trial on the way."""
@@ -147,31 +175,12 @@ class _Retrace:
         as_it_was: SegmentTask = task.model_copy(update=changed)
         return self._beginning.maker.initial(as_it_was, self._beginning.code)
 
-    def _check_shapes(self) -> None:
-        """Fail where the branch cannot go on from its parent's state, before that is computed."""
-        parent, task = self._way[-1], self._run.task
-        before = _shapes(self._made(parent, parent.params))
-        own = _shapes(self._beginning.training)
-        if own == before:
-            return
-        changed = {n: v for n, v in task.params.items() if parent.params.get(n) != v}
-        names = [
-            name
-            for name, value in changed.items()
-            if _shapes(self._made(parent, {**parent.params, name: value})) != before
-        ]
-        where = next(name for name in {**own, **before} if own.get(name) != before.get(name))
-        raise TrialFailed(
-            "shape",
-            f"{' and '.join(names or changed)} decides shapes: {where} has"
-            f" {own.get(where, 'no place')} here and {before.get(where, 'no place')} in"
-            f" {parent.trial}, so it cannot go on from that one's state: enqueue the parameters"
-            f" as a new trial, or branch without {' and '.join(names or changed)}",
-        )
 
-
-def _shapes(training: Training) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(value.shape) for name, value in training.model.state_dict().items()}
+def _outline(state: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Return the shape of each tensor of the model, and the names of the optimiser's options."""
+    groups = state["optimizer"]["param_groups"]
+    options = {f"optimiser group {n}": tuple(sorted(each)) for n, each in enumerate(groups)}
+    return {name: tuple(value.shape) for name, value in state["model"].items()} | options
 
 
 def _copied(state: dict[str, Any]) -> dict[str, Any]:

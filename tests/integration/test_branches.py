@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 from branch_reference import Leg, trained
-from penstock import Float, FullBudget, UsageError, create_study
+from epoch_functions import adds
+from penstock import ASHA, Float, FullBudget, Steps, UsageError, create_study
+from penstock.app.host import locks
+from trainees import Small
 from users_trainables import Paced
 
 pytestmark = [pytest.mark.integration, pytest.mark.extension("branches")]
@@ -52,3 +58,75 @@ def test_a_branch_has_the_bits_of_its_parents_state_under_new_values(site, paced
     assert "too slow" in site.penstock("story", "branched/1")
     with pytest.raises(UsageError, match="epoch 4 is of trial 1, of which it was made"):
         study.branch(2, at=4, params={"lr": 0.01})
+
+
+def test_a_value_that_decides_a_shape_fails_the_branch_before_anything_is_trained(site):
+    study = create_study(study_name="shaped", strategy=FullBudget(4), **KIND)
+    space = {"lr": Float(1e-3, 1e-1), "width": [8, 16], "optimizer": ["sgd", "adam"]}
+    study.enqueue_trial({"width": 8, "optimizer": "sgd"})
+    study.optimize(Small, space, 1, show_progress=False)
+    study.branch(0, at=2, params={"lr": 0.01, "width": 16})
+    study.branch(0, at=4, params={"optimizer": "adam"}, to=6)
+    assert site.wait(study.id).status == "complete"
+    rows = site.reader.trials(study.id)
+    assert [row.failure_kind for row in rows] == [None, "fork", "fork"]
+    assert "width decides what a state is made of: 0.weight is (16, 4)" in rows[1].failure_message
+    assert "optimizer decides" in rows[2].failure_message
+    assert not [each for each in site.reader.events(rows[1].id) if "Replayed" in repr(each)]
+
+
+def test_a_branch_survives_kills_of_scheduler_and_trainers_while_it_begins(site, paced):
+    space, go = paced
+    go.touch()
+    study = create_study(study_name="killed", strategy=ASHA(max_epochs=9), **KIND)
+    study.optimize(Paced, space, 9, show_progress=False)
+    parent = max(site.reader.trials(study.id), key=lambda row: row.epoch)
+    go.unlink()
+    made = study.branch(parent.number, at=7, params={"lr": 0.002}, to=10)
+    pid = locks.pid_of(site.settings.run, "scheduler")
+    os.kill(pid, signal.SIGKILL)
+    site.until(lambda: locks.pid_of(site.settings.run, "scheduler") not in (None, pid))
+    for _ in range(2):
+        site.until(site.trainers, "trainers")
+        for each in site.trainers():
+            each.kill()
+    go.touch()
+    assert site.wait(study.id).status == "complete"
+    rows = site.reader.trials(study.id)
+    assert [row.number for row in rows if row.origin_trial] == made
+    params, _ = made_of(site, study, parent.number)
+    branch, found = made_of(site, study, made[0])
+    legs = [Leg(params, parent.number, 7), Leg(branch, parent.number, 10)]
+    assert found == trained(Paced, 5, legs)
+
+
+@pytest.mark.extension("prefixes")
+def test_a_branch_among_trials_with_epochs_in_common(site, paced):
+    space, go = paced
+    go.touch()
+    study = create_study(study_name="common", strategy=FullBudget(6), seeding="shared", **KIND)
+    weight = Steps({0: [0.0, 0.1], 3: [0.01, 0.02, 0.04]})
+    study.optimize(Paced, {**space, "decay": weight}, 4, show_progress=False)
+    made = study.branch(1, at=5, params={"lr": 0.04}, copies=2)
+    assert site.wait(study.id).status == "complete"
+    parent, _ = made_of(site, study, 1)
+    for number, keys in zip(made, (0, made[1]), strict=True):
+        branch, found = made_of(site, study, number)
+        assert found == trained(Paced, 5, [Leg(parent, 0, 5), Leg(branch, keys, 6)])
+
+
+def test_an_epoch_function_is_branched_from_its_own_checkpoint(site):
+    study = create_study(
+        study_name="function", metric="accuracy", direction="maximize", sampler="random", seed=3,
+        strategy=FullBudget(6),
+    )  # fmt: skip
+    study.optimize(adds, {"every": [2], "more": [0, 1]}, 1, show_progress=False)
+    row = site.reader.trials(study.id)[0]
+    with pytest.raises(UsageError, match="the state after epoch 3 is not in the store; those afte"):
+        study.branch(0, at=3, params={"more": 1 - row.params["more"]})
+    study.branch(0, at=6, params={"more": 1 - row.params["more"]}, to=8)
+    assert site.wait(study.id).status == "complete"
+    _, before = made_of(site, study, 0)
+    _, found = made_of(site, study, 1)
+    assert sorted(found) == [7, 8]
+    assert found[7][1]["accuracy"] > before[6][1]["accuracy"] + 7

@@ -12,7 +12,7 @@ from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.decisions import Discard
 from penstock.scheduler.model.events import AttemptLost, Durable, StudyExtended, TrialEnqueued
 from penstock.scheduler.model.study import StrategySpec
-from penstock.scheduler.model.trial import Origin, TrialState
+from penstock.scheduler.model.trial import Origin
 
 FULL = StrategySpec("full", max_epochs=6)
 ASHA = StrategySpec("asha", max_epochs=9)
