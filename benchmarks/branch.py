@@ -6,7 +6,7 @@
 branches, while trainers are killed (``kills``), and trials are resized at random between one device
 and two (``wide_epochs``), or trained together in lanes (``epochs_together``). ``wrong`` is how many
 have an epoch whose hash or loss is not that of the definition: the parent's state, carried into
-what is made anew, trained alone. ``retrained_where_present`` counts the epochs that were computed
+a new model, trained alone. ``retrained_where_present`` counts the epochs that were computed
 again although their state was in memory or in the store: further copies of a branch, and branches
 at the parent's last epoch.
 
@@ -76,7 +76,7 @@ class Branching:
         return list(self._reader.trials(self._study.id))
 
     def make(self, count: int, *, kill: bool) -> None:
-        """Make so many branches, a burst at a time, and kill a trainer in each burst."""
+        """Make ``count`` branches, a burst at a time, and kill a trainer in each burst."""
         made = 0
         while made < count:
             for _ in range(BURST):
@@ -110,7 +110,7 @@ class Branching:
         return len(made)
 
     def _idle(self, most: int) -> None:
-        """Wait until at most so many trials have not reached what they were made for."""
+        """Wait until at most ``most`` trials have not reached what they were made for."""
         until(lambda: sum(t.epoch < t.target for t in self.trials()) <= most, "branches end")
 
     def wrong(self) -> int:

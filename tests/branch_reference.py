@@ -1,4 +1,4 @@
-"""A branch as it is defined: a parent's state, carried into what was made anew, trained alone."""
+"""A branch as it is defined: a parent's state, carried into a new model, trained alone."""
 
 from __future__ import annotations
 

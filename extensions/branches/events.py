@@ -23,7 +23,7 @@ class Branched(Event):
     params: Params
     #: Those that differ from the parent's.
     changed: Params = ()
-    #: How many there are. All but the first draw random numbers of their own.
+    #: The number of branches. All but the first draw random numbers of their own.
     copies: Natural = 1
     #: The names of values that lie outside of the study's space.
     outside: tuple[str, ...] = ()

@@ -252,7 +252,7 @@ class Trial:
 
     @property
     def branched(self) -> bool:
-        """Whether its user made it of another trial: its strategy knows nothing of it."""
+        """Tell whether its user made it of another trial: its strategy knows nothing of it."""
         return self.origin is not None and not self.origin.replaces
 
     @property

@@ -1,4 +1,4 @@
-"""Branches on real devices: the bits of a state carried into what is made anew, trained alone."""
+"""Branches on real devices: the bits of a state carried into a new model, trained alone."""
 
 from __future__ import annotations
 
