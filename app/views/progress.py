@@ -234,9 +234,9 @@ def signature_changes(epochs: Iterable[EpochRow]) -> list[EpochRow]:
 
 def changes(trial: TrialRow, trials: Sequence[TrialRow]) -> list[tuple[str, str, str]]:
     """Return what a branch has otherwise than its parent: name, value before, and value now."""
-    parent = next((other for other in trials if other.id == trial.origin_trial), None)
-    if parent is None or trial.replaces:  # a fork of a population explores of itself
+    if trial.replaces != "":  # no branch: a fork of a population explores by itself
         return []
+    parent = next(other for other in trials if other.id == trial.origin_trial)
     before, now = parent.params, trial.params
     return [
         (name, number(before[name]) if name in before else "", number(now[name]))

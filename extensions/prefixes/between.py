@@ -189,7 +189,7 @@ class OtherStudies:
             left = [
                 earlier_trial(study.spec, trial, note_trial(self._state, trial))
                 for trial in trials
-                if trial.parents or trial.id in study.best
+                if trial.origin is None and (trial.parents or trial.id in study.best)
             ]
             for other, its in known.items():
                 if other != name and self._group(self._state.studies[other].spec) == group:

@@ -51,7 +51,8 @@ def earlier(rows: Rows, spec: StudySpec) -> tuple[EarlierTrial, ...]:
         parents = defaultdict[str, list[Parent]](list)
         for row in rows(DURABLE, states.order_by(DURABLE.c.epoch.desc())):
             parents[row.trial].append(Parent(row.epoch, row.uri, row.state_hash))
-        for row in rows(TRIAL, select(TRIAL).where(TRIAL.c.id.in_(list(parents)))):
+        whole = TRIAL.c.id.in_(list(parents)) & TRIAL.c.origin_trial.is_(None)
+        for row in rows(TRIAL, select(TRIAL).where(whole)):
             last = parents[row.id][0].epoch
             of_trial = select(EPOCH).where(EPOCH.c.trial == row.id, EPOCH.c.epoch <= last)
             epochs = rows(EPOCH, of_trial.order_by(EPOCH.c.epoch))
@@ -72,5 +73,5 @@ def earlier_among(
         for known, trials in over
         if known.id != spec.id and group_of(known) == group
         for trial in trials
-        if trial.parents
+        if trial.parents and trial.origin is None
     ]

@@ -55,6 +55,12 @@ def goal(study: StudyState, trial: Trial, to: int = 0) -> int:
     return next((epoch for epoch in rungs if epoch > from_epoch), 0)
 
 
+def _has_no_state(study: StudyState, trial: Trial) -> bool:
+    """Tell whether a forked trial cannot be computed again; a branch of an exact study can."""
+    exact = study.spec.contract == "torch" and study.spec.exactness == "bitwise"
+    return trial.origin is not None and not trial.parents and not (trial.branched and exact)
+
+
 def _not_promoted(study: StudyState, trial: Trial, to: int) -> Reasons:
     last = study.spec.strategy.max_epochs
     yield trial.state is TrialState.FAILED, "it failed: penstock trial retry runs it again"
@@ -77,7 +83,7 @@ def _not_promoted(study: StudyState, trial: Trial, to: int) -> Reasons:
         study.spec.contract == "objective" and max(to, trial.epoch) > last,
         f"its objective reports nothing after epoch {last}",
     )
-    yield trial.origin is not None and not trial.parents, _NO_STATE
+    yield _has_no_state(study, trial), _NO_STATE
     yield (
         goal(study, trial, to) == 0,
         f"epoch {last} is its last one: --to {last + 1} trains it beyond",
@@ -89,7 +95,7 @@ def _not_retried(study: StudyState, trial: Trial, to: int) -> Reasons:
         trial.state is not TrialState.FAILED,
         f"it is {trial.state}, and only a trial that failed is tried again",
     )
-    yield trial.origin is not None and not trial.parents, _NO_STATE
+    yield _has_no_state(study, trial), _NO_STATE
     yield (
         study.spec.local,
         "what it drew is not kept: study.enqueue_trial(study.trials[N].params)",

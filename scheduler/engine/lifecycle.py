@@ -129,8 +129,9 @@ class Lifecycle:
         if (study is None) != (event.past is not None):
             raise Refused(f"{spec.id} is over, or is not, by now")
         if event.past is not None:
-            if not spec.local and spec.n_trials <= len(event.past.trials):
-                raise Refused(f"{spec.id} has {len(event.past.trials)} trials already")
+            known = sum(not trial.branched for trial in event.past.trials)
+            if not spec.local and spec.n_trials <= known:
+                raise Refused(f"{spec.id} has {known} trials already")
             study = self._reopen(spec, event.past)
             study.enqueued = list(event.enqueued)
             self._core.extensions.tell(study, "on_begun", event)

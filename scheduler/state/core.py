@@ -286,8 +286,9 @@ class Core:
         """How many epochs the study will train at least, whatever comes of them."""
         plan = study.spec.strategy
         whole = plan.max_epochs if plan.name == "full" else None
-        ahead = sum(t.target - t.epoch for t in self.trials_of(study) if t.target > t.epoch)
-        unproposed = max(0, study.spec.n_trials - len(study.trials))
+        trials = self.trials_of(study)
+        ahead = sum(t.target - t.epoch for t in trials if t.target > t.epoch)
+        unproposed = max(0, study.spec.n_trials - sum(not t.branched for t in trials))
         return ahead + unproposed * (whole or plan.min_epochs)
 
     def touch_study(self, study: StudyState) -> None:

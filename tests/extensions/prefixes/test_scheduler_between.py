@@ -6,8 +6,10 @@ import pytest
 from drive_world import check_invariants
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json, subject
+from penstock.extensions.branches.events import Branched
 from penstock.extensions.prefixes.between import OtherStudies, earlier_trial, group_of
 from penstock.extensions.prefixes.chain import is_checked
+from penstock.extensions.prefixes.ledger import earlier_among
 from penstock.extensions.prefixes.state import Indices, known_of
 from penstock.profiling.devices.signature import machine_of
 from penstock.scheduler.engine.engine import Engine
@@ -165,6 +167,26 @@ def test_a_prefix_in_common_is_begun_from_its_state(world):
     first = next(each for each in last if isinstance(each, Dispatch))
     assert first.segment.first == 5
     assert [state.epoch for state in first.parents] == [4]
+
+
+def test_the_epochs_of_a_branch_are_nobody_elses(world):
+    """They follow from another trial's, so its own parameters do not say what they are."""
+    world.begin(FIRST, [{"lr": 1}], keep_checkpoints=99)
+    world.run_segment()
+    parent = world.of(FIRST)[0]
+    changed = (("lr", 2),)
+    branch = {"trial": parent.id, "epoch": parent.epoch, "params": changed, "changed": changed}
+    world.send(Branched(at=world.at, to=6, **branch))
+    world.begin("beside", [{"lr": 8}], strategy=StrategySpec("full", max_epochs=40))
+    while f"{FIRST}-1" in world.engine.state.studies:
+        world.run_segment()
+    left = known_of(world.engine.state).studies["beside-1"].earlier
+    assert [each.id for each in left] == [parent.id]
+    past = [world.past(trial) for trial in world.of(FIRST)]
+    assert len(past) == 2
+    spec = Studies.spec(SECOND, 1)
+    found = earlier_among(spec, [(Studies.spec(FIRST, 1), past)])
+    assert [each.id for each in found] == [parent.id]
 
 
 def test_nothing_is_taken_over_beyond_the_last_state_in_common(world):
