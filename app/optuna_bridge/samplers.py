@@ -163,7 +163,7 @@ def _grid(
     trials: Sequence[Trial],
 ) -> Answer:
     """The first grid points, in the order of the space, that no trial has, and if that is all."""
-    tried = {trial.params for trial in trials}
+    tried = {trial.params for trial in trials if not trial.branched}
     whole = partial(_points, space, spec.conditions)
     rest = (point for point in whole({}) if point not in tried)
     answers: list[Params] = []

@@ -208,7 +208,7 @@ def _extended(
                 " of it, and submit it under another name"
             )
         waiting = [t for t in past.trials if goes_on.local and t.state is TrialState.PROPOSED]
-        limit = len(past.trials) - len(waiting)
+        limit = sum(not trial.branched for trial in past.trials) - len(waiting)
     else:
         at_work = context.at_work(study)
         goes_on = at_work.spec

@@ -38,6 +38,7 @@ def plug(parts: Parts) -> Extension:
     branches = _Branches(parts)
     return Extension(
         name=NAME,
+        needed_with=lambda trial: trial.branched,
         handlers={Branched: branches.on_branched},
         segment=branches.segment,
         on_moved=branches.on_moved,

@@ -15,7 +15,15 @@ from ...profiling.base.errors import UsageError
 from ...profiling.base.values import Natural
 from ...scheduler.model.events import Event
 from ...scheduler.model.finished import FinishedStudy
-from ...scheduler.model.study import Params, Scalar, StudyRecord, StudySpec, number_of, trial_id
+from ...scheduler.model.study import (
+    Params,
+    Scalar,
+    StudyRecord,
+    StudySpec,
+    number_of,
+    study_of_trial,
+    trial_id,
+)
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import EngineState, StudyState
 from ...scheduler.strategies.full import FullBudget
@@ -72,8 +80,8 @@ COMMANDS: Mapping[str, Callable[..., Event]] = {"branch": _branched}
 
 def answer(event: Event, state: EngineState) -> Iterator[tuple[str, Any]]:
     """Yield what the reply to a command says: the numbers of the trials that were made."""
-    if isinstance(event, Branched):
-        study = state.studies[state.trials[event.trial].study]
+    study = state.studies.get(study_of_trial(event.trial)) if isinstance(event, Branched) else None
+    if isinstance(event, Branched) and study is not None:
         yield "numbers", [number_of(name) for name in study.trials[-event.copies :]]
 
 
@@ -148,6 +156,8 @@ def values_of(
     for name in beyond:
         if name in given and not outside:
             check_params(spec.space, {name: given[name]})
+        if getattr(known[name], "log", False) and merged[name] <= 0:
+            raise UsageError.refuse(f"params[{name!r}]", merged[name], "more than 0: it is log")
     # Values that lie outside stand for any within: conditions ask for choices.
     stands = {name: getattr(known[name], "low", None) for name in beyond}
     checked = dict(check_params(spec.space, merged | stands, spec.conditions))

@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from ...app.common.versioned_file import Body, Kind, read_own
 from ...app.ledger.codec import spec_from_json
@@ -92,6 +92,11 @@ class TrialOrigin(Body):
     epoch: Whole
     replaces: Whole | None = None
     keys: Whole | None = None
+
+    @model_serializer(mode="wrap")
+    def _known(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is not there: releases before branches refuse its names."""
+        return {name: value for name, value in dump(self).items() if value is not None}
 
 
 class TrialFailure(Body):

@@ -259,9 +259,10 @@ class Attempts:
     def trials_of_this_call(self, study: StudyState) -> list[Trial]:
         """Return the study's trials but those of an earlier call of ``optimize``, or copied.
 
-        Those say nothing of the code of this one.
+        Those say nothing of the code of this one. Neither does a branch, whose values are its
+        user's.
         """
-        known = self._core.trials_of(study)
+        known = [trial for trial in self._core.trials_of(study) if not trial.branched]
         return [t for t in known if (t.finished_at or study.extended_at) >= study.extended_at]
 
     def abandon(self, study: StudyState, status: str) -> None:

@@ -201,7 +201,7 @@ class Lifecycle:
         study.spec = replace(study.spec, n_trials=strategy.asked)
         for trial in self._core.trials_of(study):
             # Samplers that need no results have proposed all trials already.
-            if trial.state is TrialState.WAITING and not trial.begun:
+            if trial.state is TrialState.WAITING and not trial.begun and not trial.branched:
                 self._core.move(study, trial, Step.CANCEL)
         self._core.touch_study(study)
         self._proposals.settle(study)
@@ -215,17 +215,17 @@ class Lifecycle:
         if self._state.finished.get(spec.id, DELETED) == DELETED:
             raise Refused(f"there is no study {spec.id}")
         strategy = self._core.strategies(spec)
+        known = sum(not trial.branched for trial in past.trials)
         if not goes_on:
             trials = [_reopened(trial, ()) for trial in past.trials]
             last = spec.strategy.max_epochs or UNBOUNDED
-            strategy = FullBudget(len(trials), last, asked=len(trials))
+            strategy = FullBudget(known, last, asked=known)
         elif isinstance(strategy, EXTENSIBLE):
             trials = [_reopened(trial, rungs_of(spec.strategy)) for trial in past.trials]
             _replay(strategy, spec, [trial for trial in trials if not trial.branched])
         else:
             trials = [_reopened(trial, ()) for trial in past.trials]
-            before = sum(not trial.branched for trial in trials)
-            strategy = self._core.strategies(replace(spec, n_trials=spec.n_trials - before))
+            strategy = self._core.strategies(replace(spec, n_trials=spec.n_trials - known))
         study = StudyState(spec, strategy, created_at=past.created_at)
         study.trials = [trial.id for trial in trials]
         if spec.local:
@@ -239,6 +239,7 @@ class Lifecycle:
         study.signature = reduce(refined, (machine_of(trial.signature) for trial in trials), "")
         study.best = best_completed(trials, spec)
         study.spent = past.spent
+        study.needs = self._core.extensions.needed_with(trials)
         self._core.extensions.study_begins(study)
         self._exclude_unable(study)
         self._state.studies[spec.id] = study

@@ -56,7 +56,8 @@ class Trials:
 
     def _is_replaceable(self, trial: Trial) -> bool:
         """Whether its configuration may give way to an enqueued one: it is in the queue."""
-        return _not_started(trial) and not trial.enqueued and trial.id in self._state.ready
+        waits = _not_started(trial) and trial.id in self._state.ready
+        return waits and not trial.enqueued and not trial.branched
 
     def _put_first(self, trial: Trial, enqueued: dict[str, Scalar]) -> None:
         self._core.reparametrise(trial, tuple((dict(trial.params) | enqueued).items()))

@@ -174,13 +174,15 @@ def _shared(engine: Engine) -> list[Facts]:
 def _study(engine: Engine, name: str, at: float) -> Facts:
     state = engine.state
     study = state.studies[name]
-    states = [state.trials[trial].state for trial in study.trials]
+    trials = [state.trials[trial] for trial in study.trials]
+    states = [trial.state for trial in trials]
+    proposed = sum(not trial.branched for trial in trials)
     planned = study.spec.n_trials
     ends, deadline = study_end(engine, study, at), deadline_of(study.spec, study.created_at)
     return {
         "study": study.spec.name,
         "status": study.status,
-        "to_propose": None if planned >= ENDLESS else max(0, planned - len(study.trials)),
+        "to_propose": None if planned >= ENDLESS else max(0, planned - proposed),
         "paused_trials": states.count(TrialState.PAUSED),
         "weight": study.spec.weight,
         "priority": study.spec.priority,

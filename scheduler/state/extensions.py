@@ -98,6 +98,8 @@ class Extension:
     #: None: a study comes to need it by what happens, which it notes in ``StudyState.needs``. It is
     #: then called for the study if it has ``on_moved``.
     needed_by: Callable[[StudySpec], bool] | None = None
+    #: Tell whether a study that goes on after it was over needs it because it has this trial.
+    needed_with: Callable[[Trial], bool] | None = None
     #: Return a copy for a study that lacks points which it does not need: those then cost nothing.
     #: It matters for points that are called for one study (``by_study``); those that are asked of
     #: all extensions stay. The answer must not change, as of ``needed_by``. None: it needs all.
@@ -285,6 +287,14 @@ class Extensions:
         else:
             self.by_study.pop(study.spec.id, None)
         self._on_durable = None
+
+    def needed_with(self, trials: Sequence[Trial]) -> list[str]:
+        """Return the names of the extensions that a study needs which has these trials."""
+        return [
+            each.name
+            for each in self._all
+            if each.needed_with is not None and any(map(each.needed_with, trials))
+        ]
 
     @property
     def company(self) -> Company:

@@ -174,7 +174,8 @@ class Training:
             raise TrialFailed(
                 "fork",
                 f"another trial's state does not fit this one's model, optimiser or schedule: leave"
-                f" the parameters that shape them out of PBT(explore=[...]). {error}",
+                f" the parameters that shape them as they were, out of PBT(explore=[...]) and of"
+                f" branches. {error}",
             ) from error
         self.epoch = epoch
 

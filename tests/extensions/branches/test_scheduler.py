@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from drive_world import World, check_invariants, spec
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import state_from_json, state_to_json
 from penstock.extensions.branches.events import Branched
 from penstock.extensions.branches.scheduler import NAME
+from penstock.extensions.steering.events import Steered
 from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.decisions import Discard
-from penstock.scheduler.model.events import AttemptLost, Durable, StudyExtended, TrialEnqueued
+from penstock.scheduler.model.events import (
+    AttemptLost,
+    Durable,
+    StudyExtended,
+    StudyReopened,
+    TrialEnqueued,
+)
+from penstock.scheduler.model.finished import FinishedStudy, PastTrial
 from penstock.scheduler.model.study import StrategySpec
-from penstock.scheduler.model.trial import Origin
+from penstock.scheduler.model.trial import Origin, TrialState
 
 FULL = StrategySpec("full", max_epochs=6)
 ASHA = StrategySpec("asha", max_epochs=9)
@@ -195,6 +205,30 @@ def test_a_configuration_that_is_enqueued_still_has_its_place():
     world.send(TrialEnqueued(at=world.at, study="s-1", params=(("lr", 0.25),)))
     world.to_the_end()
     assert len(world.epochs_by_trial()) == 3
+
+
+def test_a_branch_that_goes_on_in_a_study_that_was_over_is_told_its_way(world):
+    world.branch(0, 3)
+    trials = [world.trial(n) for n in (0, 1)]
+    world.to_the_end()
+    past = FinishedStudy(1.0, tuple(PastTrial.of(replace(t, parents=())) for t in trials))
+    status = {"status": "complete", "finished_at": world.at, "message": ""}
+    world.send(StudyReopened(at=world.at, study=of_torch(FULL, n_trials=1), past=past, **status))
+    world.send(Steered(at=world.at, trial="s-1-0001", verb="promote", to=8))
+    check_invariants(world.engine)
+    assert world.sent(1).ext[NAME]["way"][0]["trial"] == "s-1-0000"
+    assert NAME in world.study.needs
+
+
+def test_a_configuration_that_is_enqueued_takes_no_branchs_place():
+    world = Branching(n_trials=2, sampler="random")
+    world.epoch_of(0)
+    world.branch(0, 1)
+    branch = world.trial(2)
+    assert branch.state is TrialState.WAITING
+    world.send(TrialEnqueued(at=world.at, study="s-1", params=(("lr", 0.25),)))
+    assert dict(branch.params)["lr"] == 0.5
+    assert dict(world.trial(1).params)["lr"] == 0.25
 
 
 @pytest.mark.parametrize(
