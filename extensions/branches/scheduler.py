@@ -105,6 +105,8 @@ class _Branches:
                     "trial": parent.id,
                     "params": dict(parent.params),
                     "shards": shards_of(study.spec, parent.params),
+                    "system": [list(knob) for knob in parent.trained_with or parent.system],
+                    "signature": parent.signature,
                     "keys": key_number(study, parent),
                     "begin": parent.begin,
                     "epoch": last,

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from ...profiling.base.errors import BackendError, TrialFailed
 from ...tasks.checkpoints import checkpoint
@@ -26,7 +27,7 @@ from ...tasks.gangs import peers
 from ...tasks.process.messages import SegmentTask
 from ...tasks.trainer.hooks import Beginning, Hook, Parts
 from ...tasks.trainer.warm import state_name
-from ...tasks.training import loop
+from ...tasks.training import determinism, loop
 from ...tasks.training.training import Training
 
 #: The name of the extension.
@@ -46,6 +47,10 @@ class _Part:
     params: dict[str, Any]
     keys: int
     shards: int
+    #: The system configuration that it was trained under, some of which decides bits.
+    system: list[list[Any]]
+    #: The numeric signature that it was computed under last.
+    signature: str
     begin: int
     epoch: int
     hash: str
@@ -108,11 +113,14 @@ class _Retrace:
         task = self._run.task
         if task.memory_limit is None:
             self._beginning.states.keep(task.study, self.last.hash, epoch, state)
+        self._beginning.training.system.enter()  # it holds for the process
+        self._run.memory.begin()  # what was needed meanwhile is not the trial's
         return state
 
     def check_fits(self, state: dict[str, Any]) -> None:
         """Fail where the branch cannot go on from a state like this, and name the value."""
-        there, here = _outline(state), _outline(self._beginning.training.state())
+        own = self._beginning.training
+        there, here = _outline(state, own), _outline(own.state(), own)
         if there == here:
             return
         before = self.last.params
@@ -120,7 +128,7 @@ class _Retrace:
         deciding = " and ".join(
             name
             for name, value in changed.items()
-            if _outline(self._made(self.last, {**before, name: value}).state()) != there
+            if _outline(self._made(self.last, {**before, name: value}).state(), own) != there
         )
         where = next(name for name in {**here, **there} if here.get(name) != there.get(name))
         raise TrialFailed(
@@ -153,15 +161,16 @@ class _Retrace:
         while training.epoch < part.epoch:
             run.replaying(training.epoch + 1)
             loop.run_epoch(training, lambda *_: run.check(), evaluated=False)
-        found = training.hash()
-        if found != part.hash:
+        found, own = training.hash(), determinism.signature(training)
+        broken = run.task.on_signature_change == "record" and own != part.signature
+        if found != part.hash and not broken:
             raise TrialFailed(
                 "diverged",
                 f"epoch {part.epoch} of {part.trial} came out as {found}, the ledger has"
                 f" {part.hash}: the training code is not deterministic, or this device computes"
                 f" differently",
             )
-        return _copied(training.state())
+        return training.state()
 
     def _made(self, part: _Part, params: Mapping[str, Any]) -> Training:
         task = self._run.task
@@ -170,17 +179,29 @@ class _Retrace:
             "params": dict(params),
             "replicate": part.keys,
             "shards": part.shards,
+            "system": tuple((name, value) for name, value in part.system),
             "origin": part.begin,
         }
         as_it_was: SegmentTask = task.model_copy(update=changed)
         return self._beginning.maker.initial(as_it_was, self._beginning.code)
 
 
-def _outline(state: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """Return the shape of each tensor of the model, and the names of the optimiser's options."""
-    groups = state["optimizer"]["param_groups"]
-    options = {f"optimiser group {n}": tuple(sorted(each)) for n, each in enumerate(groups)}
-    return {name: tuple(value.shape) for name, value in state["model"].items()} | options
+def _outline(state: Mapping[str, Any], own: Training) -> dict[str, Any]:
+    """Return what of a state must be alike for ``own`` to go on from it, by name.
+
+    That is the shape of each tensor of the model, and that there is what its optimiser and a
+    schedule that looks at losses read. What others have besides does not matter.
+    """
+    found: dict[str, Any] = {
+        name: tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        for name, value in state["model"].items()
+    }
+    for number, group in enumerate(state["optimizer"]["param_groups"]):
+        options = sorted(name for name in own.optimizer.defaults if name in group)
+        found[f"optimiser group {number}"] = (len(group["params"]), *options)
+    if isinstance(own.schedule, ReduceLROnPlateau):
+        found["schedule"] = "best" in (state["schedule"] or {})
+    return found
 
 
 def _copied(state: dict[str, Any]) -> dict[str, Any]:

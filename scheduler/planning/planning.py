@@ -169,6 +169,8 @@ class Planning:
             return 1
         if trial.losses > 1:
             return 1  # on one device it continues even if its members cannot reach each other
+        if trial.branched and not trial.parents and (not trial.holder or trial.losses):
+            return 1  # one process computes its parent's state, for which a gang would wait
         return min(max_width(study, trial), self._state.widths.get(trial.id, 1))
 
     def window(self, trial: Trial, devices: int) -> WindowPlan | None:

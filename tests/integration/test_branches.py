@@ -75,6 +75,22 @@ def test_a_value_that_decides_a_shape_fails_the_branch_before_anything_is_traine
     assert not [each for each in site.reader.events(rows[1].id) if "Replayed" in repr(each)]
 
 
+def test_another_schedule_is_taken_where_it_can_go_on_from_the_state(site):
+    study = create_study(study_name="scheduled", strategy=FullBudget(4), **KIND)
+    space = {"lr": Float(1e-3, 1e-1), "schedule": ["steps", "other", "plateau"]}
+    study.enqueue_trial({"schedule": "steps"})
+    study.optimize(Small, space, 1, show_progress=False)
+    study.branch(0, at=2, params={"schedule": "other"})
+    study.branch(0, at=2, params={"schedule": "plateau"})
+    assert site.wait(study.id).status == "complete"
+    parent, _ = made_of(site, study, 0)
+    branch, found = made_of(site, study, 1)
+    assert found == trained(Small, 5, [Leg(parent, 0, 2), Leg(branch, 0, 4)])
+    row = site.reader.trials(study.id)[2]
+    assert row.failure_kind == "fork"
+    assert "schedule decides what a state is made of: schedule is True" in row.failure_message
+
+
 def test_a_branch_survives_kills_of_scheduler_and_trainers_while_it_begins(site, paced):
     space, go = paced
     go.touch()

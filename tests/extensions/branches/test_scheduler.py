@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from drive_world import World, check_invariants, spec
@@ -12,7 +13,7 @@ from penstock.extensions.branches.events import Branched
 from penstock.extensions.branches.scheduler import NAME
 from penstock.extensions.steering.events import Steered
 from penstock.scheduler.engine.engine import Engine, Refused
-from penstock.scheduler.model.decisions import Discard
+from penstock.scheduler.model.decisions import Discard, Parent
 from penstock.scheduler.model.events import (
     AttemptLost,
     Durable,
@@ -23,6 +24,7 @@ from penstock.scheduler.model.events import (
 from penstock.scheduler.model.finished import FinishedStudy, PastTrial
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import Origin, TrialState
+from penstock.scheduler.planning.planning import Planning
 
 FULL = StrategySpec("full", max_epochs=6)
 ASHA = StrategySpec("asha", max_epochs=9)
@@ -163,6 +165,23 @@ def test_what_is_in_the_store_before_is_where_a_replay_begins(world):
     world.branch(0, 3)
     (part,) = world.sent(1).ext[NAME]["way"]
     assert part["states"] == [[2, "file:///0-2", world.trial(0).hashes[2]]]
+
+
+def test_a_branch_whose_state_is_nowhere_has_one_device():
+    """One process computes it, and the others of a gang would wait."""
+    world = Branching(devices=2, n_trials=1, max_width=2, shards=8)
+    world.epoch_of(0)
+    world.branch(0, 1)
+    state, branch = world.engine.state, world.trial(1)
+    state.widths[branch.id] = 2
+    planning = Planning(SimpleNamespace(state=state, extensions=world.engine.extensions))
+    assert planning.width(world.study, branch) == 1
+    branch.holder = "there"
+    assert planning.width(world.study, branch) == 2
+    branch.losses = 1
+    assert planning.width(world.study, branch) == 1
+    branch.parents = (Parent(1, "file:///1", "h"),)
+    assert planning.width(world.study, branch) == 2
 
 
 def test_a_lost_branch_begins_there_again(world):
