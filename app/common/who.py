@@ -1,9 +1,14 @@
-"""The user who sends a command, as stories and reports name them."""
+"""The user who sends a command, and the reason, as stories and reports have them."""
 
 from __future__ import annotations
 
 import getpass
 import socket
+
+from ...profiling.base.errors import UsageError
+
+#: The longest reason, in characters.
+LONGEST = 500
 
 
 def user() -> str:
@@ -13,3 +18,10 @@ def user() -> str:
     except (OSError, KeyError):  # a container's user without a name
         return socket.gethostname()
     return f"{name}@{socket.gethostname()}"
+
+
+def check_reason(why: str) -> str:
+    """Return a reason that is not too long. Raises UsageError."""
+    if len(why) > LONGEST:
+        raise UsageError.refuse("reason", f"{why[:20]}...", f"{LONGEST} characters at most")
+    return why

@@ -28,9 +28,10 @@ from ...scheduler.model.events import (
 )
 from ...scheduler.model.finished import FinishedStudy
 from ...scheduler.model.study import DELETED, StudyRecord, StudySpec, number_of, trial_id
-from ...scheduler.model.trial import FINAL
+from ...scheduler.model.trial import FINAL, Trial
 from ...scheduler.model.writing import State, Writing
 from ...scheduler.state.state import EngineState, StudyState
+from ..common.who import LONGEST
 from ..extensions import of_ends
 
 #: The kinds that need the study's trials, so that a study that is over is reopened for them.
@@ -39,6 +40,8 @@ _REOPENING = ("add", "write")
 FindPast = Callable[[str], tuple[StudyRecord, FinishedStudy]]
 #: A number as messages have it: NaN and infinities, which JSON has not, are texts.
 Number = Annotated[float, Field(strict=False)]
+#: Words in which users say who they are, and why they decide so.
+Words = Annotated[str, Field(max_length=LONGEST)]
 _WRITING = TypeAdapter(Writing)
 
 
@@ -62,9 +65,23 @@ class Context:
             raise UsageError(f"study {study} is over already")
         raise UsageError(f"there is no study {study}")
 
+    def trial_at_work(self, study: str, number: int) -> tuple[StudyState, Trial]:
+        """Return a study that is not over, and its trial of this number. UsageError as above."""
+        known = self.at_work(study)
+        trial = self.state.trials.get(trial_id(study, number))
+        if trial is None:
+            raise no_trial(known.spec.name, number, len(known.trials))
+        return known, trial
+
     def is_over(self, study: str) -> bool:
         """Return whether the ledger has ``study`` as one that is over, and not as deleted."""
         return self.state.finished.get(study, DELETED) != DELETED
+
+
+def no_trial(name: str, number: object, trials: int) -> UsageError:
+    """Return the error of a number that none of a study's ``trials`` has."""
+    limit = f"its trials are 0 to {trials - 1}" if trials else "it has no trial yet"
+    return UsageError(f"{name} has no trial {number}: {limit}")
 
 
 def reopening(

@@ -12,8 +12,8 @@ from ...scheduler.state.state import StudyState
 Reasons = Iterator[tuple[bool, str]]
 #: The most branches that one command makes.
 MOST = 64
-#: Contracts whose epochs Penstock runs, so that it can run them again.
-_REPLAYED = ("torch", "empty")
+#: Contracts of trials whose states are kept.
+_WITH_STATES = ("torch", "empty", "epochs")
 _LOCAL = (
     "its objective draws values as it runs, and keeps its state to itself: enqueue the parameters,"
     " as study.enqueue_trial({...}), or write a TorchTrainable"
@@ -35,11 +35,6 @@ def last_epoch(study: StudyState) -> int:
     return study.spec.strategy.max_epochs or 0
 
 
-def replays(study: StudyState) -> bool:
-    """Tell whether a state that is not kept can be computed again, to the same bits."""
-    return study.spec.contract in _REPLAYED and study.spec.exactness == "bitwise"
-
-
 def _obstacles(study: StudyState, trial: Trial, epoch: int, to: int, copies: int) -> Reasons:
     spec = study.spec
     yield (
@@ -51,7 +46,7 @@ def _obstacles(study: StudyState, trial: Trial, epoch: int, to: int, copies: int
         _LOCAL,
     )
     yield (
-        spec.contract not in (*_REPLAYED, "epochs"),
+        spec.contract not in _WITH_STATES,
         _NO_STATES,
     )
     yield bool(study.ending), "its study has reached a limit: extend it"
@@ -74,7 +69,7 @@ def _obstacles(study: StudyState, trial: Trial, epoch: int, to: int, copies: int
     kept = sorted(state.epoch for state in trial.parents if state.epoch > trial.begin)
     there = f"those after epochs {', '.join(map(str, kept))} are" if kept else "none of its own is"
     yield (
-        not replays(study) and epoch not in kept,
+        not spec.replays and epoch not in kept,
         f"the state after epoch {epoch} is not in the store; {there}, and {_NOT_EXACT}",
     )
     yield not trial.hashes.get(epoch), f"the state after epoch {epoch} is not known"

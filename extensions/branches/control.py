@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...app.common.text import in_shell
 from ...app.common.validation import whole
-from ...app.common.who import user
+from ...app.common.who import check_reason, user
 from ...profiling.base.errors import UsageError
 
 if TYPE_CHECKING:
     from ...app.broker.client import Client
     from ...app.ledger.rows import StudyRow
-
-#: The longest reason, in characters.
-LONGEST = 500
 
 
 def branch(
@@ -34,8 +31,6 @@ def branch(
 
     Return their numbers. Raises UsageError if it is refused, BackendError if no scheduler answers.
     """
-    if len(why) > LONGEST:
-        raise UsageError.refuse("reason", f"{why[:20]}...", f"{LONGEST} characters at most")
     if not isinstance(params, Mapping):
         raise UsageError.refuse("params", params, "a mapping of names to values")
     answer = client.send(
@@ -48,7 +43,7 @@ def branch(
         copies=whole("copies", copies, low=1),
         outside=outside,
         who=user(),
-        why=why,
+        why=check_reason(why),
     )
     return [int(each) for each in answer["numbers"]]
 

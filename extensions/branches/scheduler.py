@@ -20,13 +20,13 @@ from typing import Any
 
 from ...scheduler.engine.engine import Parts
 from ...scheduler.model.decisions import Member, Parent
-from ...scheduler.model.study import OVER, replicate_of, shards_of
+from ...scheduler.model.study import replicate_of, shards_of
 from ...scheduler.model.trial import Origin, Trial
 from ...scheduler.model.trial_group import Entry
 from ...scheduler.state.core import Refused
 from ...scheduler.state.extensions import NO_VALUES, Extension, SegmentValues
 from ...scheduler.state.state import StudyState
-from .checks import refusal, replays
+from .checks import refusal
 from .events import Branched
 
 #: The name of the extension.
@@ -41,7 +41,6 @@ def plug(parts: Parts) -> Extension:
         needed_with=lambda trial: trial.branched,
         handlers={Branched: branches.on_branched},
         segment=branches.segment,
-        on_moved=branches.on_moved,
     )
 
 
@@ -59,7 +58,7 @@ class _Branches:
         study = self._core.study(parent.study)
         if why := refusal(study, parent, event.epoch, event.to, event.copies):
             raise Refused(f"{parent.id}: {why}")
-        self._begin(study)
+        self._proposals.go_on(study, NAME)
         states = list(self._states(study, parent, event.epoch))
         made = list[Trial]()
         for copy in range(event.copies):
@@ -77,15 +76,6 @@ class _Branches:
         self._proposals.settle(study)
         self._core.offer_slots()
 
-    def _begin(self, study: StudyState) -> None:
-        """Have a study need the extension from now on; open one that was over."""
-        if NAME not in study.needs:
-            study.needs.append(NAME)
-            self._core.extensions.study_begins(study)
-        if study.status in OVER:
-            study.status, study.finished_at, study.message = "running", None, ""
-            study.extended_at = self._core.at
-
     def segment(
         self, study: StudyState, trial: Trial, members: tuple[Member, ...]
     ) -> SegmentValues:
@@ -99,7 +89,7 @@ class _Branches:
         parts = list[dict[str, Any]]()
         while trial.origin is not None:
             parent, last = self._state.trials[trial.origin.trial], trial.origin.epoch
-            known = self._states(study, parent, last) if replays(study) else ()
+            known = self._states(study, parent, last) if study.spec.replays else ()
             parts.append(
                 {
                     "trial": parent.id,
@@ -131,9 +121,6 @@ class _Branches:
                     found.setdefault(state.epoch, state)
         for epoch in sorted(found, reverse=True):
             yield found[epoch]
-
-    def on_moved(self, study: StudyState) -> None:
-        """Do nothing: having this point, the extension is called for studies that note it."""
 
 
 def key_number(study: StudyState, trial: Trial) -> int:

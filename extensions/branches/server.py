@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, NamedTuple
-
-from pydantic import Field
+from typing import Any, NamedTuple
 
 from ...app.common.validation import finite, whole
-from ...app.runner.user_commands import Context
+from ...app.runner.user_commands import Context, Words, no_trial
 from ...app.spec.conditions import is_active
 from ...app.spec.space import Categorical, Int, Parameter, check_params, parameter
 from ...profiling.base.errors import UsageError
@@ -22,17 +20,12 @@ from ...scheduler.model.study import (
     StudySpec,
     number_of,
     study_of_trial,
-    trial_id,
 )
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import EngineState, StudyState
 from ...scheduler.strategies.full import FullBudget
 from .checks import last_epoch, refusal
-from .control import LONGEST
 from .events import Branched
-
-#: Words in which users say who they are, and why they decide so.
-Words = Annotated[str, Field(max_length=LONGEST)]
 
 
 def _branched(
@@ -48,10 +41,7 @@ def _branched(
     who: Words = "",
     why: Words = "",
 ) -> Event:
-    known = context.at_work(study)
-    trial = context.state.trials.get(trial_id(study, number))
-    if trial is None:
-        raise _unknown(known.spec, number, len(known.trials))
+    known, trial = context.trial_at_work(study, number)
     to = to or last_epoch(known)
     _refuse(known, trial, epoch, to, copies)
     values = values_of(known.spec, trial.params, params, outside=outside)
@@ -103,7 +93,7 @@ def check_past(body: Mapping[str, Any], record: StudyRecord, past: FinishedStudy
     )
     spec, found = record.spec, [trial for trial in past.trials if trial.number == number]
     if not found or not all(isinstance(each, int) for each in (epoch, to, copies)):
-        raise _unknown(spec, number, len(past.trials))
+        raise no_trial(spec.name, number, len(past.trials))
     study = StudyState(spec, FullBudget(0, 0), past.created_at)
     _refuse(study, found[0].record(), epoch, to or last_epoch(study), copies)
     params = body.get("params")
@@ -115,11 +105,6 @@ def _refuse(study: StudyState, trial: Trial, epoch: int, to: int, copies: int) -
     if refused := refusal(study, trial, epoch, to, copies):
         name = study.spec.name
         raise UsageError(f"trial {trial.number} of {name} cannot be branched: {refused}")
-
-
-def _unknown(spec: StudySpec, number: object, trials: int) -> UsageError:
-    limit = f"its trials are 0 to {trials - 1}" if trials else "it has no trial yet"
-    return UsageError(f"{spec.name} has no trial {number}: {limit}")
 
 
 class Values(NamedTuple):

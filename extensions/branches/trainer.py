@@ -22,7 +22,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from ...profiling.base.errors import BackendError, TrialFailed
 from ...tasks.checkpoints import checkpoint
-from ...tasks.checkpoints.state import map_tensors
+from ...tasks.checkpoints.state import clone_state
 from ...tasks.gangs import peers
 from ...tasks.process.messages import SegmentTask
 from ...tasks.trainer.hooks import Beginning, Hook, Parts
@@ -78,7 +78,8 @@ def _in_memory(beginning: Beginning, part: _Part) -> dict[str, Any] | None:
     name = state_name(part.trial, part.hash)
     with beginning.states.lend(name, part.epoch) as state:
         if state is not None:
-            return _copied(state)
+            copied: dict[str, Any] = clone_state(state)
+            return copied
     if part.holder in ("", beginning.identity):
         return None
     try:
@@ -202,13 +203,3 @@ def _outline(state: Mapping[str, Any], own: Training) -> dict[str, Any]:
     if isinstance(own.schedule, ReduceLROnPlateau):
         found["schedule"] = "best" in (state["schedule"] or {})
     return found
-
-
-def _copied(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy: optimiser and schedule take over the tensors and lists that they are given."""
-    copied: dict[str, Any] = map_tensors(state, _copy)
-    return copied
-
-
-def _copy(tensor: Tensor) -> Tensor:
-    return tensor.detach().clone()

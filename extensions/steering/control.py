@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast, get_args
 
 from ...app.common.text import in_shell
 from ...app.common.validation import one_of, whole
-from ...app.common.who import user
-from ...profiling.base.errors import UsageError
+from ...app.common.who import check_reason, user
 from ...scheduler.model.trial import FINAL, TrialState
 from .events import Steered, Verb
 from .verbs import SYNCHRONOUS
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
     from ...app.ledger.reader import Reader
     from ...app.ledger.rows import StudyRow, TrialRow
 
-#: The longest reason, in characters.
-LONGEST = 500
-
 
 def steer(
     client: Client, study: str, number: int, verb: Verb, *, to: int | None = None, why: str = ""
@@ -30,8 +26,6 @@ def steer(
     ``to`` is the epoch that a promoted trial reaches; None: its next rung. Raises UsageError if it
     is refused, BackendError if no scheduler answers.
     """
-    if len(why) > LONGEST:
-        raise UsageError.refuse("reason", f"{why[:20]}...", f"{LONGEST} characters at most")
     more = {} if to is None else {"to": whole("to", to, low=1)}
     named = whole("trial", number, low=0)
     client.send(
@@ -40,7 +34,7 @@ def steer(
         number=named,
         verb=one_of("verb", verb, get_args(Verb)),
         who=user(),
-        why=why,
+        why=check_reason(why),
         **more,
     )
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...scheduler.engine.engine import Parts
 from ...scheduler.model.decisions import Cut
-from ...scheduler.model.study import OVER, study_of_trial
+from ...scheduler.model.study import study_of_trial
 from ...scheduler.model.trial import FINAL, Step, Trial, TrialState
 from ...scheduler.model.trial_group import Entry
 from ...scheduler.state.core import Refused
@@ -65,7 +65,7 @@ class _Steering:
         study = self._core.study(trial.study)
         if why := refusal(study, trial, event.verb, event.to):
             raise Refused(f"{trial.id}: {why}")
-        self._begin(study)
+        self._proposals.go_on(study, NAME)
         if event.verb == "stop":
             self._stop(study, trial)
         elif event.verb == "pause":
@@ -81,15 +81,6 @@ class _Steering:
         self._core.invalidate_plan()
         self._proposals.settle(study)
         self._core.offer_slots()
-
-    def _begin(self, study: StudyState) -> None:
-        """Have a study need the extension from now on; open one that was over."""
-        if NAME not in study.needs:
-            study.needs.append(NAME)
-            self._core.extensions.study_begins(study)
-        if study.status in OVER:
-            study.status, study.finished_at, study.message = "running", None, ""
-            study.extended_at = self._core.at
 
     def _stop(self, study: StudyState, trial: Trial) -> None:
         if trial.fence:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
-from ...app.runner.user_commands import Context
+from ...app.runner.user_commands import Context, Words, no_trial
 from ...profiling.base.errors import UsageError
 from ...profiling.base.values import Natural
 from ...scheduler.model.events import Event
 from ...scheduler.model.finished import FinishedStudy
-from ...scheduler.model.study import StudyRecord, trial_id
+from ...scheduler.model.study import StudyRecord
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import StudyState
 from ...scheduler.strategies.full import FullBudget
-from .control import LONGEST
 from .events import Steered, Verb
 from .verbs import REVIVES, refusal
-
-#: Words in which users say who they are, and why they decide so.
-Words = Annotated[str, Field(max_length=LONGEST)]
 
 
 def _steered(
@@ -34,12 +28,7 @@ def _steered(
     who: Words = "",
     why: Words = "",
 ) -> Event:
-    known = context.at_work(study)
-    trial = context.state.trials.get(trial_id(study, number))
-    if trial is None:
-        last = len(known.trials) - 1
-        limit = f"its trials are 0 to {last}" if known.trials else "it has no trial yet"
-        raise UsageError(f"{known.spec.name} has no trial {number}: {limit}")
+    known, trial = context.trial_at_work(study, number)
     _refuse(known, trial, verb, to)
     return Steered(at=context.at, trial=trial.id, verb=verb, to=to, who=who, why=why)
 
@@ -58,8 +47,7 @@ def check_past(body: Mapping[str, Any], record: StudyRecord, past: FinishedStudy
     number, verb, to = body.get("number"), body.get("verb"), body.get("to", 0)
     spec, found = record.spec, [trial for trial in past.trials if trial.number == number]
     if not isinstance(to, int) or not found:
-        last = len(past.trials) - 1
-        raise UsageError(f"{spec.name} has no trial {number!r}: its trials are 0 to {last}")
+        raise no_trial(spec.name, number, len(past.trials))
     nothing = FullBudget(0, 0)
     _refuse(StudyState(spec, nothing, past.created_at), found[0].record(), verb, to)
 

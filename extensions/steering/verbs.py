@@ -57,8 +57,8 @@ def goal(study: StudyState, trial: Trial, to: int = 0) -> int:
 
 def _has_no_state(study: StudyState, trial: Trial) -> bool:
     """Tell whether a forked trial cannot be computed again; a branch of an exact study can."""
-    exact = study.spec.contract == "torch" and study.spec.exactness == "bitwise"
-    return trial.origin is not None and not trial.parents and not (trial.branched and exact)
+    can_be_computed = trial.origin is None or (trial.branched and study.spec.replays)
+    return not can_be_computed and not trial.parents
 
 
 def _not_promoted(study: StudyState, trial: Trial, to: int) -> Reasons:

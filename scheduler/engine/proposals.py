@@ -144,6 +144,15 @@ class Proposals:
         self._core.move(study, trial, step)
         self._core.decide(Release, trial=trial.id)
 
+    def go_on(self, study: StudyState, extension: str) -> None:
+        """Have a study need the extension from now on, and run again if it was over."""
+        if extension not in study.needs:
+            study.needs.append(extension)
+            self._core.extensions.study_begins(study)
+        if study.status in OVER:
+            study.status, study.finished_at, study.message = "running", None, ""
+            study.extended_at = self._core.at
+
     def abandon(self, study: StudyState, trial: Trial) -> None:
         """Have the strategy wait for a trial no longer, unless it never knew it."""
         if not trial.branched:

@@ -258,6 +258,11 @@ class StudySpec:
         return limits != (None, None, None, None)
 
     @property
+    def replays(self) -> bool:
+        """Tell whether a state that is not kept can be computed again, to the same bits."""
+        return self.contract in ("torch", "empty") and self.exactness == "bitwise"
+
+    @property
     def local(self) -> bool:
         """Whether sampler and pruner are Optuna's objects, which run beside the objective.
 

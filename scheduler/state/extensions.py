@@ -96,7 +96,7 @@ class Extension:
     #: the answer must not depend on what changes in between, such as its weight. One whose answer
     #: has changed with its own state has it asked again (``Extensions.study_begins``).
     #: None: a study comes to need it by what happens, which it notes in ``StudyState.needs``. It is
-    #: then called for the study if it has ``on_moved``.
+    #: then called for the study if it has ``on_moved`` or ``needed_with``.
     needed_by: Callable[[StudySpec], bool] | None = None
     #: Tell whether a study that goes on after it was over needs it because it has this trial.
     needed_with: Callable[[Trial], bool] | None = None
@@ -274,7 +274,8 @@ class Extensions:
         needed = [
             each
             for each in self._all
-            if _needs(study.spec, each) or (each.name in kept and each.on_moved is not None)
+            if _needs(study.spec, each)
+            or (each.name in kept and (each.on_moved or each.needed_with) is not None)
         ]
         self._lacked.update(study.lacks)
         called = tuple(

@@ -96,6 +96,14 @@ def copy_state(value: Any) -> Any:
     return map_tensors(value, lambda tensor: tensor.detach().to("cpu", copy=True))
 
 
+def clone_state(value: Any) -> Any:
+    """Return a deep copy with each tensor on its own device.
+
+    Optimisers and schedules take over the tensors and lists that they are given.
+    """
+    return map_tensors(value, lambda tensor: tensor.detach().clone())
+
+
 def canonical(value: Any) -> Any:
     """The one form of ``value`` whose pickled bytes depend only on what ``state_hash`` sees.
 

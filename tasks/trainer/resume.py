@@ -22,7 +22,7 @@ import torch
 from ...profiling.base.errors import BackendError, TrialFailed
 from ...profiling.devices.signature import machine_of
 from ..checkpoints import checkpoint
-from ..checkpoints.state import map_tensors
+from ..checkpoints.state import clone_state
 from ..contracts.contract import TorchTrainable
 from ..gangs import peers
 from ..gangs.rendezvous import RendezvousHandler
@@ -169,9 +169,8 @@ class Resumption:
         with self.lend(state_name(task.trial, task.expect), epoch) as state:
             if state is None:
                 return
-            # Optimiser and schedule take over the tensors and lists that they are given.
             kept = {name: state[name] for name in ("optimizer", "schedule")}
-            own = map_tensors(kept, lambda tensor: tensor.detach().clone())
+            own = clone_state(kept)
             warm.training.load(state | own, epoch)
         warm.state_hash = task.expect
 
