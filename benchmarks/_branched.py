@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from penstock import Data, TorchTrainable
 from penstock.app.ledger.rows import TrialRow
-from penstock.tasks.checkpoints.state import clone_state
+from penstock.tasks.checkpoints.state import copy_on_device
 from penstock.tasks.training import determinism, loop
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -69,10 +69,10 @@ class Alone:
         if trial.origin_trial is not None and trial.origin_epoch is not None:
             self.epochs(trial.origin_trial)
             state = self._states[trial.origin_trial, trial.origin_epoch]
-            training.inherit(clone_state(state), trial.origin_epoch)  # it takes the tensors over
+            training.inherit(copy_on_device(state), trial.origin_epoch)  # it takes the tensors over
         found = {}
         while training.epoch < trial.epoch:
             metrics = loop.run_epoch(training, lambda *_: None).metrics
             found[training.epoch] = (training.hash(), metrics["loss"])
-            self._states[trial.id, training.epoch] = clone_state(training.state())
+            self._states[trial.id, training.epoch] = copy_on_device(training.state())
         return found

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from penstock.tasks.checkpoints.state import clone_state
+from penstock.tasks.checkpoints.state import copy_on_device
 from penstock.tasks.training import determinism, loop
 
 
@@ -33,5 +33,5 @@ def trained(code, seed: int, legs: Sequence[Leg]) -> dict[int, tuple[str, dict[s
             metrics = loop.run_epoch(training, lambda *_: None).metrics
             found[training.epoch] = (training.hash(), metrics)
         begin = training.epoch
-        state = clone_state(training.state())
+        state = copy_on_device(training.state())
     return found

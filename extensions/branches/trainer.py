@@ -22,7 +22,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from ...profiling.base.errors import BackendError, TrialFailed
 from ...tasks.checkpoints import checkpoint
-from ...tasks.checkpoints.state import clone_state
+from ...tasks.checkpoints.state import copy_on_device
 from ...tasks.gangs import peers
 from ...tasks.process.messages import SegmentTask
 from ...tasks.trainer.hooks import Beginning, Hook, Parts
@@ -78,7 +78,7 @@ def _in_memory(beginning: Beginning, part: _Part) -> dict[str, Any] | None:
     name = state_name(part.trial, part.hash)
     with beginning.states.lend(name, part.epoch) as state:
         if state is not None:
-            copied: dict[str, Any] = clone_state(state)
+            copied: dict[str, Any] = copy_on_device(state)
             return copied
     if part.holder in ("", beginning.identity):
         return None

@@ -96,7 +96,7 @@ def copy_state(value: Any) -> Any:
     return map_tensors(value, lambda tensor: tensor.detach().to("cpu", copy=True))
 
 
-def clone_state(value: Any) -> Any:
+def copy_on_device(value: Any) -> Any:
     """Return a deep copy with each tensor on its own device.
 
     Optimisers and schedules take over the tensors and lists that they are given.

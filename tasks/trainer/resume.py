@@ -22,7 +22,7 @@ import torch
 from ...profiling.base.errors import BackendError, TrialFailed
 from ...profiling.devices.signature import machine_of
 from ..checkpoints import checkpoint
-from ..checkpoints.state import clone_state
+from ..checkpoints.state import copy_on_device
 from ..contracts.contract import TorchTrainable
 from ..gangs import peers
 from ..gangs.rendezvous import RendezvousHandler
@@ -170,7 +170,7 @@ class Resumption:
             if state is None:
                 return
             kept = {name: state[name] for name in ("optimizer", "schedule")}
-            own = clone_state(kept)
+            own = copy_on_device(kept)
             warm.training.load(state | own, epoch)
         warm.state_hash = task.expect
 

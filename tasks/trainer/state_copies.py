@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..checkpoints.state import clone_state, state_bytes
+from ..checkpoints.state import copy_on_device, state_bytes
 
 
 class _Copy(NamedTuple):
@@ -31,7 +31,7 @@ class StateCopies:
 
     def keep(self, study: str, state_hash: str, epoch: int, state: dict[str, Any]) -> None:
         """Keep a copy of the state after ``epoch`` of a trial of ``study``, on its own device."""
-        copied = clone_state(state)
+        copied = copy_on_device(state)
         with self._changing:
             self._copies[state_hash] = _Copy(study, epoch, copied, state_bytes(copied))
             held = sum(each.bytes for each in self._copies.values())
