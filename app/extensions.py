@@ -13,7 +13,7 @@ reopens a study that is over, and ``check_past``, which refuses it before; ``set
 completes the specification of a study that is submitted, by the ledger; ``answer``, of values that
 a reply to a command has.
 ``show``: what readers see beside the core's; who shows it asks for it (``of_ends``).
-``control``: ``steer`` and ``branch``, which send commands about one trial; what a trial's page in
+``control``: ``steer`` and ``branch``, which send commands about one trial, and ``edit``; what a trial's page in
 the browser ``offers`` to do to it, and ``act``, which does it.
 ``strategies``: ``STRATEGIES`` that a study's file may name, beside the core's.
 ``worker``: how several slots of a device share a trainer (``sharing_of``).
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 EXTENSIONS = (
     "steering",
     "branches",
+    "editing",
     "prefixes",
     "environments",
     "limits",
@@ -94,6 +95,7 @@ STRATEGIES: Mapping[str, str] = {"OneShot": "nas"}
 COMMANDS: Mapping[str, str] = {
     "branch": "branches",
     "doctor": "doctor",
+    "edit": "editing",
     "export": "exports",
     "history": "system_tuning",
     "import": "exports",

@@ -166,8 +166,14 @@ class Samplers(Protocol):
         n: int,
         trials: Sequence[Trial],
         enqueued: Sequence[Params],
+        *,
+        redrawn: Sequence[int],
     ) -> Answer:
-        """Up to ``n`` configurations, and whether there are no more."""
+        """Up to ``n`` configurations, and whether there are no more.
+
+        They are for the trials of the numbers ``redrawn``, which ``trials`` are without; for new
+        ones where that is empty.
+        """
 
     def explore(self, spec: StudySpec, number: int, params: Params) -> Params:
         """The configuration of trial ``number``, which is forked from one with ``params``."""

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from optuna.distributions import json_to_distribution
+from optuna.distributions import CategoricalDistribution, json_to_distribution
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
@@ -81,6 +81,8 @@ class Results:
         self._joules: dict[str, float | None] = {}
         self._rowid = 0
         self._space: dict[str, Any] | None = None
+        #: How often the space was found to be another, and if it was looked at in this call.
+        self._edits, self._looked = 0, False
         self._distributions_of = SuggestedDistributions(reader, study)
 
     def trials(self) -> list[FrozenTrial]:
@@ -91,7 +93,9 @@ class Results:
     def frozen(self, rows: Sequence[TrialRow], epochs: Sequence[EpochRow]) -> list[FrozenTrial]:
         """The trials of ``rows``; ``epochs`` are those since the last call."""
         self._take(epochs)
-        return [self._freeze(row) for row in rows]
+        edits, self._looked = self._edits, False
+        found = [self._freeze(row) for row in rows]
+        return found if edits == self._edits else [self._freeze(row) for row in rows]
 
     def _take(self, epochs: Sequence[EpochRow]) -> None:
         if not self.space():
@@ -142,29 +146,56 @@ class Results:
         )
 
     def space(self) -> dict[str, Any]:
-        """The study's distributions; empty if its objective defines them (define-by-run)."""
+        """The study's distributions; empty if its objective defines them (define-by-run).
+
+        A choice that was edited has all choices that it ever had: Optuna demands equal ones.
+        """
         if self._space is None:
-            space = spec_from_json(self._reader.study(self._study).spec_json).space
-            self._space = {name: json_to_distribution(text) for name, text in space or ()}
+            spec = spec_from_json(self._reader.study(self._study).spec_json)
+            self._space = {name: json_to_distribution(text) for name, text in spec.space or ()}
+            for name, choices in spec.edits.choices if spec.edits is not None else ():
+                self._space[name] = CategoricalDistribution(choices)
         return self._space
+
+    def _space_of(self, row: TrialRow) -> dict[str, Any]:
+        """Return the space, read again where the trial is of one that was edited since."""
+        space, params = self.space(), row.params
+        if not space or self._looked:
+            return space
+        if all(name in space and _holds(space[name], value) for name, value in params.items()):
+            return space
+        self._looked, self._space = True, None
+        self._edits += self.space() != space
+        return self.space()
 
     def _distributions(self, row: TrialRow) -> dict[str, Any]:
         """The distributions of the trial's parameters; in define-by-run they are its own."""
-        if (space := self.space()) or not row.params:
-            # Only branches may have values outside of the space, as their users allowed.
-            return _widened(space, row.params) if row.replaces == "" else space
+        if (space := self._space_of(row)) or not row.params:
+            return _widened(space, row.params)
         texts = self._distributions_of.of(row.id)
         return {name: json_to_distribution(text) for name, text in texts.items()}
 
 
-def _widened(space: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the distributions, with ranges that hold these values: Optuna demands it."""
-    found = dict(space)
-    for name, known in space.items():
-        if name in params and hasattr(known, "low"):
-            low, high = min(known.low, params[name]), max(known.high, params[name])
-            if (low, high) != (known.low, known.high):
-                found[name] = type(known)(low, high, log=known.log and low > 0)
+def _holds(known: Any, value: Any) -> bool:
+    """Tell whether a value is in a distribution, but for its steps."""
+    if isinstance(known, CategoricalDistribution):
+        return value in known.choices
+    return bool(known.low <= value <= known.high)
+
+
+def _widened(space: dict[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the distributions, with ranges that hold these values: Optuna demands it.
+
+    Branches may have values outside of the space, and trials from before it was edited.
+    """
+    beyond = [name for name in params if name in space and not _holds(space[name], params[name])]
+    found = dict(space) if beyond else space
+    for name in beyond:
+        known = space[name]
+        if isinstance(known, CategoricalDistribution):
+            continue
+        low, high = min(known.low, params[name]), max(known.high, params[name])
+        found[name] = type(known)(low, high, log=known.log and low > 0)
     return found
 
 
@@ -176,7 +207,7 @@ class KeptResults(Results):
         self._kept: dict[str, tuple[object, FrozenTrial]] = {}
 
     def _freeze(self, row: TrialRow) -> FrozenTrial:
-        key = (row, len(self._values.get(row.id, ())))
+        key = (row, len(self._values.get(row.id, ())), self._edits)
         kept = self._kept.get(row.id)
         if kept is None or kept[0] != key:
             kept = self._kept[row.id] = (key, super()._freeze(row))

@@ -60,7 +60,7 @@ from ..sampling.quasi_random import quasi_random
 from ..spec.conditions import is_active, without_inactive
 from ..spec.space import Space, grid_values
 from .cmaes import ReplayedCmaEs
-from .study_view import StudyView
+from .study_view import StudyView, with_assumed
 
 #: The number of newest trials that a Gaussian process reads. Its time grows with their cube, and
 #: the scheduler waits for it: with this many, one configuration takes about a second.
@@ -73,8 +73,9 @@ class SamplerHost:
     """Answers ``Ask`` and define-by-run suggestions for any number of studies."""
 
     def __init__(self) -> None:
-        # One view per study for asks, and in define-by-run one for each (name, range) drawn.
-        self._views: dict[str, dict[tuple[str, str] | None, StudyView]] = {}
+        # One view per study for asks, and in define-by-run one for each (name, range) drawn. Those
+        # of a study that was edited are made again.
+        self._views: dict[str, tuple[object, dict[tuple[str, str] | None, StudyView]]] = {}
 
     def ask(
         self,
@@ -83,11 +84,14 @@ class SamplerHost:
         n: int,
         trials: Sequence[Trial],
         enqueued: Sequence[Params] = (),
+        *,
+        redrawn: Sequence[int] = (),
     ) -> Answer:
         """Up to ``n`` configurations for new trials.
 
         ``trials`` are all trials of the study so far; ``index`` counts its asks. The user's
-        ``enqueued`` configurations come first, and names that they leave out are drawn.
+        ``enqueued`` configurations come first, and names that they leave out are drawn. If
+        ``redrawn`` has numbers, they are for the trials of these, which are not in ``trials``.
         """
         fixed: list[dict[str, Scalar]] = [dict(params) for params in enqueued[:n]]
         requested = fixed + [{} for _ in range(n - len(fixed))]
@@ -96,12 +100,13 @@ class SamplerHost:
         if spec.space is not None and spec.sampler == "grid":
             return _grid(spec, spec.space, requested, trials)
         dists = {name: json_to_distribution(text) for name, text in spec.space or ()}
-        view = self._views.setdefault(spec.id, {}).setdefault(None, StudyView(spec, dists))
+        view = self._view(spec, None, dists)
         model = _model(spec, len(dists), "ask", index)
         if model is not None or spec.sampler == "evolution":
             _show(spec, view, trials)
         answers = []
-        for number, params in enumerate(requested, start=len(trials)):
+        numbers = redrawn or range(len(trials), len(trials) + n)
+        for number, params in zip(numbers, requested, strict=True):
             sampler = model
             if sampler is None or (spec.sampler == "bohb" and number % 3 == 0):
                 sampler = _random(spec, "trial", number)
@@ -122,7 +127,7 @@ class SamplerHost:
             if model is not None:
                 view.shown.append(view.running(number, sampled))
             answers.append(tuple(sampled.items()))
-        notes = [view.notes_of(number) for number in range(len(trials), len(trials) + n)]
+        notes = [view.notes_of(number) for number in numbers]
         return Answer(tuple(answers), False, tuple(notes) if spec.sampler in NOTING else ())
 
     def explore(self, spec: StudySpec, number: int, params: Params) -> Params:
@@ -141,7 +146,7 @@ class SamplerHost:
         """
         dists = {name: json_to_distribution(distribution)}
         key = (name, distribution)
-        view = self._views.setdefault(spec.id, {}).setdefault(key, StudyView(spec, dists))
+        view = self._view(spec, key, dists)
         if spec.sampler == "qmc":
             return quasi_random(dists, _number(spec, name), trial.number)[name]
         sampler = _model(spec, 1, trial.number, name)
@@ -150,6 +155,15 @@ class SamplerHost:
         if sampler is None or (spec.sampler == "nsga2" and not _ancestors(view, name, trial)):
             sampler = _random(spec, trial.number, name)
         return _draw(spec, sampler, view, view.running(trial.number, notes=trial.notes))[name]
+
+    def _view(
+        self, spec: StudySpec, key: tuple[str, str] | None, dists: dict[str, BaseDistribution]
+    ) -> StudyView:
+        made_for, views = self._views.get(spec.id, (None, {}))
+        if made_for != spec.edits:
+            views = {}
+        self._views[spec.id] = spec.edits, views
+        return views.setdefault(key, StudyView(spec, dists))
 
     def forget(self, study: str) -> None:
         """Drop what is cached for a study, which is over."""
@@ -163,7 +177,7 @@ def _grid(
     trials: Sequence[Trial],
 ) -> Answer:
     """The first grid points, in the order of the space, that no trial has, and if that is all."""
-    tried = {trial.params for trial in trials if not trial.branched}
+    tried = {with_assumed(spec, trial.params) for trial in trials if not trial.branched}
     whole = partial(_points, space, spec.conditions)
     rest = (point for point in whole({}) if point not in tried)
     answers: list[Params] = []

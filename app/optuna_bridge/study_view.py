@@ -34,10 +34,11 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
-from ...scheduler.model.study import Observation, Scalar, StudySpec
+from ...scheduler.model.study import Observation, Params, Scalar, StudySpec
 from ...scheduler.model.trial import Trial, TrialState
 from ...scheduler.strategies.base import comparison_epochs
 from ...tasks.objectives.read_side import GivenStudy, ReadSide
+from ..spec.conditions import without_inactive
 
 Distributions = Mapping[str, BaseDistribution]
 
@@ -58,6 +59,7 @@ class StudyView:
         #: What the sampler noted with trials and with the study since the trials were shown.
         self.noted: dict[int, dict[str, Any]] = {}
         self.noted_of_study: dict[str, Any] = {}
+        self._spec = spec
         self._looks = comparison_epochs(spec.strategy)
         self._kept: dict[str, tuple[object, FrozenTrial]] = {}
 
@@ -98,7 +100,8 @@ class StudyView:
             key = (state, values, trial.params, trial.constraints)
             kept = self._kept.get(trial.id)
             if kept is None or kept[0] != key:
-                known = {name: v for name, v in trial.params if self._fits(name, v)}
+                whole = with_assumed(self._spec, trial.params)
+                known = {name: v for name, v in whole if self._fits(name, v)}
                 kept = (key, self._frozen(trial.number, state, values, known, _attributes(trial)))
                 self._kept[trial.id] = kept
             self.shown.append(kept[1])
@@ -156,6 +159,18 @@ class StudyView:
             system_attrs=attributes,
             intermediate_values={},
         )
+
+
+def with_assumed(spec: StudySpec, params: Params) -> Params:
+    """Return a trial's parameters with those that were added after it, as its user has them be.
+
+    They are in the order of the space, as in any trial.
+    """
+    if spec.edits is None or not spec.edits.assumed:
+        return params
+    whole = dict(spec.edits.assumed) | dict(params)
+    ordered = {name: whole[name] for name, _ in spec.space or () if name in whole}
+    return tuple(without_inactive(ordered, spec.conditions).items())
 
 
 def _attributes(trial: Trial) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ...scheduler.model.events import (
     StudyFailed,
     Suggested,
 )
-from ...scheduler.model.study import Params, Scalar, StudySpec
+from ...scheduler.model.study import Params, Scalar, StudySpec, number_of
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.configurations import as_sampled, new_configurations
 from ...scheduler.state.state import EngineState
@@ -40,11 +40,15 @@ def proposal(samplers: Samplers, ask: Ask, state: EngineState, at: float) -> Eve
     if study is None:
         return None
     trials = trials_of(state, ask.study)
-    new = new_configurations(study.spec, len(trials), ask.n)
+    size = study.spec.replicates
+    redrawn = [number_of(name) // size for name in ask.redrawn]
     try:
         if ask.fork is None:
             shown = as_sampled(study.spec, trials)
-            answer = samplers.ask(study.spec, ask.index, new, shown, ask.enqueued)
+            new = len(redrawn) or new_configurations(study.spec, len(trials), ask.n)
+            if redrawn:
+                shown = [trial for trial in shown if trial.number not in redrawn]
+            answer = samplers.ask(study.spec, ask.index, new, shown, ask.enqueued, redrawn=redrawn)
         else:
             source = state.trials[ask.fork.source].params
             answer = Answer((samplers.explore(study.spec, len(trials), source),), False)

@@ -60,6 +60,19 @@ def differences(old: StudySpec, new: StudySpec) -> list[str]:
     )
 
 
+def as_edited(known: StudySpec, spec: StudySpec) -> StudySpec:
+    """Return what a script submits again, with what was edited of the study since."""
+    edits = known.edits
+    if edits is None:
+        return spec
+    own = {name: getattr(known, name) for name in edits.fields if name != "max_epochs"}
+    if "max_epochs" in edits.fields:
+        own["strategy"] = replace(spec.strategy, max_epochs=known.strategy.max_epochs)
+    space = dict(spec.space or ())
+    space |= {name: text for name, text in known.space or () if name in edits.parameters}
+    return replace(spec, edits=edits, space=spec.space and tuple(space.items()), **own)
+
+
 def _plain(spec: StudySpec) -> dict[str, Any]:
     named = [f.name for f in fields(StudySpec) if f.name not in _NO_CHANGE]
     return {_PATHS.get(name, name): getattr(spec, name) for name in named}

@@ -25,6 +25,7 @@ from ..common.text import in_shell
 from ..common.validation import seconds, whole
 from ..extensions import end_of, has_command
 from ..host.tracebacks import to_the_user
+from ..ledger.codec import spec_from_json
 from ..script_objects.changed import Changed, RecordRelay
 from ..spec.space import check_params, parse_space
 from ..spec.warm_start import fitting, observation, of_frozen, of_study
@@ -387,6 +388,35 @@ class Study(ReadableStudy):
             why=reason,
         )
         return made
+
+    @to_the_user
+    def edit(
+        self,
+        space: Mapping[str, Any] | None = None,
+        *,
+        assumed: Mapping[str, Any] | None = None,
+        reason: str = "",
+        **settings: Any,
+    ) -> None:
+        """Change the study while it runs. Trials that have begun keep their values.
+
+        ``space`` names what changes: ``{"lr": (1e-4, 1e-2)}`` is a range of the same scale and
+        steps, a list has choices, a plain value fixes a parameter, and a ``Float``, ``Int`` or list
+        under a new name adds one, with the value in ``assumed`` that earlier trials are taken to
+        have had. ``settings`` are ``max_epochs`` (more), ``device_hours``, ``kwh``, ``money``,
+        ``deadline``, ``at_limit``, ``epoch_timeout``, ``retries``, ``weight`` and ``priority``;
+        None takes a limit away. Trials that have not begun are drawn again.
+        """
+        self._handle.check_submitted()
+        end_of("editing", "control", "edit()").edit(
+            self._handle.connect(),
+            self.id,
+            space={} if space is None else space,
+            assumed={} if assumed is None else assumed,
+            settings=settings,
+            why=reason,
+        )
+        self._handle.spec = spec_from_json(self._handle.reader().study(self.id).spec_json)
 
     @to_the_user
     def extend(self, *, by: int | None = None, to: int | None = None) -> None:

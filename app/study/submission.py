@@ -22,7 +22,7 @@ from ..host.devices import devices_of, metered
 from ..script_objects.changed import Changed
 from ..spec.amounts import check_metered
 from ..spec.build import make_asked_spec, make_local_spec, make_spec, new_id, refer_to
-from ..spec.changes import differences
+from ..spec.changes import as_edited, differences
 from ..spec.contracts import check_one_replicate, contract_of
 from ..spec.sampler_options import LOCAL
 from ..spec.space import check_params
@@ -179,6 +179,8 @@ def submit_scheduled(
     if handle.plan.sampler == LOCAL:
         tools = refer_to_value((sampler, None), type(sampler).__name__, code.path)
     spec = make_spec(handle.plan, handle.id, handle.study_name, func, space, n_trials, code, tools)
+    if known is not None:
+        spec = as_edited(known, spec)
     changed = [] if known is None else differences(known, spec)
     if changed:
         raise UsageError(

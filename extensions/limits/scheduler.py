@@ -54,7 +54,8 @@ def plug(parts: Parts) -> Extension:
         on_charged=keeper.on_charged,
         on_accepted=keeper.on_accepted,
         on_begun=keeper.on_begun,
-        on_over=keeper.on_over,
+        on_edited=keeper.on_edited,
+        forget=keeper.forget,
         until=keeper.until,
         deadlines=keeper.deadlines,
     )
@@ -110,9 +111,17 @@ class _Keeper:
             if end is not None and end <= self._core.at and "deadline" not in study.spent.reached:
                 study.spent = replace(study.spent, reached=(*study.spent.reached, "deadline"))
 
-    def on_over(self, study: StudyState) -> None:
-        if study.spec.kwh is not None:
-            self._watts().pop(study.spec.id, None)
+    def on_edited(self, study: StudyState) -> None:
+        """Have limits act again which are higher now than what the study has had."""
+        limits = limits_of(study.spec, study.spent, study.created_at, self._core.at)
+        still = {limit.name for limit in limits if limit.is_reached}
+        reached = tuple(name for name in study.spent.reached if name in still)
+        study.spent = replace(study.spent, reached=reached)
+        self.on_charged(study)
+
+    def forget(self, study: str) -> None:
+        if NAME in self._state.ext:
+            self._watts().pop(study, None)
 
     def until(self, study: StudyState) -> float | None:
         watts = 0.0 if study.spec.kwh is None else self._watts().get(study.spec.id, 0.0)

@@ -23,7 +23,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import cast
 
-from ...profiling.devices.signature import agree, machine_of, refined
+from ...profiling.devices.signature import machine_of, refined
 from ..model.early_failure import is_in_part
 from ..model.events import (
     CallbacksCalled,
@@ -43,7 +43,7 @@ from ..model.finished import FinishedStudy, PastTrial
 from ..model.study import DELETED, OVER, StudySpec
 from ..model.trial import FINAL, Step, Trial, TrialState
 from ..policies.retention import best_completed
-from ..resources.unable import exclude_unable
+from ..resources.unable import exclude_unable, try_again
 from ..state.core import Core, Refused
 from ..state.state import StudyState
 from ..strategies.asha import Asha
@@ -90,7 +90,7 @@ class Lifecycle:
             raise Refused(f"{event.study} is not paused")
         else:
             self._resume(study)
-        self._try_devices(study)
+        try_again(self._core, study)
         self._changed(study)
 
     def _resume(self, study: StudyState) -> None:
@@ -98,16 +98,6 @@ class Lifecycle:
         if is_in_part(study.message):
             # That those failed is known to its user: from now on others count.
             study.extended_at, study.message = self._core.at, ""
-
-    def _try_devices(self, study: StudyState) -> None:
-        """Forget which devices refused the study: their nodes may have what it lacked by now.
-
-        Those that compute under another signature still do.
-        """
-        for name in list(study.refused):
-            if agree(study.machines.get(name, study.signature), study.signature):
-                del study.refused[name]
-        self._exclude_unable(study)
 
     def _exclude_unable(self, study: StudyState) -> None:
         devices = [each.device for each in self._state.devices.values()]

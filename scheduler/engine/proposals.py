@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..model.decisions import Ask, Finish, Release
-from ..model.study import OVER, trial_id
+from ..model.events import Proposed
+from ..model.study import OVER, number_of, trial_id
 from ..model.trial import FINAL, Step, Trial, TrialState
 from ..model.trial_group import Entry, Fork, Pull
 from ..resources.slots import free_slots
@@ -219,14 +220,16 @@ class Proposals:
         study.active += 1
         return trial
 
-    def ask(self, study: StudyState, n: int, fork: Fork | None = None) -> None:
-        """Ask the sampler for the configurations of ``n`` new trials.
+    def ask(
+        self, study: StudyState, n: int, fork: Fork | None = None, redrawn: tuple[str, ...] = ()
+    ) -> None:
+        """Ask the sampler for the configurations of ``n`` new trials, or of those ``redrawn``.
 
         Enqueued ones come first, except for a fork, whose configuration follows from its source's.
         """
-        known = len(study.trials) + sum(ask.n for ask in study.asks.values())
+        known = len(study.trials) + sum(ask.n for ask in study.asks.values() if not ask.redrawn)
         begun = new_configurations(study.spec, known, n)
-        enqueued = () if fork else tuple(study.enqueued[:begun])
+        enqueued = () if fork or redrawn else tuple(study.enqueued[:begun])
         del study.enqueued[: len(enqueued)]
         ask = Ask(
             id=self._core.decision_id(),
@@ -236,10 +239,60 @@ class Proposals:
             index=study.next_ask,
             enqueued=enqueued,
             fork=fork,
+            redrawn=redrawn,
         )
         study.asks[ask.index] = ask
         study.next_ask += 1
         self._core.out.append(ask)
+
+    def ask_again(self, study: StudyState) -> None:
+        """Have the sampler propose by the study's present space what has not begun.
+
+        Its open questions are asked again. Trials that have not begun are in no queue until their
+        parameters are drawn again, but for those that their user enqueued, made or paused.
+        """
+        asked = [ask for ask in study.asks.values() if not ask.redrawn]
+        study.asks.clear()
+        study.enqueued[:0] = [params for ask in asked for params in ask.enqueued]
+        for ask in asked:
+            self.ask(study, ask.n, fork=ask.fork)
+        size, trials = study.spec.replicates, self._core.trials_of(study)
+        groups = [trials[first : first + size] for first in range(0, len(trials), size)]
+        drawn = [group for group in groups if all(self._may_be_redrawn(study, t) for t in group)]
+        for trial in (trial for group in drawn for trial in group):
+            if trial.id in self._state.ready:
+                self._state.ready.remove(trial.id)
+        if drawn:
+            n = sum(map(len, drawn))
+            self.ask(study, n, redrawn=tuple(group[0].id for group in drawn))
+
+    def _may_be_redrawn(self, study: StudyState, trial: Trial) -> bool:
+        kept = trial.enqueued or trial.origin is not None or trial.id in study.withheld
+        return trial.state in _NOT_AT_WORK and not trial.begun and not kept
+
+    def redraw(self, study: StudyState, ask: Ask, event: Proposed) -> None:
+        """Give trials the parameters that were drawn again. Those that have begun keep theirs.
+
+        Trials for which a grid has no point left are cancelled.
+        """
+        aside = self._core.extensions.aside()
+        notes_of = event.notes or ("",) * len(event.trials)
+        drawn = [*zip(event.trials, notes_of, strict=True)]
+        for index, first in enumerate(ask.redrawn):
+            begin = number_of(first)
+            for name in study.trials[begin : begin + study.spec.replicates]:
+                trial = self._state.trials[name]
+                if trial.state not in _NOT_AT_WORK or trial.begun:
+                    continue
+                if index >= len(drawn):
+                    self._core.move(study, trial, Step.CANCEL)
+                    self.abandon(study, trial)
+                    continue
+                trial.notes = drawn[index][1]
+                self._core.reparametrise(trial, drawn[index][0])
+                waits = trial.state is TrialState.WAITING and name not in study.withheld
+                if waits and name not in aside and name not in self._state.ready:
+                    self.enter_queue(study, trial)
 
     def settle(self, study: StudyState) -> None:
         """Decide whether a study without active trials and open asks continues or is over.

@@ -133,6 +133,20 @@ class Observation:
     source: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """What was edited in a study that runs, for its samplers, its readers and its script."""
+
+    #: The names of the fields of ``StudySpec``, and of the strategy, that were edited.
+    fields: tuple[str, ...] = ()
+    #: The names of the parameters that were edited or added.
+    parameters: tuple[str, ...] = ()
+    #: The values that earlier trials are taken to have had of parameters that were added.
+    assumed: Params = ()
+    #: All choices that a parameter has had, by its name, where they were edited.
+    choices: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()
+
+
 #: From so many trials on a study has an open number of them: it runs until it is stopped.
 ENDLESS = 10**9
 
@@ -250,6 +264,8 @@ class StudySpec:
     deadline: float | None = None
     #: One of ``AT_LIMIT``.
     at_limit: str = "stop"
+    #: What was edited of it since it was submitted; None: nothing was.
+    edits: Edits | None = None
 
     @property
     def limited(self) -> bool:

@@ -10,8 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...profiling.devices.device import Device
+from ...profiling.devices.signature import agree
 from ..state.core import Core
 from ..state.state import StudyState
+
+
+def try_again(core: Core, study: StudyState) -> None:
+    """Forget which devices refused the study: their nodes may have what it lacked by now.
+
+    Those that compute under another signature still do.
+    """
+    for name in list(study.refused):
+        if agree(study.machines.get(name, study.signature), study.signature):
+            del study.refused[name]
+    exclude_unable(core, study, [each.device for each in core.state.devices.values()])
 
 
 def exclude_unable(core: Core, study: StudyState, devices: Iterable[Device]) -> None:

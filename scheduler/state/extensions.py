@@ -92,9 +92,9 @@ class Extension:
     name: str
     #: The version of its state. A state (a mapping) may have one under ``version``; else it is 1.
     version: int = 1
-    #: Tell whether a study needs it. It is asked when a study begins, is extended or is reopened:
-    #: the answer must not depend on what changes in between, such as its weight. One whose answer
-    #: has changed with its own state has it asked again (``Extensions.study_begins``).
+    #: Tell whether a study needs it. It is asked when a study begins, is edited, extended or
+    #: reopened: the answer must not depend on what changes in between, such as its weight. One
+    #: whose answer has changed with its own state has it asked again (``Extensions.study_begins``).
     #: None: a study comes to need it by what happens, which it notes in ``StudyState.needs``. It is
     #: then called for the study if it has ``on_moved`` or ``needed_with``.
     needed_by: Callable[[StudySpec], bool] | None = None
@@ -146,6 +146,8 @@ class Extension:
     tells_trainers: bool = False
     #: Called when the study begins, or goes on with its trials after it was over.
     on_begun: Callable[[StudyState, Begins], None] | None = None
+    #: Called when its user has changed the specification of a study that runs.
+    on_edited: Callable[[StudyState], None] | None = None
     #: Called when a trial is about to wait for slots: before its first segment towards a target, or
     #: after this attempt, which has closed short of it. It may be given epochs. Return whether the
     #: extension has it wait, in no queue, until it hands it to ``Proposals.wait``.

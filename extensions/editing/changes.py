@@ -1,0 +1,254 @@
+"""Works out what a study is after an edit, and refuses what cannot be changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ...app.common.text import number
+from ...app.common.validation import finite, seconds, whole
+from ...app.extensions import FIELDS, end_of
+from ...app.spec.amounts import check_priority, check_weight
+from ...app.spec.sampler_options import check_space
+from ...app.spec.space import Categorical, Float, Int, Space, as_parameter, parameter, parse_space
+from ...profiling.base.errors import UsageError
+from ...scheduler.model.study import Edits, Scalar, StudySpec
+from ...scheduler.strategies.base import RULES, rungs_of
+from .events import Change
+
+#: A change of a parameter, as commands have it: Optuna's distribution (JSON), or what is to change.
+Form = str | Mapping[str, Any]
+#: Contracts whose trials are trained epoch by epoch, so that they can go on to a later one.
+_BY_EPOCHS = ("torch", "empty", "epochs")
+_LIMITS = [name for name, extension in FIELDS.items() if extension == "limits"]
+
+
+def _limit(name: str, value: Any) -> Any:
+    return end_of(FIELDS[name], "spec", name).CHECKS[name](name, value)
+
+
+def _epoch_timeout(value: Any) -> float | None:
+    return None if value is None else seconds("epoch_timeout", value)
+
+
+#: The settings that can be edited, each with its check.
+SETTINGS: Mapping[str, Callable[[Any], Any]] = {
+    "max_epochs": partial(whole, "max_epochs", low=1),
+    **{name: partial(_limit, name) for name in _LIMITS},
+    "epoch_timeout": _epoch_timeout,
+    "retries": partial(whole, "retries", low=0),
+    "weight": check_weight,
+    "priority": check_priority,
+}
+
+
+def form_of(name: str, given: Any) -> Form:
+    """Return the form of a change that a script gives: a parameter, a range, or a value to fix.
+
+    A tuple of two numbers is a range, of which steps and scale stay; a list has the choices; any
+    other plain value fixes the parameter. Raises UsageError.
+    """
+    if isinstance(given, tuple) and len(given) == 2:
+        low, high = given
+        return {"low": low, "high": high}
+    if given is None or isinstance(given, bool | int | float | str):
+        return {"fixed": given}
+    if getattr(given, "when", None) is not None:
+        raise UsageError(f"space[{name!r}]: when a parameter is active cannot be edited")
+    [(_, text)] = parse_space({name: as_parameter(f"space[{name!r}]", given)})
+    return text
+
+
+def edited(
+    spec: StudySpec,
+    space: Mapping[str, Form],
+    assumed: Mapping[str, Scalar],
+    settings: Mapping[str, Any],
+) -> tuple[StudySpec, tuple[Change, ...]]:
+    """Return the study after an edit, and what changes, in words.
+
+    ``assumed`` has the values that earlier trials are taken to have had of added parameters. Raises
+    UsageError where something cannot be changed, and where nothing would change.
+    """
+    if spec.contract == "ask":
+        raise UsageError(f"{spec.name} is trained by its user: there is nothing to edit")
+    changes = list[Change]()
+    edits = spec.edits or Edits()
+    after = _with_settings(spec, settings, changes)
+    fields = tuple(dict.fromkeys((*edits.fields, *(each.name for each in changes))))
+    edits = replace(edits, fields=fields)
+    if space or assumed:
+        after, edits = _with_space(after, edits, space, assumed, changes)
+    if not changes:
+        raise UsageError(f"nothing of {spec.name} would change: it is so already")
+    return replace(after, edits=edits), tuple(changes)
+
+
+def _with_settings(spec: StudySpec, given: Mapping[str, Any], changes: list[Change]) -> StudySpec:
+    for name, value in given.items():
+        if name not in SETTINGS:
+            raise UsageError.refuse("a setting", name, f"one of {', '.join(SETTINGS)}")
+        before = spec.strategy.max_epochs if name == "max_epochs" else getattr(spec, name)
+        checked = SETTINGS[name](value)
+        if checked == before:
+            continue
+        longer = name == "max_epochs"
+        spec = _longer(spec, checked) if longer else replace(spec, **{name: checked})
+        changes.append(Change(name, _words(before), _words(checked)))
+    return spec
+
+
+def _longer(spec: StudySpec, epochs: int) -> StudySpec:
+    """Return the study with more epochs. Raises UsageError where its trials cannot go on."""
+    plan = spec.strategy
+    longer = replace(plan, max_epochs=epochs)
+    promote = "or send single trials on: penstock trial promote STUDY/7 --to EPOCH"
+    if spec.contract not in _BY_EPOCHS or plan.max_epochs is None:
+        raise UsageError(f"{spec.name}'s objective says itself how long it is trained")
+    if plan.name not in ("full", "asha", *RULES):
+        raise UsageError(
+            f"max_epochs of {spec.name} stays {plan.max_epochs}: {plan.name} plans its rungs as it"
+            f" begins; make a new study, {promote}"
+        )
+    if epochs < plan.max_epochs:
+        raise UsageError.refuse("max_epochs", epochs, f"more than {plan.max_epochs}")
+    rungs, further = rungs_of(plan), rungs_of(longer)
+    if further[: len(rungs)] != rungs:
+        raise UsageError(
+            f"max_epochs of {spec.name} stays {plan.max_epochs}: its rungs are"
+            f" {', '.join(map(str, rungs))}, and would be {', '.join(map(str, further))}, so that"
+            f" trials at epoch {plan.max_epochs} would be at none; make a new study, {promote}"
+        )
+    return replace(spec, strategy=longer)
+
+
+def _with_space(
+    spec: StudySpec,
+    edits: Edits,
+    given: Mapping[str, Form],
+    assumed: Mapping[str, Scalar],
+    changes: list[Change],
+) -> tuple[StudySpec, Edits]:
+    _check_editable(spec)
+    before, space = dict(spec.space or ()), dict(spec.space or ())
+    choices = dict(edits.choices)
+    for name, form in given.items():
+        if name not in before:
+            if name not in assumed:
+                raise UsageError(
+                    f"{name} is a new parameter: say which value earlier trials are taken to have"
+                    f" had, as assumed={{{name!r}: ...}}, or --assume {name}=VALUE"
+                )
+            space[name] = _added(name, form)
+            value = _assumed(name, space[name], assumed[name])
+            edits = replace(edits, assumed=(*edits.assumed, (name, value)))
+            words = f"{_range(space[name])}; {_words(value)} in earlier trials"
+            changes.append(Change(name, "not there", words))
+            continue
+        space[name] = text = _changed(name, before[name], form)
+        if json.loads(text) == json.loads(before[name]):
+            space[name] = before[name]
+            continue
+        if "choices" in _fields(text):
+            had = choices.get(name, tuple(_fields(before[name])["choices"]))
+            new = (each for each in _fields(text)["choices"] if each not in had)
+            choices[name] = (*had, *new)
+        changes.append(Change(name, _range(before[name]), _range(text)))
+    for name in assumed:
+        if name not in given or name in before:
+            raise UsageError.refuse("a name in assumed", name, "that of a parameter that is added")
+    whole_space: Space = tuple(space.items())
+    check_space(spec.sampler, spec.sampler_options, whole_space, spec.conditions)
+    parameters = tuple(dict.fromkeys((*edits.parameters, *given)))
+    edits = replace(edits, parameters=parameters, choices=tuple(choices.items()))
+    return replace(spec, space=whole_space), edits
+
+
+def _check_editable(spec: StudySpec) -> None:
+    """Raise UsageError where the space is not the study's to change."""
+    if spec.space is None:
+        raise UsageError(
+            f"the objective of {spec.name} says its parameters and their ranges as it runs: change"
+            " it there, and run more trials of it"
+        )
+    if spec.hosted:
+        raise UsageError(f"{spec.name} has a sampler of its user's own, which its space stays with")
+    if spec.strategy.name == "pbt":
+        raise UsageError(
+            f"{spec.name} is a population, which explores the space that it began with"
+        )
+
+
+def _fields(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(text)["attributes"]
+    return found
+
+
+def _changed(name: str, before: str, form: Form) -> str:
+    """Return the distribution of a parameter after a change. It stays of its kind and scale."""
+    known, field = json.loads(before), f"space[{name!r}]"
+    kind, had = known["name"].removesuffix("Distribution"), known["attributes"]
+    if isinstance(form, str):
+        parameter(form, field)
+        now = json.loads(form)
+        same = now["name"] == known["name"]
+        if not same or now["attributes"].get("log") != had.get("log"):
+            logarithmic = ", log=True" if had.get("log") else ""
+            allowed = f"a {kind} as before{logarithmic}: earlier trials drew from that"
+            raise UsageError.refuse(field, str(parameter(form)), allowed)
+        return form
+    if "fixed" in form:
+        value = form["fixed"]
+        if kind == "Categorical":
+            if value not in had["choices"]:
+                raise UsageError.refuse(field, value, f"one of {had['choices']}, to fix it")
+            return parse_space({name: [value]})[0][1]
+        value = whole(field, value) if kind == "Int" else finite(field, value)
+        if had["log"] and value <= 0:
+            raise UsageError.refuse(field, value, "more than 0: it is log")
+        return json.dumps(known | {"attributes": had | {"low": value, "high": value}})
+    if kind == "Categorical":
+        raise UsageError.refuse(field, f"{form['low']} to {form['high']}", "a list of choices")
+    made: type[Float] | type[Int] = Int if kind == "Int" else Float
+    return made(form["low"], form["high"], log=had["log"], step=had["step"]).to_json()
+
+
+def _added(name: str, form: Form) -> str:
+    """Return the distribution of a parameter that is added."""
+    if isinstance(form, str):
+        parameter(form, f"space[{name!r}]")
+        return form
+    if "fixed" in form:
+        raise UsageError(
+            f"{name} is a new parameter with one value only: give its range, as {name}=LOW..HIGH or"
+            f" {name}=Float(LOW, HIGH)"
+        )
+    low, high = form["low"], form["high"]
+    are_whole = isinstance(low, int) and isinstance(high, int)
+    return parse_space({name: Int(low, high) if are_whole else Float(low, high)})[0][1]
+
+
+def _assumed(name: str, text: str, value: Any) -> Scalar:
+    """Return the value that earlier trials are taken to have had. It may lie outside the range."""
+    known, field = parameter(text), f"assumed[{name!r}]"
+    if isinstance(known, Categorical):
+        if value not in known.choices:
+            raise UsageError.refuse(field, value, f"one of {list(known.choices)}")
+        return known.choices[known.choices.index(value)]
+    found: Scalar = whole(field, value) if isinstance(known, Int) else finite(field, value)
+    return found
+
+
+def _range(text: str) -> str:
+    """Return a parameter's range in words."""
+    fields = _fields(text)
+    if "low" in fields and fields["low"] == fields["high"]:
+        return f"fixed at {number(fields['low'])}"
+    return str(parameter(text))
+
+
+def _words(value: Any) -> str:
+    return "none" if value is None else number(value) if isinstance(value, float) else str(value)

@@ -1,0 +1,54 @@
+"""The command that edits a study, for the command line and scripts: sent, and told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...app.common.who import check_reason, user
+from ...profiling.base.errors import UsageError
+from .changes import SETTINGS, form_of
+from .events import Change
+
+if TYPE_CHECKING:
+    from ...app.broker.client import Client
+    from ...app.ledger.rows import StudyRow
+
+
+def edit(
+    client: Client,
+    study: str,
+    *,
+    space: Mapping[str, Any],
+    assumed: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    why: str = "",
+) -> list[Change]:
+    """Change a study that runs, and return what has changed.
+
+    ``space`` has parameters, ranges or values by name (``changes.form_of``). Raises UsageError if
+    it is refused, BackendError if no scheduler answers.
+    """
+    for name, given in (("space", space), ("assumed", assumed)):
+        if not isinstance(given, Mapping):
+            raise UsageError.refuse(name, given, "a mapping of the names of parameters")
+    for name in settings:
+        if name not in SETTINGS:
+            raise UsageError(f"edit() takes no {name}: it takes {', '.join(SETTINGS)}", name)
+    answer = client.send(
+        "edit",
+        study=study,
+        space={name: form_of(name, given) for name, given in space.items()},
+        assumed=dict(assumed),
+        settings={name: SETTINGS[name](value) for name, value in settings.items()},
+        who=user(),
+        why=check_reason(why),
+    )
+    return [Change(*each) for each in answer["changes"]]
+
+
+def told(study: StudyRow, changes: Sequence[Change]) -> str:
+    """Say what has changed of a study, a line each."""
+    lines = [f"{study.name} is edited; trials that have begun keep their values"]
+    lines += [f"  {each.name}: {each.before} → {each.after}" for each in changes]
+    return "\n".join(lines)

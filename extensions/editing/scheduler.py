@@ -1,0 +1,94 @@
+"""Changes studies while they run: the scheduler's end.
+
+Theory of operation. The event has the whole specification as it is from then on, so a replay asks
+nobody. Trials keep their parameters once they have begun. Those that have not are drawn again, and
+open questions to the sampler are asked again, so that none begins under a range that is no more
+(``Proposals.ask_again``). With more epochs, trials that are on their way to the last one go on
+beyond it. Those that have completed stay as they are, but with ASHA: there the old last epoch is a
+rung like others, from which the best are promoted.
+"""
+
+from __future__ import annotations
+
+from ...scheduler.engine.engine import Parts
+from ...scheduler.model.study import OVER, StudySpec
+from ...scheduler.model.trial import FINAL, Step, Trial, TrialState
+from ...scheduler.resources.unable import try_again
+from ...scheduler.state.core import Refused
+from ...scheduler.state.extensions import Extension
+from ...scheduler.state.state import StudyState
+from ...scheduler.strategies.asha import Asha
+from ...scheduler.strategies.base import comparison_epochs, rungs_of
+from ...scheduler.strategies.full import FullBudget
+from ...scheduler.strategies.stopping import Stopping
+from .events import Edited
+
+#: The name of the extension.
+NAME = "editing"
+
+
+def plug(parts: Parts) -> Extension:
+    """Return the extension by which users change studies that run."""
+    return Extension(name=NAME, handlers={Edited: _Editing(parts).on_edited})
+
+
+class _Editing:
+    """Carries out what users change of their studies."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._core = parts.core
+        self._state = parts.core.state
+        self._proposals = parts.proposals
+
+    def on_edited(self, event: Edited) -> None:
+        study = self._core.study(event.study)
+        if study.ending or study.status in OVER:
+            raise Refused(f"{event.study} is over, or has reached a limit and ends")
+        before, study.spec = study.spec, event.spec
+        if NAME not in study.needs:
+            study.needs.append(NAME)
+        self._core.extensions.study_begins(study)
+        try_again(self._core, study)
+        if study.spec.strategy != before.strategy:
+            self._train_longer(study, before)
+        if study.spec.space != before.space:
+            self._proposals.ask_again(study)
+        self._core.extensions.tell(study, "on_edited")
+        self._core.touch_study(study)
+        self._core.invalidate_plan()
+        self._proposals.settle(study)
+        self._core.offer_slots()
+
+    def _train_longer(self, study: StudyState, before: StudySpec) -> None:
+        """Have the strategy go on to the new last epoch, and trials that are on their way."""
+        last, strategy = before.strategy.max_epochs, study.strategy
+        plan = study.spec.strategy
+        assert last is not None
+        assert plan.max_epochs is not None
+        if isinstance(strategy, FullBudget | Stopping):
+            strategy.max_epochs = plan.max_epochs
+        if isinstance(strategy, Stopping):
+            strategy.best = None  # it is of trials that were trained to the old end
+        if isinstance(strategy, Asha):
+            strategy.levels = rungs_of(plan)
+        for trial in self._core.trials_of(study):
+            if trial.branched:
+                continue
+            if trial.state not in FINAL and trial.target == last:
+                epochs = (*comparison_epochs(plan), plan.max_epochs)
+                trial.target = next(epoch for epoch in epochs if epoch >= last)
+                self._core.changes.trials[trial.id] = trial
+            elif isinstance(strategy, Asha) and trial.state is TrialState.COMPLETED:
+                self._may_go_on(study, strategy, trial, last)
+
+    def _may_go_on(self, study: StudyState, strategy: Asha, trial: Trial, last: int) -> None:
+        """Have a trial that has completed wait at its rung, if its state can be had."""
+        newest = next(iter(trial.parents), None)
+        kept = newest is not None and newest.state_hash == trial.state_hash
+        if trial.epoch != last or not (kept or study.spec.replays):
+            strategy.abandoned(trial.id)
+            return
+        if trial.id in study.best:
+            study.best.remove(trial.id)
+        self._core.move(study, trial, Step.REVIVE)
+        self._core.move(study, trial, Step.REACH)
