@@ -13,8 +13,8 @@ reopens a study that is over, and ``check_past``, which refuses it before; ``set
 completes the specification of a study that is submitted, by the ledger; ``answer``, of values that
 a reply to a command has.
 ``show``: what readers see beside the core's; who shows it asks for it (``of_ends``).
-``control``: ``steer`` and ``branch``, which send commands about one trial, and ``edit``; what a trial's page in
-the browser ``offers`` to do to it, and ``act``, which does it.
+``control``: ``steer`` and ``branch``, which send commands about one trial, and ``edit`` about its
+study; what a trial's page in the browser ``offers`` to do to it, and ``act``, which does it.
 ``strategies``: ``STRATEGIES`` that a study's file may name, beside the core's.
 ``worker``: how several slots of a device share a trainer (``sharing_of``).
 ``node``: what a node announces with its devices, what ``penstock doctor`` finds there, and

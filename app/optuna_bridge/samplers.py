@@ -67,6 +67,8 @@ from .study_view import StudyView, with_assumed
 GP_MOST = 100
 #: Samplers that note something with each trial.
 NOTING = ("cmaes", "nsga2")
+#: Samplers that read trials which have all that they draw jointly. After an edit not all have.
+_JOINT = ("cmaes", "gp", "nsga2")
 
 
 class SamplerHost:
@@ -104,11 +106,15 @@ class SamplerHost:
         model = _model(spec, len(dists), "ask", index)
         if model is not None or spec.sampler == "evolution":
             _show(spec, view, trials)
+        if spec.edits is not None and spec.sampler in _JOINT:
+            names = _drawn_together(spec, dists).keys()
+            view.shown = [each for each in view.shown if names <= each.params.keys()]
         answers = []
         numbers = redrawn or range(len(trials), len(trials) + n)
         for number, params in zip(numbers, requested, strict=True):
             sampler = model
-            if sampler is None or (spec.sampler == "bohb" and number % 3 == 0):
+            few = isinstance(model, NSGAIISampler) and _has_few_parents(model, view, number)
+            if sampler is None or few or (spec.sampler == "bohb" and number % 3 == 0):
                 sampler = _random(spec, "trial", number)
             if spec.space is None:  # drawn while its objective runs, in this generation
                 assert isinstance(model, NSGAIISampler)
@@ -282,6 +288,13 @@ def _ancestors(view: StudyView, name: str, trial: Trial) -> bool:
     return len(view.shown) > 1
 
 
+def _has_few_parents(model: NSGAIISampler, view: StudyView, number: int) -> bool:
+    """Tell whether so few parents fit the space, after an edit, that there is no crossover."""
+    study = view.study()
+    generation = model.get_trial_generation(study, view.running(number))
+    return generation > 0 and len(model.get_parent_population(study, generation)) < 2
+
+
 def _draw(
     spec: StudySpec, sampler: BaseSampler, view: StudyView, trial: FrozenTrial
 ) -> dict[str, Scalar]:
@@ -289,13 +302,7 @@ def _draw(
     joint = json.loads(spec.sampler_options).get("multivariate", True)
     study = view.study()
     free = {name: dist for name, dist in view.dists.items() if not dist.single()}
-    left_out = {each.name for each in spec.conditions}
-    together = {
-        name: dist
-        for name, dist in free.items()
-        if name not in left_out
-        and not (spec.sampler == "cmaes" and isinstance(dist, CategoricalDistribution))
-    }
+    together = _drawn_together(spec, free)
     # One thread: the scheduler's machine usually trains as well, and on busy cores a GP takes ten
     # times as long with threads that wait for each other.
     with threadpool_limits(1) if spec.sampler == "gp" else nullcontext():
@@ -306,6 +313,20 @@ def _draw(
     return {
         name: _plain(dist, sampled[name]) if name in free else _only(dist)
         for name, dist in view.dists.items()
+    }
+
+
+def _drawn_together(
+    spec: StudySpec, dists: Mapping[str, BaseDistribution]
+) -> dict[str, BaseDistribution]:
+    """Return the parameters that a sampler may draw jointly."""
+    left_out = {each.name for each in spec.conditions}
+    return {
+        name: dist
+        for name, dist in dists.items()
+        if name not in left_out
+        and not dist.single()
+        and not (spec.sampler == "cmaes" and isinstance(dist, CategoricalDistribution))
     }
 
 

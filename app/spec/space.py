@@ -170,13 +170,18 @@ def parse_space(space: Mapping[str, Any]) -> Space:
 
 
 def parameter(text: str, field: str = "space") -> Parameter:
-    """The parameter in our distribution JSON. UsageError naming ``field`` if it is not ours."""
+    """The parameter in our distribution JSON. UsageError naming ``field`` if it is not ours.
+
+    A number that was fixed is a choice of one.
+    """
     try:
         body = json.loads(text)
         fields = body["attributes"]
         if body["name"] == "CategoricalDistribution":
             return Categorical(fields["choices"])
         made = _MADE[body["name"]]
+        if fields["low"] == fields["high"]:
+            return Categorical([fields["low"]])
         return made(fields["low"], fields["high"], log=fields["log"], step=fields["step"])
     except (LookupError, TypeError, ValueError, RecursionError) as error:
         raise UsageError.refuse(field, text, "a distribution") from error

@@ -175,11 +175,11 @@ def _check_editable(spec: StudySpec) -> None:
             " it there, and run more trials of it"
         )
     if spec.hosted:
-        raise UsageError(f"{spec.name} has a sampler of its user's own, which its space stays with")
+        raise UsageError(f"{spec.name} has a sampler of its user's own, which knows its space")
+    if json.loads(spec.sampler_options).get("with_margin"):
+        raise UsageError(f"{spec.name} samples by CMA-ES with margin, whose space stays as it is")
     if spec.strategy.name == "pbt":
-        raise UsageError(
-            f"{spec.name} is a population, which explores the space that it began with"
-        )
+        raise UsageError(f"{spec.name} is a population, which explores the space that it has")
 
 
 def _fields(text: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ unanswered asks, its strategy is pulled once more; if nothing comes of that, the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ..model.decisions import Ask, Finish, Release
@@ -270,29 +270,42 @@ class Proposals:
         kept = trial.enqueued or trial.origin is not None or trial.id in study.withheld
         return trial.state in _NOT_AT_WORK and not trial.begun and not kept
 
+    def drawn_again(self) -> dict[str, str]:
+        """Return the trials that wait for other parameters, by their ids, and why."""
+        return {
+            trial.id: "its parameters are drawn again"
+            for study in self._state.studies.values()
+            for ask in study.asks.values()
+            for trial in self._redrawn(study, ask)
+            if trial.state is TrialState.WAITING and trial.id not in self._state.ready
+        }
+
+    def _redrawn(self, study: StudyState, ask: Ask) -> Iterator[Trial]:
+        """Yield the trials of an ask that get other parameters, in order."""
+        size = study.spec.replicates
+        for first in map(number_of, ask.redrawn):
+            yield from map(self._state.trials.__getitem__, study.trials[first : first + size])
+
     def redraw(self, study: StudyState, ask: Ask, event: Proposed) -> None:
         """Give trials the parameters that were drawn again. Those that have begun keep theirs.
 
         Trials for which a grid has no point left are cancelled.
         """
-        aside = self._core.extensions.aside()
+        size, aside = study.spec.replicates, self._core.extensions.aside()
         notes_of = event.notes or ("",) * len(event.trials)
         drawn = [*zip(event.trials, notes_of, strict=True)]
-        for index, first in enumerate(ask.redrawn):
-            begin = number_of(first)
-            for name in study.trials[begin : begin + study.spec.replicates]:
-                trial = self._state.trials[name]
-                if trial.state not in _NOT_AT_WORK or trial.begun:
-                    continue
-                if index >= len(drawn):
-                    self._core.move(study, trial, Step.CANCEL)
-                    self.abandon(study, trial)
-                    continue
-                trial.notes = drawn[index][1]
-                self._core.reparametrise(trial, drawn[index][0])
-                waits = trial.state is TrialState.WAITING and name not in study.withheld
-                if waits and name not in aside and name not in self._state.ready:
-                    self.enter_queue(study, trial)
+        for index, trial in enumerate(self._redrawn(study, ask)):
+            if trial.state not in _NOT_AT_WORK or trial.begun:
+                continue
+            if index // size >= len(drawn):
+                self._core.move(study, trial, Step.CANCEL)
+                self.abandon(study, trial)
+                continue
+            params, trial.notes = drawn[index // size]
+            self._core.reparametrise(trial, params)
+            waits = trial.state is TrialState.WAITING and trial.id not in self._state.ready
+            if waits and trial.id not in aside:
+                self.enter_queue(study, trial)
 
     def settle(self, study: StudyState) -> None:
         """Decide whether a study without active trials and open asks continues or is over.
