@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
+from penstock.app.spec.space import Float
 from penstock.extensions.branches.events import Branched
+from penstock.extensions.editing.events import Change, Edited
 from penstock.extensions.steering.events import Steered
 from penstock.extensions.system_tuning.asked.decisions import Known, Recall, Recalled
 from penstock.extensions.system_tuning.name import NAME as TUNING
@@ -59,6 +61,7 @@ from penstock.scheduler.model.study import (
 from penstock.scheduler.model.trial import AcceptedEpoch, Trial, TrialState
 from penstock.scheduler.outlook.drain_choice import choose_devices, drainable
 from penstock.scheduler.policies.names import POLICIES
+from penstock.scheduler.strategies.base import RULES, rungs_of
 
 NAMES = [f"cpu.a.{n}" for n in range(4)]
 PLANS = [
@@ -499,6 +502,33 @@ class EngineMachine(RuleBasedStateMachine):
             who="ada",
         )
         self.of_maybe_past(trial, event)
+
+    @rule(
+        number=st.integers(1, 4),
+        high=st.sampled_from([None, 1.0, 2.0]),
+        longer=st.booleans(),
+        limit=st.sampled_from([{}, {}, {"device_hours": 1.0}, {"device_hours": None}]),
+    )
+    def edit(self, number, high, longer, limit):
+        """A user changes a study: its space, its epochs, its limits."""
+        study = self.world.engine.state.studies.get(f"s-{number}")
+        if study is None or study.spec.contract == "ask" or study.spec.local:
+            return
+        after = replace(study.spec, **limit)
+        if high is not None and after.strategy.name != "pbt":
+            after = replace(after, space=(("x", Float(0.0, high).to_json()),))
+        plan = after.strategy
+        if longer and plan.max_epochs is not None and plan.name in ("full", "asha", *RULES):
+            further = replace(plan, max_epochs=plan.max_epochs * plan.eta)
+            rungs = rungs_of(plan)
+            if rungs_of(further)[: len(rungs)] == rungs:
+                after = replace(after, strategy=further)
+        changes = (Change("x", "before", "after"),)
+        self.send(
+            Edited(at=self.world.at, study=study.spec.id, spec=after, changes=changes, who="ada")
+        )
+        if study.spec is after:
+            self.specs[study.spec.id] = after  # it is reopened as it is now
 
     def asked(self):
         studies = self.world.engine.state.studies.values()

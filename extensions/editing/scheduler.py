@@ -52,6 +52,9 @@ class _Editing:
         if study.spec.strategy != before.strategy:
             self._train_longer(study, before)
         if study.spec.space != before.space:
+            for trial in self._core.trials_of(study):  # its place in the space is another
+                name, features = trial.id, self._state.features_of(trial)
+                self._state.costs.describe(study.spec.id, name, features)
             self._proposals.ask_again(study)
         self._core.extensions.tell(study, "on_edited")
         self._core.touch_study(study)

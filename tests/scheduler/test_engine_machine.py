@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from engine_machine import SETTINGS, EngineMachine
 
-pytestmark = pytest.mark.extension("steering", "system_tuning")
+pytestmark = pytest.mark.extension("branches", "editing", "steering", "system_tuning")
 
 TestEngineMachine = EngineMachine.TestCase
 TestEngineMachine.settings = SETTINGS

@@ -69,6 +69,7 @@ SINCE = {
         "system_tuning.Recalled",
         "system_tuning.Rehearsed",
         "branches.Branched",
+        "editing.Edited",
         "steering.Steered",
     ),
 }

@@ -9,7 +9,7 @@ from hypothesis.stateful import precondition, rule
 from penstock.extensions.nas.events import Derived, Described
 from penstock.extensions.nas.models.architecture import Architecture
 
-pytestmark = pytest.mark.extension("steering", "system_tuning")
+pytestmark = pytest.mark.extension("branches", "editing", "steering", "system_tuning")
 
 
 class WithChoices(EngineMachine):
