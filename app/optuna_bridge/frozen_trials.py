@@ -81,6 +81,8 @@ class Results:
         self._joules: dict[str, float | None] = {}
         self._rowid = 0
         self._space: dict[str, Any] | None = None
+        #: The ranges that numbers had before the study was edited, by name, newest first.
+        self._past_of: dict[str, list[Any]] = {}
         #: How often the space was found to be another, and if it was looked at in this call.
         self._edits, self._looked = 0, False
         self._distributions_of = SuggestedDistributions(reader, study)
@@ -153,8 +155,12 @@ class Results:
         if self._space is None:
             spec = spec_from_json(self._reader.study(self._study).spec_json)
             self._space = {name: json_to_distribution(text) for name, text in spec.space or ()}
-            for name, choices in spec.edits.choices if spec.edits is not None else ():
-                self._space[name] = CategoricalDistribution(choices)
+            for name, texts in spec.edits.past if spec.edits is not None else ():
+                self._past_of[name] = [json_to_distribution(text) for text in reversed(texts)]
+                if isinstance(known := self._space[name], CategoricalDistribution):
+                    had = [*self._past_of.pop(name), known]
+                    every = dict.fromkeys((type(v), v) for each in had for v in each.choices)
+                    self._space[name] = CategoricalDistribution([value for _, value in every])
         return self._space
 
     def _space_of(self, row: TrialRow) -> dict[str, Any]:
@@ -171,7 +177,7 @@ class Results:
     def _distributions(self, row: TrialRow) -> dict[str, Any]:
         """The distributions of the trial's parameters; in define-by-run they are its own."""
         if (space := self._space_of(row)) or not row.params:
-            return _widened(space, row.params)
+            return _widened(space, row.params, self._past_of)
         texts = self._distributions_of.of(row.id)
         return {name: json_to_distribution(text) for name, text in texts.items()}
 
@@ -183,16 +189,23 @@ def _holds(known: Any, value: Any) -> bool:
     return bool(known.low <= value <= known.high)
 
 
-def _widened(space: dict[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+def _widened(
+    space: dict[str, Any], params: Mapping[str, Any], past: Mapping[str, Sequence[Any]]
+) -> dict[str, Any]:
     """Return the distributions, with ranges that hold these values: Optuna demands it.
 
-    Branches may have values outside of the space, and trials from before it was edited.
+    Trials from before the study was edited have the newest of the ``past`` ranges that hold them.
+    Branches may have values outside of any.
     """
     beyond = [name for name in params if name in space and not _holds(space[name], params[name])]
     found = dict(space) if beyond else space
     for name in beyond:
         known = space[name]
         if isinstance(known, CategoricalDistribution):
+            continue
+        earlier = (each for each in past.get(name, ()) if _holds(each, params[name]))
+        if (drawn_from := next(earlier, None)) is not None:
+            found[name] = drawn_from
             continue
         low, high = min(known.low, params[name]), max(known.high, params[name])
         found[name] = type(known)(low, high, log=known.log and low > 0)

@@ -130,23 +130,28 @@ def values_of(
         if name not in known:
             raise UsageError.refuse("a name in params", name, f"one of {', '.join(known)}")
     before, merged = dict(parent), dict[str, Any]()
+    added = dict(spec.edits.assumed) if spec.edits is not None else {}
     for name in known:
         if name in given:
             merged[name] = given[name]
         elif is_active(name, spec.conditions, merged):
             if name not in before:
+                if name in added:  # after the parent: it goes on without
+                    continue
                 raise UsageError(f"with these values {name} is a parameter, too: give its value")
             merged[name] = before[name]
-    beyond = [name for name, value in merged.items() if _is_beyond(known[name], value)]
+    beyond = [name for name, value in given.items() if _is_beyond(known[name], value)]
+    numbers = {name: _number(known[name], given[name]) for name in beyond}
     for name in beyond:
-        if name in given and not outside:
+        if not outside:
             check_params(spec.space, {name: given[name]})
         if getattr(known[name], "log", False) and merged[name] <= 0:
             raise UsageError.refuse(f"params[{name!r}]", merged[name], "more than 0: it is log")
-    # Values that lie outside stand for any within: conditions ask for choices.
-    stands = {name: getattr(known[name], "low", None) for name in beyond}
-    checked = dict(check_params(spec.space, merged | stands, spec.conditions))
-    params = checked | {name: _number(known[name], merged[name]) for name in beyond}
+    # What lies outside, and what the parent has, also where its study was edited since, is taken.
+    taken = {name: value for name, value in merged.items() if name not in given} | numbers
+    texts = {name: Categorical([value]).to_json() for name, value in taken.items()}
+    space = tuple((name, texts.get(name, text)) for name, text in spec.space or ())
+    params = dict(check_params(space, merged | numbers, spec.conditions))
     changed = {name: value for name, value in params.items() if before.get(name, params) != value}
     return Values(
         tuple(params.items()), tuple(changed.items()), tuple(n for n in beyond if n in changed)

@@ -134,7 +134,7 @@ def _with_space(
 ) -> tuple[StudySpec, Edits]:
     _check_editable(spec)
     before, space = dict(spec.space or ()), dict(spec.space or ())
-    choices = dict(edits.choices)
+    past = dict(edits.past)
     for name, form in given.items():
         if name not in before:
             if name not in assumed:
@@ -152,10 +152,7 @@ def _with_space(
         if json.loads(text) == json.loads(before[name]):
             space[name] = before[name]
             continue
-        if "choices" in _fields(text):
-            had = choices.get(name, tuple(_fields(before[name])["choices"]))
-            new = (each for each in _fields(text)["choices"] if each not in had)
-            choices[name] = (*had, *new)
+        past[name] = (*past.get(name, ()), before[name])
         changes.append(Change(name, _range(before[name]), _range(text)))
     for name in assumed:
         if name not in given or name in before:
@@ -163,7 +160,7 @@ def _with_space(
     whole_space: Space = tuple(space.items())
     check_space(spec.sampler, spec.sampler_options, whole_space, spec.conditions)
     parameters = tuple(dict.fromkeys((*edits.parameters, *given)))
-    edits = replace(edits, parameters=parameters, choices=tuple(choices.items()))
+    edits = replace(edits, parameters=parameters, past=tuple(past.items()))
     return replace(spec, space=whole_space), edits
 
 

@@ -143,8 +143,8 @@ class Edits:
     parameters: tuple[str, ...] = ()
     #: The values that earlier trials are taken to have had of parameters that were added.
     assumed: Params = ()
-    #: All choices that a parameter has had, by its name, where they were edited.
-    choices: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()
+    #: The distributions (JSON) that parameters had before, by name, oldest first.
+    past: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 #: From so many trials on a study has an open number of them: it runs until it is stopped.

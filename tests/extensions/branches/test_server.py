@@ -11,7 +11,7 @@ from penstock.app.spec.conditions import parse_conditions
 from penstock.app.spec.space import parse_space
 from penstock.extensions.branches.server import values_of
 from penstock.scheduler.model.finished import FinishedStudy, PastTrial
-from penstock.scheduler.model.study import StudyRecord
+from penstock.scheduler.model.study import Condition, Edits, StudyRecord
 
 SPACE = {
     "lr": Float(0.001, 0.1, log=True),
@@ -44,6 +44,28 @@ def test_a_value_outside_is_taken_where_that_is_allowed_and_is_noted():
     again = values({"hidden": 8}, parent=found.params)
     assert dict(again.params)["lr"] == 0.5
     assert again.changed == (("hidden", 8),)
+
+
+def test_a_branch_of_a_trial_from_before_an_edit_has_what_its_parent_has():
+    narrow = {
+        "lr": Float(0.05, 0.1, log=True),
+        "hidden": Int(32, 64, step=8),
+        "optimizer": ["adam"],
+    }
+    narrow["momentum"] = SPACE["momentum"]
+    conditions = (Condition("momentum", "optimizer", ("sgd",)),)
+    of = spec(
+        space=(*parse_space({**narrow, "drop": Float(0.0, 0.5)}),),
+        conditions=conditions,
+        edits=Edits(assumed=(("drop", 0.1),)),
+    )
+    found = values_of(of, PARENT, {"lr": 0.06}, outside=False)
+    assert dict(found.params) == dict(PARENT) | {"lr": 0.06}
+    assert found.outside == ()
+    with_it = values_of(of, PARENT, {"drop": 0.3}, outside=False)
+    assert (dict(with_it.params)["drop"], with_it.changed) == (0.3, (("drop", 0.3),))
+    with pytest.raises(UsageError, match=r"0\.05 to 0\.1"):
+        values_of(of, PARENT, {"lr": 0.02}, outside=False)
 
 
 @pytest.mark.parametrize(
