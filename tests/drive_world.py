@@ -87,7 +87,7 @@ class World:
         return decisions
 
     def propose(self, ask: Ask, n: int | None = None) -> None:
-        n = len(ask.redrawn) or ask.n if n is None else n
+        n = len(ask.resampled) or ask.n if n is None else n
         trials = tuple((("x", ask.index),) for _ in range(n))
         if self.engine.state.studies[ask.study].spec.seeding == "shared":
             trials = tuple((("x", ask.index % 2), ("x@2", k % 3)) for k in range(n))

@@ -167,11 +167,11 @@ class Samplers(Protocol):
         trials: Sequence[Trial],
         enqueued: Sequence[Params],
         *,
-        redrawn: Sequence[int],
+        resampled: Sequence[int],
     ) -> Answer:
         """Up to ``n`` configurations, and whether there are no more.
 
-        They are for the trials of the numbers ``redrawn``, which ``trials`` are without; for new
+        They are for the trials of the numbers ``resampled``, which ``trials`` are without; for new
         ones where that is empty.
         """
 

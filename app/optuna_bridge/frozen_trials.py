@@ -83,7 +83,7 @@ class Results:
         self._space: dict[str, Any] | None = None
         #: The ranges that numbers had before the study was edited, by name, newest first.
         self._past_of: dict[str, list[Any]] = {}
-        #: How often the space was found to be another, and if it was looked at in this call.
+        #: The number of times that the space had changed, and if it was read in this call.
         self._edits, self._looked = 0, False
         self._distributions_of = SuggestedDistributions(reader, study)
 
@@ -204,8 +204,8 @@ def _widened(
         if isinstance(known, CategoricalDistribution):
             continue
         earlier = (each for each in past.get(name, ()) if _holds(each, params[name]))
-        if (drawn_from := next(earlier, None)) is not None:
-            found[name] = drawn_from
+        if (sampled_from := next(earlier, None)) is not None:
+            found[name] = sampled_from
             continue
         low, high = min(known.low, params[name]), max(known.high, params[name])
         found[name] = type(known)(low, high, log=known.log and low > 0)

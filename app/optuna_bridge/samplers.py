@@ -87,13 +87,13 @@ class SamplerHost:
         trials: Sequence[Trial],
         enqueued: Sequence[Params] = (),
         *,
-        redrawn: Sequence[int] = (),
+        resampled: Sequence[int] = (),
     ) -> Answer:
         """Up to ``n`` configurations for new trials.
 
         ``trials`` are all trials of the study so far; ``index`` counts its asks. The user's
         ``enqueued`` configurations come first, and names that they leave out are drawn. If
-        ``redrawn`` has numbers, they are for the trials of these, which are not in ``trials``.
+        ``resampled`` has numbers, they are for the trials of these, which are not in ``trials``.
         """
         fixed: list[dict[str, Scalar]] = [dict(params) for params in enqueued[:n]]
         requested = fixed + [{} for _ in range(n - len(fixed))]
@@ -107,10 +107,10 @@ class SamplerHost:
         if model is not None or spec.sampler == "evolution":
             _show(spec, view, trials)
         if spec.edits is not None and spec.sampler in _JOINT:
-            names = _drawn_together(spec, dists).keys()
+            names = _sampled_jointly(spec, dists).keys()
             view.shown = [each for each in view.shown if names <= each.params.keys()]
         answers = []
-        numbers = redrawn or range(len(trials), len(trials) + n)
+        numbers = resampled or range(len(trials), len(trials) + n)
         for number, params in zip(numbers, requested, strict=True):
             sampler = model
             few = isinstance(model, NSGAIISampler) and _has_few_parents(model, view, number)
@@ -302,7 +302,7 @@ def _draw(
     joint = json.loads(spec.sampler_options).get("multivariate", True)
     study = view.study()
     free = {name: dist for name, dist in view.dists.items() if not dist.single()}
-    together = _drawn_together(spec, free)
+    together = _sampled_jointly(spec, free)
     # One thread: the scheduler's machine usually trains as well, and on busy cores a GP takes ten
     # times as long with threads that wait for each other.
     with threadpool_limits(1) if spec.sampler == "gp" else nullcontext():
@@ -316,7 +316,7 @@ def _draw(
     }
 
 
-def _drawn_together(
+def _sampled_jointly(
     spec: StudySpec, dists: Mapping[str, BaseDistribution]
 ) -> dict[str, BaseDistribution]:
     """Return the parameters that a sampler may draw jointly."""

@@ -41,14 +41,16 @@ def proposal(samplers: Samplers, ask: Ask, state: EngineState, at: float) -> Eve
         return None
     trials = trials_of(state, ask.study)
     size = study.spec.replicates
-    redrawn = [number_of(name) // size for name in ask.redrawn]
+    resampled = [number_of(name) // size for name in ask.resampled]
     try:
         if ask.fork is None:
             shown = as_sampled(study.spec, trials)
-            new = len(redrawn) or new_configurations(study.spec, len(trials), ask.n)
-            if redrawn:
-                shown = [trial for trial in shown if trial.number not in redrawn]
-            answer = samplers.ask(study.spec, ask.index, new, shown, ask.enqueued, redrawn=redrawn)
+            new = len(resampled) or new_configurations(study.spec, len(trials), ask.n)
+            if resampled:
+                shown = [trial for trial in shown if trial.number not in resampled]
+            answer = samplers.ask(
+                study.spec, ask.index, new, shown, ask.enqueued, resampled=resampled
+            )
         else:
             source = state.trials[ask.fork.source].params
             answer = Answer((samplers.explore(study.spec, len(trials), source),), False)

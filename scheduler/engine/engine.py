@@ -259,7 +259,7 @@ class Engine:
 
     def aside(self) -> dict[str, str]:
         """Return the trials that extensions have wait in no queue, by their ids, and why."""
-        return self._proposals.drawn_again() | self._core.extensions.aside()
+        return self._proposals.resampling() | self._core.extensions.aside()
 
     def outstanding(self) -> tuple[Ask, ...]:
         """Asks without an answer. A restarted runner sends them again."""

@@ -221,15 +221,15 @@ class Proposals:
         return trial
 
     def ask(
-        self, study: StudyState, n: int, fork: Fork | None = None, redrawn: tuple[str, ...] = ()
+        self, study: StudyState, n: int, fork: Fork | None = None, resampled: tuple[str, ...] = ()
     ) -> None:
-        """Ask the sampler for the configurations of ``n`` new trials, or of those ``redrawn``.
+        """Ask the sampler for the configurations of ``n`` new trials, or of those ``resampled``.
 
         Enqueued ones come first, except for a fork, whose configuration follows from its source's.
         """
-        known = len(study.trials) + sum(ask.n for ask in study.asks.values() if not ask.redrawn)
+        known = len(study.trials) + sum(ask.n for ask in study.asks.values() if not ask.resampled)
         begun = new_configurations(study.spec, known, n)
-        enqueued = () if fork or redrawn else tuple(study.enqueued[:begun])
+        enqueued = () if fork or resampled else tuple(study.enqueued[:begun])
         del study.enqueued[: len(enqueued)]
         ask = Ask(
             id=self._core.decision_id(),
@@ -239,7 +239,7 @@ class Proposals:
             index=study.next_ask,
             enqueued=enqueued,
             fork=fork,
-            redrawn=redrawn,
+            resampled=resampled,
         )
         study.asks[ask.index] = ask
         study.next_ask += 1
@@ -251,57 +251,57 @@ class Proposals:
         Its open questions are asked again. Trials that have not begun are in no queue until their
         parameters are drawn again, but for those that their user enqueued, made or paused.
         """
-        asked = [ask for ask in study.asks.values() if not ask.redrawn]
+        asked = [ask for ask in study.asks.values() if not ask.resampled]
         study.asks.clear()
         study.enqueued[:0] = [params for ask in asked for params in ask.enqueued]
         for ask in asked:
             self.ask(study, ask.n, fork=ask.fork)
         size, trials = study.spec.replicates, self._core.trials_of(study)
         groups = [trials[first : first + size] for first in range(0, len(trials), size)]
-        drawn = [group for group in groups if all(self._may_be_redrawn(study, t) for t in group)]
-        for trial in (trial for group in drawn for trial in group):
+        groups = [group for group in groups if all(self._may_be_resampled(study, t) for t in group)]
+        for trial in (trial for group in groups for trial in group):
             if trial.id in self._state.ready:
                 self._state.ready.remove(trial.id)
-        if drawn:
-            n = sum(map(len, drawn))
-            self.ask(study, n, redrawn=tuple(group[0].id for group in drawn))
+        if groups:
+            n = sum(map(len, groups))
+            self.ask(study, n, resampled=tuple(group[0].id for group in groups))
 
-    def _may_be_redrawn(self, study: StudyState, trial: Trial) -> bool:
+    def _may_be_resampled(self, study: StudyState, trial: Trial) -> bool:
         kept = trial.enqueued or trial.origin is not None or trial.id in study.withheld
         return trial.state in _NOT_AT_WORK and not trial.begun and not kept
 
-    def drawn_again(self) -> dict[str, str]:
+    def resampling(self) -> dict[str, str]:
         """Return the trials that wait for other parameters, by their ids, and why."""
         return {
             trial.id: "its parameters are drawn again"
             for study in self._state.studies.values()
             for ask in study.asks.values()
-            for trial in self._redrawn(study, ask)
+            for trial in self._resampled(study, ask)
             if trial.state is TrialState.WAITING and trial.id not in self._state.ready
         }
 
-    def _redrawn(self, study: StudyState, ask: Ask) -> Iterator[Trial]:
+    def _resampled(self, study: StudyState, ask: Ask) -> Iterator[Trial]:
         """Yield the trials of an ask that get other parameters, in order."""
         size = study.spec.replicates
-        for first in map(number_of, ask.redrawn):
+        for first in map(number_of, ask.resampled):
             yield from map(self._state.trials.__getitem__, study.trials[first : first + size])
 
-    def redraw(self, study: StudyState, ask: Ask, event: Proposed) -> None:
+    def resample(self, study: StudyState, ask: Ask, event: Proposed) -> None:
         """Give trials the parameters that were drawn again. Those that have begun keep theirs.
 
         Trials for which a grid has no point left are cancelled.
         """
         size, aside = study.spec.replicates, self._core.extensions.aside()
         notes_of = event.notes or ("",) * len(event.trials)
-        drawn = [*zip(event.trials, notes_of, strict=True)]
-        for index, trial in enumerate(self._redrawn(study, ask)):
+        answers = [*zip(event.trials, notes_of, strict=True)]
+        for index, trial in enumerate(self._resampled(study, ask)):
             if trial.state not in _NOT_AT_WORK or trial.begun:
                 continue
-            if index // size >= len(drawn):
+            if index // size >= len(answers):
                 self._core.move(study, trial, Step.CANCEL)
                 self.abandon(study, trial)
                 continue
-            params, trial.notes = drawn[index // size]
+            params, trial.notes = answers[index // size]
             self._core.reparametrise(trial, params)
             waits = trial.state is TrialState.WAITING and trial.id not in self._state.ready
             if waits and trial.id not in aside:

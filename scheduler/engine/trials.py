@@ -76,8 +76,8 @@ class Trials:
         if event.index not in study.asks:
             raise Refused(f"ask {event.index} of {event.study} was answered already")
         ask = study.asks.pop(event.index)
-        if ask.redrawn:
-            self._proposals.redraw(study, ask, event)
+        if ask.resampled:
+            self._proposals.resample(study, ask, event)
             self._proposals.settle(study)
             self._core.offer_slots()
             return

@@ -158,7 +158,7 @@ class Ask(Decision):
 
     ``index`` counts the asks of the study and seeds the sampler. ``enqueued`` are (partial)
     configurations from the user; they are completed first, in order. With ``fork`` set, the one
-    configuration is an exploration of that of the fork's source. With ``redrawn`` no trial is new:
+    configuration is an exploration of that of the fork's source. With ``resampled`` no trial is new:
     these, of which each begins a configuration, and their replicates get other parameters.
     """
 
@@ -167,7 +167,7 @@ class Ask(Decision):
     index: int
     enqueued: tuple[Params, ...] = ()
     fork: Fork | None = None
-    redrawn: tuple[str, ...] = ()
+    resampled: tuple[str, ...] = ()
 
 
 @value_class(frozen=True, slots=True, kw_only=True)

@@ -135,7 +135,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """What was edited in a study that runs, for its samplers, its readers and its script."""
+    """The edits of a study since it was submitted, for its samplers, its readers and its script."""
 
     #: The names of the fields of ``StudySpec``, and of the strategy, that were edited.
     fields: tuple[str, ...] = ()
@@ -264,7 +264,7 @@ class StudySpec:
     deadline: float | None = None
     #: One of ``AT_LIMIT``.
     at_limit: str = "stop"
-    #: What was edited of it since it was submitted; None: nothing was.
+    #: Its edits since it was submitted; None: there were none.
     edits: Edits | None = None
 
     @property

@@ -121,7 +121,7 @@ def test_random_and_quasi_random_draw_by_the_number_of_the_trial():
         host = SamplerHost()
         whole = host.ask(after, 0, 8, []).trials
         trials = [trained(k, p) for k, p in enumerate(whole) if k not in (2, 5)]
-        again = host.ask(after, 7, 2, trials, redrawn=[2, 5])
+        again = host.ask(after, 7, 2, trials, resampled=[2, 5])
         assert again.trials == (whole[2], whole[5])
 
 

@@ -155,7 +155,7 @@ def test_none_begins_while_it_is_drawn_again_not_even_across_a_crash():
     world.answer_all()
     world.edit({"x": (5.0, 6.0)})
     [ask] = world.questions
-    assert ask.redrawn == tuple(f"s-1-{k:04}" for k in range(2, 6))
+    assert ask.resampled == tuple(f"s-1-{k:04}" for k in range(2, 6))
     world.train(0)
     world.train(1)
     assert not world.open, "what is drawn again is in no queue"
@@ -178,7 +178,7 @@ def test_a_second_edit_draws_again_what_the_first_had_not_drawn_yet():
     assert len(world.epochs_by_trial()) == 6
 
 
-def test_users_own_trials_are_not_drawn_again():
+def test_users_own_trials_are_not_resampling():
     world = Editable(devices=1, contract="torch")
     world.send(TrialEnqueued(at=0.0, study="s-1", params=(("x", 0.5),)))
     world.send(Steered(at=0.0, trial="s-1-0002", verb="pause"))
