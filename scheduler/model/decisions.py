@@ -158,8 +158,8 @@ class Ask(Decision):
 
     ``index`` counts the asks of the study and seeds the sampler. ``enqueued`` are (partial)
     configurations from the user; they are completed first, in order. With ``fork`` set, the one
-    configuration is an exploration of that of the fork's source. With ``resampled`` no trial is new:
-    these, of which each begins a configuration, and their replicates get other parameters.
+    configuration is an exploration of that of the fork's source. With ``resampled`` no trial is
+    new: these, of which each begins a configuration, and their replicates get other parameters.
     """
 
     study: str
