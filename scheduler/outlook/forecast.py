@@ -19,20 +19,31 @@ import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..model.study import ENDLESS, deadline_of
 from ..model.trial import Trial, TrialState
 from ..resources.slots import capacity
-from ..state.state import EngineState, StudyState
+from ..state.extensions import Extensions
+from ..state.state import Attempt, EngineState, StudyState
 from ..strategies.base import RULES, UNBOUNDED, comparison_epochs, rungs_of
 from ..strategies.expected import expected_epochs, least_promoted
 
-if TYPE_CHECKING:
-    from ..engine.engine import Engine
-
 #: Trials that ended, from which the epochs of others are estimated that may end early.
 ENOUGH = 3
+
+
+class Engine(Protocol):
+    """What a forecast asks of an engine."""
+
+    @property
+    def state(self) -> EngineState: ...
+
+    @property
+    def extensions(self) -> Extensions: ...
+
+    def epoch_ends(self, attempt: Attempt) -> float | None:
+        """Return when its current epoch is expected to end; None if not known."""
 
 
 def misses_by(engine: Engine, study: StudyState, at: float) -> float | None:
