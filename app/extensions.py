@@ -11,7 +11,7 @@ user's code describes it, and ``check_spec`` and ``check_submitted`` of one at t
 ``COMMANDS``, its kinds of command (``app.runner.commands``); ``reopens``, which tells whether one
 reopens a study that is over, and ``check_past``, which refuses it before; ``settle``, which
 completes the specification of a study that is submitted, by the ledger; ``answer``, of values that
-a reply to a command has.
+a reply to a command has; ``chosen``, of events that say what an operator's settings have changed.
 ``show``: what readers see beside the core's; who shows it asks for it (``of_ends``).
 ``control``: ``steer`` and ``branch``, which send commands about one trial, and ``edit`` about its
 study; what a trial's page in the browser ``offers`` to do to it, and ``act``, which does it.
@@ -73,6 +73,7 @@ EXTENSIONS = (
     "mirroring",
     "doctor",
     "notebooks",
+    "notices",
 )
 #: The extensions that another one cannot do without. Where they are not there, it is not either.
 NEEDS: Mapping[str, tuple[str, ...]] = {"pages": ("report",)}
@@ -82,6 +83,7 @@ FIELDS: Mapping[str, str] = {
     **dict.fromkeys(("seeding", "data_token"), "prefixes"),
     "environment": "environments",
     **dict.fromkeys(("device_hours", "kwh", "money", "deadline", "at_limit"), "limits"),
+    "notify": "notices",
     **dict.fromkeys(("system", "knobs", "energy_weight", "probing", "precision"), "system_tuning"),
 }
 #: The only extension by which slots of a device share a trainer (``Device.seats``). A second kind
@@ -101,6 +103,7 @@ COMMANDS: Mapping[str, str] = {
     "import": "exports",
     "memory": "memory",
     "metrics": "exports",
+    "notify": "notices",
     "prefixes": "prefixes",
     "report": "report",
     "similar": "system_tuning",

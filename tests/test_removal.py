@@ -99,6 +99,7 @@ GIVEN = {
     "energy_weight": 0.5,
     "probing": "bandit",
     "precision": "bf16",
+    "notify": ("json://127.0.0.1",),
 }
 
 

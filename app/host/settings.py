@@ -82,6 +82,13 @@ def _price_list(text: str) -> tuple[tuple[str, float], ...]:
     return tuple((kind.strip(), float(price)) for kind, _, price in pairs)
 
 
+def _addresses(text: str) -> str:
+    """Addresses with spaces between them; who sends to them reads the rest of each."""
+    if not all(re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", each) for each in text.split()):
+        raise ValueError("not addresses")
+    return text
+
+
 def _absolute(path: Path) -> Path:
     str(path).encode()  # UnicodeEncodeError is a ValueError: URLs and messages hold text only
     return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100 - resolve() would follow links
@@ -143,6 +150,11 @@ class Settings(BaseModel):
         description="KIND=PRICE of a device-hour, 0 or more, for cpu, cuda or both with a comma"
         " between them, or unset",
     )
+    notify: Annotated[str, AfterValidator(_addresses)] | None = Field(
+        default=None,
+        repr=False,
+        description="addresses as Apprise has them, with spaces between them, or unset",
+    )
     lease_ms: int = Field(default=5000, ge=300, le=600_000, description="300 to 600000 ms")
     claim_timeout: float = Field(
         default=6.0, ge=0.1, le=3600.0, description="0.1 to 3600 seconds until a task is claimed"
@@ -185,6 +197,11 @@ class Settings(BaseModel):
     def price_list(self) -> tuple[tuple[str, float], ...]:
         """The price of a device-hour by kind of device; empty where none is set."""
         return () if self.prices is None else _price_list(self.prices)
+
+    @property
+    def notify_list(self) -> list[str]:
+        """The addresses that are told of all studies; empty where none is set."""
+        return (self.notify or "").split()
 
     @property
     def log_age_s(self) -> float:
@@ -291,6 +308,13 @@ def _probe(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def shown_of(name: str, value: object) -> object:
+    """Return what of a setting's value may be shown: no password, and nothing of addresses."""
+    if name == "notify":
+        return "***"
+    return hide_password(value) if isinstance(value, str) else value
+
+
 def load(**overrides: Any) -> Settings:
     """The settings of this process. An override that is None counts as not given.
 
@@ -308,6 +332,6 @@ def load(**overrides: Any) -> Settings:
             raise UsageError.refuse("setting", name, known) from None
         where = name if name in given else f"{PREFIX}{name.upper()}"
         value = first["input"]
-        shown = hide_password(value) if isinstance(value, str) else value
+        shown = shown_of(name, value)
         # from None: pydantic's own text shows the value, which may be a URL with a password.
         raise UsageError.refuse(where, shown, field.description or first["msg"]) from None

@@ -25,6 +25,7 @@ from ..broker.connection import BrokerEvicts, check_eviction
 from ..broker.ownership import BrokerTaken, check_free, owner
 from ..broker.transport import RedisTransport
 from ..common.clock import WallClock
+from ..extensions import of_ends
 from ..host import locks
 from ..host.askers import Askers
 from ..host.log_keeper import LogKeeper
@@ -247,6 +248,11 @@ class Scheduler:
                 keep_failed=True,
             ),
             PricesChosen(at=at, prices=settings.price_list),
+            *(
+                event
+                for chosen in of_ends("server", "chosen")
+                for event in chosen(settings, runner.engine.state, at)
+            ),
         )
 
     def _is_displaced(self) -> bool:

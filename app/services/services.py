@@ -27,13 +27,12 @@ import psutil
 from pydantic import TypeAdapter
 
 from ...profiling.base.errors import BackendError, UsageError
-from ...profiling.base.urls import hide_password
 from ..broker import installation, presence, server
 from ..broker.ownership import check_free, served_by
 from ..common.ports import DRAIN_GRACE
 from ..host import locks
 from ..host.devices import devices_of
-from ..host.settings import PREFIX, Settings
+from ..host.settings import PREFIX, Settings, shown_of
 from ..host.stopped import continue_stopped
 from ..launching import client as launching
 
@@ -55,7 +54,7 @@ CHANGE_NOTICE_AFTER = 1.0
 #: Settings that a scheduler reads only when it starts.
 READ_AT_START = {
     "policy", "store", "ledger", "lease_ms", "claim_timeout", "log_limit", "log_age",
-    "backups", "backup_every", "prices",
+    "backups", "backup_every", "prices", "notify",
 }  # fmt: skip
 #: Seconds that ``penstock up`` waits for a scheduler to serve or to say why it does not.
 START_REPORT_TIMEOUT = 20.0
@@ -234,9 +233,9 @@ def _check_same(settings: Settings) -> None:
         if value != current:
             raise UsageError.refuse(
                 name,
-                hide_password(str(value)),
-                f"{hide_password(str(current))}, as the running services have it; to change it, run"
-                " `penstock down` first",
+                shown_of(field, str(value)),
+                f"{shown_of(field, str(current))}, as the running services have it; to change it,"
+                " run `penstock down` first",
             )
 
 

@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,7 @@ def make_plan(
     system: str | SystemTuning = "reuse",
     share: Share | None = None,
     environment: str | None = None,
+    notify: str | Sequence[str] | None = None,
 ) -> StudyPlan:
     """Check the arguments of ``create_study``. UsageError names the field, value and range."""
     metric, direction, further = parse_objectives(direction, metric, directions)
@@ -117,6 +118,7 @@ def make_plan(
         system=tuning,
         share=settled("share", Share, share),
         environment=check_environment(environment),
+        notify=checked("notify", () if notify is None else notify, "notify"),
         space=space,
         optuna_sampler=sampler if is_optuna_sampler(sampler) else None,
         optuna_pruner=pruner,
@@ -186,6 +188,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         constraints=plan.constraints,
         conditions=conditions,
         environment=plan.environment,
+        notify=plan.notify,
         evidence=True,
         system_fixed=_is_fixed(groups),
         **surroundings,
@@ -283,6 +286,7 @@ def make_local_spec(
         seeding=plan.seeding,
         tools=Code(*tools[:3]),
         environment=plan.environment,
+        notify=plan.notify,
         evidence=True,
         **_surroundings(code.path, code.target),
         **{**_groups(plan, "objective"), "system": "off"},

@@ -13,7 +13,7 @@ from .space import parameter
 
 #: Fields that may differ: the number of trials, the observations (both may grow), weight, priority,
 #: when it gives up (studies of older versions never did), the command line and folder of the
-#: script, and a sampler's pickle. Below them, fields that are compared in another way.
+#: script, who is told, and a sampler's pickle. Below them, fields that are compared in another way.
 _NO_CHANGE = {
     *(
         "n_trials",
@@ -26,6 +26,7 @@ _NO_CHANGE = {
         "cwd",
         "tools",
         "system_fixed",
+        "notify",
     ),
     *("code", "strategy", "space"),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ...scheduler.model.study import Objective, StrategySpec, StudySpec
@@ -42,6 +42,8 @@ class StudyPlan:
     share: Share
     #: The environment of the trainers; empty: the workers'.
     environment: str = ""
+    #: The addresses that are told of the study (``StudySpec.notify``).
+    notify: tuple[str, ...] = field(default=(), repr=False)
     #: Set only by an Optuna ``GridSampler``, which brings its own space.
     space: Space | None = None
     #: The sampler and the pruner that the user gave as Optuna's objects.

@@ -16,6 +16,7 @@ from ...tasks.contracts.by_value import PICKLES_CODE
 from ...tasks.objectives.study import OwnStudy
 from ..common.text import closest
 from ..common.validation import flag
+from ..extensions import FIELDS, end_of
 from ..host.settings import Settings
 from ..host.settings import load as load_settings
 from ..host.tracebacks import to_the_user
@@ -92,6 +93,7 @@ def create_study(
     system: str | SystemTuning = "reuse",
     share: Share | None = None,
     environment: str | None = None,
+    notify: str | Sequence[str] | None = None,
 ) -> Study:
     """A study to be submitted with ``optimize`` or ``submit``.
 
@@ -138,6 +140,8 @@ def create_study(
         environment: in which Python its trials run, as ``venv:/folder``, ``rootfs:/folder`` or
             ``command:PROGRAM ARGUMENTS`` (docs/environments.md). None: that of the workers, or what
             ``penstock submit --environment`` says.
+        notify: who is told when it ends, fails, stands still or will miss its deadline: an address
+            as Apprise has them, ``$NAME`` of a variable of the scheduler's that has one, or a list.
 
     Raises:
         UsageError: an argument is unknown or out of its range, or the name is taken.
@@ -159,6 +163,7 @@ def create_study(
         system=system,
         share=share,
         environment=script_run().environment if environment is None else environment,
+        notify=notify,
     )
     name = check_name(study_name)
     flag("load_if_exists", load_if_exists)
@@ -166,6 +171,8 @@ def create_study(
     # A trainer may arrive here by importing the user's script: it needs only the code.
     if in_trainer():
         return Study(StudyHandle(plan, name, new_id(name), settings), *tools)
+    if plan.notify:  # a trainer need not have what reads addresses
+        end_of(FIELDS["notify"], "spec", "notify").check_here(plan.notify)
     if is_elsewhere(storage):
         other = open_elsewhere(
             storage, name, plan.directions, settings, may_exist=load_if_exists, must_exist=False

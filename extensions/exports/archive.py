@@ -191,7 +191,7 @@ def archive_of(reader: Reader, study_id: str) -> Archive:
         message=study.message,
         created_at=study.created_at,
         finished_at=study.finished_at,
-        spec=json.loads(study.spec_json),
+        spec=_without_addresses(json.loads(study.spec_json)),
         trials=[
             _trial(row, written.get(row.number, {}), epochs[row.id], durables[row.id], by_objective)
             for row in rows
@@ -200,6 +200,11 @@ def archive_of(reader: Reader, study_id: str) -> Archive:
         system_attrs=system_attrs,
         spent=SpentBody(**asdict(study.spent) | {"reached": list(study.spent.reached)}),
     )
+
+
+def _without_addresses(spec: dict[str, Any]) -> dict[str, Any]:
+    """Leave out who is told: addresses hold secrets, and no stranger is to be told."""
+    return {name: value for name, value in spec.items() if name != "notify"}
 
 
 def read_archive(file: Path) -> Archive:
@@ -216,7 +221,7 @@ def to_event(archive: Archive) -> StudyImported:
             epochs,
             f"up to {MAX_EPOCHS} in all, so that the scheduler is not busy for too long",
         )
-    spec = spec_from_json(json.dumps(archive.spec))
+    spec = spec_from_json(json.dumps(_without_addresses(archive.spec)))
     found, spent = archive.spent, NOTHING_SPENT
     if found is not None:
         spent = Spent(found.device_seconds, found.joules, found.money, tuple(found.reached))

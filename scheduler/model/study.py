@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...profiling.base.values import value_class
 
@@ -266,6 +266,9 @@ class StudySpec:
     at_limit: str = "stop"
     #: Its edits since it was submitted; None: there were none.
     edits: Edits | None = None
+    #: The addresses that are told of it, or ``$NAME`` of variables that have them. Not shown, as
+    #: they hold secrets.
+    notify: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def limited(self) -> bool:

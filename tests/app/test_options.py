@@ -298,6 +298,7 @@ USUAL = {
     "money": None,
     "deadline": None,
     "at_limit": "stop",
+    "notify": [],
     "tools": None,
 }
 STRATEGY = {

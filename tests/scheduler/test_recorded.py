@@ -70,6 +70,8 @@ SINCE = {
         "system_tuning.Rehearsed",
         "branches.Branched",
         "editing.Edited",
+        "notices.Installed",
+        "notices.Told",
         "steering.Steered",
     ),
 }

@@ -1,0 +1,1 @@
+"""Notices of studies to people: ended, failed, standing still, late."""

@@ -1,0 +1,59 @@
+"""Sends one message by Apprise: the program of a process that is started for it.
+
+It reads a JSON object from its input, and writes one with the outcome. So the scheduler has neither
+the library nor what it prints, and a service that does not answer holds only this process up.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+from contextlib import redirect_stdout
+from typing import Any
+
+#: Seconds that sending may take. The process ends then by itself, also where nobody waits for it.
+TIMEOUT = 30
+#: The status of a service's answer in Apprise's log. Nothing else of the log is passed on: it may
+#: have secrets.
+_STATUS = re.compile(r"error=(\d{3})\b")
+
+
+def outcome(asked: dict[str, Any]) -> dict[str, Any]:
+    """Send what is asked for. Return ``why`` it was not sent, and if that ``lasts``."""
+    from apprise import Apprise, AppriseAsset, LogCapture
+
+    asset = AppriseAsset(app_id="Penstock", app_desc="Penstock", async_mode=False)
+    service = Apprise.instantiate(asked["address"], asset=asset)
+    if service is None:
+        return {"why": "it is no address that Apprise knows", "lasts": True}
+    sender = Apprise(asset=asset)
+    sender.add(service)
+    with LogCapture() as captured:  # type: ignore[no-untyped-call]
+        sent = sender.notify(
+            body=asked["body"], title=asked["title"], notify_type=asked["mark"], body_format="text"
+        )
+        found = _STATUS.search(captured.getvalue())
+    if sent:
+        return {"why": "", "lasts": False}
+    why = f"the service answered {found[1]}" if found else "the service did not take it"
+    return {"why": why, "lasts": False}
+
+
+def main() -> None:
+    """Send the message that the input has."""
+    signal.alarm(TIMEOUT)
+    asked = json.load(sys.stdin)
+    with redirect_stdout(sys.stderr):
+        try:
+            result = outcome(asked)
+        except ImportError:
+            result = {"why": "Apprise is not installed: pip install 'penstock[notify]'"}
+        except Exception as error:  # a service's plugin may raise anything
+            result = {"why": f"Apprise raised {type(error).__name__}"}
+    json.dump({"lasts": True} | result, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

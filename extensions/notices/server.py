@@ -1,0 +1,77 @@
+"""Carries out that people are told, and says what the operator has set."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from ...app.runner.decision_collector import Turn
+from ...scheduler.model.events import Event
+from ...scheduler.state.state import EngineState
+from .addresses import shown
+from .events import Installed, Tell, Told
+from .outbox import Key, Outbox, attempt, key_of
+from .scheduler import NAME
+from .spec import INSTALL
+
+if TYPE_CHECKING:
+    from ...app.host.settings import Settings
+    from ...app.ledger.ledger import Ledger
+
+log = logging.getLogger(__name__)
+
+#: The outbox of this process.
+_OUTBOX = Outbox(attempt)
+
+
+class Carrier:
+    """Puts notices into the outbox once the ledger has the occasion; says what came of them."""
+
+    decisions = (Tell,)
+
+    def __init__(self, outbox: Outbox = _OUTBOX) -> None:
+        self._outbox = outbox
+        #: The notices without an answer.
+        self._open: dict[Key, Tell] = {}
+
+    def carry_out(self, decision: Tell, turn: Turn, at: float) -> Event | None:
+        turn.after.append(partial(self._post, decision))
+        return None
+
+    def _post(self, notice: Tell, ledger: Ledger) -> None:
+        self._open[key_of(notice)] = notice
+        self._outbox.put(notice)
+
+    def answers(self, at: float) -> Iterator[Event]:
+        """Yield what has become of notices since the last call."""
+        if not self._open:  # asked at every turn
+            return
+        for key, outcome in self._outbox.ended(self._open).items():
+            notice = self._open.pop(key)
+            if outcome.why:
+                log.warning(
+                    "%s was not told that %s %s: %s",
+                    shown(notice.to), notice.name, notice.kind, outcome.why,
+                )  # fmt: skip
+            yield Told(
+                at=at,
+                cause=notice.id,
+                study=notice.study,
+                kind=notice.kind,
+                to=shown(notice.to),
+                why=outcome.why,
+                tries=outcome.tries,
+            )
+
+
+def chosen(settings: Settings, state: EngineState, at: float) -> Iterator[Event]:
+    """Yield the event that the installation has other addresses than before, if it has."""
+    own, addresses = state.ext.get(NAME), len(settings.notify_list)
+    if addresses and find_spec("apprise") is None:
+        log.warning("PENSTOCK_NOTIFY needs Apprise, which is not installed: %s", INSTALL)
+    known = own.get("addresses", 0) if isinstance(own, dict) else 0
+    if addresses != known:
+        yield Installed(at=at, addresses=addresses)

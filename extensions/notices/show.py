@@ -1,0 +1,26 @@
+"""Shows in a study's status who was told of it, and who could not be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...app.common.text import count
+from .events import Told
+from .letters import HAPPENED
+
+if TYPE_CHECKING:
+    from ...app.ledger.reader import Reader
+    from ...app.ledger.rows import StudyRow
+
+
+def told(event: Told) -> str:
+    """Return a sentence: who was told what, or why they were not."""
+    if not event.why:
+        return f"{event.to} was told that it {HAPPENED[event.kind]}"
+    tries = count(event.tries, "try") if event.tries == 1 else f"{event.tries} tries"
+    return f"{event.to} was not told that it {HAPPENED[event.kind]}, in {tries}: {event.why}"
+
+
+def status_lines(reader: Reader, study: StudyRow) -> str:
+    """Return the line of a study's status on notices; empty where there was none."""
+    return "; ".join(told(event) for _, event in reader.of_study(study.id, Told))

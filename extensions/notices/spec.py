@@ -1,0 +1,118 @@
+"""Checks the addresses that a study is given, alike in script and scheduler."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.base.errors import UsageError
+from .addresses import is_address, is_variable, resolve, shown
+
+if TYPE_CHECKING:
+    from ...scheduler.model.study import StudySpec
+    from ...scheduler.state.state import EngineState
+
+#: How Apprise is installed.
+INSTALL = "pip install 'penstock[notify]'"
+#: The most addresses of a study.
+MOST = 20
+_ALLOWED = (
+    "an address as Apprise has them, such as slack://TOKENS or mailto://USER:PASSWORD@HOST,"
+    " $NAME of a variable of the scheduler's that has one,"
+    f" or a list of up to {MOST}"
+)
+
+
+class _Hidden:
+    """An address in an error, of which only the form is shown."""
+
+    def __init__(self, to: object) -> None:
+        self._to = to
+
+    def __repr__(self) -> str:
+        return shown(self._to) if isinstance(self._to, str) else type(self._to).__name__
+
+
+def _addresses(field: str, value: Any) -> tuple[str, ...]:
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, list | tuple) or len(given) > MOST:
+        raise _refused(field, given, _ALLOWED)
+    for each in given:
+        if not isinstance(each, str) or not (is_address(each) or is_variable(each)):
+            raise _refused(field, each, _ALLOWED)
+    return tuple(dict.fromkeys(given))
+
+
+def _refused(field: str, value: object, allowed: str) -> UsageError:
+    return UsageError(f"{field} = {_Hidden(value)!r} is refused: allowed is {allowed}", field)
+
+
+#: The check of each field, as in ``extensions.limits``.
+CHECKS: Mapping[str, Callable[[str, Any], Any]] = {"notify": _addresses}
+
+
+def check_here(addresses: tuple[str, ...]) -> None:
+    """Check in the script's process that Apprise can read the addresses. Raises UsageError.
+
+    What variables have is for the scheduler, unless they are set here, too.
+    """
+    if not addresses:
+        return
+    _check_installed("this Python")
+    for to in addresses:
+        address = resolve(to, os.environ)
+        if address is not None and (why := why_refused(address)):
+            raise _refused("notify", to, f"{_ALLOWED}. {why}")
+
+
+def why_refused(address: str) -> str:
+    """Return why Apprise cannot read an address; empty if it can. It must be installed."""
+    log = logging.getLogger("apprise")
+    was_off, log.disabled = log.disabled, True  # its words may have the address
+    try:
+        with warnings.catch_warnings():
+            # Reading an address loads all services, some by modules that Python is to lose.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            from apprise import Apprise
+
+            service = Apprise.instantiate(address)
+    finally:
+        log.disabled = was_off
+    if service is not None:
+        return ""
+    scheme = address.partition(":")[0]
+    return f"Apprise cannot read this one: see what its services say of {scheme}://"
+
+
+def check_spec(spec: StudySpec) -> None:
+    """Check the addresses of a study that arrives at the scheduler. Raises UsageError."""
+    if spec.notify:
+        _addresses("notify", spec.notify)
+
+
+def check_submitted(spec: StudySpec, state: EngineState, at: float) -> None:
+    """Refuse a study of which the scheduler could tell nobody. Raises UsageError."""
+    if not spec.notify:
+        return
+    _check_installed("the scheduler's Python")
+    for to in spec.notify:
+        address = resolve(to, os.environ)
+        if address is None or not is_address(address):
+            raise _refused(
+                "notify",
+                to,
+                "a variable that has an address where the scheduler runs: set it, then run"
+                " `penstock down`, and try again",
+            )
+
+
+def _check_installed(where: str) -> None:
+    if find_spec("apprise") is None:
+        raise UsageError(
+            f"notify needs Apprise, which {where} does not have: {INSTALL}, or leave notify out",
+            "notify",
+        )
