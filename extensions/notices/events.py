@@ -49,7 +49,7 @@ class Told(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Installed(Event):
-    """The operator has all studies told of to so many addresses of the installation."""
+    """The operator has all studies told of to this number of addresses of the installation."""
 
     addresses: Natural
 

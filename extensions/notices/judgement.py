@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: So many trials that all failed, before any other has trained an epoch, are worth a word.
+#: The number of trials that all failed, before any other has trained an epoch, to tell of it.
 FIRST = 3
-#: Without an accepted epoch for so long, a study may stand still; of longer epochs for so many of
-#: them; before the first one ends, while trials run, for so long.
+#: A study may stand still that was without an accepted epoch for ``STILL``, or for ``EPOCHS`` of
+#: its longest ones where that is more; while its first trials run, for ``STILL_AT_FIRST``.
 STILL = 600.0
 EPOCHS = 3.0
 STILL_AT_FIRST = 3600.0
-#: A look that comes so much later than it was due says that no scheduler was there, or that the
-#: study was paused: the time until then does not count.
+#: A look that comes later than it was due, by more than this, says that no scheduler was there, or
+#: that the study was paused: the time until then does not count.
 OVERSLEPT = 30.0
-#: So many looks at a deadline are taken up to it, as far as they are neither closer nor wider.
+#: The number of looks at a deadline up to it, and the least and the most seconds between two.
 LOOKS = 50
 CLOSEST, WIDEST = 10.0, 600.0
 #: The part of the time up to a deadline by which a forecast must miss it: it is no bound.

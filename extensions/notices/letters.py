@@ -9,7 +9,7 @@ from typing import Any
 from ...app.common.text import count, duration, in_shell, number
 from .events import Kind, Tell
 
-#: What happened, in words that go on after the name of the study.
+#: The words for what happened, which go on after the name of the study.
 HAPPENED: Mapping[Kind, str] = {
     "ended": "ended",
     "failed": "failed",

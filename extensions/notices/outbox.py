@@ -1,4 +1,4 @@
-"""Sends notices beside the scheduler's loop: threads that wait for processes which send.
+"""Sends notices apart from the scheduler's loop: threads that wait for processes which send.
 
 Theory of operation. The loop only puts notices in and takes outcomes out. A few threads take what
 is due and start a process for each try, which ends within ``send.TIMEOUT``; what fails is due again
@@ -26,17 +26,17 @@ from . import letters, send
 from .addresses import resolve, shown
 from .events import Tell
 
-#: So many messages are sent at once.
+#: The number of messages that are sent at once.
 AT_ONCE = 4
-#: So many notices wait at most; further ones are given up at once.
+#: The most notices that wait; further ones are given up at once.
 MOST = 1000
-#: So often a notice is tried, with these pauses (seconds): for about a quarter of an hour.
+#: The most tries of a notice, and the pauses between them (seconds): for some ten minutes.
 TRIES = 10
 PAUSES = Backoff(first=1.0, longest=300.0)
 #: Seconds that a process may take beyond its own limit.
 _GRACE = 10.0
 
-#: What a notice is known by: the ids of its study and of its decision.
+#: The key by which a notice is known: the ids of its study and of its decision.
 Key = tuple[str, str]
 
 
@@ -59,7 +59,7 @@ class Outbox:
         self._changed = threading.Condition()
         #: When each notice is due (monotonic seconds), in which order it came, and its tries.
         self._due: list[tuple[float, int, int, Tell]] = []
-        #: What is to be sent (None) or has ended, in order.
+        #: The notices that are to be sent (None) or have ended, in order.
         self._known: dict[Key, Outcome | None] = {}
         self._threads = 0
         self._count = 0

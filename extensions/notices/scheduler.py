@@ -61,7 +61,7 @@ def plug(parts: Parts) -> Extension:
 
 
 class _Engine(NamedTuple):
-    """What forecasts ask of an engine."""
+    """The parts of an engine that forecasts ask."""
 
     state: EngineState
     extensions: Extensions

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...scheduler.model.study import StudySpec
     from ...scheduler.state.state import EngineState
 
-#: How Apprise is installed.
+#: The command that installs Apprise.
 INSTALL = "pip install 'penstock[notify]'"
 #: The most addresses of a study.
 MOST = 20

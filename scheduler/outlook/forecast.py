@@ -34,7 +34,7 @@ ENOUGH = 3
 
 
 class Engine(Protocol):
-    """What a forecast asks of an engine."""
+    """An engine, as far as a forecast asks it."""
 
     @property
     def state(self) -> EngineState: ...

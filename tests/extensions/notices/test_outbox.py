@@ -1,4 +1,4 @@
-"""Notices are sent beside the scheduler: again after failures, never twice, and nobody waits."""
+"""Notices are sent apart from the loop: again after failures, never twice, and nobody waits."""
 
 from __future__ import annotations
 

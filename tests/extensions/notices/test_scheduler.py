@@ -1,4 +1,4 @@
-"""What is told of studies follows from accepted events, once of each occasion."""
+"""Notices of studies follow from accepted events, once of each occasion."""
 
 from __future__ import annotations
 
