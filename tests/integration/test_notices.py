@@ -19,7 +19,7 @@ from penstock.extensions.notices.events import Told
 from penstock.extensions.notices.letters import AGAIN
 from users_objectives import quick
 
-pytestmark = [pytest.mark.integration, pytest.mark.extension("notices")]
+pytestmark = [pytest.mark.integration, pytest.mark.extension("notices", "exports", "report")]
 
 SECRET = "hush-3f2a"
 
@@ -85,11 +85,13 @@ def test_an_end_is_told_and_shown_and_no_output_has_the_secret(site, service, tm
     assert "trials: 3 completed" in service.taken[0]["message"]
     shown = site.penstock("status", "tells")
     assert "json://127.0.0.1 was told that it ended" in shown
-    archive = tmp_path / "tells.json"
+    archive, report = tmp_path / "tells.json", tmp_path / "tells.html"
     printed = [
         shown,
         site.penstock("status", "--json", "tells"),
         site.penstock("export", "tells", "-o", archive),
+        site.penstock("report", "tells", "-o", report),
+        report.read_text(),
         archive.read_text(),
         site.penstock("plan", "--json"),
         site.penstock("ls", "--json"),
