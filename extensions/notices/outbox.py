@@ -69,7 +69,7 @@ class Outbox:
         with self._changed:
             if key_of(notice) in self._known:
                 return
-            for old in list(self._known)[: len(self._known) - MOST]:
+            for old in list(self._known)[: max(0, len(self._known) - MOST)]:
                 if self._known[old] is not None:
                     del self._known[old]
             self._known[key_of(notice)] = None

@@ -13,6 +13,7 @@ from ...scheduler.model.events import Event
 from ...scheduler.state.state import EngineState
 from .addresses import shown
 from .events import Installed, Tell, Told
+from .letters import HAPPENED
 from .outbox import Key, Outbox, attempt, key_of
 from .scheduler import NAME
 from .spec import INSTALL
@@ -54,7 +55,7 @@ class Carrier:
             if outcome.why:
                 log.warning(
                     "%s was not told that %s %s: %s",
-                    shown(notice.to), notice.name, notice.kind, outcome.why,
+                    shown(notice.to), notice.name, HAPPENED[notice.kind], outcome.why,
                 )  # fmt: skip
             yield Told(
                 at=at,

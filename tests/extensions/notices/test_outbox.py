@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from patience import until
+from patience import PATIENCE, until
 from penstock.app.runner.decision_collector import Turn
 from penstock.extensions.notices import letters, send
 from penstock.extensions.notices.events import Tell, Told
@@ -165,6 +167,47 @@ def test_what_is_known_is_not_sent_twice():
     assert sorted(begun) == ["1.0", "2.0"]
 
 
+def test_of_many_notices_each_has_its_outcome_and_is_sent_once():
+    made = []
+
+    def quick(each):
+        made.append(each.id)
+        return Outcome("")
+
+    outbox, notices = Outbox(quick), [notice(number=n) for n in range(1, MOST)]
+    for each in notices:
+        assert sent(outbox, each) == [Outcome("")]
+    assert sent(outbox, *notices) == [Outcome("")] * len(notices)
+    assert len(made) == len(notices)
+
+
+#: A program that puts a notice in which is never sent, and ends.
+ENDS = """
+import threading
+from penstock.extensions.notices.events import Tell
+from penstock.extensions.notices.outbox import Outbox
+
+begun = threading.Event()
+
+def hangs(notice):
+    begun.set()
+    threading.Event().wait()
+
+told = {"kind": "ended", "to": "json://a", "at": 0.0, "facts": {}}
+Outbox(hangs).put(Tell(id="1.0", cause=1, study="s-1", name="s", **told))
+begun.wait()
+print("ends")
+"""
+
+
+def test_a_process_ends_while_a_service_hangs():
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", ENDS],
+        timeout=PATIENCE, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (0, "ends\n"), ran.stderr
+
+
 def test_more_than_wait_at_most_are_given_up_at_once():
     gate = threading.Event()
 
@@ -216,7 +259,7 @@ def test_what_became_of_a_notice_is_an_event_without_the_secret(caplog):
         "json://127.0.0.1 was not told that it ended, in 1 try: the service answered 404"
     )
     assert "secret" not in caplog.text
-    assert "json://127.0.0.1 was not told" in caplog.text
+    assert "json://127.0.0.1 was not told that my study ended: the service" in caplog.text
     assert list(carrier.answers(6.0)) == []
 
 
