@@ -28,8 +28,8 @@ class WithNotices(EngineMachine):
     @precondition(lambda self: self.asked())
     @rule(data=st.data(), why=st.sampled_from(["", "the service answered 404"]))
     def told(self, data, why):
-        each = data.draw(st.sampled_from(self.asked()))
         kept = len(self.asked())
+        each = self.asked()[data.draw(st.integers(0, kept - 1))]
         told = {"cause": each.id, "study": each.study, "kind": each.kind, "to": "$A", "why": why}
         self.send(Told(at=self.world.at, **told))
         assert len(self.asked()) == kept - 1
