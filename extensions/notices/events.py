@@ -27,7 +27,7 @@ class Tell(Decision):
     #: When it was decided (the runner's clock).
     at: float
     #: The particulars of its kind (``letters``).
-    facts: Mapping[str, Any]
+    facts: Mapping[str, Any] = field(hash=False)
     #: True if it was decided before the scheduler began: nobody knows whether it was sent.
     again: bool = False
 

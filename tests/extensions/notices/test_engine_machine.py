@@ -22,17 +22,17 @@ class WithNotices(EngineMachine):
         self.world.at += seconds
         self.send(Tick(at=self.world.at))
 
-    def asked(self):
+    def untold(self):
         return [each for each in self.world.engine.questions() if isinstance(each, Tell)]
 
-    @precondition(lambda self: self.asked())
+    @precondition(lambda self: self.untold())
     @rule(data=st.data(), why=st.sampled_from(["", "the service answered 404"]))
     def told(self, data, why):
-        kept = len(self.asked())
-        each = self.asked()[data.draw(st.integers(0, kept - 1))]
+        kept = len(self.untold())
+        each = self.untold()[data.draw(st.integers(0, kept - 1))]
         told = {"cause": each.id, "study": each.study, "kind": each.kind, "to": "$A", "why": why}
         self.send(Told(at=self.world.at, **told))
-        assert len(self.asked()) == kept - 1
+        assert len(self.untold()) == kept - 1
 
     @invariant()
     def each_is_decided_under_an_id_of_its_own(self):
