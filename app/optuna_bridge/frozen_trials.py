@@ -183,10 +183,11 @@ class Results:
 
 
 def _holds(known: Any, value: Any) -> bool:
-    """Tell whether a value is in a distribution, but for its steps."""
-    if isinstance(known, CategoricalDistribution):
-        return value in known.choices
-    return bool(known.low <= value <= known.high)
+    """Tell whether a value is in a distribution."""
+    try:
+        return bool(known._contains(known.to_internal_repr(value)))
+    except ValueError:  # not one of the choices, or not a number
+        return False
 
 
 def _widened(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...scheduler.strategies.base import comparison_epochs
 
@@ -63,6 +63,19 @@ def _value(trial: FrozenTrial, epoch: int) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
+def _covering(trials: Sequence[FrozenTrial]) -> dict[str, Any]:
+    """Return one range a parameter, which holds those of all trials: Optuna leaves others out."""
+    found = dict[str, Any]()
+    for trial in trials:
+        each: Any
+        for name, each in trial.distributions.items():
+            before = found.setdefault(name, each)
+            if before != each and hasattr(each, "low"):
+                low, high = min(before.low, each.low), max(before.high, each.high)
+                found[name] = type(each)(low, high, log=each.log and low > 0)
+    return found
+
+
 def _shares(found: Sequence[tuple[FrozenTrial, float]]) -> dict[str, float] | None:
     # Imported here because it takes seconds: Optuna's importances import scikit-learn.
     import optuna
@@ -72,10 +85,11 @@ def _shares(found: Sequence[tuple[FrozenTrial, float]]) -> dict[str, float] | No
 
     if len({value for _, value in found}) == 1:
         return None
+    ranges = _covering([trial for trial, _ in found])
     ended = [
         optuna.trial.create_trial(
             params={name: trial.params[name] for name in trial.distributions},
-            distributions=trial.distributions,
+            distributions={name: ranges[name] for name in trial.distributions},
             value=value,
         )
         for trial, value in found

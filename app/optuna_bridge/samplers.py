@@ -51,7 +51,7 @@ from optuna.trial import TrialState as OptunaState
 from threadpoolctl import threadpool_limits
 
 from ...scheduler.model.study import Condition, Params, Scalar, StudySpec
-from ...scheduler.model.trial import Trial
+from ...scheduler.model.trial import Trial, TrialState
 from ...scheduler.strategies.base import rungs_of
 from ..common.ports import Answer
 from ..sampling.evolution import evolved
@@ -113,7 +113,11 @@ class SamplerHost:
         numbers = resampled or range(len(trials), len(trials) + n)
         for number, params in zip(numbers, requested, strict=True):
             sampler = model
-            few = isinstance(model, NSGAIISampler) and _has_few_parents(model, view, number)
+            few = (
+                spec.edits is not None
+                and isinstance(model, NSGAIISampler)
+                and _has_few_parents(model, view, number)
+            )
             if sampler is None or few or (spec.sampler == "bohb" and number % 3 == 0):
                 sampler = _random(spec, "trial", number)
             if spec.space is None:  # drawn while its objective runs, in this generation
@@ -165,10 +169,11 @@ class SamplerHost:
     def _view(
         self, spec: StudySpec, key: tuple[str, str] | None, dists: dict[str, BaseDistribution]
     ) -> StudyView:
-        made_for, views = self._views.get(spec.id, (None, {}))
-        if made_for != spec.edits:
+        now = spec.space, spec.strategy
+        made_for, views = self._views.get(spec.id, (now, {}))
+        if made_for != now:
             views = {}
-        self._views[spec.id] = spec.edits, views
+        self._views[spec.id] = now, views
         return views.setdefault(key, StudyView(spec, dists))
 
     def forget(self, study: str) -> None:
@@ -183,7 +188,11 @@ def _grid(
     trials: Sequence[Trial],
 ) -> Answer:
     """The first grid points, in the order of the space, that no trial has, and if that is all."""
-    tried = {with_assumed(spec, trial.params) for trial in trials if not trial.branched}
+    tried = {
+        with_assumed(spec, trial.params)
+        for trial in trials
+        if not trial.branched and (trial.begun or trial.state is not TrialState.CANCELLED)
+    }
     whole = partial(_points, space, spec.conditions)
     rest = (point for point in whole({}) if point not in tried)
     answers: list[Params] = []

@@ -83,7 +83,8 @@ class StudyView:
         for number, each in enumerate(others, start=-len(others)):  # they are the oldest
             value = self._values(each).get(rung)
             if value is not None:
-                params = {name: v for name, v in each.params if self._fits(name, v)}
+                whole = with_assumed(self._spec, each.params)
+                params = {name: v for name, v in whole if self._fits(name, v)}
                 self.shown.append(self._frozen(number, OptunaState.COMPLETE, (value,), params, {}))
         for trial in trials:
             value = trial.values.get(rung) if self._looks else trial.value

@@ -456,7 +456,8 @@ class Study(ReadableStudy):
         if user_attrs or skip_if_exists:
             allowed = "none in a study with a space or a strategy that was submitted"
             raise UsageError.refuse("user_attrs and skip_if_exists", user_attrs, allowed)
-        checked = check_params(spec.space, dict(params), spec.conditions)
+        now = spec_from_json(self._handle.reader().study(self.id).spec_json)  # it may be edited
+        checked = check_params(now.space, dict(params), now.conditions)
         self._handle.connect().enqueue(self.id, checked)
 
     @to_the_user

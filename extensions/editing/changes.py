@@ -106,6 +106,8 @@ def _longer(spec: StudySpec, epochs: int) -> StudySpec:
     plan = spec.strategy
     longer = replace(plan, max_epochs=epochs)
     promote = "or send single trials on: penstock trial promote STUDY/7 --to EPOCH"
+    if plan.supernet is not None:
+        raise UsageError(f"an epoch of {spec.name} is an evaluation by its super-net: it has one")
     if spec.contract not in _BY_EPOCHS or plan.max_epochs is None:
         raise UsageError(f"{spec.name}'s objective says itself how long it is trained")
     if plan.name not in ("full", "asha", *RULES):
@@ -137,6 +139,8 @@ def _with_space(
     past = dict(edits.past)
     for name, form in given.items():
         if name not in before:
+            if "@" in name:
+                raise UsageError(f"{name} would be a piece of a Steps: those cannot be added")
             if name not in assumed:
                 raise UsageError(
                     f"{name} is a new parameter: say which value earlier trials are taken to have"
@@ -171,6 +175,8 @@ def _check_editable(spec: StudySpec) -> None:
             f"the objective of {spec.name} says its parameters and their ranges as it runs: change"
             " it there, and run more trials of it"
         )
+    if spec.strategy.supernet is not None:
+        raise UsageError(f"{spec.name} chooses among the models of its super-net, which is trained")
     if spec.hosted:
         raise UsageError(f"{spec.name} has a sampler of its user's own, which knows its space")
     if json.loads(spec.sampler_options).get("with_margin"):
@@ -202,7 +208,8 @@ def _changed(name: str, before: str, form: Form) -> str:
         if kind == "Categorical":
             if value not in had["choices"]:
                 raise UsageError.refuse(field, value, f"one of {had['choices']}, to fix it")
-            return parse_space({name: [value]})[0][1]
+            choice = had["choices"][had["choices"].index(value)]
+            return parse_space({name: [choice]})[0][1]
         value = whole(field, value) if kind == "Int" else finite(field, value)
         if had["log"] and value <= 0:
             raise UsageError.refuse(field, value, "more than 0: it is log")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ...app.cli.terminal import STUDIES, Application, Known, reader_of, say, settings_of
 from ...profiling.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from ...app.ledger.rows import StudyRow
 
 commands = Application()
 
@@ -55,15 +59,29 @@ def edit(
 
     settings = settings_of()
     study = reader_of(settings).study(name)
+    choices = _choices(study)
     changes = control.edit(
         client_of(settings),
         study.id,
-        space={name: _parameter(text) for name, text in _pairs(values)},
-        assumed={name: _value(text) for name, text in _pairs(assume)},
-        settings={name: _value(text) for name, text in _pairs(setting)},
+        space={name: _parameter(text, choices.get(name, {})) for name, text in _pairs(values)},
+        assumed={name: _value(text, {}) for name, text in _pairs(assume)},
+        settings={name: _value(text, {}) for name, text in _pairs(setting)},
         why=reason,
     )
     say(control.told(study, changes))
+
+
+def _choices(study: StudyRow) -> dict[str, dict[str, Any]]:
+    """Return the values of choices by the texts that they are typed as, by the parameter's name."""
+    from ...app.ledger.codec import spec_from_json
+    from ...app.spec.space import Categorical, parameter
+
+    known = {name: parameter(text) for name, text in spec_from_json(study.spec_json).space or ()}
+    return {
+        name: {str(choice): choice for choice in each.choices}
+        for name, each in known.items()
+        if isinstance(each, Categorical)
+    }
 
 
 def _pairs(words: Sequence[str] | None) -> list[tuple[str, str]]:
@@ -77,23 +95,27 @@ def _pairs(words: Sequence[str] | None) -> list[tuple[str, str]]:
     return found
 
 
-def _parameter(text: str) -> Any:
-    """Return what a parameter is to be: (low, high), a list of choices, or one value."""
-    low, dots, high = text.partition("..")
-    if dots:
-        return _value(low), _value(high)
-    if text.startswith("[") and text.endswith("]"):
-        try:
-            return json.loads(text)
-        except ValueError:
-            return [_value(each.strip()) for each in text[1:-1].split(",")]
-    return _value(text)
+def _parameter(text: str, choices: Mapping[str, Any]) -> Any:
+    """Return what a parameter is to be: (low, high), a list of choices, or one value.
 
-
-def _value(text: str) -> Any:
-    """Return a value that was typed: what is no JSON is text."""
+    What is a choice already, as text, is that choice.
+    """
+    low, dots, high = (_value(part, {}) for part in text.partition(".."))
+    if dots and isinstance(low, int | float) and isinstance(high, int | float):
+        return low, high
+    if not (text.startswith("[") and text.endswith("]")):
+        return _value(text, choices)
     try:
         return json.loads(text)
     except ValueError:
-        words = {"true": True, "false": False, "none": None}
-        return words.get(text.lower(), text)
+        return [_value(each.strip(), choices) for each in text[1:-1].split(",")]
+
+
+def _value(text: str, choices: Mapping[str, Any]) -> Any:
+    """Return a value that was typed: a choice, a number, JSON, or else text."""
+    if text in choices:
+        return choices[text]
+    for read in (json.loads, float):
+        with suppress(ValueError):
+            return read(text)
+    return {"true": True, "false": False, "none": None}.get(text.lower(), text)

@@ -11,6 +11,7 @@ rung like others, from which the best are promoted.
 from __future__ import annotations
 
 from ...scheduler.engine.engine import Parts
+from ...scheduler.engine.lifecycle import EXTENSIBLE
 from ...scheduler.model.study import OVER, StudySpec
 from ...scheduler.model.trial import FINAL, Step, Trial, TrialState
 from ...scheduler.resources.unable import try_again
@@ -56,11 +57,21 @@ class _Editing:
                 name, features = trial.id, self._state.features_of(trial)
                 self._state.costs.describe(study.spec.id, name, features)
             self._proposals.ask_again(study)
-        self._core.extensions.tell(study, "on_edited")
+            self._count_points(study)
+        self._core.extensions.tell(study, "on_edited", before)
         self._core.touch_study(study)
         self._core.invalidate_plan()
         self._proposals.settle(study)
         self._core.offer_slots()
+
+    def _count_points(self, study: StudyState) -> None:
+        """Have a grid that was exhausted go on: it may have further points now."""
+        if study.spec.sampler != "grid" or not isinstance(study.strategy, EXTENSIBLE):
+            return
+        trials = [trial for trial in self._core.trials_of(study) if not trial.branched]
+        made = sum(trial.begun or trial.state is not TrialState.CANCELLED for trial in trials)
+        asked = sum(ask.n for ask in study.asks.values() if not ask.resampled)
+        study.strategy.asked = min(study.spec.n_trials, made + asked)
 
     def _train_longer(self, study: StudyState, before: StudySpec) -> None:
         """Have the strategy go on to the new last epoch, and trials that are on their way."""
@@ -74,12 +85,11 @@ class _Editing:
             strategy.best = None  # it is of trials that were trained to the old end
         if isinstance(strategy, Asha):
             strategy.levels = rungs_of(plan)
+        epochs = (*comparison_epochs(plan), plan.max_epochs)
         for trial in self._core.trials_of(study):
-            if trial.branched:
-                continue
-            if trial.state not in FINAL and trial.target == last:
-                epochs = (*comparison_epochs(plan), plan.max_epochs)
-                trial.target = next(epoch for epoch in epochs if epoch >= last)
+            if trial.state not in FINAL and last <= trial.target < plan.max_epochs:
+                ends = (plan.max_epochs,) if trial.branched else epochs
+                trial.target = next(epoch for epoch in ends if epoch >= trial.target)
                 self._core.changes.trials[trial.id] = trial
             elif isinstance(strategy, Asha) and trial.state is TrialState.COMPLETED:
                 self._may_go_on(study, strategy, trial, last)

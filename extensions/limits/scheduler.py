@@ -111,11 +111,13 @@ class _Keeper:
             if end is not None and end <= self._core.at and "deadline" not in study.spent.reached:
                 study.spent = replace(study.spent, reached=(*study.spent.reached, "deadline"))
 
-    def on_edited(self, study: StudyState) -> None:
-        """Have limits act again which are higher now than what the study has had."""
-        limits = limits_of(study.spec, study.spent, study.created_at, self._core.at)
-        still = {limit.name for limit in limits if limit.is_reached}
-        reached = tuple(name for name in study.spent.reached if name in still)
+    def on_edited(self, study: StudyState, before: StudySpec) -> None:
+        """Have limits that were changed act, also if the study has gone on beyond them."""
+        reached = tuple(
+            name
+            for name in study.spent.reached
+            if getattr(study.spec, name) == getattr(before, name)
+        )
         study.spent = replace(study.spent, reached=reached)
         self.on_charged(study)
 

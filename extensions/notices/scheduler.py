@@ -51,6 +51,7 @@ def plug(parts: Parts) -> Extension:
         needed_by=teller.is_needed,
         handlers={Installed: teller.on_installed, Told: teller.on_told, Tick: teller.on_tick},
         on_begun=teller.on_begun,
+        on_edited=teller.on_edited,
         on_accepted=teller.on_accepted,
         on_moved=teller.on_moved,
         on_over=teller.on_over,
@@ -128,6 +129,12 @@ class _Teller:
 
     def on_begun(self, study: StudyState, event: Begins) -> None:
         self._own()["studies"][study.spec.id] = self._new_record(study)
+
+    def on_edited(self, study: StudyState, before: StudySpec) -> None:
+        """Look at the deadline that the study has now."""
+        record, span = self._record(study), _span(study)
+        record["late_at"] = None if span is None else self._core.at + until_next_look(span)
+        record["late"] = False
 
     def on_accepted(
         self, study: StudyState, trial: Trial, attempt: Attempt, event: EpochReported

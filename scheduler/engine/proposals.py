@@ -289,20 +289,24 @@ class Proposals:
     def resample(self, study: StudyState, ask: Ask, event: Proposed) -> None:
         """Give trials the parameters that were drawn again. Those that have begun keep theirs.
 
-        Trials for which a grid has no point left are cancelled.
+        So do all replicates of a configuration of which one has. Trials for which a grid has no
+        point left are cancelled.
         """
         size, aside = study.spec.replicates, self._core.extensions.aside()
         notes_of = event.notes or ("",) * len(event.trials)
         answers = [*zip(event.trials, notes_of, strict=True)]
-        for index, trial in enumerate(self._resampled(study, ask)):
-            if trial.state not in _NOT_AT_WORK or trial.begun:
+        trials = list(self._resampled(study, ask))
+        begun = {index // size for index, trial in enumerate(trials) if trial.begun}
+        for index, trial in enumerate(trials):
+            if trial.state not in _NOT_AT_WORK:
                 continue
-            if index // size >= len(answers):
+            if index // size not in begun and index // size >= len(answers):
                 self._core.move(study, trial, Step.CANCEL)
                 self.abandon(study, trial)
                 continue
-            params, trial.notes = answers[index // size]
-            self._core.reparametrise(trial, params)
+            if index // size not in begun:
+                params, trial.notes = answers[index // size]
+                self._core.reparametrise(trial, params)
             waits = trial.state is TrialState.WAITING and trial.id not in self._state.ready
             if waits and trial.id not in aside:
                 self.enter_queue(study, trial)

@@ -146,8 +146,8 @@ class Extension:
     tells_trainers: bool = False
     #: Called when the study begins, or goes on with its trials after it was over.
     on_begun: Callable[[StudyState, Begins], None] | None = None
-    #: Called when its user has changed the specification of a study that runs.
-    on_edited: Callable[[StudyState], None] | None = None
+    #: Called when its user has changed the specification of a study that runs, with the one before.
+    on_edited: Callable[[StudyState, StudySpec], None] | None = None
     #: Called when a trial is about to wait for slots: before its first segment towards a target, or
     #: after this attempt, which has closed short of it. It may be given epochs. Return whether the
     #: extension has it wait, in no queue, until it hands it to ``Proposals.wait``.

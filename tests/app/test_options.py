@@ -265,6 +265,7 @@ USUAL = {
     "sampler_options": "{}",
     "seed": 0,
     "seeding": "trial",
+    "edits": None,
     "replicates": 1,
     "fuse": "auto",
     "epoch_timeout": None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from drive_world import World, spec
 from penstock import Categorical, Float, Int, UsageError
@@ -64,6 +66,8 @@ def test_a_branch_of_a_trial_from_before_an_edit_has_what_its_parent_has():
     assert found.outside == ()
     with_it = values_of(of, PARENT, {"drop": 0.3}, outside=False)
     assert (dict(with_it.params)["drop"], with_it.changed) == (0.3, (("drop", 0.3),))
+    fixed = replace(of, space=(("lr", Float(0.05, 0.1).to_json().replace("0.1", "0.05")),))
+    assert values_of(fixed, (("lr", 0.05),), {"lr": 0.2}, outside=True).outside == ("lr",)
     with pytest.raises(UsageError, match=r"0\.05 to 0\.1"):
         values_of(of, PARENT, {"lr": 0.02}, outside=False)
 

@@ -10,8 +10,9 @@ from penstock import Categorical, Float, Int, UsageError
 from penstock.app.spec.conditions import parse_conditions
 from penstock.app.spec.space import parameter, parse_space
 from penstock.extensions.editing.changes import edited, form_of
-from penstock.scheduler.model.study import Edits, StrategySpec, StudySpec
+from penstock.scheduler.model.study import Edits, StrategySpec, StudySpec, SuperNet
 
+OF_SUPERNET = StrategySpec("full", max_epochs=1, supernet=SuperNet("t", "u", "h", 1))
 SPACE = {
     "lr": Float(0.001, 0.1, log=True),
     "hidden": Int(8, 64, step=8),
@@ -128,6 +129,7 @@ def test_a_study_has_more_epochs(plan):
         ({"given": {"optimizer": []}}, "at least one value"),
         ({"given": {"dropout": (0.0, 0.5)}}, "dropout is a new parameter: say which value"),
         ({"given": {"dropout": 0.1}, "assumed": {"dropout": 0.1}}, "give its range"),
+        ({"given": {"lr@6": (0.0, 1.0)}, "assumed": {"lr@6": 0.1}}, "a piece of a Steps"),
         ({"given": {"a": ["x"]}, "assumed": {"a": "y"}}, r"one of \['x'\]"),
         ({"given": {"n": (1, 3)}, "assumed": {"n": 1.5}}, "a whole number"),
         ({"given": {"lr": (1e-4, 0.1)}, "assumed": {"lr": 0.1}}, "of a parameter that is added"),
@@ -159,6 +161,8 @@ def test_what_cannot_be_is_refused_with_what_can(given, words):
         ({"strategy": StrategySpec("asha", 10)}, {"max_epochs": 30}, "1, 3, 9, 27, 30, so that"),
         ({"strategy": StrategySpec("full", None)}, {"max_epochs": 5}, "says itself how long"),
         ({"contract": "objective"}, {"max_epochs": 5}, "says itself how long"),
+        ({"strategy": OF_SUPERNET}, {"max_epochs": 5}, "an evaluation by its super-net"),
+        ({"strategy": OF_SUPERNET}, {"given": {"lr": 0.01}}, "the models of its super-net"),
     ],
 )
 def test_studies_that_cannot_be_edited_so_say_why(of, given, words):

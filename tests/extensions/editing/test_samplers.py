@@ -14,7 +14,7 @@ from penstock.app.spec.conditions import parse_conditions
 from penstock.app.spec.sampler_options import SAMPLERS
 from penstock.app.spec.space import parse_space
 from penstock.extensions.editing.changes import edited, form_of
-from penstock.scheduler.model.study import StrategySpec
+from penstock.scheduler.model.study import Observation, StrategySpec
 from penstock.scheduler.model.trial import Trial, TrialState
 
 SPACE = {"x": Float(-10, 10), "n": Int(1, 64, log=True), "act": ["relu", "tanh", "gelu"]}
@@ -112,6 +112,27 @@ def test_earlier_trials_count_with_the_value_that_they_are_taken_to_have_had():
     assert with_assumed(before, (("kind", "b"),)) == (("kind", "b"),)
     full = (("kind", "a"), ("x", 0.5), ("drop", 0.3))
     assert with_assumed(after, full) == full
+
+
+def test_a_second_edit_of_the_epochs_has_samplers_read_the_new_rungs():
+    host, of = SamplerHost(), study("tpe")
+    trials = grown(host, of, [], 3)
+    for epochs in (27, 81):
+        of = edited(of, {}, {}, {"max_epochs": epochs})[0]
+        for trial in trials:
+            trial.values = {**trial.values, epochs: trial.value * -1.0}
+        assert host.ask(of, 9, 3, trials) == SamplerHost().ask(of, 9, 3, trials)
+
+
+def test_results_from_before_the_study_count_with_assumed_values():
+    known = tuple(
+        Observation((("x", x), ("n", 2), ("act", "relu")), abs(x)) for x in map(float, range(10))
+    )
+    after = edit(study("gp", observations=known), {"drop": (0.0, 0.5)}, {"drop": 0.1})
+    host = SamplerHost()
+    host.ask(after, 0, 1, [])
+    [(_, views)] = host._views.values()
+    assert [each.params["drop"] for each in views[None].shown[:10]] == [0.1] * 10
 
 
 def test_random_and_quasi_random_draw_by_the_number_of_the_trial():

@@ -244,6 +244,23 @@ def test_a_grid_with_fewer_points_cancels_the_trials_that_are_too_many():
     world.replayed()
 
 
+def test_a_grid_that_was_narrowed_is_free_again():
+    world = Editable(devices=1, sampler="grid", space={"n": Int(1, 6)}, n_trials=6)
+    world.edit({"n": 2})
+    world.edit({"n": (1, 6)})
+    world.to_the_end()
+    assert world.finish.status == "complete"
+    assert len(world.epochs_by_trial()) == 6
+
+
+def test_a_grid_that_was_exhausted_goes_on_when_it_is_widened():
+    world = Editable(devices=1, sampler="grid", space={"n": Int(1, 3)}, n_trials=6)
+    assert len(world.study.trials) == 3
+    world.edit({"n": (1, 5)})
+    world.to_the_end()
+    assert len(world.epochs_by_trial()) == 5
+
+
 def test_replicates_are_drawn_again_together():
     world = Editable(devices=1, n_trials=6, seeding="shared", replicates=2, contract="torch")
     world.edit({"x": (5.0, 6.0)})
@@ -301,6 +318,18 @@ def test_with_the_full_budget_trials_on_their_way_go_on_and_others_stay():
     world.edit(max_epochs=5)
     world.to_the_end()
     assert world.epochs_by_trial() == {"s-1-0000": 3, "s-1-0001": 5, "s-1-0002": 5}
+    world.replayed()
+
+
+def test_branches_and_trials_that_were_sent_on_go_to_the_new_end_too():
+    world = Editable(devices=1, n_trials=2, contract="torch")
+    world.train(0)
+    world.send(Branched(at=world.at, trial="s-1-0000", epoch=2, to=3, params=(("x", 0.5),)))
+    world.send(Steered(at=world.at, trial="s-1-0000", verb="promote", to=5))
+    world.edit(max_epochs=8)
+    world.to_the_end()
+    epochs = {"s-1-0000": 8, "s-1-0001": 8, "s-1-0002": 6}  # the branch's own
+    assert world.epochs_by_trial() == epochs, "else they would end as pruned"
     world.replayed()
 
 
@@ -380,6 +409,19 @@ def test_a_limit_that_is_raised_acts_again():
     world.to_the_end()
     assert world.finish.status == "complete"
     world.replayed()
+
+
+def test_a_limit_is_lowered_below_what_the_study_has_had_after_it_went_on():
+    world = Editable(devices=1, deadline=20.0, at_limit="pause")
+    world.at = 21.0
+    world.send(Tick(at=world.at))
+    world.send(StudyResumed(at=world.at, study="s-1"))
+    world.run_segment()
+    assert world.study.status == "running", "it goes on beyond the limit that it has reached"
+    world.edit(deadline=30.0)
+    world.at = 31.0
+    world.send(Tick(at=world.at))
+    assert world.study.status == "paused"
 
 
 def test_a_limit_on_money_keeps_the_study_from_devices_without_a_price():

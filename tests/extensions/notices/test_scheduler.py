@@ -252,3 +252,18 @@ def test_all_studies_are_told_of_to_the_addresses_of_the_installation_while_ther
     before = len(world.told)
     world.run()
     assert len(world.told) == before
+
+
+@pytest.mark.extension("editing")
+def test_a_deadline_that_is_set_while_it_runs_is_looked_at():
+    from penstock.extensions.editing.events import Change, Edited
+
+    world = Telling("cpu.a.0")
+    study = world.engine.state.studies["s-1"]
+    changes = (Change("deadline", "none", "100"),)
+    spec_ = replace(study.spec, deadline=100.0)
+    world.send(Edited(at=0.0, study="s-1", spec=spec_, changes=changes))
+    assert world.engine.wake_at() == 10.0
+    world.send(Edited(at=0.0, study="s-1", spec=study.spec, changes=changes))
+    world.send(Edited(at=0.0, study="s-1", spec=replace(spec_, deadline=None), changes=changes))
+    assert world.engine.wake_at() == STILL
