@@ -20,6 +20,7 @@ from starlette.routing import Route
 from ...profiling.base.errors import PenstockError, UsageError
 from ..report.report import report_text
 from .actions import carry_out
+from .compare import compare_page
 from .devices import devices_page, plan_page
 from .follower import Follower, Picture, Pictures
 from .frame import Content, Page, asset, begun, ended
@@ -28,7 +29,7 @@ from .pieces import part
 from .site import Site
 from .studies import studies_page
 from .study import memory_page, study_page
-from .trials import trial_page
+from .trials import trial_page, trials_page
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 PAGES: dict[str, Callable[[Site, Mapping[str, str]], Page]] = {
     "": studies_page,
     "study": study_page,
+    "trials": trials_page,
+    "compare": compare_page,
     "trial": trial_page,
     "memory": memory_page,
     "devices": devices_page,
@@ -62,7 +65,7 @@ def application(settings: Settings, reader: Reader) -> Starlette:
 
     async def show(request: Request) -> Response:
         name = request.url.path.rpartition("/")[2]
-        query, address = request.query_params, f"{name}?{request.query_params}"
+        query, address = _query(request), f"{name}?{request.query_params}"
         try:
             if LIVE in request.headers:
                 found = await pictures.live(address, partial(_content, site, name, query))
@@ -137,6 +140,12 @@ def application(settings: Settings, reader: Reader) -> Starlette:
         Route("/{name}", file),
     ]
     return Starlette(routes=routes, lifespan=following, exception_handlers={Exception: unexpected})
+
+
+def _query(request: Request) -> dict[str, str]:
+    """Return what is asked of a page; ticked boxes of one name are joined, as ``3,7``."""
+    given = request.query_params
+    return {name: ",".join(given.getlist(name)) for name in given}
 
 
 def _begun(site: Site, name: str, query: Mapping[str, str]) -> tuple[Page, str]:

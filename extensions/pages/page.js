@@ -6,7 +6,9 @@
   const topics = body.dataset.topics === undefined ? null : JSON.parse(body.dataset.topics);
   const parts = () => document.querySelectorAll("[data-live]");
   const sent = new Map([...parts()].map(part => [part.id, part.innerHTML]));  // as the server sent them
+  const picked = new WeakSet();  // the charts whose clicks are heard
   const drawn = new WeakMap();  // the figure of each chart, as text
+  const TYPED = 250;  // ms after the last key until a filter is used
   const RETRY = 5000;  // ms until a connection that was refused is tried again
   let figures = figuresOf(document), source = null, busy = false, again = false;
 
@@ -22,28 +24,63 @@
       drawn.set(place, text);
       await pause();
       draw(place, figure);
+      if (place.dataset.figure === "curves") pick(place);
     }
   }
 
-  // Whether somebody is filling in a form of the part.
-  function inUse(part) {
-    const fields = [...part.querySelectorAll("input:not([type=hidden]), select")];
-    const chosen = field => field.tagName === "SELECT" ? field.selectedIndex > 0 : field.value !== field.defaultValue;
-    return fields.some(field => field === document.activeElement || chosen(field));
+  // Where a form asks for an epoch, a click on the curve answers, and the curve shows the answer.
+  const epochField = () => document.querySelector("[data-epoch]");
+
+  function pick(place) {
+    if (!place.on || !epochField()) return;
+    if (!picked.has(place)) place.on("plotly_click", event => {
+      const field = epochField();
+      if (!field) return;
+      field.value = event.points[0].x;
+      field.dispatchEvent(new Event("input", {bubbles: true}));
+    });
+    picked.add(place);
+    markEpoch(place);
   }
 
-  const focusable = part => [...part.querySelectorAll("a, button, summary, [tabindex]")];
+  function markEpoch(place) {
+    const at = epochField().value, line = {color: css("--accent"), width: 1.5, dash: "dot"};
+    const shapes = at === epochField().defaultValue ? [] : [{type: "line", x0: at, x1: at, yref: "paper", y0: 0, y1: 1, line}];
+    if (shapes.length || place.layout.shapes?.length) Plotly.relayout(place, {shapes});
+  }
+
+  // Somebody is filling in a form of the part. Boxes that choose trials are known from the address.
+  function inUse(part) {
+    const fields = [...part.querySelectorAll("input:not([type=hidden], [name=n]), select")];
+    const preset = field => [...field.options].findIndex(each => each.defaultSelected);
+    const changed = field => field.tagName === "SELECT" ? field.selectedIndex !== Math.max(0, preset(field))
+      : field.type === "checkbox" ? field.checked !== field.defaultChecked : field.value !== field.defaultValue;
+    return fields.some(field => field === document.activeElement || changed(field));
+  }
+
+  const focusable = part => [...part.querySelectorAll("a, button, input, summary, [tabindex]")];
 
   function replace(part, fresh) {
     const focused = focusable(part).indexOf(document.activeElement);
     const opened = [...part.querySelectorAll("details")].map(each => each.open);
+    const answers = [...part.querySelectorAll("output")].map(each => [each.textContent, each.className]);
     const scrolled = [...part.querySelectorAll(".scroll")].map(each => each.scrollLeft);
     part.replaceChildren(...fresh.childNodes);
     part.querySelectorAll("details").forEach((each, index) => { each.open = opened[index] ?? false; });
     part.querySelectorAll(".scroll").forEach((each, index) => {
       if (scrolled[index]) each.scrollLeft = scrolled[index];  // it has the whole page laid out
     });
+    part.querySelectorAll("output").forEach((each, index) => { [each.textContent, each.className] = answers[index] ?? ["", ""]; });
     if (focused >= 0) focusable(part)[focused]?.focus({preventScroll: true});
+    tick(part);
+  }
+
+  const chosen = () => new Set((new URLSearchParams(location.search).get("chosen") ?? "").split(",").filter(Boolean));
+
+  // Has the boxes of a part as the address says: it may be newer than what was drawn.
+  function tick(part) {
+    const numbers = chosen();
+    for (const box of part.querySelectorAll("input[name=n]")) box.checked = numbers.has(box.value);
   }
 
   async function show(page) {
@@ -71,8 +108,9 @@
       do {
         again = false;
         const headers = live ? {"X-Penstock-Live": "1"} : {};
-        const answer = await fetch(location.href, {headers, cache: "no-store"});
+        const asked = location.href, answer = await fetch(asked, {headers, cache: "no-store"});
         const page = await parsed(answer);
+        if (asked !== location.href) { again = true; continue; }  // its reader has sorted meanwhile
         if (answer.ok) { await show(page); connection.textContent = ""; } else connection.textContent = wordsOf(page);
       } while (again);
     } catch {
@@ -104,8 +142,79 @@
     if (document.hidden) { source?.close(); source = null; } else listen();
   });
 
+  // The table of trials, as the address asks for it. It alone is drawn, so that sorting waits for little.
+  const table = document.getElementById("table"), search = document.getElementById("search");
+  let wanted = 0, typed = 0;
+
+  async function list() {
+    const mine = ++wanted;
+    try {
+      const page = await parsed(await fetch(`trials${location.search}`, {cache: "no-store"}));
+      const fresh = page.getElementById("table");
+      if (mine !== wanted || !fresh) return;
+      sent.set("table", fresh.innerHTML);
+      replace(table, fresh);
+    } catch {
+      connection.textContent = "Not connected: trying again.";
+    }
+  }
+
+  // Goes to another order, filter or page of the table. What is chosen stays.
+  function go(address, how) {
+    const to = new URL(address, location.href), numbers = [...chosen()].join();
+    if (numbers) to.searchParams.set("chosen", numbers); else to.searchParams.delete("chosen");
+    history[how](null, "", to);
+    list();
+  }
+
+  function filtered() {
+    const to = new URL(location.href), text = search.elements.filter.value;
+    if (text) to.searchParams.set("filter", text); else to.searchParams.delete("filter");
+    to.searchParams.delete("page");
+    go(to, "replaceState");
+  }
+
+  if (table && search) {
+    table.addEventListener("click", event => {
+      const link = event.target.closest("a");
+      const plain = !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
+      if (!link?.getAttribute("href").startsWith("study?") || !plain) return;
+      event.preventDefault();
+      go(link.href, "pushState");
+      search.elements.filter.value = new URLSearchParams(location.search).get("filter") ?? "";
+    });
+    table.addEventListener("change", event => {
+      if (event.target.name !== "n") return;
+      const numbers = chosen(), to = new URL(location.href);
+      if (event.target.checked) numbers.add(event.target.value); else numbers.delete(event.target.value);
+      if (numbers.size) to.searchParams.set("chosen", [...numbers].join()); else to.searchParams.delete("chosen");
+      history.replaceState(null, "", to);
+    });
+    search.addEventListener("input", () => { clearTimeout(typed); typed = setTimeout(filtered, TYPED); });
+    search.addEventListener("submit", event => { event.preventDefault(); clearTimeout(typed); filtered(); });
+    addEventListener("popstate", () => {
+      search.elements.filter.value = new URLSearchParams(location.search).get("filter") ?? "";
+      list();
+    });
+    tick(table);
+  }
+
+  // Sends a form's fields, and says the answer where the form has a place for it; returns if it was done.
+  async function send(form, fields, isWanted = () => true) {
+    const place = form.querySelector("output") ?? document.getElementById("said");
+    const say = (words, kind) => { if (isWanted()) { place.textContent = words; place.className = kind; } };
+    try {
+      const answer = await fetch("act", {method: "POST", body: fields});
+      say(wordsOf(await parsed(answer)), answer.ok ? "done" : "refused");
+      return answer.ok;
+    } catch {
+      say("Not connected: it may or may not have been done.", "refused");
+      return false;
+    }
+  }
+
   document.addEventListener("submit", async event => {
-    const form = event.target, said = document.getElementById("said");
+    const form = event.target;
     if (form.getAttribute("action") !== "act") return;
     event.preventDefault();
     if (form.dataset.ask && !confirm(form.dataset.ask)) return;
@@ -113,18 +222,27 @@
     const fields = new URLSearchParams(new FormData(form, event.submitter));
     const buttons = form.querySelectorAll("button");
     buttons.forEach(button => { button.disabled = true; });
-    said.textContent = "…";
-    try {
-      const answer = await fetch("act", {method: "POST", body: fields});
-      said.textContent = wordsOf(await parsed(answer));
-      said.className = answer.ok ? "done" : "refused";
-      if (answer.ok) { form.reset(); await refresh(false); }
-    } catch {
-      said.textContent = "Not connected: it may or may not have been done.";
-      said.className = "refused";
-    } finally {
-      buttons.forEach(button => { button.disabled = false; });
-    }
+    asked++;
+    const done = await send(form, fields);
+    buttons.forEach(button => { button.disabled = false; });
+    if (!done || fields.get("action") === form.dataset.asks) return;
+    form.reset();
+    await refresh(false);
+  });
+
+  // A form that can say what it would cost is asked while it is filled in.
+  let asked = 0, asking = 0;
+  document.addEventListener("input", event => {
+    const form = event.target.form;
+    if (event.target.dataset.epoch !== undefined) document.querySelectorAll("#curves .js-plotly-plot").forEach(markEpoch);
+    if (!form?.dataset.asks) return;
+    clearTimeout(asking);
+    asking = setTimeout(() => {
+      if (!form.isConnected || !form.checkValidity()) return;
+      const fields = new URLSearchParams(new FormData(form)), mine = ++asked;
+      fields.set("action", form.dataset.asks);
+      send(form, fields, () => mine === asked);
+    }, TYPED);
   });
 
   if (typeof draw === "function") {

@@ -16,11 +16,12 @@ def part(template: str, /, **values: Any) -> Markup:
     return filled(f"pages/{template}", link=link, **values)
 
 
-def link(page: str, text: object, /, **query: object) -> Markup:
-    """Return a link to another page, with ``text`` as its words."""
+def link(page: str, text: object, /, *, here: bool = False, **query: object) -> Markup:
+    """Return a link to another page, with ``text`` as its words; ``here``: it is this one."""
     given = {name: value for name, value in query.items() if value is not None}
     address = f"{page}?{urlencode(given, errors='replace')}" if given else page
-    return Markup('<a href="{}">{}</a>').format(address, text)
+    now = Markup(' aria-current="true"') if here else ""
+    return Markup('<a href="{}"{}>{}</a>').format(address, now, text)
 
 
 def page_of(query: Mapping[str, str]) -> int:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from ...app.extensions import of_ends
 from ...app.ledger.summary import front_of
 from ...app.stories.story import find_trial, trial_story
+from ...profiling.base.errors import UsageError
 from ...scheduler.model.trial import FINAL, TrialState
 from ..report import figures
 from ..report.table import best_first, trial_columns
 from ..report.timeline import timeline
+from .filters import chosen_by
 from .follower import TIME, topic_of
 from .frame import Content, Page
 from .pieces import link, page_of, pager, part
 
 if TYPE_CHECKING:
+    from ...app.drawings.columns import Column
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
     from .site import Site
 
@@ -27,8 +32,24 @@ if TYPE_CHECKING:
 LISTED = 50
 #: No trial's number has more digits.
 DIGITS = 12
-#: How trials can be ordered: by result or by number.
-SORTS = ("best", "newest", "oldest")
+#: The most characters of a filter, and the most trials that are compared at once.
+LONGEST, MOST_CHOSEN = 300, 12
+#: The directions of an order, the largest first last.
+DIRECTIONS = ("ascending", "descending")
+
+
+def trials_page(site: Site, query: Mapping[str, str]) -> Page:
+    """The table of a study's trials alone, as ``study_page``: one that is sorted asks for it."""
+    study = site.reader.study(query.get("id", ""))
+    head = Markup("<h1>Trials</h1><p>{}</p>").format(link("study", study.name, id=study.id))
+    draw = partial(_trials, site, study.id, query)
+    return Page(f"Trials of {study.name}", head, draw, (topic_of(study.id),))
+
+
+def _trials(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
+    view, epochs = site.look(study_id)
+    found = trials_part(view.study, view.trials, epochs, query)
+    return Content(Markup('<section id="trials">{}</section>').format(found))
 
 
 def trials_part(
@@ -37,38 +58,96 @@ def trials_part(
     epochs: Sequence[EpochRow],
     query: Mapping[str, str],
 ) -> Markup:
-    """Return the trials that ``query`` asks for: ``state``, ``order`` and ``page``."""
-    order = query.get("order") if query.get("order") in SORTS else SORTS[0]
-    state = query.get("state") if query.get("state") in set(TrialState) else None
-    known = {"id": study.id, "order": order, "state": state}
-    chosen = [each for each in _ordered(study, trials, str(order)) if state in (None, each.state)]
-    at = page_of(query)
-    present = {trial.state for trial in trials}
+    """Return the trials that ``query`` asks for: ``filter``, ``order``, ``page`` and ``chosen``.
+
+    ``order`` is the name of a column, after a dash for the largest first. Those ``chosen`` are to
+    be compared.
+    """
+    chosen = numbers_in(query.get("chosen", ""))
+    columns = trial_columns(study, trials, epochs, partial(_named, study, chosen))
+    text, at = query.get("filter", "")[:LONGEST], page_of(query)
+    column, down = _order(query.get("order", ""), columns)
+    order = None if column is None else f"{'-' if down else ''}{column.title}"
+    known = {"id": study.id, "order": order, "filter": text or None}
+    known["chosen"] = ",".join(map(str, chosen)) or None
+    refused = ""
+    try:
+        holds = chosen_by(text, [_searched(each) for each in columns])
+        rows = [each for each in _ordered(study, trials, column, down=down) if holds(each)]
+    except UsageError as error:
+        refused, rows = str(error), []
+    shown = rows[(at - 1) * LISTED : at * LISTED]
+    present, listed = {trial.state for trial in trials}, {trial.number for trial in shown}
     return part(
         "trials.html",
+        study=study,
         any_trials=bool(trials),
-        trials=chosen[(at - 1) * LISTED : at * LISTED],
-        total=len(chosen),
+        trials=shown,
+        total=len(rows),
+        refused=refused,
         best=front_of(study, trials),
-        columns=trial_columns(
-            study,
-            trials,
-            epochs,
-            lambda each: link("trial", each.number, id=study.id, n=each.number),
-        ),
-        sorts=SORTS,
+        columns=[_sorting(each, column, down=down, known=known) for each in columns],
+        sorted={} if column is None else {columns.index(column): DIRECTIONS[down]},
         order=order,
-        states=[None, *(each for each in TrialState if each in present)],
-        state=state,
+        states=[each for each in TrialState if each in present],
+        text=text,
         known=known,
-        pager=pager("study", known, at, len(chosen), LISTED),
+        elsewhere=[number for number in chosen if number not in listed],
+        pager=pager("study", known, at, len(rows), LISTED),
     )
 
 
-def _ordered(study: StudyRow, trials: Sequence[TrialRow], order: str) -> list[TrialRow]:
-    if order == "best":
+def numbers_in(text: str) -> list[int]:
+    """Return the numbers of trials in ``text``, as ``3,7``; what is none is left out."""
+    words = dict.fromkeys(text.split(","))
+    return [int(each) for each in words if each.isascii() and each.isdecimal()][:MOST_CHOSEN]
+
+
+def _named(study: StudyRow, chosen: Sequence[int], trial: TrialRow) -> Markup:
+    """Name a trial, with a box that chooses it."""
+    box = Markup('<input type="checkbox" name="n" value="{}" aria-label="compare trial {}"{}>')
+    checked = Markup(" checked") if trial.number in chosen else ""
+    name = link("trial", trial.number, id=study.id, n=trial.number)
+    return box.format(trial.number, trial.number, checked) + name
+
+
+def _order(asked: str, columns: Sequence[Column[TrialRow]]) -> tuple[Column[TrialRow] | None, bool]:
+    """Return the column by which trials are ordered and if the largest is first.
+
+    None: the best is first.
+    """
+    by_title = {column.title: column for column in reversed(columns)}
+    if asked in by_title:
+        return by_title[asked], False
+    return by_title.get(asked.removeprefix("-")), True
+
+
+def _ordered(
+    study: StudyRow, trials: Sequence[TrialRow], column: Column[TrialRow] | None, *, down: bool
+) -> list[TrialRow]:
+    """Return the trials in order, those without a value last."""
+    if column is None:
         return best_first(study, trials)
-    return list(trials) if order == "oldest" else list(trials)[::-1]
+    keys = [(column.sort_key(trial), trial) for trial in trials]
+    known = [(isinstance(key, str), key, trial) for key, trial in keys if key != ""]
+    known.sort(key=itemgetter(0, 1), reverse=down)
+    return [trial for *_, trial in known] + [trial for key, trial in keys if key == ""]
+
+
+def _sorting(
+    column: Column[TrialRow], by: Column[TrialRow] | None, *, down: bool, known: Mapping[str, Any]
+) -> Column[TrialRow]:
+    """Return a column whose title sorts by it, and the other way round once it does."""
+    descends = not down if column is by else column.first == DIRECTIONS[True]
+    order = f"{'-' if descends else ''}{column.title}"
+    return replace(column, title=link("study", column.title, **{**known, "order": order}))
+
+
+def _searched(column: Column[TrialRow]) -> Column[TrialRow]:
+    """Return a column as filters read it: of a failure also its message."""
+    if column.title != "Failure":
+        return column
+    return replace(column, key=lambda trial: f"{trial.failure_kind} {trial.failure_message}")
 
 
 def trial_page(site: Site, query: Mapping[str, str]) -> Page:
@@ -91,4 +170,6 @@ def _trial(site: Site, study: StudyRow, trial: TrialRow) -> Content:
         "timeline": timeline(story.study, [trial], epochs),
     }
     offers = [each for of in of_ends("control", "offers") for each in of(site.reader, study, trial)]
-    return Content(part("trial.html", study=study, trial=trial, story=story, offers=offers), shown)
+    forms = [form(site.reader, study, trial) for form in of_ends("control", "trial_form")]
+    main = part("trial.html", study=study, trial=trial, story=story, offers=offers, forms=forms)
+    return Content(main, shown)

@@ -426,9 +426,9 @@ def test_what_is_not_there_is_said_in_words(opened, path, words):
     ("query", "shown"),
     [
         ("", 9),
-        ("&state=failed", 1),
+        ("&filter=state:failed", 1),
         ("&page=2", 0),
-        ("&page=x&order=x&state=x", 9),
+        ("&page=x&order=x&chosen=x", 9),
         ("&page=" + "9" * 30, 9),
     ],
 )
@@ -444,7 +444,7 @@ def test_a_study_of_10000_trials_is_shown_a_page_at_a_time(tmp_path):
     server = PageServer(tmp_path)
     try:
         server.enter()
-        text = server.page(f"/study?id={SPEC.id}&page=200&order=oldest")
+        text = server.page(f"/study?id={SPEC.id}&page=200&order=Trial")
         numbers = [int(n) for n in re.findall(r"trial\?id=digits-1&amp;n=(\d+)", text)]
         assert numbers == list(range(9950, 10_000))
         assert "page 200 of 200" in text

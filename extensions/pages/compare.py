@@ -1,0 +1,138 @@
+"""Draws chosen trials of a study next to each other: their curves, what differs, how they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from ...app.common.text import duration, number
+from ...app.drawings.charts import STUDIES, Figure
+from ...app.drawings.columns import Column
+from ...app.views.progress import failure_words, final_metrics, scores
+from ...profiling.base.errors import UsageError
+from ...scheduler.model.study import number_of
+from ...scheduler.model.trial import FINAL
+from ...scheduler.strategies.base import UNBOUNDED
+from ..report import figures
+from .follower import TIME, topic_of
+from .frame import Content, Page
+from .pieces import link, part
+from .trials import numbers_in
+
+if TYPE_CHECKING:
+    from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
+    from .site import Site
+
+#: The dashes of lines; with each, as many lines as there are colours.
+DASHES = ("solid", "dash")
+
+
+def compare_page(site: Site, query: Mapping[str, str]) -> Page:
+    """The trials ``n`` (as ``3,7``) of the study ``id``. Raises UsageError if there is none."""
+    study = site.reader.study(query.get("id", ""))
+    head = Markup("<h1>Trials compared</h1><p>{}</p>").format(
+        link("study", study.name, id=study.id)
+    )
+    draw = partial(_compared, site, study.id, numbers_in(query.get("n", "")))
+    topics = (topic_of(study.id),) if study.finished_at else (topic_of(study.id), TIME)
+    return Page(f"Trials of {study.name}", head, draw, topics, charts=True)
+
+
+def _compared(site: Site, study_id: str, numbers: Sequence[int]) -> Content:
+    view, epochs = site.look(study_id)
+    by_number = {trial.number: trial for trial in view.trials}
+    trials = [by_number[each] for each in numbers if each in by_number]
+    if not trials:
+        raise UsageError("no trial is chosen: tick some in the study's table, and press compare")
+    known = {trial.id for trial in trials}
+    rows = [row for row in epochs if row.trial in known]
+    looks = _looks(trials)
+    titles = [_title(view.study, trial, looks[trial.number]) for trial in trials]
+    facts = [_facts(trial) for trial in trials]
+    stands = [_standing(view.study, trial, rows) for trial in trials]
+    main = part(
+        "compare.html",
+        differs=_table(titles, facts, only_differing=True),
+        stands=_table(titles, stands, only_differing=False),
+        again=link("study", "Choose others", id=study_id, chosen=",".join(map(str, numbers))),
+    )
+    return Content(main, {"curves": _curves(view.study, trials, rows, looks)})
+
+
+def _looks(trials: Sequence[TrialRow]) -> dict[int, tuple[str, str]]:
+    """Return each trial's colour and dash, by its number: colours that all readers tell apart."""
+    return {
+        trial.number: (STUDIES[k % len(STUDIES)], DASHES[k // len(STUDIES) % len(DASHES)])
+        for k, trial in enumerate(trials)
+    }
+
+
+def _curves(
+    study: StudyRow,
+    trials: Sequence[TrialRow],
+    epochs: Sequence[EpochRow],
+    looks: Mapping[int, tuple[str, str]],
+) -> Figure | None:
+    """Return the learning curves, each in its trial's look and none thicker than another."""
+    figure = figures.learning_curves(study, trials, epochs)
+    if figure is None:
+        return None
+    named = {f"trial {n}": look for n, look in looks.items()}
+    traces = []
+    for trace in figure["data"]:
+        colour, dash = named[trace["name"]]
+        line = {"color": colour, "dash": dash, "width": 2.2}
+        traces.append({**trace, "line": line, "mode": "lines+markers", "opacity": 0.9})
+    return {**figure, "data": traces}
+
+
+def _title(study: StudyRow, trial: TrialRow, look: tuple[str, str]) -> Markup:
+    kind = " dashed" if look[1] == DASHES[1] else ""
+    swatch = Markup('<b class="swatch{}" style="background:{}"></b>{}')
+    name = link("trial", f"trial {trial.number}", id=study.id, n=trial.number)
+    return swatch.format(kind, look[0], name)
+
+
+def _facts(trial: TrialRow) -> dict[str, str]:
+    """Return what a trial was given, by name."""
+    found = {name: number(value) for name, value in trial.params.items()}
+    if trial.origin_trial is not None:
+        of = number_of(trial.origin_trial)
+        found["goes on from"] = f"trial {of} after epoch {trial.origin_epoch}"
+    return found | {f"system: {name}": number(value) for name, value in trial.system}
+
+
+def _standing(study: StudyRow, trial: TrialRow, epochs: Sequence[EpochRow]) -> dict[str, Any]:
+    """Return how a trial stands, by name."""
+    own = [row for row in epochs if row.trial == trial.id]
+    ends = trial.state in FINAL or trial.target >= UNBOUNDED
+    state = Markup('<i class="{0}">{0}</i>').format(trial.state)
+    others = final_metrics(trial, own)
+    return {
+        "state": state,
+        **({"why": failure_words(trial)} if trial.failure_kind else {}),
+        "epoch": str(trial.epoch) if ends else f"{trial.epoch} of {trial.target}",
+        "result": scores(study, trial) or None,
+        **{name: number(value) for name, value in others.items() if name != study.metric},
+        "training": duration(sum(row.seconds for row in own)),
+        "device": trial.device or None,
+    }
+
+
+def _table(
+    titles: Sequence[Markup], cells: Sequence[Mapping[str, Any]], *, only_differing: bool
+) -> tuple[list[Column[Any]], list[list[Any]]]:
+    """Return a table's columns, one for each trial after the names, and its rows."""
+    rows = []
+    for name in dict.fromkeys(name for each in cells for name in each):
+        values = [each.get(name) for each in cells]
+        if not only_differing or len(set(values)) > 1:
+            rows.append([name, *values])
+    columns: list[Column[Any]] = [
+        Column(title, itemgetter(k)) for k, title in enumerate(["", *titles])
+    ]
+    return columns, rows

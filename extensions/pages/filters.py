@@ -1,0 +1,89 @@
+"""Reads what a person types to choose trials, such as ``lr<0.01 state:failed``.
+
+Words are separated by spaces, and a row is shown if all of them hold. A word with a comparison is
+about the column of that name, as the table shows it; ``:`` asks for a part of its text. Any other
+word is looked for in the texts of all columns. Quotes hold words together.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ...profiling.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from ...app.drawings.columns import Column
+
+Row = TypeVar("Row")
+
+#: A name, a comparison, and what it compares with. Longer comparisons come first.
+_WORD = re.compile(r"(?P<name>.+?)(?P<sign><=|>=|!=|<|>|=|:)(?P<given>.*)", re.DOTALL)
+_ORDERS: Mapping[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def chosen_by(text: str, columns: Sequence[Column[Row]]) -> Callable[[Row], bool]:
+    """Return what tells of a row if the filter ``text`` chooses it; an empty one chooses all.
+
+    Raises UsageError for a column that is not there, and where a number is needed.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        raise UsageError(f"a quote in the filter has no end: {text}") from None
+    tests = [_test(word, columns) for word in words]
+    return lambda row: all(holds(row) for holds in tests)
+
+
+def _test(word: str, columns: Sequence[Column[Row]]) -> Callable[[Row], bool]:
+    found = _WORD.fullmatch(word)
+    if found is None:
+        part = word.lower()
+        return lambda row: any(part in _text(column.key(row)) for column in columns)
+    name, sign, given = found["name"], found["sign"], found["given"]
+    column = next((each for each in columns if each.title.lower() == name.lower()), None)
+    if column is None:
+        known = ", ".join(each.title for each in columns)
+        raise UsageError(f"no column is called {name}; there are: {known}")
+    holds = _compared(f"{column.title}{sign}", sign, given)
+    return lambda row: holds(column.key(row))
+
+
+def _compared(typed: str, sign: str, given: str) -> Callable[[Any], bool]:
+    """Return what tells of a value if it stands so to what was given."""
+    part, number = given.lower(), _number(given)
+    if sign == ":":
+        return lambda value: part in _text(value)
+    if sign in _ORDERS:
+        if number is None:
+            raise UsageError(f"{typed} needs a number after it, as {typed}0.01: not {given!r}")
+        order = _ORDERS[sign]
+        return lambda value: (own := _number(value)) is not None and order(own, number)
+
+    def equal(value: Any) -> bool:
+        own = _number(value)
+        return own == number if None not in (own, number) else _text(value) == part
+
+    return lambda value: equal(value) is (sign == "=")
+
+
+def _number(value: Any) -> float | None:
+    """Return a value as a number; None for what is none."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return None if math.isnan(number) else number
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value).lower()

@@ -1,0 +1,175 @@
+"""The page as a desk, in headless Chromium: sorted, filtered, compared, branched by a person."""
+
+import pytest
+from browser import browser_in
+from page_server import PageServer
+from penstock.app.ledger.reader import Reader
+from study_ledger import make_study, start_study, study_spec
+
+PHONE, DESK = (390, 844), (1280, 900)
+NUMBERS = "[...document.querySelectorAll('#table tbody tr')].map(row => +row.cells[0].innerText)"
+SORTED = "document.querySelector('#table th[aria-sort]')"
+BOX = "document.querySelector('#table input[value=\"{}\"]')"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    browser = browser_in(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def tab(browser):
+    """The browser; a page that complains of anything fails the test."""
+    browser.leave()
+    browser.complaints.clear()
+    browser.size(*DESK)
+    yield browser
+    assert browser.complaints == []
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """The state folder of a study that is over; a trial of it failed."""
+    folder = tmp_path_factory.mktemp("home")
+    make_study(folder, study_spec(n_trials=9), fails=(3,))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(home):
+    server = PageServer(home)
+    server.enter()
+    yield server
+    server.close()
+
+
+def header(title):
+    """The link in the head of a column."""
+    return f"[...document.querySelectorAll('#table th a')].find(a => a.innerText === '{title}')"
+
+
+def press(tab, expression):
+    """Press Enter on an element, as with a keyboard."""
+    tab.value(f"{expression}.focus()")
+    tab.key("Enter", windowsVirtualKeyCode=13, text="\r")
+
+
+def write(tab, text):
+    """Type a filter where nothing or another one was."""
+    tab.value("document.querySelector('#search [type=search]').select()")
+    tab.value("document.querySelector('#search [type=search]').focus()")
+    tab.send("Input.insertText", text=text)
+
+
+def test_a_table_is_sorted_by_a_click_and_by_the_keyboard_and_the_address_says_so(
+    tab, server, home
+):
+    tab.open(server.url)
+    tab.open(server.at("/study?id=digits"))
+    by_result = tab.value(NUMBERS)
+    assert sorted(by_result) == list(range(9))
+    tab.value(f"{header('Trial')}.click()")
+    tab.until(f"{SORTED}?.innerText === 'Trial' && {SORTED}.ariaSort === 'ascending'")
+    assert tab.value(NUMBERS) == list(range(9))
+    press(tab, header("Trial"))
+    tab.until(f"{SORTED}?.ariaSort === 'descending'")
+    assert tab.value(NUMBERS) == list(range(9))[::-1]
+    assert tab.value(f"document.activeElement === {header('Trial')}"), "it is still there"
+    press(tab, header("lr"))
+    tab.until(f"{SORTED}?.innerText === 'lr'")
+    rows = tab.value(NUMBERS)
+    trials = Reader(f"sqlite:///{home / 'ledger.db'}").trials("digits-1a2b")
+    assert rows == [t.number for t in sorted(trials, key=lambda t: t.params["lr"])]
+    assert tab.value("location.search") == "?id=digits-1a2b&order=lr"
+    tab.open(str(tab.value("location.href")))
+    assert tab.value(NUMBERS) == rows
+    tab.value("history.back()")
+    tab.until(f"{SORTED}?.ariaSort === 'descending'")
+    tab.value("[...document.querySelectorAll('.choices a')][0].click()")
+    tab.until(f"!{SORTED}")
+    assert tab.value(NUMBERS) == by_result
+
+
+def test_a_table_is_filtered_as_a_person_types_and_wrong_words_are_said(tab, server):
+    tab.open(server.url)
+    tab.open(server.at("/study?id=digits&order=Trial"))
+    write(tab, "state:failed")
+    tab.until(f"{NUMBERS}.join() === '3'")
+    assert tab.value("new URLSearchParams(location.search).get('filter')") == "state:failed"
+    write(tab, "trial>=2 trial<5")
+    tab.until(f"{NUMBERS}.join() === '2,3,4'")
+    assert tab.value("document.activeElement === document.querySelector('#search [type=search]')")
+    write(tab, "<i>=3")
+    tab.until("document.querySelector('#table .message')")
+    assert "no column is called <i; there are: Trial, State" in tab.text()
+    tab.value("[...document.querySelectorAll('.choices a')][1].click()")
+    tab.until(f"{NUMBERS}.length === 9")
+    assert tab.value("document.querySelector('#search [type=search]').value") == ""
+
+
+def test_order_filter_and_choice_outlive_what_happens_meanwhile(tab, tmp_path):
+    runner, ledger = start_study(tmp_path, study_spec(n_trials=9))
+    server = PageServer(tmp_path)
+    try:
+        while len(runner.engine.state.trials) < 3:
+            runner.turn(1.0)
+        tab.open(server.url)
+        tab.open(server.at("/study?id=digits"))
+        tab.value(f"{header('Trial')}.click()")
+        tab.until(f"{SORTED}?.innerText === 'Trial'")
+        write(tab, "trial<4")
+        tab.until("location.search.includes('filter')")
+        tab.value(f"{BOX.format(1)}.click()")
+        while runner.engine.state.studies:
+            runner.turn(1.0)
+        tab.until("document.querySelector('#progress .complete')")
+        tab.until(f"{NUMBERS}.join() === '0,1,2,3'")
+        assert tab.value(f"{BOX.format(1)}.checked")
+        assert tab.value(f"{SORTED}.innerText") == "Trial"
+    finally:
+        server.close()
+        ledger.close()
+
+
+def test_chosen_trials_are_compared_and_what_they_share_is_left_out(tab, server):
+    tab.open(server.url)
+    tab.open(server.at("/study?id=digits"))
+    write(tab, "trial<=3")
+    tab.until(f"{NUMBERS}.length === 4")
+    tab.value(f"{BOX.format(0)}.click()")
+    write(tab, "trial>1")
+    tab.until(f"{NUMBERS}.length === 7")
+    tab.value(f"{BOX.format(2)}.focus()")
+    tab.key(" ", windowsVirtualKeyCode=32, text=" ")
+    tab.value(f"{BOX.format(3)}.click()")
+    assert tab.value("new URLSearchParams(location.search).get('chosen')") == "0,2,3"
+    press(tab, "document.querySelector('form.compare button')")
+    tab.until("location.pathname.endsWith('/compare')")
+    tab.until("document.querySelectorAll('#curves .scatterlayer .trace').length === 2")
+    assert tab.value("document.querySelector('#stands thead').innerText").split()[1::2] == [*"023"]
+    differs = tab.value("document.querySelector('#differs').innerText")
+    assert {"x", "lr"} <= set(differs.split())
+    stands = tab.value("document.querySelector('#stands').innerText")
+    assert "failed (exception): ValueError: <b>no</b>" in stands
+    colours = tab.value(
+        "document.querySelector('#curves .chart').data.map(trace => trace.line.color)"
+    )
+    assert len(set(colours)) == 2
+    tab.value("document.querySelector('#others a').click()")
+    tab.until("location.pathname.endsWith('/study')")
+    tab.until(f"{BOX.format(2)}?.checked && !{BOX.format(1)}?.checked")
+
+
+def test_without_scripts_a_table_is_sorted_filtered_and_compared_as_well(server):
+    text = server.page("/study?id=digits&order=-Trial&filter=trial%3C3&chosen=7")
+    assert text.index(">2</a>") < text.index(">1</a>") < text.index(">0</a>")
+    assert '<input type="hidden" name="n" value="7">' in text, "it is chosen, and on no row"
+    compared = server.page("/compare?id=digits&n=7&n=2")
+    assert "trial 7" in compared
+    assert "trial 2" in compared
+
+
+def test_who_has_chosen_nothing_is_told_how(server):
+    assert "no trial is chosen: tick some" in server.page("/compare?id=digits")
