@@ -167,6 +167,11 @@ class Reader(EventLog):
         )
         return [epoch_of(row) for row in self._whole(EPOCH, query)]
 
+    def epochs_of(self, trial_id: str) -> list[EpochRow]:
+        """The accepted epochs of a trial, in order."""
+        query = select(EPOCH).where(EPOCH.c.trial == trial_id).order_by(EPOCH.c.epoch)
+        return [epoch_of(row) for row in self._whole(EPOCH, query)]
+
     def newest_epochs(self, limit: int) -> list[EpochRow]:
         """The ``limit`` epochs of all studies that were accepted last, by ``rowid``."""
         query = select(EPOCH).order_by(EPOCH.c.id.desc()).limit(limit)

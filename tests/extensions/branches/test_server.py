@@ -11,7 +11,7 @@ from penstock.app.runner.commands import answer, to_event
 from penstock.app.runner.user_commands import reopening
 from penstock.app.spec.conditions import parse_conditions
 from penstock.app.spec.space import parse_space
-from penstock.extensions.branches.server import values_of
+from penstock.extensions.branches.values import values_of
 from penstock.scheduler.model.finished import FinishedStudy, PastTrial
 from penstock.scheduler.model.study import Condition, Edits, StudyRecord
 

@@ -1,0 +1,181 @@
+"""The form on a trial's page that branches it: its fields, its cost, and what it does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from markupsafe import Markup
+
+from ...app.broker.client import Client
+from ...app.drawings.page import filled
+from ...app.ledger.codec import spec_from_json
+from ...app.services.services import scheduler_answers
+from ...app.spec.entered import Fields, value, whole
+from ...app.spec.space import parameter
+from ...profiling.base.errors import PenstockError
+from ...scheduler.model.decisions import Parent
+from ...scheduler.model.study import trial_id
+from ...scheduler.model.trial import Origin, Trial, TrialState
+from ...scheduler.state.state import StudyState
+from ...scheduler.strategies.full import FullBudget
+from . import control
+from .checks import MOST, last_epoch, refusal
+from .costs import cost_of, cost_words, start_words
+from .values import check, check_differs, values_of
+
+if TYPE_CHECKING:
+    from ...app.host.settings import Settings
+    from ...app.ledger.reader import Reader
+    from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
+
+#: The beginning of the names of fields that hold values of parameters.
+_PARAM = "param."
+#: Seconds until a scheduler that does not answer is given up.
+_PATIENCE = 5.0
+
+
+class _Known(NamedTuple):
+    """A trial as the ledger has it, in the form in which it is checked."""
+
+    study: StudyState
+    trial: Trial
+    epochs: list[EpochRow]
+    #: The epochs after which a state that the trial had is in the store.
+    kept: frozenset[int]
+
+
+class _Asked(NamedTuple):
+    """The fields of a form that were filled in."""
+
+    study: StudyRow
+    number: int
+    at: int
+    to: int | None
+    copies: int
+    outside: bool
+    #: The values that differ from the trial's.
+    params: dict[str, Any]
+
+
+def form(reader: Reader, study: StudyRow, trial: TrialRow) -> Markup:
+    """Return the form; words where the trial cannot be branched, nothing before its first epoch."""
+    begin = trial.origin_epoch or 0
+    if trial.epoch <= begin:
+        return Markup()
+    known = _known(reader, study, trial)
+    refused = ""
+    if not any(_possible(known, epoch) for epoch in range(trial.epoch, begin, -1)):
+        refused = refusal(known.study, known.trial, trial.epoch, trial.epoch + 1, 1)
+    params = dict(trial.params)
+    fields = [
+        (name, _PARAM + name, parameter(text), params.get(name))
+        for name, text in known.study.spec.space or ()
+    ]
+    return filled(
+        "branches/form.html",
+        study=study,
+        trial=trial,
+        begin=begin,
+        fields=fields,
+        last=last_epoch(known.study),
+        most=MOST,
+        refused=refused,
+    )
+
+
+def made_by(settings: Settings, reader: Reader, fields: Fields) -> str:
+    """Make the branches that a form asks for, and say so. Errors as ``control.branch``."""
+    from ...app.study.control import client_of
+
+    asked = _asked(reader, fields)
+    numbers = control.branch(
+        client_of(settings),
+        asked.study.id,
+        asked.number,
+        asked.at,
+        asked.params,
+        to=asked.to,
+        copies=asked.copies,
+        outside=asked.outside,
+        why=fields.get("reason", ""),
+    )
+    return control.made(asked.study, asked.number, asked.at, numbers)
+
+
+def cost_by(settings: Settings, reader: Reader, fields: Fields) -> str:
+    """Say what the branches would cost that a form asks for. Raises UsageError as they would."""
+    asked = _asked(reader, fields)
+    [row] = reader.trials_of([trial_id(asked.study.id, asked.number)])
+    known = _known(reader, asked.study, row)
+    to = asked.to or last_epoch(known.study)
+    check(known.study, known.trial, asked.at, to, asked.copies)
+    given = known.trial.params
+    values = values_of(known.study.spec, given, asked.params, outside=asked.outside)
+    check_differs(values, asked.number, asked.copies)
+    own = [each.seconds for each in known.epochs if not each.taken_from]
+    cost = cost_of(
+        asked.at, to, asked.copies, begin=known.trial.begin, kept=known.kept, seconds=own
+    )
+    return f"{cost_words(cost)} {_start(settings)}"
+
+
+def _start(settings: Settings) -> str:
+    if not scheduler_answers(settings):
+        return "No scheduler is running: this starts one."
+    try:
+        return start_words(Client(settings, timeout=_PATIENCE).plan())
+    except PenstockError as error:
+        return f"When it begins is not known: {error}"
+
+
+def _asked(reader: Reader, fields: Fields) -> _Asked:
+    study, number = reader.study(fields.get("study", "")), whole(fields, "n")
+    rows = reader.trials_of([trial_id(study.id, number)])
+    before = rows[0].params if rows else {}
+    params = dict[str, Any]()
+    for name, text in spec_from_json(study.spec_json).space or ():
+        if typed := fields.get(_PARAM + name, ""):
+            entered = value(name, typed, parameter(text))
+            if name not in before or entered != before[name]:
+                params[name] = entered
+    return _Asked(
+        study,
+        number,
+        at=whole(fields, "at"),
+        to=whole(fields, "to") if fields.get("to") else None,
+        copies=whole(fields, "copies"),
+        outside="outside" in fields,
+        params=params,
+    )
+
+
+def _known(reader: Reader, study: StudyRow, row: TrialRow) -> _Known:
+    epochs = reader.epochs_of(row.id)
+    hashes = {each.epoch: each.state_hash for each in epochs}
+    origin = None
+    if row.origin_trial is not None:
+        origin = Origin(row.origin_trial, row.origin_epoch or 0, row.replaces, row.origin_keys)
+    states = [
+        each for each in reader.durables(study.id) if hashes.get(each.epoch) == each.state_hash
+    ]
+    own = tuple(Parent(s.epoch, s.uri, s.state_hash) for s in states if s.trial == row.id)
+    trial = Trial(
+        id=row.id,
+        study=study.id,
+        number=row.number,
+        params=tuple(row.params.items()),
+        created_at=row.created_at,
+        state=TrialState(row.state),
+        target=row.target,
+        epoch=row.epoch,
+        origin=origin,
+        parents=own,
+        hashes=hashes,
+    )
+    spec = spec_from_json(study.spec_json)
+    state = StudyState(spec, FullBudget(0, 0), study.created_at)
+    return _Known(state, trial, epochs, frozenset(each.epoch for each in states))
+
+
+def _possible(known: _Known, epoch: int) -> bool:
+    return not refusal(known.study, known.trial, epoch, epoch + 1, 1)

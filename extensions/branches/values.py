@@ -1,0 +1,105 @@
+"""Checks the values of a branch against its study's space: for the command and for its costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ...app.common.validation import finite, whole
+from ...app.spec.conditions import is_active
+from ...app.spec.space import Categorical, Int, Parameter, check_params, parameter
+from ...profiling.base.errors import UsageError
+from ...scheduler.model.study import Params, Scalar, StudySpec
+from ...scheduler.model.trial import Trial
+from ...scheduler.state.state import StudyState
+from .checks import refusal
+
+
+def check(study: StudyState, trial: Trial, epoch: int, to: int, copies: int) -> None:
+    """Raise UsageError with the reason where the trial cannot be branched so."""
+    if refused := refusal(study, trial, epoch, to, copies):
+        name = study.spec.name
+        raise UsageError(f"trial {trial.number} of {name} cannot be branched: {refused}")
+
+
+class Values(NamedTuple):
+    """The parameters of a branch."""
+
+    params: Params
+    #: Those that differ from the parent's.
+    changed: Params
+    #: The names of those that lie outside of the space.
+    outside: tuple[str, ...]
+
+
+def values_of(
+    spec: StudySpec, parent: Params, given: Mapping[str, Any], *, outside: bool
+) -> Values:
+    """Return the parameters of a branch: the parent's, but for what is ``given``.
+
+    Those that are inactive with it are left out. Raises UsageError for an unknown name, a value of
+    a wrong type or outside its range (unless ``outside``), and where a parameter has no value.
+    """
+    known = {name: parameter(text, f"space[{name!r}]") for name, text in spec.space or ()}
+    for name in given:
+        if name not in known:
+            raise UsageError.refuse("a name in params", name, f"one of {', '.join(known)}")
+    before, merged = dict(parent), dict[str, Any]()
+    added = dict(spec.edits.assumed) if spec.edits is not None else {}
+    for name in known:
+        if name in given:
+            merged[name] = given[name]
+        elif is_active(name, spec.conditions, merged):
+            if name not in before:
+                if name in added:  # after the parent: it goes on without
+                    continue
+                raise UsageError(f"with these values {name} is a parameter, too: give its value")
+            merged[name] = before[name]
+    beyond = [name for name, value in given.items() if _is_beyond(known[name], value)]
+    numbers = {name: _number(known[name], given[name]) for name in beyond}
+    for name in beyond:
+        if not outside:
+            check_params(spec.space, {name: given[name]})
+        if getattr(known[name], "log", False) and merged[name] <= 0:
+            raise UsageError.refuse(f"params[{name!r}]", merged[name], "more than 0: it is log")
+    # What lies outside, and what the parent has, also where its study was edited since, is taken.
+    taken = {name: value for name, value in merged.items() if name not in given} | numbers
+    texts = {name: Categorical([value]).to_json() for name, value in taken.items()}
+    space = tuple((name, texts.get(name, text)) for name, text in spec.space or ())
+    params = dict(check_params(space, merged | numbers, spec.conditions))
+    changed = {name: value for name, value in params.items() if before.get(name, params) != value}
+    return Values(
+        tuple(params.items()), tuple(changed.items()), tuple(n for n in beyond if n in changed)
+    )
+
+
+def check_differs(values: Values, parent: int, copies: int) -> None:
+    """Raise UsageError where one branch of these values would be its parent again."""
+    if not values.changed and copies == 1:
+        raise UsageError(
+            f"a branch with the values of trial {parent} would be trial {parent} again: give a"
+            f" value that differs, as lr=0.001, or --copies 2"
+        )
+
+
+def _is_beyond(known: Parameter, value: Any) -> bool:
+    """Tell whether a number lies outside of the range of its parameter."""
+    if not _is_number(value):
+        return False
+    if isinstance(known, Categorical):  # a number that was fixed, or else any choice but it
+        return (
+            len(known.choices) == 1 and _is_number(known.choices[0]) and value != known.choices[0]
+        )
+    return not known.low <= value <= known.high
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(known: Parameter, value: Any) -> Scalar:
+    is_whole = isinstance(known, Int) or (
+        isinstance(known, Categorical) and isinstance(known.choices[0], int)
+    )
+    number: Scalar = whole("a value", value) if is_whole else finite("a value", value)
+    return number
