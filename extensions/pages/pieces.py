@@ -38,5 +38,5 @@ def pager(page: str, query: Mapping[str, object], at: int, rows: int, size: int)
     words = [f"page {at} of {last}"]
     for title, to in (("first", 1), ("previous", at - 1), ("next", at + 1), ("last", last)):
         if 1 <= to <= last and to != at:
-            words.append(link(page, title, **{**query, "page": to}))
+            words.append(link(page, title, here=False, **{**query, "page": to}))
     return Markup('<p class="pager">{}</p>').format(Markup(" · ").join(words))

@@ -34,6 +34,8 @@ class Site:
         self.reader = reader
         self.control = Control(settings, reader)
         self.forecasts = Forecasts(reader)
+        #: The best values so far of studies that are over, by id and when they ended.
+        self.bests: dict[tuple[str, float], Sequence[float]] = {}
         self._watchers: OrderedDict[str, Watcher] = OrderedDict()
         self._newest = 0
 

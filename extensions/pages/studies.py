@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from ...app.common.text import number, share_words, status_word
 from ...app.drawings.columns import Column
+from ...app.drawings.page import moment
+from ...app.drawings.svg import element
 from ...app.ledger.listed import Listed, read_listed
 from ...app.status.listing import view_facts
 from ...app.status.study_list import done_words, started_words, took_words
+from ...scheduler.model.trial import TrialState
 from .frame import Content, Page
 from .pieces import link, page_of, pager, part
 
@@ -21,6 +26,10 @@ if TYPE_CHECKING:
 
 #: How many studies a page lists.
 LISTED = 100
+#: The most trials of a study that is over whose curve is drawn: its trials are read for that, once.
+DRAWN = 1_000
+#: The size of a study's curve in the list and the room around its line, in pixels.
+WIDTH, HEIGHT, MARGIN = 96, 22, 2
 
 
 def studies_page(site: Site, query: Mapping[str, str]) -> Page:
@@ -33,11 +42,14 @@ def _content(site: Site, query: Mapping[str, str]) -> Content:
     page = page_of(query)
     shown = studies[(page - 1) * LISTED : page * LISTED]
     still = not site.serves()
+    facts = [_facts(site, row, still=still) for row in shown]
+    bests = {each["id"]: _best_so_far(site, each) for each in facts}
+    curve: Column[dict[str, Any]] = Column("best so far", lambda each: _curve(bests[each["id"]]))
     return Content(
         part(
             "studies.html",
-            columns=COLUMNS,
-            studies=[_facts(site, row, still=still) for row in shown],
+            columns=[*COLUMNS, curve],
+            studies=facts,
             pager=pager("./", {}, page, len(studies), LISTED),
         )
     )
@@ -65,6 +77,79 @@ def _best(facts: dict[str, Any]) -> str:
     return f"front of {len(facts['front'])}" if facts["front"] else ""
 
 
+def _started(facts: dict[str, Any]) -> Markup:
+    """When it began, to the second under the pointer."""
+    at, words = moment(facts["created_at"]), started_words(facts)
+    return Markup('<time title="{}">{}</time>').format(at, words)
+
+
+def _progress(facts: dict[str, Any]) -> Markup | None:
+    """Return a bar of the part that is done: of the epochs, or of the trials where none expects."""
+    done, of = facts["epochs"], facts["epochs_expected"]
+    if not of:
+        done, of = facts["trials_over"], facts["trials_expected"]
+    if not of:
+        return None
+    share = f"{min(1.0, done / of):.0%}"
+    bar = Markup('<progress max="{}" value="{}" aria-label="{} done"></progress> {}')
+    return bar.format(of, min(done, of), share, share)
+
+
+def _best_so_far(site: Site, facts: dict[str, Any]) -> Sequence[float]:
+    """Return the best value after each trial that has one; empty with several objectives."""
+    if len(facts["objectives"]) > 1:
+        return ()
+    if facts["finished_at"] is None:
+        trials = site.look(facts["id"])[0].trials
+    elif sum(facts["trials"].values()) > DRAWN:
+        return ()
+    elif (kept := site.bests.get((facts["id"], facts["finished_at"]))) is not None:
+        return kept
+    else:
+        trials = site.reader.trials(facts["id"])
+    counted = (t for t in trials if t.state != TrialState.FAILED and t.feasible)
+    values = (t.value for t in counted if t.value is not None and math.isfinite(t.value))
+    best = list(accumulate(values, max if facts["direction"] == "maximize" else min))
+    if facts["finished_at"] is not None:
+        site.bests[facts["id"], facts["finished_at"]] = best
+    return best
+
+
+def _curve(best: Sequence[float]) -> Markup | None:
+    """Return the best value so far, from trial to trial, as a small drawing."""
+    if len(best) < 2:
+        return None
+    what = f"from {number(best[0])} to {number(best[-1])} over {len(best)} trials"
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in curve_points(best))
+    line = element("polyline", points=points)
+    size = f"0 0 {WIDTH} {HEIGHT}"
+    return element(
+        "svg",
+        element("title", what),
+        line,
+        class_="spark",
+        role="img",
+        aria_label=what,
+        viewBox=size,
+    )
+
+
+def curve_points(best: Sequence[float]) -> list[tuple[float, float]]:
+    """Return the points of a curve of these values: steps, where the least value is at the foot."""
+    low, high = min(best), max(best)
+    span, across = (high - low) or 1.0, (WIDTH - 2 * MARGIN) / (len(best) - 1)
+    points: list[tuple[float, float]] = []
+    for index, value in enumerate(best):
+        changes = index == 0 or value != best[index - 1]
+        if not changes and index < len(best) - 1:
+            continue
+        x = MARGIN + index * across
+        if points:
+            points.append((x, points[-1][1]))
+        points.append((x, HEIGHT - MARGIN - (value - low) / span * (HEIGHT - 2 * MARGIN)))
+    return points
+
+
 def _metrics(facts: dict[str, Any]) -> str:
     return ", ".join(each["metric"] for each in facts["objectives"])
 
@@ -73,9 +158,10 @@ def _metrics(facts: dict[str, Any]) -> str:
 COLUMNS: tuple[Column[dict[str, Any]], ...] = (
     Column("study", _named),
     Column("status", _status),
-    Column("started", started_words),
+    Column("started", _started),
     Column("trials", lambda facts: done_words(facts, "trials"), "n"),
     Column("epochs", lambda facts: done_words(facts, "epochs"), "n"),
+    Column("progress", _progress),
     Column("took", took_words, "n"),
     Column("best (last value)", _best, "n"),
     Column("metric", _metrics),

@@ -173,3 +173,55 @@ def test_without_scripts_a_table_is_sorted_filtered_and_compared_as_well(server)
 
 def test_who_has_chosen_nothing_is_told_how(server):
     assert "no trial is chosen: tick some" in server.page("/compare?id=digits")
+
+
+def click_epoch(tab, epoch):
+    """Click a point of the curve, as with a mouse."""
+    tab.until("document.querySelectorAll('#curves .points path').length")
+    place = f"document.querySelectorAll('#curves .points path')[{epoch - 1}]"
+    tab.value(f"{place}.scrollIntoView({{block: 'center'}})")
+    box = tab.value(
+        f"(box => [box.x + box.width / 2, box.y + box.height / 2])({place}.getBoundingClientRect())"
+    )
+    for kind, buttons in (("mouseMoved", 0), ("mousePressed", 1), ("mouseReleased", 0)):
+        given = {"x": box[0], "y": box[1], "button": "left", "clickCount": 1, "buttons": buttons}
+        tab.send("Input.dispatchMouseEvent", type=kind, **given)
+        if kind == "mouseMoved":
+            tab.until("document.querySelector('#curves .hoverlayer *')")
+
+
+@pytest.mark.extension("branches")
+def test_a_click_on_the_curve_chooses_an_epoch_and_the_cost_is_said_before_anything_is_sent(
+    tab, server, home
+):
+    reader = Reader(f"sqlite:///{home / 'ledger.db'}")
+    trial = max(reader.trials("digits-1a2b"), key=lambda trial: trial.epoch)
+    tab.open(server.url)
+    tab.open(server.at(f"/trial?id=digits&n={trial.number}"))
+    click_epoch(tab, 2)
+    tab.until("document.querySelector('#branch [name=at]').value === '2'")
+    tab.until("document.querySelector('#curves .chart').layout.shapes?.[0].x0 === '2'")
+    tab.until(
+        "document.querySelector('#branch output').innerText.includes('give a value that differs')"
+    )
+    assert tab.value("document.querySelector('#branch output').className") == "refused"
+    tab.complaints.clear()  # the browser itself tells of an answer 422
+    tab.value("document.querySelector('#branch [name=\"param.x\"]').select()")
+    tab.send("Input.insertText", text="0.5")
+    tab.until("document.querySelector('#branch output').className === 'done'")
+    said = tab.value("document.querySelector('#branch output').innerText")
+    assert said.startswith("It trains 7 epochs, epochs 3 to 9: about")
+    assert len(reader.trials("digits-1a2b")) == 9, "nothing was sent"
+
+
+def test_the_list_shows_progress_a_small_curve_and_the_begin(tab, server):
+    tab.open(server.url)
+    tab.until("document.querySelector('#studies tbody tr')")
+    assert tab.value("document.querySelector('#studies progress').value") > 0
+    assert "UTC" in tab.value("document.querySelector('#studies time').title")
+    box = tab.value(
+        "(box => [box.width, box.height])(document.querySelector('.spark polyline').getBBox())"
+    )
+    assert 0 < box[0] <= 96
+    assert 0 < box[1] <= 22
+    assert tab.value("document.querySelector('.spark').ariaLabel").endswith("over 8 trials")
