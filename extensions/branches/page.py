@@ -154,7 +154,9 @@ def _known(reader: Reader, study: StudyRow, row: TrialRow) -> _Known:
     hashes = {each.epoch: each.state_hash for each in epochs}
     origin = None
     if row.origin_trial is not None:
-        origin = Origin(row.origin_trial, row.origin_epoch or 0, row.replaces, row.origin_keys)
+        origin = Origin(
+            row.origin_trial, row.origin_epoch or 0, row.replaces or "", row.origin_keys
+        )
     states = [
         each for each in reader.durables(study.id) if hashes.get(each.epoch) == each.state_hash
     ]
