@@ -60,7 +60,7 @@ FORM_BYTES = 1 << 20
 def application(settings: Settings, reader: Reader) -> Starlette:
     """The pages of the installation of ``settings``, behind no gate yet."""
     site = Site(settings, reader)
-    follower = Follower(reader, site.scheduler)
+    follower = Follower(reader, site.scheduler, site.shares.has_news)
     pictures = Pictures(follower)
 
     async def show(request: Request) -> Response:

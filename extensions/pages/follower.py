@@ -60,11 +60,20 @@ class _Stream:
 
 
 class Follower:
-    """Follows the ledger of ``reader``; ``scheduler`` gives another value if it comes or goes."""
+    """Follows the ledger of ``reader``; ``scheduler`` gives another value if it comes or goes.
 
-    def __init__(self, reader: Reader, scheduler: Callable[[], object]) -> None:
+    ``has_news`` tells if something was worked out that no event tells of.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        scheduler: Callable[[], object],
+        has_news: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._reader = reader
         self._scheduler = scheduler
+        self._has_news = has_news
         #: How many announcements there were. A picture drawn since the last one is good enough.
         self.announced = 0
         self._newest = 0
@@ -109,6 +118,8 @@ class Follower:
         """The topics of what has changed since the last look."""
         before, self._served = self._served, self._scheduler()
         topics = set() if before in (None, self._served) else {ALL}
+        if self._has_news():
+            topics.add(ALL)
         try:
             newest = self._reader.newest()
             if newest < self._newest:  # an older ledger was restored

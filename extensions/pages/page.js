@@ -142,7 +142,7 @@
     if (document.hidden) { source?.close(); source = null; } else listen();
   });
 
-  // The table of trials, as the address asks for it. It alone is drawn, so that sorting waits for little.
+  // The table of trials, as the address asks for it. No other part is drawn, so that sorting waits for little.
   const table = document.getElementById("table"), search = document.getElementById("search");
   let wanted = 0, typed = 0;
 
@@ -150,10 +150,14 @@
     const mine = ++wanted;
     try {
       const page = await parsed(await fetch(`trials${location.search}`, {cache: "no-store"}));
-      const fresh = page.getElementById("table");
-      if (mine !== wanted || !fresh) return;
-      sent.set("table", fresh.innerHTML);
-      replace(table, fresh);
+      for (const part of page.querySelectorAll("[data-live]")) {
+        await pause();
+        if (mine !== wanted) return;
+        const text = part.innerHTML, old = document.getElementById(part.id);
+        if (!old || sent.get(part.id) === text) continue;
+        sent.set(part.id, text);
+        replace(old, part);
+      }
     } catch {
       connection.textContent = "Not connected: trying again.";
     }

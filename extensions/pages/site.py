@@ -12,6 +12,7 @@ from ...app.services.services import scheduler_answers
 from ...app.study.control import Control
 from ...app.views.live import Watcher
 from ...profiling.base.errors import PenstockError
+from .importances import Shares
 
 if TYPE_CHECKING:
     from ...app.host.settings import Settings
@@ -34,6 +35,7 @@ class Site:
         self.reader = reader
         self.control = Control(settings, reader)
         self.forecasts = Forecasts(reader)
+        self.shares = Shares(reader)
         #: The best values so far of studies that are over, by id and when they ended.
         self.bests: dict[tuple[str, float], Sequence[float]] = {}
         self._watchers: OrderedDict[str, Watcher] = OrderedDict()

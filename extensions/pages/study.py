@@ -11,25 +11,22 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from ...app.common.console import text_of
-from ...app.common.text import count
 from ...app.extensions import of_ends
 from ...app.ledger.codec import spec_from_json
-from ...app.ledger.summary import ranked
 from ...app.status.stall_monitor import StallMonitor
 from ...app.views.progress import best_words
 from ...app.views.screen import progress_words
 from ...app.views.spending import energy_words, late_words
 from ...app.views.utilisation import usage_of
 from ...scheduler.model.events import EpochReported
-from ...scheduler.model.trial import TrialState
-from ..report import device_sharing, figures, lineage, report
+from ..report import device_sharing, figures, lineage, parameter_figures, report
 from ..report.timeline import timeline
 from . import company
 from .follower import TIME, topic_of
 from .forms import study_forms
 from .frame import Content, Page
 from .pieces import link, part
-from .trials import trials_part
+from .trials import charted, partly, trials_part
 
 if TYPE_CHECKING:
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
@@ -74,6 +71,10 @@ def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
     ends = of_ends("show", "status_lines") if noted else ()
     running = view.running if study.finished_at is None else {}
     drawings, words = _charts(study, trials, epochs)
+    shares, is_due = site.shares.of(study, trials, epochs)
+    if shares is not None:
+        drawings["importances"] = parameter_figures.importances(shares)
+    newer = " Newer ones are being worked out." if is_due else ""
     main = part(
         "study.html",
         view=view,
@@ -89,6 +90,7 @@ def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
         groups=company.lane_groups(site.reader, view.devices, running, study.id),
         trials=trials_part(study, trials, epochs, query),
         drawings=drawings,
+        shares=f"{report.shares_words(study, shares)}{newer}",
         **words,
     )
     return Content(main, drawings)
@@ -122,8 +124,8 @@ def _charts(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the study's figures, and words about what they leave out."""
-    dots, newest = _charted(study, trials, DOTS), epochs[-NEWEST:]
-    lines = _charted(study, trials, CURVES)
+    dots, newest = charted(study, trials, DOTS), epochs[-NEWEST:]
+    lines = charted(study, trials, CURVES)
     drawings = {
         "curves": figures.learning_curves(study, lines, _of(lines, epochs)),
         "history_time": figures.history(study, dots, _of(dots, epochs), by="time"),
@@ -135,30 +137,13 @@ def _charts(
         drawings["lineage"] = lineage.lineage(study, lines)
     lately = f" The newest {NEWEST} epochs are shown." if len(newest) < len(epochs) else ""
     words = {
-        "some_lines": _partly(lines, trials),
-        "some_dots": _partly(dots, trials),
+        "some_lines": partly(lines, trials),
+        "some_dots": partly(dots, trials),
         "lately": lately,
     }
     return drawings, words
 
 
-def _partly(shown: Sequence[TrialRow], trials: Sequence[TrialRow]) -> str:
-    """That only some are shown; empty if all are."""
-    if len(shown) == len(trials):
-        return ""
-    return f" Of {count(len(trials), 'trial')}, {len(shown)} are drawn: the best and newest."
-
-
 def _of(trials: Sequence[TrialRow], epochs: Sequence[EpochRow]) -> list[EpochRow]:
     known = {trial.id for trial in trials}
     return [row for row in epochs if row.trial in known]
-
-
-def _charted(study: StudyRow, trials: Sequence[TrialRow], most: int) -> Sequence[TrialRow]:
-    """The trials that a chart of ``most`` shows, in their order, with all that run."""
-    if len(trials) <= most:
-        return trials
-    chosen = {trial.id for trial in ranked(study, trials)[: most // 2]}
-    chosen |= {trial.id for trial in trials if trial.state == TrialState.RUNNING}
-    chosen |= {trial.id for trial in trials[-most // 2 :]}
-    return [trial for trial in trials if trial.id in chosen]

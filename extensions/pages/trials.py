@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from ...app.common.text import count
 from ...app.extensions import of_ends
-from ...app.ledger.summary import front_of
+from ...app.ledger.summary import front_of, ranked
 from ...app.stories.story import find_trial, trial_story
 from ...profiling.base.errors import UsageError
 from ...scheduler.model.trial import FINAL, TrialState
@@ -21,6 +22,7 @@ from ..report.timeline import timeline
 from .filters import chosen_by
 from .follower import TIME, topic_of
 from .frame import Content, Page
+from .parallel import parallel_part
 from .pieces import link, page_of, pager, part
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 LISTED = 50
 #: No trial's number has more digits.
 DIGITS = 12
+#: The most trials that are lines across their parameters.
+LINES = 200
 #: The most characters of a filter, and the most trials that are compared at once.
 LONGEST, MOST_CHOSEN = 300, 12
 #: The directions of an order, the largest first last.
@@ -77,6 +81,7 @@ def trials_part(
     except UsageError as error:
         refused, rows = str(error), []
     shown = rows[(at - 1) * LISTED : at * LISTED]
+    lines = charted(study, sorted(rows, key=attrgetter("number")), LINES)
     present, listed = {trial.state for trial in trials}, {trial.number for trial in shown}
     return part(
         "trials.html",
@@ -85,6 +90,8 @@ def trials_part(
         trials=shown,
         total=len(rows),
         refused=refused,
+        parallel=parallel_part(study, lines),
+        some_lines=partly(lines, rows),
         best=front_of(study, trials),
         columns=[_sorting(each, column, down=down, known=known) for each in columns],
         sorted={} if column is None else {columns.index(column): DIRECTIONS[down]},
@@ -148,6 +155,23 @@ def _searched(column: Column[TrialRow]) -> Column[TrialRow]:
     if column.title != "Failure":
         return column
     return replace(column, key=lambda trial: f"{trial.failure_kind} {trial.failure_message}")
+
+
+def partly(shown: Sequence[TrialRow], trials: Sequence[TrialRow]) -> str:
+    """That only some are shown; empty if all are."""
+    if len(shown) == len(trials):
+        return ""
+    return f" Of {count(len(trials), 'trial')}, {len(shown)} are drawn: the best and newest."
+
+
+def charted(study: StudyRow, trials: Sequence[TrialRow], most: int) -> Sequence[TrialRow]:
+    """The trials that a chart of ``most`` shows, in their order, with all that run."""
+    if len(trials) <= most:
+        return trials
+    chosen = {trial.id for trial in ranked(study, trials)[: most // 2]}
+    chosen |= {trial.id for trial in trials if trial.state == TrialState.RUNNING}
+    chosen |= {trial.id for trial in trials[-most // 2 :]}
+    return [trial for trial in trials if trial.id in chosen]
 
 
 def trial_page(site: Site, query: Mapping[str, str]) -> Page:

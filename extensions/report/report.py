@@ -203,7 +203,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
         best=best_card(study, progress, epochs),
         facts=facts_of(study, spec, trials, epochs, used, energy, end, forecast),
         written=written or Written(),
-        shares=_shares(study, shares),
+        shares=shares_words(study, shares),
         leading=leading,
         sections=sections,
     )
@@ -295,7 +295,7 @@ def best_card(study: StudyRow, progress: StudyProgress, epochs: Sequence[EpochRo
     return Best(number(progress.best_mean, 5), words, lists)
 
 
-def _shares(study: StudyRow, shares: Importances | None) -> str:
+def shares_words(study: StudyRow, shares: Importances | None) -> str:
     """A sentence about what the chart of importances shows."""
     if shares is None:
         return f"They need {LEAST} trials with results after the same epoch."

@@ -4,6 +4,7 @@ import pytest
 from browser import browser_in
 from page_server import PageServer
 from penstock.app.ledger.reader import Reader
+from penstock.scheduler.model.study import StrategySpec
 from study_ledger import make_study, start_study, study_spec
 
 PHONE, DESK = (390, 844), (1280, 900)
@@ -225,3 +226,35 @@ def test_the_list_shows_progress_a_small_curve_and_the_begin(tab, server):
     assert 0 < box[0] <= 96
     assert 0 < box[1] <= 22
     assert tab.value("document.querySelector('.spark').ariaLabel").endswith("over 8 trials")
+
+
+LINES = "document.querySelectorAll('#parallel polyline').length"
+
+
+def test_trials_are_lines_across_their_parameters_and_follow_the_filter(tab, server):
+    tab.open(server.url)
+    tab.open(server.at("/study?id=digits"))
+    assert tab.value(LINES) == 8, "one failed before its first result"
+    words = tab.value("[...document.querySelectorAll('#parallel text.h')].map(e => e.textContent)")
+    assert words == ["x", "lr", "activation", "accuracy"]
+    assert "<i>tanh" in tab.value("document.querySelector('#parallel').textContent")
+    assert tab.value("document.querySelectorAll('#parallel i:not(.legend i)').length") == 0
+    write(tab, "trial<3")
+    tab.until(f"{LINES} === 3")
+
+
+def test_importances_are_worked_out_aside_and_come_to_the_open_page(tab, tmp_path):
+    make_study(tmp_path, study_spec(n_trials=60, strategy=StrategySpec("full", max_epochs=2)))
+    server = PageServer(tmp_path)
+    try:
+        tab.open(server.url)
+        tab.open(server.at("/study?id=digits"))
+        tab.until("document.querySelectorAll('#importances .bars path').length === 3")
+        tab.until(
+            "document.querySelector('#importances-words').innerText.includes('over 60 trials')"
+        )
+        assert "worked out" not in tab.value(
+            "document.querySelector('#importances-words').innerText"
+        )
+    finally:
+        server.close()

@@ -1,0 +1,93 @@
+"""Works out how important parameters are, aside from the pages that show it, and keeps it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...app.optuna_bridge.importances import LEAST, MOST, Importances, importances
+from ...profiling.base.errors import PenstockError
+from ...scheduler.model.trial import FINAL, TrialState
+from ...scheduler.strategies.base import comparison_epochs
+
+if TYPE_CHECKING:
+    from ...app.ledger.reader import Reader
+    from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
+    from ...scheduler.model.study import StrategySpec
+
+log = logging.getLogger(__name__)
+
+#: Seconds of rest for each second of work: the CPU time that importances take is small.
+REST = 20.0
+
+
+class Shares:
+    """The importances of studies that are shown again and again, as they were worked out last.
+
+    Who asks gets them and waits for none. They are worked out for one study at a time, once more
+    trials are over than the last time, and after each comes a rest.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._lock = threading.Lock()
+        #: By study: the number of its trials that were over, and the importances.
+        self._known: dict[str, tuple[int, Importances | None]] = {}
+        self._working = False
+        #: When the rest after the last ones is over (monotonic seconds).
+        self._rested = 0.0
+        self._news = False
+
+    def of(
+        self, study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
+    ) -> tuple[Importances | None, bool]:
+        """Return the importances that are known, and if newer ones are to come."""
+        over = sum(trial.state in FINAL for trial in trials)
+        with self._lock:
+            worked_out, shares = self._known.get(study.id, (0, None))
+            due = over != worked_out and len(trials) >= LEAST
+            if due and not self._working and time.monotonic() >= self._rested:
+                self._working = True
+                given = (study, over, spread(trials, study.plan), epochs)
+                threading.Thread(target=self._work, args=given, daemon=True).start()
+        return shares, due
+
+    def has_news(self) -> bool:
+        """Tell, once, that a study that is over has new ones: no event tells its pages."""
+        news, self._news = self._news, False
+        return news
+
+    def _work(
+        self, study: StudyRow, over: int, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
+    ) -> None:
+        # Imported here because it imports Optuna, which takes a second.
+        from ...app.optuna_bridge.frozen_trials import Results
+
+        began, shares = time.thread_time(), None
+        try:
+            known = {trial.id for trial in trials}
+            own = [row for row in epochs if row.trial in known]
+            shares = importances(Results(self._reader, study.id).frozen(trials, own), study.plan)
+        except PenstockError:
+            pass  # the page itself says what is wrong with the ledger
+        except Exception:  # the next ones are worked out all the same
+            log.exception("the importances of parameters could not be worked out")
+        with self._lock:
+            self._known[study.id] = over, shares
+            self._rested = time.monotonic() + REST * (time.thread_time() - began)
+            self._news = self._news or study.finished_at is not None
+            self._working = False
+
+
+def spread(trials: Sequence[TrialRow], plan: StrategySpec) -> list[TrialRow]:
+    """Return up to ``MOST`` trials, evenly over those that reached the highest rung of enough."""
+    for epoch in sorted(comparison_epochs(plan), reverse=True) or [0]:
+        found = [trial for trial in trials if trial.state != TrialState.FAILED]
+        found = [trial for trial in found if trial.epoch >= epoch and trial.value is not None]
+        if len(found) >= LEAST:
+            return found[:: math.ceil(len(found) / MOST)]
+    return []

@@ -1,0 +1,78 @@
+"""Draws trials as lines across their parameters and results: parallel coordinates.
+
+The report's chart needs code that is made in the browser, which the pages' policy forbids. So the
+axes are the report's (``parameter_figures``), and the lines are a drawing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from ...app.common.text import number
+from ...app.drawings.charts import shade
+from ...app.drawings.svg import drawing, element
+from ..report import parameter_figures
+
+if TYPE_CHECKING:
+    from ...app.ledger.rows import StudyRow, TrialRow
+
+#: The height of the drawing, the room above and below its axes, and at their sides, in pixels.
+HEIGHT, TOP, FOOT, SIDE = 300, 44, 14, 70
+#: The room from one axis to the next, in pixels.
+APART = 150
+#: The most ticks of an axis that have words: of more, some are left out.
+TICKS = 8
+
+
+def parallel_part(study: StudyRow, trials: Sequence[TrialRow]) -> Markup:
+    """Return the drawing, the best trial on top; empty for fewer than two with a result."""
+    figure = parameter_figures.parallel(study, trials)
+    if figure is None:
+        return Markup()
+    [trace] = figure["data"]
+    axes, shares = trace["dimensions"], trace["line"]["color"]
+    width = 2 * SIDE + APART * (len(axes) - 1)
+    columns = [[_height(axis, value) for value in axis["values"]] for axis in axes]
+    lines = [
+        element("polyline", points=_points(heights), stroke=shade(share), stroke_opacity="0.7")
+        for heights, share in zip(zip(*columns, strict=True), shares, strict=True)
+    ]
+    marks = [mark for index, axis in enumerate(axes) for mark in _axis(axis, SIDE + APART * index)]
+    what = f"{len(lines)} trials by {', '.join(axis['label'] for axis in axes)}"
+    return drawing(f"0 0 {width} {HEIGHT}", [*lines, *marks], what, f"min-width:{width * 2 // 3}px")
+
+
+def _points(heights: Sequence[float]) -> str:
+    return " ".join(f"{SIDE + APART * index},{y:.1f}" for index, y in enumerate(heights))
+
+
+def _bounds(axis: dict[str, Any]) -> tuple[float, float]:
+    low, high = axis.get("range") or (min(axis["values"]), max(axis["values"]))
+    return low, high
+
+
+def _height(axis: dict[str, Any], value: float) -> float:
+    """Return where a value is on its axis, from the top; in the middle where all are equal."""
+    low, high = _bounds(axis)
+    share = (value - low) / (high - low) if high > low else 0.5
+    return HEIGHT - FOOT - share * (HEIGHT - TOP - FOOT)
+
+
+def _axis(axis: dict[str, Any], x: int) -> list[Markup]:
+    """Return an axis: its line, its name above, and words at its ticks."""
+    ends = _bounds(axis)
+    ticks = axis.get("tickvals") or ends
+    words = axis.get("ticktext") or [number(end, 3) for end in ends]
+    shown = [index % -(-len(ticks) // TICKS) == 0 for index in range(len(ticks))]
+    return [
+        element("line", x1=x, x2=x, y1=TOP, y2=HEIGHT - FOOT, class_="axis"),
+        element("text", axis["label"], x=x, y=TOP - 22, class_="m h"),
+        *(
+            element("text", word, x=x + 6, y=_height(axis, tick) + 4)
+            for word, tick in compress(zip(words, ticks, strict=True), shown)
+        ),
+    ]
