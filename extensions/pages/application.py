@@ -21,11 +21,12 @@ from ...profiling.base.errors import PenstockError, UsageError
 from ..report.report import report_text
 from .actions import carry_out
 from .compare import compare_page
-from .devices import devices_page, plan_page
+from .devices import devices_page
 from .follower import Follower, Picture, Pictures
 from .frame import Content, Page, asset, begun, ended
 from .gate import REPORT_POLICY
 from .pieces import part
+from .plan import plan_page
 from .site import Site
 from .studies import studies_page
 from .study import memory_page, study_page

@@ -1,22 +1,16 @@
-"""Draws the devices with who holds what, now and lately, and the plan with who waits and why."""
+"""Draws the devices with who holds what, now and lately."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from ...app.broker.client import Client
 from ...app.drawings.columns import Column
-from ...app.study.control import no_scheduler
 from ...app.views.devices import COLUMNS, GONE, NUMBERS, device_facts, shown_devices
-from ...app.views.plan import COLUMNS as PLANNED
-from ...app.views.plan import detail_words, head_words, plan_rows
-from ...profiling.base.errors import PenstockError
 from ...scheduler.model.study import study_of_trial
 from ..report.timeline import holdings, study_colours
 from . import company
@@ -33,8 +27,6 @@ if TYPE_CHECKING:
 
 #: Of how many of the newest epochs of all studies it is shown which device held which trial.
 NEWEST = 400
-#: Seconds until a scheduler that does not answer is given up.
-PATIENCE = 5.0
 
 
 def devices_page(site: Site, query: Mapping[str, str]) -> Page:
@@ -84,29 +76,3 @@ def _legend(site: Site, epochs: Sequence[EpochRow], works: Iterable[Work]) -> Ma
 
 def _cell(cell: Callable[[Facts, float], Text], now: float, facts: Facts) -> Markup:
     return Markup("<br>").join(cell(facts, now).plain.split("\n"))
-
-
-def plan_page(site: Site, query: Mapping[str, str]) -> Page:
-    """What the scheduler would do next: who runs until when, who waits and why."""
-    return Page(
-        "Plan",
-        Markup("<h1>Plan</h1>"),
-        lambda: Content(_plan(site)),
-    )
-
-
-def _plan(site: Site) -> Markup:
-    if not site.serves():
-        return part("plan.html", trouble=no_scheduler(site.settings))
-    try:
-        plan = Client(site.settings, timeout=PATIENCE).plan()
-    except PenstockError as error:
-        return part("plan.html", trouble=str(error))
-    return part(
-        "plan.html",
-        trouble="",
-        head=head_words(plan),
-        columns=[Column(title, itemgetter(index)) for index, title in enumerate(PLANNED)],
-        rows=plan_rows(plan),
-        lines=[line.strip() for line in detail_words(plan)],
-    )

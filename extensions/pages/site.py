@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...app.host import locks
 from ...app.ledger.forecast import Forecasts
 from ...app.services.services import scheduler_answers
+from ...app.status.printed import Line, PrintedLines
 from ...app.study.control import Control
 from ...app.views.live import Watcher
 from ...profiling.base.errors import PenstockError
+from ...scheduler.model.study import study_of_trial
 from .importances import Shares
 
 if TYPE_CHECKING:
@@ -20,8 +22,10 @@ if TYPE_CHECKING:
     from ...app.ledger.rows import EpochRow
     from ...app.views.progress import View
 
-#: How many studies are kept as they were read last.
+#: How many studies are kept as they were read last, and of how many logs the ends.
 KEPT = 16
+#: The lines of a log's end.
+LINES = 20
 
 
 class Site:
@@ -39,6 +43,7 @@ class Site:
         #: The best values so far of studies that are over, by id and when they ended.
         self.bests: dict[tuple[str, float], Sequence[float]] = {}
         self._watchers: OrderedDict[str, Watcher] = OrderedDict()
+        self._logs: OrderedDict[str, tuple[PrintedLines, deque[Line]]] = OrderedDict()
         self._newest = 0
 
     def serves(self) -> bool:
@@ -71,3 +76,18 @@ class Site:
         while len(watchers) > KEPT:
             watchers.popitem(last=False)
         return view, watcher.epochs
+
+    def printed(self, name: str) -> Sequence[Line]:
+        """Return the newest lines that a trial or all trials of a study printed on this machine.
+
+        ``name`` is an id. What was read of a log is kept.
+        """
+        log = self._logs.pop(name, None)
+        if log is None:
+            found = PrintedLines(self.settings.logs, lambda of: name in (of, study_of_trial(of)))
+            log = found, deque(maxlen=LINES)
+        reads, lines = self._logs[name] = log
+        lines.extend(reads.new(LINES).lines)
+        while len(self._logs) > KEPT:
+            self._logs.popitem(last=False)
+        return tuple(lines)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from ...app.common.console import text_of
 from ...app.extensions import of_ends
 from ...app.ledger.codec import spec_from_json
 from ...app.status.stall_monitor import StallMonitor
@@ -26,6 +25,7 @@ from .follower import TIME, topic_of
 from .forms import study_forms
 from .frame import Content, Page
 from .pieces import link, part
+from .tables import markup_of
 from .trials import charted, partly, trials_part
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
         common=report.common_section(site.reader, spec, trials, epochs),
         groups=company.lane_groups(site.reader, view.devices, running, study.id),
         trials=trials_part(study, trials, epochs, query),
+        printed=site.printed(study.id),
         drawings=drawings,
         shares=f"{report.shares_words(study, shares)}{newer}",
         **words,
@@ -109,7 +110,8 @@ def memory_page(site: Site, query: Mapping[str, str]) -> Page:
 def _memory(site: Site, study: StudyRow) -> Content:
     reports = [event for _, event in site.reader.of_trials(study.id, EpochReported)]
     details = [
-        (heading, text_of(view(site.reader, study))) for heading, view in of_ends("show", "DETAILS")
+        (heading, markup_of(view(site.reader, study)))
+        for heading, view in of_ends("show", "DETAILS")
     ]
     together = device_sharing.company_words(reports) or "None was trained together with another."
     return Content(part("memory.html", details=details, together=together))

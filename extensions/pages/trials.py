@@ -195,5 +195,13 @@ def _trial(site: Site, study: StudyRow, trial: TrialRow) -> Content:
     }
     offers = [each for of in of_ends("control", "offers") for each in of(site.reader, study, trial)]
     forms = [form(site.reader, study, trial) for form in of_ends("control", "trial_form")]
-    main = part("trial.html", study=study, trial=trial, story=story, offers=offers, forms=forms)
+    main = part(
+        "trial.html",
+        study=study,
+        trial=trial,
+        story=story,
+        offers=offers,
+        forms=forms,
+        printed=site.printed(trial.id),
+    )
     return Content(main, shown)

@@ -71,7 +71,7 @@ def test_a_study_is_controlled_from_its_page_and_its_scheduler_dies_and_comes_ba
         os.kill(pid, signal.SIGKILL)
         assert _told_all(stream)
         site.until(lambda: locks.pid_of(site.settings.run, "scheduler") not in (None, pid))
-        site.until(lambda: "paged is paused" in pages.page("/plan"), "the plan is there again")
+        site.until(lambda: "<td>paused</td>" in pages.page("/plan"), "the plan is there again")
 
         name = site.reader.devices()[0].device.name
         assert pages.act("drain", device=name) == (200, f"taken out: {name}")

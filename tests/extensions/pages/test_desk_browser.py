@@ -258,3 +258,63 @@ def test_importances_are_worked_out_aside_and_come_to_the_open_page(tab, tmp_pat
         )
     finally:
         server.close()
+
+
+def test_the_newest_lines_of_a_log_come_to_the_open_page(tab, tmp_path):
+    runner, ledger = start_study(tmp_path, study_spec(n_trials=9))
+    log = tmp_path / "logs" / "trainer-cpu.node.0.s0.log"
+    log.parent.mkdir()
+    mark = "2026-01-01T00:00:00.000Z {}| {}\n"
+    trials = runner.engine.state.trials
+    server = PageServer(tmp_path)
+    try:
+        while len(trials) < 2:
+            runner.turn(1.0)
+        first, second, *_ = trials
+        log.write_text("".join(mark.format(first, f"line {n} <b>") for n in range(30)))
+        tab.open(server.url)
+        tab.open(server.at("/trial?id=digits&n=0"))
+        text = "document.querySelector('#printed').innerText"
+        tab.until(f"{text}.includes('line 29 <b>')")
+        assert not tab.value(f"{text}.includes('line 9 <b>')"), "only the newest are shown"
+        with log.open("a") as file:
+            file.write(mark.format(second, "of another") + mark.format(first, "newest"))
+        while runner.engine.state.studies:
+            runner.turn(1.0)
+        tab.until(f"{text}.includes('newest')")
+        assert not tab.value(f"{text}.includes('of another')")
+        tab.open(server.at("/study?id=digits"))
+        assert tab.value(f"{text}.includes('1| of another')")
+    finally:
+        server.close()
+        ledger.close()
+
+
+@pytest.mark.parametrize(
+    "path", ["compare?id=digits&n=1,2,4", "trial?id=digits&n=1", "memory?id=digits"]
+)
+def test_the_desk_fits_a_phone(tab, server, path):
+    tab.open(server.url)
+    tab.size(*PHONE)
+    tab.open(server.at(f"/{path}"))
+    tab.until("document.querySelector('main section')")
+    assert tab.value("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_all_that_can_be_done_at_the_desk_is_reached_by_tab_and_is_seen(tab, server):
+    tab.open(server.url)
+    tab.open(server.at("/study?id=digits"))
+    wanted = {"filter", "Trial", "lr", "best first", "compare the chosen trials", "pause"}
+    reached = set()
+    tab.value("document.querySelector('#trials').scrollIntoView()")
+    for _ in range(120):
+        tab.key("Tab", windowsVirtualKeyCode=9)
+        at = "document.activeElement"
+        if tab.value(f"{at} === document.body"):
+            break
+        reached.add(tab.value(f"{at}.innerText || {at}.name"))
+        assert tab.value(
+            f"getComputedStyle({at}).outlineStyle !== 'none' || {at}.matches('.modebar *')"
+        )
+    assert wanted - {"pause"} <= reached
+    assert "n" in reached, "the boxes"
