@@ -13,6 +13,11 @@ In headless Chromium, a study of 10,000 trials that goes on (with ``--quick`` 1,
   while the page is loaded. ``main_thread_cpu_ms``: the same of each update as CPU time, which other
   work on the machine hardly changes. ``update_every_s``: the time between two updates, median.
 
+- ``desk.sort_s``, ``desk.filter_s``, ``desk.compare_s``: from a click on a column's title, from a
+  filter's last key, and from the request for a page that compares twelve trials, until the answer
+  is there: median. While the study goes on, its reader sorts, filters and chooses all the time, and
+  ``main_thread_ms.p95`` is measured so. ``desk.compare_main_ms``: the longest task of that page.
+
 With 100 open pages (streams of events, and what they tell of is asked for again), on a real
 installation with a study of empty tasks of one epoch each, one at a time:
 
@@ -61,6 +66,10 @@ FEWEST = 20
 PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 ROW = "document.querySelector('#studies tbody tr')"
 CURVES = "document.querySelector('#curves .scatterlayer .trace')"
+#: The filter that is typed: it chooses a part of the trials.
+FILTER = "lr<0.01 epochs>=3"
+#: The trials that are compared.
+COMPARED = ",".join(str(n) for n in range(12))
 
 
 def opened(browser: Browser, url: str, drawn: str) -> tuple[float, float]:
@@ -71,6 +80,35 @@ def opened(browser: Browser, url: str, drawn: str) -> tuple[float, float]:
     whole = float(str(browser.value("performance.now()")))
     browser.until(PAINTED)
     return float(str(browser.value(PAINTED))) / 1e3, whole / 1e3
+
+
+#: What a reader does at the desk, as functions of the page.
+DESK = """(() => {
+  const all = what => [...document.querySelectorAll(what)];
+  const field = document.querySelector("#search [type=search]");
+  window.sort = title => all("#table th a").find(a => a.innerText === title).click();
+  window.sorted = title => all("#table th[aria-sort]").some(th => th.innerText === title);
+  window.filter = text => {
+    field.value = text;
+    field.dispatchEvent(new Event("input", {bubbles: true}));
+  };
+  window.filtered = text => !all(".choices a")[1].ariaCurrent === Boolean(text);
+  window.choose = () => document.querySelector("#table input[name=n]")?.click();
+})()"""
+
+
+def used(browser: Browser, turn: int) -> tuple[str, float]:
+    """Sort, filter or choose, in turns, as a reader does: what, and seconds until it is there."""
+    title, text = ("lr", "x", "Epochs")[turn // 3 % 3], (FILTER, "")[turn // 3 % 2]
+    what, act, done = (
+        ("sort", f"sort('{title}')", f"sorted('{title}')"),
+        ("filter", f"filter('{text}')", f"filtered('{text}')"),
+        ("choose", "choose()", "true"),
+    )[turn % 3]
+    began = time.monotonic()
+    browser.value(act)
+    browser.until(done)
+    return what, time.monotonic() - began
 
 
 def _updates(browser: Browser) -> int:
@@ -89,13 +127,21 @@ def large(browser: Browser, *, quick: bool) -> dict[str, float]:
                 first = opened(browser, f"{url}&{urlsplit(server.url).query}", CURVES)
                 again = [opened(browser, url, CURVES) for _ in range(2 if quick else 5)]
                 browser.value(NOTE)
+                browser.value(DESK)
                 loaded = browser.value(LOADED)
                 with recorded(browser) as cpu:
                     begun, least = time.monotonic(), 10 if quick else 60
+                    taken: list[tuple[str, float]] = []
                     while time.monotonic() < begun + least or _updates(browser) < FEWEST:
                         study.go_on()
+                        taken.append(used(browser, len(taken)))
                         time.sleep(0.05)
                     noted = browser.value("noted")
+                # What the browser keeps of the page before counts for none of these.
+                side = server.at(f"/compare?id={study.id}&n={COMPARED}")
+                compared = [opened(browser, side, CURVES) for _ in range(2 if quick else 5)]
+                browser.value(NOTE)
+                alone = browser.value(LOADED)
         finally:
             study.close()
     updates, tasks = noted["updates"], [(a, b) for a, b in noted["tasks"]]
@@ -114,6 +160,10 @@ def large(browser: Browser, *, quick: bool) -> dict[str, float]:
         "main_thread_ms.p95": quantiles(longest, n=20)[18],
         "main_thread_cpu_ms.p95": quantiles(cpu, n=20)[18],
         "main_thread_cpu_ms.max": max(cpu),
+        "desk.sort_s": median(seconds for what, seconds in taken if what == "sort"),
+        "desk.filter_s": median(seconds for what, seconds in taken if what == "filter"),
+        "desk.compare_s": median(drawn for _, drawn in compared),
+        "desk.compare_main_ms": max((length for _, length in alone), default=TOLD),
         "main_thread_ms.load": max((length for _, length in loaded), default=TOLD),
     }
 
