@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
@@ -30,9 +32,13 @@ def _table(table: Table) -> Markup:
     columns: list[Column[Any]] = []
     for index, column in enumerate(table.columns):
         kind = "n" if column.justify == "right" else ""
-        columns.append(Column(_text(column.header), lambda row, at=index: _text(row[at]), kind))
+        columns.append(Column(_text(column.header), partial(_cell, index), kind))
     rows = list(zip(*(column.cells for column in table.columns), strict=True))
     return part("table.html", columns=columns, rows=rows)
+
+
+def _cell(index: int, row: Sequence[RenderableType]) -> str:
+    return _text(row[index])
 
 
 def _text(cell: RenderableType) -> str:
