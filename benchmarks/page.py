@@ -66,6 +66,8 @@ FEWEST = 20
 PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 ROW = "document.querySelector('#studies tbody tr')"
 CURVES = "document.querySelector('#curves .scatterlayer .trace')"
+#: Seconds from one thing that a reader does to the next.
+PACE = 1.0
 #: The filter that is typed: it chooses a part of the trials.
 FILTER = "lr<0.01 epochs>=3"
 #: The trials that are compared.
@@ -134,7 +136,8 @@ def large(browser: Browser, *, quick: bool) -> dict[str, float]:
                     taken: list[tuple[str, float]] = []
                     while time.monotonic() < begun + least or _updates(browser) < FEWEST:
                         study.go_on()
-                        taken.append(used(browser, len(taken)))
+                        if time.monotonic() >= begun + len(taken) * PACE:
+                            taken.append(used(browser, len(taken)))
                         time.sleep(0.05)
                     noted = browser.value("noted")
                 # What the browser keeps of the page before counts for none of these.

@@ -40,11 +40,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: The address of the table that a study's page asks for while its reader sorts and filters.
+TABLE = "trials"
 #: By address: what draws the page.
 PAGES: dict[str, Callable[[Site, Mapping[str, str]], Page]] = {
     "": studies_page,
     "study": study_page,
-    "trials": trials_page,
+    TABLE: trials_page,
     "compare": compare_page,
     "trial": trial_page,
     "memory": memory_page,
@@ -76,7 +78,13 @@ def application(settings: Settings, reader: Reader) -> Starlette:
         except PenstockError as error:
             status = 404 if isinstance(error, UsageError) else 503
             return _message("It cannot be shown", error, status)
-        draw = partial(pictures.picture, address, lambda: (beginning, ended(page.draw())), asked)
+        draw = partial(
+            pictures.picture,
+            address,
+            lambda: (beginning, ended(page.draw())),
+            asked,
+            rests=name != TABLE,
+        )
         return StreamingResponse(_parts(beginning, draw), media_type="text/html")
 
     def report(request: Request) -> Response:

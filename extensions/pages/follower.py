@@ -204,9 +204,17 @@ class Pictures:
             await asyncio.sleep(max(0.0, self.rested - time.monotonic()))
             return await run_in_threadpool(self.picture, address, draw, time.monotonic())
 
-    def picture(self, address: str, draw: Callable[[], tuple[str, str]], asked: float) -> Picture:
+    def picture(
+        self,
+        address: str,
+        draw: Callable[[], tuple[str, str]],
+        asked: float,
+        *,
+        rests: bool = True,
+    ) -> Picture:
         """The picture that ``draw`` gives, or one that was begun since ``asked`` (monotonic).
 
+        Unless it ``rests``, others wait for no rest after it: a person's hands are slow enough.
         Raises what ``draw`` raises.
         """
         with self._lock:
@@ -214,10 +222,14 @@ class Pictures:
             if kept is None or kept.began < asked:
                 # What comes from here on is announced.
                 announced, began = self._follower.announced, time.monotonic()
+                before = time.process_time()
                 try:
                     beginning, rest = draw()
                 finally:
-                    self._rest()
+                    if rests:
+                        self._rest()
+                    else:
+                        self._spent += time.process_time() - before
                 kept = Picture(announced, began, beginning.encode(), rest.encode())
             self._kept[address] = kept
             while len(self._kept) > KEPT:

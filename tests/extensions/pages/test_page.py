@@ -573,6 +573,10 @@ def test_little_work_in_a_long_time_without_pictures_needs_no_rest(monkeypatch):
     ready = at[0]
     pictures.picture("a", draw, at[0])
     assert pictures.rested == ready + 1.0 + REST
+    pictures.picture("a", draw, at[0], rests=False)
+    assert pictures.rested == ready + 1.0 + REST, "a person sorts, and live pages wait no longer"
+    pictures.picture("a", draw, at[0])
+    assert pictures.rested == ready + 2 * (1.0 + REST), "that work counts no more"
 
 
 def test_what_goes_wrong_once_the_head_is_sent_is_said_in_the_page(tmp_path):
