@@ -14,9 +14,9 @@ completes the specification of a study that is submitted, by the ledger; ``answe
 a reply to a command has; ``chosen``, of events that say what an operator's settings have changed.
 ``show``: what readers see beside the core's; who shows it asks for it (``of_ends``).
 ``control``: ``steer`` and ``branch``, which send commands about one trial, and ``edit`` about its
-study; what a trial's page in the browser ``offers`` to do to it, and ``act``, which does it;
-``trial_form``, a form on that page, and ``ACTIONS``, which carry out what forms ask for, by the
-value of their field ``action``.
+study; what a trial's page in the browser ``offers`` to do to it, and ``act``, which does it.
+``page``: ``trial_form``, a form on a trial's page in the browser, and ``ACTIONS``, which carry out
+what forms ask for, by the value of their field ``action``.
 ``strategies``: ``STRATEGIES`` that a study's file may name, beside the core's.
 ``worker``: how several slots of a device share a trainer (``sharing_of``).
 ``node``: what a node announces with its devices, what ``penstock doctor`` finds there, and

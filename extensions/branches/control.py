@@ -11,13 +11,8 @@ from ...app.common.who import check_reason, user
 from ...profiling.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
-
     from ...app.broker.client import Client
-    from ...app.host.settings import Settings
-    from ...app.ledger.reader import Reader
-    from ...app.ledger.rows import StudyRow, TrialRow
-    from ...app.spec.entered import Fields
+    from ...app.ledger.rows import StudyRow
 
 
 def branch(
@@ -65,26 +60,3 @@ def made(study: StudyRow, parent: int, epoch: int, numbers: Sequence[int]) -> st
         f"{those} of {study.name} {goes} from trial {parent}'s state after epoch {epoch}{then}:"
         f" penstock story {name}/{numbers[0]}"
     )
-
-
-def trial_form(reader: Reader, study: StudyRow, trial: TrialRow) -> Markup:
-    """Return the form that branches a trial on its page; words or nothing where it cannot be."""
-    from . import page  # it needs what pages are drawn with
-
-    return page.form(reader, study, trial)
-
-
-def _branch(settings: Settings, reader: Reader, fields: Fields) -> str:
-    from . import page
-
-    return page.made_by(settings, reader, fields)
-
-
-def _cost(settings: Settings, reader: Reader, fields: Fields) -> str:
-    from . import page
-
-    return page.cost_by(settings, reader, fields)
-
-
-#: What the form does, and what it says of that before, by the value of its field ``action``.
-ACTIONS = {"branch": _branch, "branch-cost": _cost}

@@ -57,7 +57,7 @@ class _Asked(NamedTuple):
     params: dict[str, Any]
 
 
-def form(reader: Reader, study: StudyRow, trial: TrialRow) -> Markup:
+def trial_form(reader: Reader, study: StudyRow, trial: TrialRow) -> Markup:
     """Return the form; words where the trial cannot be branched, nothing before its first epoch."""
     begin = trial.origin_epoch or 0
     if trial.epoch <= begin:
@@ -181,3 +181,7 @@ def _known(reader: Reader, study: StudyRow, row: TrialRow) -> _Known:
 
 def _possible(known: _Known, epoch: int) -> bool:
     return not refusal(known.study, known.trial, epoch, epoch + 1, 1)
+
+
+#: What the form does, and what it says of that before, by the value of its field ``action``.
+ACTIONS = {"branch": made_by, "branch-cost": cost_by}

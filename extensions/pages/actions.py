@@ -22,7 +22,7 @@ def carry_out(site: Site, fields: Fields) -> str:
     action = fields.get("action", "")
     if does := _ACTIONS.get(action):
         return does(site, fields)
-    for actions in of_ends("control", "ACTIONS"):
+    for actions in of_ends("page", "ACTIONS"):
         if action in actions:
             words: str = actions[action](site.settings, site.reader, fields)
             return words

@@ -194,7 +194,7 @@ def _trial(site: Site, study: StudyRow, trial: TrialRow) -> Content:
         "timeline": timeline(story.study, [trial], epochs),
     }
     offers = [each for of in of_ends("control", "offers") for each in of(site.reader, study, trial)]
-    forms = [form(site.reader, study, trial) for form in of_ends("control", "trial_form")]
+    forms = [form(site.reader, study, trial) for form in of_ends("page", "trial_form")]
     main = part(
         "trial.html",
         study=study,

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from penstock.app.host.settings import load
-from penstock.extensions.branches import control, page
+from penstock.extensions.branches import page
 from penstock.extensions.branches.costs import cost_of, cost_words, start_words
 from penstock.profiling.base.errors import UsageError
 from study_ledger import make_study, study_spec
@@ -41,7 +41,7 @@ def reader(tmp_path_factory):
 
 def fields(reader, number, **given):
     trial = reader.trials("digits-1a2b")[number]
-    shown = page.form(reader, reader.study("digits"), trial)
+    shown = page.trial_form(reader, reader.study("digits"), trial)
     found = dict(re.findall(r'<input [^>]*name="([^"]+)" [^>]*?value="([^"]*)"', shown))
     return {**found, "study": "digits-1a2b", "n": str(number), **given}
 
@@ -54,11 +54,11 @@ def test_a_form_has_the_trials_values_and_its_cost_is_said(reader, tmp_path):
     trial, settings = longest(reader), load(home=tmp_path)
     found = fields(reader, trial.number)
     assert float(found["param.x"]) == trial.params["x"]
-    shown = page.form(reader, reader.study("digits"), trial)
+    shown = page.trial_form(reader, reader.study("digits"), trial)
     assert "&lt;i&gt;tanh" in shown
     assert "<i>tanh" not in shown
     asked = {**found, "at": "2", "to": "5", "copies": "1", "param.x": "0.5"}
-    words = control.ACTIONS["branch-cost"](settings, reader, asked)
+    words = page.ACTIONS["branch-cost"](settings, reader, asked)
     assert words.startswith("It trains 3 epochs, epochs 3 to 5: about 0.")
     assert words.endswith("No scheduler is running: this starts one.")
 
@@ -78,9 +78,9 @@ def test_a_form_has_the_trials_values_and_its_cost_is_said(reader, tmp_path):
 def test_what_would_be_refused_is_said_as_the_scheduler_says_it(reader, tmp_path, given, words):
     asked = fields(reader, longest(reader).number, **{"to": "9", **given})
     with pytest.raises(UsageError, match=words):
-        control.ACTIONS["branch-cost"](load(home=tmp_path), reader, asked)
+        page.ACTIONS["branch-cost"](load(home=tmp_path), reader, asked)
 
 
 def test_a_trial_without_an_epoch_has_no_form(reader):
     trial = next(each for each in reader.trials("digits-1a2b") if not each.epoch)
-    assert page.form(reader, reader.study("digits"), trial) == ""
+    assert page.trial_form(reader, reader.study("digits"), trial) == ""
