@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from ...app.common.text import count, duration
+from ...app.common.text import duration
 
 
 class Cost(NamedTuple):
@@ -49,22 +49,20 @@ def cost_of(
 
 def cost_words(cost: Cost) -> str:
     """Return the cost in two sentences."""
-    who = "It" if cost.copies == 1 else f"Each of {cost.copies}"
-    epochs = count(cost.last - cost.first + 1, "epoch")
-    words = f"{who} trains {epochs}, {_span(cost.first, cost.last)}"
-    at, state = cost.first - 1, f"The state after epoch {cost.first - 1}"
+    at, replayed = cost.first - 1, cost.first - cost.again
+    words = "It trains" if cost.copies == 1 else f"Each of {cost.copies} trains"
+    words += f" {_span(cost.first, cost.last)}"
+    if replayed:
+        words += f", after computing {_span(cost.again, at)} again"
     if cost.seconds is not None:
         words += f": about {duration(cost.seconds)} of a slot{' in all' * (cost.copies > 1)}"
-    if cost.again == cost.first:
-        return f"{words}. {state} is kept."
-    return (
-        f"{words}, with {_span(cost.again, at)} that is computed again first."
-        f" {state} is not kept, unless a trainer has it still."
-    )
+    kept = "not kept, but a trainer may have it still" if replayed else "kept"
+    return f"{words}. The state after epoch {at} is {kept}."
 
 
 def _span(first: int, last: int) -> str:
-    return f"epoch {first}" if first == last else f"epochs {first} to {last}"
+    """Return *3 epochs (5 to 7)*, *epoch 5*."""
+    return f"epoch {first}" if first == last else f"{last - first + 1} epochs ({first} to {last})"
 
 
 def start_words(plan: dict[str, Any]) -> str:

@@ -16,15 +16,13 @@ def said(at, to, copies=1, begin=0, kept=(), seconds=(2.0, 1.0, 9.0)):
 
 def test_a_cost_counts_what_is_trained_and_what_is_computed_again():
     assert said(10, 27, kept=(3, 10)) == (
-        "It trains 17 epochs, epochs 11 to 27: about 34.0 s of a slot."
-        " The state after epoch 10 is kept."
+        "It trains 17 epochs (11 to 27): about 34.0 s of a slot. The state after epoch 10 is kept."
     )
     assert said(10, 11, copies=3, kept=(3, 12)) == (
-        "Each of 3 trains 1 epoch, epoch 11: about 48.0 s of a slot in all, with epochs 4 to 10"
-        " that is computed again first. The state after epoch 10 is not kept, unless a trainer"
-        " has it still."
+        "Each of 3 trains epoch 11, after computing 7 epochs (4 to 10) again: about 48.0 s of a"
+        " slot in all. The state after epoch 10 is not kept, but a trainer may have it still."
     )
-    assert "epochs 6 to 10 that" in said(10, 11, begin=5, kept=(3,))
+    assert "computing 5 epochs (6 to 10) again" in said(10, 11, begin=5, kept=(3,))
     assert "about" not in said(10, 11, seconds=())
 
 
@@ -59,7 +57,7 @@ def test_a_form_has_the_trials_values_and_its_cost_is_said(reader, tmp_path):
     assert "<i>tanh" not in shown
     asked = {**found, "at": "2", "to": "5", "copies": "1", "param.x": "0.5"}
     words = page.ACTIONS["branch-cost"](settings, reader, asked)
-    assert words.startswith("It trains 3 epochs, epochs 3 to 5: about 0.")
+    assert words.startswith("It trains 3 epochs (3 to 5)")
     assert words.endswith("No scheduler is running: this starts one.")
 
 

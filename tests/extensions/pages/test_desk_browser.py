@@ -211,7 +211,7 @@ def test_a_click_on_the_curve_chooses_an_epoch_and_the_cost_is_said_before_anyth
     tab.send("Input.insertText", text="0.5")
     tab.until("document.querySelector('#branch output').className === 'done'")
     said = tab.value("document.querySelector('#branch output').innerText")
-    assert said.startswith("It trains 7 epochs, epochs 3 to 9: about")
+    assert said.startswith("It trains 7 epochs (3 to 9)")
     assert len(reader.trials("digits-1a2b")) == 9, "nothing was sent"
 
 
