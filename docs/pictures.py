@@ -121,10 +121,27 @@ def shoot_pages(home: Path, env: dict[str, str]) -> None:
             if below:
                 browser.value(f"document.querySelector('{below}').scrollIntoView()")
             browser.picture(PICTURES / f"{name}.png")
+        shoot_branch(browser, f"{page}/trial?id={study}", Reader(f"sqlite:///{home / 'ledger.db'}"))
     finally:
         browser.close()
         pages.terminate()
         pages.wait()
+
+
+def shoot_branch(browser: Browser, address: str, reader: Reader) -> None:
+    """The page of the trial that was trained longest, with a branch that nobody has made yet."""
+    trial = max(reader.trials(reader.studies()[-1].id), key=lambda trial: trial.epoch)
+    browser.size(WIDTH, HEIGHT)
+    browser.open(f"{address}&n={trial.number}")
+    browser.until("document.querySelector('.chart .main-svg')")
+    # As if the curve had been clicked, and another learning rate typed.
+    for field, value in (("at", trial.epoch // 2), ("param.lr", "0.003")):
+        here = f"""document.querySelector('#branch [name="{field}"]')"""
+        browser.value(f"{here}.value = '{value}'")
+        browser.value(f"{here}.dispatchEvent(new Event('input', {{bubbles: true}}))")
+    browser.until("document.querySelector('#branch output').className === 'done'")
+    browser.value("document.querySelector('#curves').scrollIntoView()")
+    browser.picture(PICTURES / "page-branch.png")
 
 
 def shoot_dashboard(env: dict[str, str]) -> None:
