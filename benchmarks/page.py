@@ -84,7 +84,7 @@ def opened(browser: Browser, url: str, drawn: str) -> tuple[float, float]:
     return float(str(browser.value(PAINTED))) / 1e3, whole / 1e3
 
 
-#: What a reader does at the desk, as functions of the page.
+#: The acts of a reader at the desk, as functions of the page.
 DESK = """(() => {
   const all = what => [...document.querySelectorAll(what)];
   const field = document.querySelector("#search [type=search]");

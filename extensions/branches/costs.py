@@ -10,7 +10,7 @@ from ...app.common.text import duration
 
 
 class Cost(NamedTuple):
-    """What branches of one trial would take."""
+    """The amount that branches of one trial would take."""
 
     #: The number of branches.
     copies: int

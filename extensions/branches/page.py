@@ -183,5 +183,5 @@ def _possible(known: _Known, epoch: int) -> bool:
     return not refusal(known.study, known.trial, epoch, epoch + 1, 1)
 
 
-#: What the form does, and what it says of that before, by the value of its field ``action``.
+#: Functions that do what the form asks for, or say the cost, by its field ``action``.
 ACTIONS = {"branch": made_by, "branch-cost": cost_by}

@@ -15,7 +15,7 @@ pytestmark = [
 
 
 def found(browser, kind, words, where):
-    """What has these words, once it is there."""
+    """Return the element with these words, once it is there."""
     things = f"[...document.querySelectorAll('{where} {kind}')]"
     here = f"{things}.find(each => each.innerText === '{words}')"
     browser.until(here)

@@ -1,4 +1,4 @@
-"""What a branch would cost, and the form that says so before it is made."""
+"""The cost of a branch, and the form that says it before one is made."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What a person types to choose trials."""
+"""The words that a person types to choose trials."""
 
 import pytest
 from penstock.app.drawings.columns import Column
