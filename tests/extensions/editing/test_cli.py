@@ -1,4 +1,4 @@
-"""What is typed as the change of a parameter."""
+"""Changes of parameters as they are typed."""
 
 from __future__ import annotations
 
