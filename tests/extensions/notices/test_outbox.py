@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from patience import PATIENCE, until
 from penstock.app.runner.decision_collector import Turn
-from penstock.extensions.notices import letters, send
+from penstock.extensions.notices import letters
 from penstock.extensions.notices.events import Tell, Told
 from penstock.extensions.notices.outbox import (
     AT_ONCE,
@@ -225,10 +225,7 @@ def test_more_than_wait_at_most_are_given_up_at_once():
     gate.set()
 
 
-def test_a_service_that_never_answers_holds_only_its_own_notice(monkeypatch):
-    """The process of its try is ended; Apprise itself would give up, too, on a silent socket."""
-    monkeypatch.setattr(send, "TIMEOUT", 0.5)
-    monkeypatch.setattr("penstock.extensions.notices.outbox._GRACE", 0.5)
+def test_a_service_that_never_answers_holds_only_its_own_notice():
     with socket.create_server(("127.0.0.1", 0)) as silent, serving() as service:
         hung = notice(to=f"json://127.0.0.1:{silent.getsockname()[1]}/?rto=900&cto=900")
         outbox = Outbox(attempt, Backoff(first=1e6, longest=1e6))
