@@ -10,7 +10,7 @@ from users_trainables import Paced
 
 pytestmark = [
     pytest.mark.integration,
-    *(pytest.mark.extension(name) for name in ("pages", "steering", "branches")),
+    pytest.mark.extension("pages", "steering", "branches"),
 ]
 
 
