@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from ...profiling.base.errors import UsageError
@@ -19,6 +20,9 @@ def value(name: str, text: str, given: Parameter) -> Any:
         if text not in known:
             raise UsageError.refuse(f"params[{name!r}]", text, f"one of {list(given.choices)}")
         return given.choices[int(text)]
+    if not isinstance(given.low, float):
+        with suppress(ValueError):
+            return int(text)  # large ones are no floats
     entered = _float(f"params[{name!r}]", text)
     return int(entered) if entered.is_integer() and not isinstance(given.low, float) else entered
 

@@ -65,10 +65,12 @@ def _span(first: int, last: int) -> str:
     return f"epoch {first}" if first == last else f"{last - first + 1} epochs ({first} to {last})"
 
 
-def start_words(plan: dict[str, Any]) -> str:
-    """Return when a branch would begin by the scheduler's plan: it comes before what waits."""
+def start_words(plan: dict[str, Any], copies: int) -> str:
+    """Return when branches would begin by the scheduler's plan: they come before what waits."""
     if plan["free"]:
-        return f"{plan['free'][0]} is free: it begins at once."
+        first = "the first begins" if copies > len(plan["free"]) else "each begins"
+        begins = "it begins" if copies == 1 else first
+        return f"{plan['free'][0]} is free: {begins} at once, if it may work for this study."
     if plan["next_free"] is None:
         return "When a slot is free is not known yet; it comes before trials that wait."
     soon = duration(plan["next_free"])

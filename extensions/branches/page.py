@@ -12,7 +12,7 @@ from ...app.ledger.codec import spec_from_json
 from ...app.services.services import scheduler_answers
 from ...app.spec.entered import Fields, value, whole
 from ...app.spec.space import parameter
-from ...profiling.base.errors import PenstockError
+from ...profiling.base.errors import PenstockError, UsageError
 from ...scheduler.model.decisions import Parent
 from ...scheduler.model.study import trial_id
 from ...scheduler.model.trial import Origin, Trial, TrialState
@@ -105,8 +105,10 @@ def made_by(settings: Settings, reader: Reader, fields: Fields) -> str:
 def cost_by(settings: Settings, reader: Reader, fields: Fields) -> str:
     """Say what the branches would cost that a form asks for. Raises UsageError as they would."""
     asked = _asked(reader, fields)
-    [row] = reader.trials_of([trial_id(asked.study.id, asked.number)])
-    known = _known(reader, asked.study, row)
+    rows = reader.trials_of([trial_id(asked.study.id, asked.number)])
+    if not rows:
+        raise UsageError(f"{asked.study.name} has no trial {asked.number}")
+    known = _known(reader, asked.study, rows[0])
     to = asked.to or last_epoch(known.study)
     check(known.study, known.trial, asked.at, to, asked.copies)
     given = known.trial.params
@@ -116,14 +118,16 @@ def cost_by(settings: Settings, reader: Reader, fields: Fields) -> str:
     cost = cost_of(
         asked.at, to, asked.copies, begin=known.trial.begin, kept=known.kept, seconds=own
     )
-    return f"{cost_words(cost)} {_start(settings)}"
+    return f"{cost_words(cost)} {_start(settings, asked)}"
 
 
-def _start(settings: Settings) -> str:
+def _start(settings: Settings, asked: _Asked) -> str:
+    if asked.study.status == "paused":
+        return f"It begins once {asked.study.name} is resumed."
     if not scheduler_answers(settings):
         return "No scheduler is running: this starts one."
     try:
-        return start_words(Client(settings, timeout=_PATIENCE).plan())
+        return start_words(Client(settings, timeout=_PATIENCE).plan(), asked.copies)
     except PenstockError as error:
         return f"When it begins is not known: {error}"
 

@@ -61,6 +61,8 @@ class Outbox:
         self._due: list[tuple[float, int, int, Tell]] = []
         #: The notices that are to be sent (None) or have ended, in order.
         self._known: dict[Key, Outcome | None] = {}
+        #: Those of them whose outcome was taken, which are forgotten when there are many.
+        self._taken: dict[Key, None] = {}
         self._threads = 0
         self._count = 0
 
@@ -69,9 +71,9 @@ class Outbox:
         with self._changed:
             if key_of(notice) in self._known:
                 return
-            for old in list(self._known)[: max(0, len(self._known) - MOST)]:
-                if self._known[old] is not None:
-                    del self._known[old]
+            for old in list(self._taken)[: max(0, len(self._taken) - MOST)]:
+                del self._taken[old]
+                self._known.pop(old, None)
             self._known[key_of(notice)] = None
             if len(self._due) >= MOST:
                 self._known[key_of(notice)] = Outcome(f"{MOST} notices wait to be sent already")
@@ -86,7 +88,9 @@ class Outbox:
         """Return the outcomes of those of ``keys`` that have one."""
         with self._changed:
             found = {key: self._known.get(key) for key in keys}
-        return {key: outcome for key, outcome in found.items() if outcome is not None}
+            ended = {key: outcome for key, outcome in found.items() if outcome is not None}
+            self._taken.update(dict.fromkeys(ended))
+        return ended
 
     def _enter(self, notice: Tell, at: float, tries: int) -> None:
         self._count += 1

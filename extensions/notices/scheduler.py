@@ -135,6 +135,8 @@ class _Teller:
         record, span = self._record(study), _span(study)
         record["late_at"] = None if span is None else self._core.at + until_next_look(span)
         record["late"] = False
+        if deadline_of(before, study.created_at) != deadline_of(study.spec, study.created_at):
+            record["told"] = [kind for kind in record["told"] if kind != "late"]
 
     def on_accepted(
         self, study: StudyState, trial: Trial, attempt: Attempt, event: EpochReported
@@ -147,6 +149,8 @@ class _Teller:
     def on_moved(self, study: StudyState) -> None:
         """Look at whether all trials fail; an epoch, which comes most often, says they do not."""
         if study.succeeded or isinstance(self._core.event, EpochReported):
+            return
+        if "all_fail" in self._record(study)["told"]:
             return
         trials = self._core.trials_of(study)
         failed = [trial for trial in trials if trial.state is TrialState.FAILED]

@@ -99,7 +99,7 @@ def _title(study: StudyRow, trial: TrialRow, look: tuple[str, str]) -> Markup:
 
 def _facts(trial: TrialRow) -> dict[str, str]:
     """Return what a trial was given, by name."""
-    found = {name: number(value) for name, value in trial.params.items()}
+    found = {name: number(value, 12) for name, value in trial.params.items()}
     if trial.origin_trial is not None:
         of = number_of(trial.origin_trial)
         found["goes on from"] = f"trial {of} after epoch {trial.origin_epoch}"

@@ -50,7 +50,8 @@ def _test(word: str, columns: Sequence[Column[Row]]) -> Callable[[Row], bool]:
         part = word.lower()
         return lambda row: any(part in _text(column.key(row)) for column in columns)
     name, sign, given = found["name"], found["sign"], found["given"]
-    column = next((each for each in columns if each.title.lower() == name.lower()), None)
+    alike = [each for each in columns if each.title.lower() == name.lower()]
+    column = next((each for each in alike if each.title == name), next(iter(alike), None))
     if column is None:
         known = ", ".join(each.title for each in columns)
         raise UsageError(f"no column is called {name}; there are: {known}")
@@ -80,7 +81,7 @@ def _number(value: Any) -> float | None:
     """Return a value as a number; None for what is none."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return None if math.isnan(number) else number
 

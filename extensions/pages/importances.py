@@ -41,6 +41,8 @@ class Shares:
         #: When the rest after the last ones is over (monotonic seconds).
         self._rested = 0.0
         self._news = False
+        #: True if a study that is over was refused, as another one was worked out or a rest was on.
+        self._refused = False
 
     def of(
         self, study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
@@ -54,11 +56,19 @@ class Shares:
                 self._working = True
                 given = (study, over, spread(trials, study.plan), epochs)
                 threading.Thread(target=self._work, args=given, daemon=True).start()
+            elif due and study.finished_at is not None:
+                self._refused = True
         return shares, due
 
     def has_news(self) -> bool:
-        """Tell, once, that a study that is over has new ones: no event tells its pages."""
-        news, self._news = self._news, False
+        """Tell, once, that a study that is over has new ones, or may ask for them again.
+
+        No event tells its pages.
+        """
+        with self._lock:
+            again = self._refused and not self._working and time.monotonic() >= self._rested
+            news, self._news = self._news or again, False
+            self._refused = self._refused and not again
         return news
 
     def _work(
@@ -67,17 +77,23 @@ class Shares:
         # Imported here because it imports Optuna, which takes a second.
         from ...app.optuna_bridge.frozen_trials import Results
 
-        began, shares = time.thread_time(), None
+        began = time.thread_time()
+        shares, failed = None, True
         try:
             known = {trial.id for trial in trials}
             own = [row for row in epochs if row.trial in known]
             shares = importances(Results(self._reader, study.id).frozen(trials, own), study.plan)
+            failed = False
         except PenstockError:
             pass  # the page itself says what is wrong with the ledger
         except Exception:  # the next ones are worked out all the same
             log.exception("the importances of parameters could not be worked out")
         with self._lock:
-            self._known[study.id] = over, shares
+            if failed:  # what was known stays, and it is tried again after a rest
+                before = self._known.get(study.id, (0, None))[1]
+                self._known[study.id] = -1, before
+            else:
+                self._known[study.id] = over, shares
             self._rested = time.monotonic() + REST * (time.thread_time() - began)
             self._news = self._news or study.finished_at is not None
             self._working = False

@@ -226,6 +226,7 @@
     const fields = new URLSearchParams(new FormData(form, event.submitter));
     const buttons = form.querySelectorAll("button");
     buttons.forEach(button => { button.disabled = true; });
+    clearTimeout(asking);
     asked++;
     const done = await send(form, fields);
     buttons.forEach(button => { button.disabled = false; });

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...app.views.progress import View
 
 #: How many studies are kept as they were read last, and of how many logs the ends.
-KEPT = 16
+KEPT = 64
 #: The lines of a log's end.
 LINES = 20
 

@@ -107,7 +107,8 @@ def trials_part(
 def numbers_in(text: str) -> list[int]:
     """Return the numbers of trials in ``text``, as ``3,7``; what is none is left out."""
     words = dict.fromkeys(text.split(","))
-    return [int(each) for each in words if each.isascii() and each.isdecimal()][:MOST_CHOSEN]
+    digits = (each for each in words if each.isascii() and each.isdecimal() and len(each) < 10)
+    return [int(each) for each in digits][:MOST_CHOSEN]
 
 
 def _named(study: StudyRow, chosen: Sequence[int], trial: TrialRow) -> Markup:

@@ -27,9 +27,9 @@ def test_a_cost_counts_what_is_trained_and_what_is_computed_again():
 
 
 def test_a_start_is_at_once_or_when_a_slot_is_free():
-    assert "begins at once" in start_words({"free": ["gpu.a/0"], "next_free": None})
-    assert "in about 40.0 s" in start_words({"free": [], "next_free": 40.0})
-    assert "not known yet" in start_words({"free": [], "next_free": None})
+    assert "begins at once" in start_words({"free": ["gpu.a/0"], "next_free": None}, 1)
+    assert "in about 40.0 s" in start_words({"free": [], "next_free": 40.0}, 1)
+    assert "not known yet" in start_words({"free": [], "next_free": None}, 1)
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +82,8 @@ def test_what_would_be_refused_is_said_as_the_scheduler_says_it(reader, tmp_path
 def test_a_trial_without_an_epoch_has_no_form(reader):
     trial = next(each for each in reader.trials("digits-1a2b") if not each.epoch)
     assert page.trial_form(reader, reader.study("digits"), trial) == ""
+
+
+def test_further_copies_wait_where_fewer_slots_are_free():
+    plan = {"free": ["gpu.a/0"], "next_free": None}
+    assert "the first begins at once" in start_words(plan, 8)
