@@ -686,7 +686,7 @@ def test_a_snapshot_and_the_events_after_it_restore_the_engine(runner, desk):
 
 
 class BrokenSampler(SamplerHost):
-    def ask(self, *_):
+    def ask(self, *_, **__):
         raise ZeroDivisionError("nothing to divide by")
 
 

@@ -20,9 +20,10 @@ class Watched(SamplerHost):
         super().__init__()
         self.learnt = []
 
-    def ask(self, spec, index, n, trials, enqueued=()):
-        answer = super().ask(spec, index, n, trials, enqueued)
-        shown = [t for t in self._views[spec.id][None].shown if t.state is TrialState.COMPLETE]
+    def ask(self, spec, index, n, trials, enqueued=(), *, resampled=()):
+        answer = super().ask(spec, index, n, trials, enqueued, resampled=resampled)
+        _, views = self._views[spec.id]
+        shown = [t for t in views[None].shown if t.state is TrialState.COMPLETE]
         by_number = {trial.number: trial for trial in trials}
         rungs = {
             next(e for e in (1, 3, 9) if by_number[t.number].values.get(e) == t.value)

@@ -77,12 +77,12 @@ def test_what_a_person_decides_changes_no_bits_and_outlives_the_scheduler(site, 
 
 def test_a_failed_trial_is_tried_again(site, tmp_path):
     study = create_study(
-        study_name="unlucky", strategy=FullBudget(3), limits=Limits(retries=0), **KIND
+        study_name="unlucky-once", strategy=FullBudget(3), limits=Limits(retries=0), **KIND
     )
     study.submit(OnceUnlucky, {"lr": [0.1], "marker": [str(tmp_path / "marker")]}, 1)
     assert site.wait(study.id).status == "failed"
     assert states(site, study) == ["failed"]
-    assert "is tried again" in site.penstock("trial", "retry", "unlucky/0")
+    assert "is tried again" in site.penstock("trial", "retry", "unlucky-once/0")
     site.until(lambda: states(site, study) == ["completed"], "it is tried again")
     assert site.wait(study.id).status == "complete"
 
