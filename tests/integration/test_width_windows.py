@@ -35,7 +35,10 @@ def test_a_trial_that_gains_is_widened_after_its_window_and_has_the_bits_of_one_
     assert [width for width, _ in window.seconds] == [1, 2]
     assert window.met
     assert dict(window.seconds)[2] < 0.9 * dict(window.seconds)[1]
-    assert [len(row.members) for row in epochs] == [2] * EPOCHS
+    widths = [len(row.members) for row in epochs]
+    # On a busy machine members take long to meet: then it may be widened an epoch later.
+    assert widths == sorted(widths)
+    assert widths[-1] == 2
     none, alone = trained(two, "alone", scales=True, max_width=1)
     assert not none
     assert [row.state_hash for row in epochs] == [row.state_hash for row in alone]
