@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.config import JsonDict
 
 from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.base.urls import hide_password
@@ -28,6 +29,8 @@ LEDGER_SCHEMES = ("sqlite", "postgresql")
 #: Bytes written to a new state folder to check that it takes data. Less free space than this is as
 #: good as none: the ledger and the broker's log outgrow it within a minute.
 PROBE_BYTES = 1 << 20
+#: What marks a setting whose whole value is a secret: no part of it is shown.
+SECRET: JsonDict = {"secret": True}
 
 log = logging.getLogger(__name__)
 
@@ -153,6 +156,7 @@ class Settings(BaseModel):
     notify: Annotated[str, AfterValidator(_addresses)] | None = Field(
         default=None,
         repr=False,
+        json_schema_extra=SECRET,
         description="addresses as Apprise has them, with spaces between them, or unset",
     )
     lease_ms: int = Field(default=5000, ge=300, le=600_000, description="300 to 600000 ms")
@@ -309,8 +313,9 @@ def _probe(path: Path) -> None:
 
 
 def shown_of(name: str, value: object) -> object:
-    """Return what of a setting's value may be shown: no password, and nothing of addresses."""
-    if name == "notify":
+    """Return what of a setting's value may be shown: no password, and nothing of a secret."""
+    field = Settings.model_fields.get(name)
+    if field is not None and field.json_schema_extra == SECRET:
         return "***"
     return hide_password(value) if isinstance(value, str) else value
 

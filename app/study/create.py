@@ -16,7 +16,6 @@ from ...tasks.contracts.by_value import PICKLES_CODE
 from ...tasks.objectives.study import OwnStudy
 from ..common.text import closest
 from ..common.validation import flag
-from ..extensions import FIELDS, end_of
 from ..host.settings import Settings
 from ..host.settings import load as load_settings
 from ..host.tracebacks import to_the_user
@@ -171,8 +170,6 @@ def create_study(
     # A trainer may arrive here by importing the user's script: it needs only the code.
     if in_trainer():
         return Study(StudyHandle(plan, name, new_id(name), settings), *tools)
-    if plan.notify:  # a trainer need not have what reads addresses
-        end_of(FIELDS["notify"], "spec", "notify").check_here(plan.notify)
     if is_elsewhere(storage):
         other = open_elsewhere(
             storage, name, plan.directions, settings, may_exist=load_if_exists, must_exist=False

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...scheduler.engine.engine import Parts
 from ...scheduler.model.events import EpochReported, StudyStopped, Tick
@@ -28,9 +28,8 @@ from ...scheduler.model.trial import Trial, TrialState
 from ...scheduler.outlook.forecast import misses_by
 from ...scheduler.resources.slots import free_slots
 from ...scheduler.state.configurations import as_sampled
-from ...scheduler.state.epoch_times import epoch_ends
-from ...scheduler.state.extensions import Begins, Extension, Extensions
-from ...scheduler.state.state import Attempt, EngineState, StudyState
+from ...scheduler.state.extensions import Begins, Extension
+from ...scheduler.state.state import Attempt, StudyState
 from .addresses import INSTALLATION
 from .events import Installed, Kind, Tell, Told
 from .judgement import Standing, all_fail, is_late, look_again, patience, until_next_look
@@ -59,16 +58,6 @@ def plug(parts: Parts) -> Extension:
         questions=teller.questions,
         deadlines=teller.deadlines,
     )
-
-
-class _Engine(NamedTuple):
-    """The parts of an engine that forecasts ask."""
-
-    state: EngineState
-    extensions: Extensions
-
-    def epoch_ends(self, attempt: Attempt) -> float | None:
-        return epoch_ends(self.state, self.extensions, attempt)
 
 
 class _Teller:
@@ -280,7 +269,7 @@ class _Teller:
             record["late_at"] = None
             return
         with self._state.costs.read_only():
-            misses = misses_by(_Engine(self._state, self._core.extensions), study, at)
+            misses = misses_by(self._core, study, at)
         late, before = is_late(misses, span), record["late"]
         record["late"], record["late_at"] = late, at + until_next_look(span)
         if late and before:  # two in a row: the first epochs say little

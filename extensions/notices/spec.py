@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import UsageError
+from ...tasks.process.lifeline import MARK_VARIABLE
 from .addresses import is_address, is_variable, resolve, shown
 
 if TYPE_CHECKING:
@@ -47,16 +48,24 @@ def _addresses(field: str, value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(given))
 
 
+def _given(field: str, value: Any) -> tuple[str, ...]:
+    """Return addresses that Apprise can read. A trainer, which tells nobody, need not have it."""
+    addresses = _addresses(field, value)
+    if MARK_VARIABLE not in os.environ:
+        _check_readable(addresses)
+    return addresses
+
+
 def _refused(field: str, value: object, allowed: str) -> UsageError:
     return UsageError(f"{field} = {_Hidden(value)!r} is refused: allowed is {allowed}", field)
 
 
 #: The check of each field, as in ``extensions.limits``.
-CHECKS: Mapping[str, Callable[[str, Any], Any]] = {"notify": _addresses}
+CHECKS: Mapping[str, Callable[[str, Any], Any]] = {"notify": _given}
 
 
-def check_here(addresses: tuple[str, ...]) -> None:
-    """Check in the script's process that Apprise can read the addresses. Raises UsageError.
+def _check_readable(addresses: tuple[str, ...]) -> None:
+    """Check that Apprise can read the addresses. Raises UsageError.
 
     What variables have is for the scheduler, unless they are set here, too.
     """
