@@ -24,8 +24,9 @@ from typing import Protocol
 from ..model.study import ENDLESS, deadline_of
 from ..model.trial import Trial, TrialState
 from ..resources.slots import capacity
+from ..state.epoch_times import epoch_ends
 from ..state.extensions import Extensions
-from ..state.state import Attempt, EngineState, StudyState
+from ..state.state import EngineState, StudyState
 from ..strategies.base import RULES, UNBOUNDED, comparison_epochs, rungs_of
 from ..strategies.expected import expected_epochs, least_promoted
 
@@ -41,9 +42,6 @@ class Engine(Protocol):
 
     @property
     def extensions(self) -> Extensions: ...
-
-    def epoch_ends(self, attempt: Attempt) -> float | None:
-        """Return when its current epoch is expected to end; None if not known."""
 
 
 def misses_by(engine: Engine, study: StudyState, at: float) -> float | None:
@@ -174,7 +172,7 @@ def _left(engine: Engine, trial: Trial, mean: float, target: float, at: float) -
     """Expected seconds up to ``target``."""
     seconds = _seconds(engine.state, trial) or mean
     attempt = engine.state.attempts.get(trial.fence)
-    ends = None if attempt is None else engine.epoch_ends(attempt)
+    ends = None if attempt is None else epoch_ends(engine.state, engine.extensions, attempt)
     if ends is None:
         return (target - trial.epoch) * seconds
     return max(0.0, ends - at) + (target - trial.epoch - 1) * seconds
