@@ -227,7 +227,7 @@ class Proposals:
 
         Enqueued ones come first, except for a fork, whose configuration follows from its source's.
         """
-        known = len(study.trials) + sum(ask.n for ask in study.asks.values() if not ask.resampled)
+        known = len(study.trials) + study.to_come
         begun = new_configurations(study.spec, known, n)
         enqueued = () if fork or resampled else tuple(study.enqueued[:begun])
         del study.enqueued[: len(enqueued)]
@@ -298,14 +298,15 @@ class Proposals:
         trials = list(self._resampled(study, ask))
         begun = {index // size for index, trial in enumerate(trials) if trial.begun}
         for index, trial in enumerate(trials):
+            group = index // size
             if trial.state not in _NOT_AT_WORK:
                 continue
-            if index // size not in begun and index // size >= len(answers):
-                self._core.move(study, trial, Step.CANCEL)
-                self.abandon(study, trial)
-                continue
-            if index // size not in begun:
-                params, trial.notes = answers[index // size]
+            if group not in begun:
+                if group >= len(answers):
+                    self._core.move(study, trial, Step.CANCEL)
+                    self.abandon(study, trial)
+                    continue
+                params, trial.notes = answers[group]
                 self._core.reparametrise(trial, params)
             waits = trial.state is TrialState.WAITING and trial.id not in self._state.ready
             if waits and trial.id not in aside:

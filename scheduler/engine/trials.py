@@ -31,11 +31,7 @@ class Trials:
     def on_trial_enqueued(self, event: TrialEnqueued) -> None:
         study = self._core.study(event.study)
         branches = sum(trial.branched for trial in self._core.trials_of(study))
-        asked = (
-            len(study.trials)
-            - branches
-            + sum(ask.n for ask in study.asks.values() if not ask.resampled)
-        )
+        asked = len(study.trials) - branches + study.to_come
         promised = asked + len(study.enqueued) * study.spec.replicates
         if study.spec.contract == "ask" or promised < study.spec.n_trials:
             study.enqueued.append(event.params)

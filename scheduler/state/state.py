@@ -109,6 +109,11 @@ class StudyState:
         return self.active - len(self.waiting) - len(self.handed_out)
 
     @property
+    def to_come(self) -> int:
+        """The number of trials that its sampler was asked for, and that are not made yet."""
+        return sum(ask.n for ask in self.asks.values() if not ask.resampled)
+
+    @property
     def heard(self) -> bool:
         """True if a script calls callbacks for its trials."""
         return self.unheard is not None
