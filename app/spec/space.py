@@ -172,7 +172,7 @@ def parse_space(space: Mapping[str, Any]) -> Space:
 def parameter(text: str, field: str = "space") -> Parameter:
     """The parameter in our distribution JSON. UsageError naming ``field`` if it is not ours.
 
-    A number that was fixed is a choice of one.
+    A number that was fixed has a range of one, which users do not write.
     """
     try:
         body = json.loads(text)
@@ -181,7 +181,10 @@ def parameter(text: str, field: str = "space") -> Parameter:
             return Categorical(fields["choices"])
         made = _MADE[body["name"]]
         if fields["low"] == fields["high"]:
-            return Categorical([fields["low"]])
+            fixed = object.__new__(made)
+            for name, value in {**fields, "when": None}.items():
+                _set(fixed, name, value)
+            return fixed
         return made(fields["low"], fields["high"], log=fields["log"], step=fields["step"])
     except (LookupError, TypeError, ValueError, RecursionError) as error:
         raise UsageError.refuse(field, text, "a distribution") from error

@@ -84,22 +84,11 @@ def check_differs(values: Values, parent: int, copies: int) -> None:
 
 def _is_beyond(known: Parameter, value: Any) -> bool:
     """Tell whether a number lies outside of the range of its parameter."""
-    if not _is_number(value):
+    if isinstance(known, Categorical) or isinstance(value, bool | str | None):
         return False
-    if isinstance(known, Categorical):  # a number that was fixed, or else any choice but it
-        return (
-            len(known.choices) == 1 and _is_number(known.choices[0]) and value != known.choices[0]
-        )
-    return not known.low <= value <= known.high
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not known.low <= value <= known.high
 
 
 def _number(known: Parameter, value: Any) -> Scalar:
-    is_whole = isinstance(known, Int) or (
-        isinstance(known, Categorical) and isinstance(known.choices[0], int)
-    )
-    number: Scalar = whole("a value", value) if is_whole else finite("a value", value)
+    number: Scalar = whole("a value", value) if isinstance(known, Int) else finite("a value", value)
     return number

@@ -70,8 +70,7 @@ class _Editing:
             return
         trials = [trial for trial in self._core.trials_of(study) if not trial.branched]
         made = sum(trial.begun or trial.state is not TrialState.CANCELLED for trial in trials)
-        asked = sum(ask.n for ask in study.asks.values() if not ask.resampled)
-        study.strategy.asked = min(study.spec.n_trials, made + asked)
+        study.strategy.asked = min(study.spec.n_trials, made + study.to_come)
 
     def _train_longer(self, study: StudyState, before: StudySpec) -> None:
         """Have the strategy go on to the new last epoch, and trials that are on their way."""

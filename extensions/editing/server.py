@@ -40,7 +40,7 @@ def _edited(
     if "deadline" in settings and end is not None and end <= context.at:
         moment = datetime.fromtimestamp(end, UTC).isoformat()
         raise UsageError.refuse("deadline", moment, "a point in time that is yet to come")
-    for check in of_ends("spec", "check_submitted"):
+    for check in of_ends("spec", "check_submitted") if settings else ():
         check(replace(spec, deadline=None), context.state, context.at)
     return Edited(at=context.at, study=study, spec=spec, changes=changes, who=who, why=why)
 
