@@ -1,13 +1,17 @@
-"""Reads what people enter in a form's fields, all of which are texts."""
+"""Reads what people enter in fields of a form and at the command line, all of which are texts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...profiling.base.errors import UsageError
-from .space import Categorical, Parameter
+from .space import Categorical, Parameter, parameter
+
+if TYPE_CHECKING:
+    from ...scheduler.model.study import StudySpec
 
 #: The fields of a form, by name.
 Fields = Mapping[str, str]
@@ -45,3 +49,32 @@ def _float(name: str, text: str) -> float:
         return float(text)
     except ValueError:
         raise UsageError.refuse(name, text, "a number") from None
+
+
+def pairs(words: Sequence[str] | None) -> Iterator[tuple[str, str]]:
+    """Yield the names and texts of what was typed as ``NAME=TEXT``. Raises UsageError."""
+    for each in words or ():
+        name, equals, text = each.partition("=")
+        if not equals or not name:
+            raise UsageError.refuse("a value", each, "a name and a value, as lr=3e-4")
+        yield name, text
+
+
+def choices_of(spec: StudySpec) -> dict[str, dict[str, Any]]:
+    """Return the values of choices by the texts that they are typed as, by the parameter's name."""
+    known = {name: parameter(text) for name, text in spec.space or ()}
+    return {
+        name: {str(choice): choice for choice in each.choices}
+        for name, each in known.items()
+        if isinstance(each, Categorical)
+    }
+
+
+def typed(text: str, choices: Mapping[str, Any]) -> Any:
+    """Return the value that was typed: a choice, a number, JSON, or else text."""
+    if text in choices:
+        return choices[text]
+    for read in (json.loads, float):
+        with suppress(ValueError):
+            return read(text)
+    return {"true": True, "false": False, "none": None}.get(text.lower(), text)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ...app.cli.terminal import STUDIES, Application, TrialName, reader_of, say, settings_of
-from ...profiling.base.errors import UsageError
 
 commands = Application()
 
@@ -50,35 +48,24 @@ def branch(
     The branch has the random numbers and the data that the trial has from there on, so the changed
     values are all that differs. A study may be over.
     """
+    from ...app.ledger.codec import spec_from_json
+    from ...app.spec.entered import choices_of, pairs, typed
     from ...app.stories.story import find_trial
     from ...app.study.control import client_of
     from . import control
 
     settings = settings_of()
     study, row = find_trial(reader_of(settings), trial)
+    choices = choices_of(spec_from_json(study.spec_json))
     numbers = control.branch(
         client_of(settings),
         study.id,
         row.number,
         at,
-        _read(values or []),
+        {name: typed(text, choices.get(name, {})) for name, text in pairs(values)},
         to=to,
         copies=copies,
         outside=outside,
         why=reason,
     )
     say(control.made(study, row.number, at, numbers))
-
-
-def _read(words: list[str]) -> dict[str, Any]:
-    """Return the values that were typed, by name: what is no JSON is text."""
-    found = dict[str, Any]()
-    for each in words:
-        name, equals, text = each.partition("=")
-        if not equals or not name:
-            raise UsageError.refuse("a value", each, "a name and a value, as lr=3e-4")
-        try:
-            found[name] = json.loads(text)
-        except ValueError:
-            found[name] = {"True": True, "False": False, "None": None}.get(text, text)
-    return found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from penstock.extensions.editing.cli import _parameter, _value
+from penstock.app.spec.entered import typed
+from penstock.extensions.editing.cli import _parameter
 
 
 @pytest.mark.parametrize(
@@ -29,4 +30,4 @@ def test_a_change_is_read(text, choices, found):
 
 
 def test_a_value_that_is_no_json_is_text():
-    assert [_value(text, {}) for text in ("1", "0.5", "x", "true")] == [1, 0.5, "x", True]
+    assert [typed(text, {}) for text in ("1", "0.5", "x", "true")] == [1, 0.5, "x", True]
