@@ -12,7 +12,7 @@ too, so that their digest is compared.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -183,14 +183,16 @@ class Reader(EventLog):
         found = self._events(query.order_by(EVENT.c.seq.desc()).limit(1))
         return cast(EpochReported, found[0][1]) if found else None
 
-    def durables(self, study_id: str) -> list[DurableRow]:
-        """The durable states of a study by trial and epoch."""
+    def durables(self, study_id: str, hashes: Collection[str] | None = None) -> list[DurableRow]:
+        """The durable states of a study by trial and epoch; only those of ``hashes`` if given."""
         query = (
             select(DURABLE)
             .join(TRIAL, TRIAL.c.id == DURABLE.c.trial)
             .where(TRIAL.c.study == study_id)
             .order_by(TRIAL.c.number, DURABLE.c.epoch)
         )
+        if hashes is not None:
+            query = query.where(DURABLE.c.state_hash.in_(list(hashes)))
         return [durable_of(row) for row in self._whole(DURABLE, query)]
 
     def imported(self, study_id: str) -> tuple[int, StudyImported] | None:

@@ -27,7 +27,9 @@ from ...scheduler.model.study import (
     StrategySpec,
     StudySpec,
     SuperNet,
+    study_of_trial,
 )
+from ...scheduler.model.trial import Origin, Trial, TrialState
 
 if TYPE_CHECKING:
     from ...profiling.knobs.knobs import SystemConfig
@@ -199,6 +201,24 @@ class TrialRow:
     def feasible(self) -> bool:
         """Whether it satisfies every constraint."""
         return all(excess <= 0 for excess in self.constraints.values())
+
+    def record(self) -> Trial:
+        """Return the trial as the engine has it, without its epochs and its states."""
+        origin = None
+        if self.origin_trial is not None:
+            epoch, replaces = self.origin_epoch or 0, self.replaces or ""
+            origin = Origin(self.origin_trial, epoch, replaces, self.origin_keys)
+        return Trial(
+            id=self.id,
+            study=study_of_trial(self.id),
+            number=self.number,
+            params=tuple(self.params.items()),
+            created_at=self.created_at,
+            state=TrialState(self.state),
+            target=self.target,
+            epoch=self.epoch,
+            origin=origin,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup
@@ -15,7 +16,6 @@ from ...app.spec.space import parameter
 from ...profiling.base.errors import PenstockError, UsageError
 from ...scheduler.model.decisions import Parent
 from ...scheduler.model.study import trial_id
-from ...scheduler.model.trial import Origin, Trial, TrialState
 from ...scheduler.state.state import StudyState
 from ...scheduler.strategies.full import FullBudget
 from . import control
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ...app.host.settings import Settings
     from ...app.ledger.reader import Reader
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
+    from ...scheduler.model.trial import Trial
 
 #: The beginning of the names of fields that hold values of parameters.
 _PARAM = "param."
@@ -156,28 +157,10 @@ def _asked(reader: Reader, fields: Fields) -> _Asked:
 def _known(reader: Reader, study: StudyRow, row: TrialRow) -> _Known:
     epochs = reader.epochs_of(row.id)
     hashes = {each.epoch: each.state_hash for each in epochs}
-    origin = None
-    if row.origin_trial is not None:
-        origin = Origin(
-            row.origin_trial, row.origin_epoch or 0, row.replaces or "", row.origin_keys
-        )
-    states = [
-        each for each in reader.durables(study.id) if hashes.get(each.epoch) == each.state_hash
-    ]
+    found = reader.durables(study.id, hashes.values())
+    states = [each for each in found if hashes.get(each.epoch) == each.state_hash]
     own = tuple(Parent(s.epoch, s.uri, s.state_hash) for s in states if s.trial == row.id)
-    trial = Trial(
-        id=row.id,
-        study=study.id,
-        number=row.number,
-        params=tuple(row.params.items()),
-        created_at=row.created_at,
-        state=TrialState(row.state),
-        target=row.target,
-        epoch=row.epoch,
-        origin=origin,
-        parents=own,
-        hashes=hashes,
-    )
+    trial = replace(row.record(), parents=own, hashes=hashes)
     spec = spec_from_json(study.spec_json)
     state = StudyState(spec, FullBudget(0, 0), study.created_at)
     return _Known(state, trial, epochs, frozenset(each.epoch for each in states))

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...app.ledger.codec import spec_from_json
 from ...scheduler.model.study import number_of, study_of_trial
-from ...scheduler.model.trial import Origin, Trial, TrialState
 from .chain import checked_one_in, obstacle
 from .tree import Companion, Edge, Epochs, Way, companions, count_epochs, tree, way_of
 
@@ -170,23 +169,4 @@ def prefix_facts(found: StudyPrefixes) -> dict[str, Any]:
 
 def ways_of(spec: StudySpec, rows: Iterable[TrialRow]) -> list[Way]:
     """The epochs of each trial, in the order of ``rows``."""
-    return [way_of(spec, _trial(spec, row)) for row in rows]
-
-
-def _trial(spec: StudySpec, row: TrialRow) -> Trial:
-    origin = None
-    if row.origin_trial is not None:
-        origin = Origin(
-            row.origin_trial, row.origin_epoch or 0, row.replaces or "", row.origin_keys
-        )
-    return Trial(
-        id=row.id,
-        study=spec.id,
-        number=row.number,
-        params=tuple(row.params.items()),
-        created_at=row.created_at,
-        state=TrialState(row.state),
-        target=row.target,
-        epoch=row.epoch,
-        origin=origin,
-    )
+    return [way_of(spec, row.record()) for row in rows]
