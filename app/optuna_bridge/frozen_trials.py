@@ -163,23 +163,36 @@ class Results:
                     self._space[name] = CategoricalDistribution([value for _, value in every])
         return self._space
 
-    def _space_of(self, row: TrialRow) -> dict[str, Any]:
-        """Return the space, read again where the trial is of one that was edited since."""
-        space, params = self.space(), row.params
-        if not space or self._looked:
-            return space
-        if all(name in space and _holds(space[name], value) for name, value in params.items()):
-            return space
-        self._looked, self._space = True, None
-        self._edits += self.space() != space
-        return self.space()
-
     def _distributions(self, row: TrialRow) -> dict[str, Any]:
         """The distributions of the trial's parameters; in define-by-run they are its own."""
-        if (space := self._space_of(row)) or not row.params:
-            return _widened(space, row.params, self._past_of)
-        texts = self._distributions_of.of(row.id)
-        return {name: json_to_distribution(text) for name, text in texts.items()}
+        if not self.space() and row.params:
+            texts = self._distributions_of.of(row.id)
+            return {name: json_to_distribution(text) for name, text in texts.items()}
+        space = self.space()
+        if (beyond := _beyond(space, row.params)) and not self._looked:
+            self._looked, self._space = True, None  # the study may have been edited since
+            self._edits += self.space() != space
+            space = self.space()
+            beyond = _beyond(space, row.params)
+        wider = {
+            name: self._widened(space[name], name, row.params[name])
+            for name in beyond
+            if name in space
+        }
+        return space | wider if wider else space
+
+    def _widened(self, known: Any, name: str, value: Any) -> Any:
+        """Return the newest range of the study's past that holds a value; else one that is wider.
+
+        Optuna demands it. Trials from before an edit have such values, and branches outside of any.
+        """
+        if isinstance(known, CategoricalDistribution):
+            return known
+        for earlier in self._past_of.get(name, ()):
+            if _holds(earlier, value):
+                return earlier
+        low, high = min(known.low, value), max(known.high, value)
+        return type(known)(low, high, log=known.log and low > 0)
 
 
 def _holds(known: Any, value: Any) -> bool:
@@ -190,27 +203,9 @@ def _holds(known: Any, value: Any) -> bool:
         return False
 
 
-def _widened(
-    space: dict[str, Any], params: Mapping[str, Any], past: Mapping[str, Sequence[Any]]
-) -> dict[str, Any]:
-    """Return the distributions, with ranges that hold these values: Optuna demands it.
-
-    Trials from before the study was edited have the newest of the ``past`` ranges that hold them.
-    Branches may have values outside of any.
-    """
-    beyond = [name for name in params if name in space and not _holds(space[name], params[name])]
-    found = dict(space) if beyond else space
-    for name in beyond:
-        known = space[name]
-        if isinstance(known, CategoricalDistribution):
-            continue
-        earlier = (each for each in past.get(name, ()) if _holds(each, params[name]))
-        if (sampled_from := next(earlier, None)) is not None:
-            found[name] = sampled_from
-            continue
-        low, high = min(known.low, params[name]), max(known.high, params[name])
-        found[name] = type(known)(low, high, log=known.log and low > 0)
-    return found
+def _beyond(space: Mapping[str, Any], params: Mapping[str, Any]) -> list[str]:
+    """Return the names of values that are not in their distributions."""
+    return [name for name in params if name not in space or not _holds(space[name], params[name])]
 
 
 class KeptResults(Results):
