@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...app.optuna_bridge.importances import LEAST, MOST, Importances, importances
+from ...app.optuna_bridge.importances import LEAST, Importances, importances
 from ...profiling.base.errors import PenstockError
-from ...scheduler.model.trial import FINAL, TrialState
-from ...scheduler.strategies.base import comparison_epochs
+from ...scheduler.model.trial import FINAL
 
 if TYPE_CHECKING:
     from ...app.ledger.reader import Reader
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
-    from ...scheduler.model.study import StrategySpec
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +51,7 @@ class Shares:
             due = over != worked_out and len(trials) >= LEAST
             if due and not self._working and time.monotonic() >= self._rested:
                 self._working = True
-                given = (study, over, spread(trials, study.plan), epochs)
+                given = (study, over, trials, epochs)
                 threading.Thread(target=self._work, args=given, daemon=True).start()
             elif due and study.finished_at is not None:
                 self._refused = True
@@ -80,9 +77,8 @@ class Shares:
         began = time.thread_time()
         shares, failed = None, True
         try:
-            known = {trial.id for trial in trials}
-            own = [row for row in epochs if row.trial in known]
-            shares = importances(Results(self._reader, study.id).frozen(trials, own), study.plan)
+            frozen = Results(self._reader, study.id).frozen(trials, epochs)
+            shares = importances(frozen, study.plan)
             failed = False
         except PenstockError:
             pass  # the page itself says what is wrong with the ledger
@@ -97,13 +93,3 @@ class Shares:
             self._rested = time.monotonic() + REST * (time.thread_time() - began)
             self._news = self._news or study.finished_at is not None
             self._working = False
-
-
-def spread(trials: Sequence[TrialRow], plan: StrategySpec) -> list[TrialRow]:
-    """Return up to ``MOST`` trials, evenly over those that reached the highest rung of enough."""
-    for epoch in sorted(comparison_epochs(plan), reverse=True) or [0]:
-        found = [trial for trial in trials if trial.state != TrialState.FAILED]
-        found = [trial for trial in found if trial.epoch >= epoch and trial.value is not None]
-        if len(found) >= LEAST:
-            return found[:: math.ceil(len(found) / MOST)]
-    return []
