@@ -182,6 +182,38 @@ class World:
         return dict(Counter(e.trial for e in self.journal if isinstance(e, EpochReported)))
 
 
+class OneStudy(World):
+    """A world with one study, whose segments are reported epoch by epoch and end where they are
+    cut."""
+
+    def __init__(self, study: StudySpec, devices: int = 1) -> None:
+        super().__init__()
+        self.join(*(f"cpu.a.{n}" for n in range(devices)))
+        self.submit(study)
+
+    @property
+    def study(self):
+        return self.engine.state.studies["s-1"]
+
+    def trial(self, number):
+        return self.engine.state.trials[f"s-1-{number:04}"]
+
+    def epoch_of(self, number):
+        """Report the next epoch of a trial that runs."""
+        trial = self.trial(number)
+        attempt, dispatch = self.engine.state.attempts[trial.fence], self.open[trial.fence]
+        closes = attempt.cut or trial.epoch + 1 == dispatch.segment.last
+        self.at += 0.5
+        self.send(self.epoch(dispatch, trial.epoch + 1, closes=closes))
+        check_invariants(self.engine)
+
+    def to_the_end(self):
+        """Report epochs of the oldest segment until none is open."""
+        while self.open:
+            trial = self.engine.state.trials[self.open[min(self.open)].segment.trial]
+            self.epoch_of(trial.number)
+
+
 def check_invariants(engine: Engine) -> None:
     """No device overcommitted, no trial in two places, none lost, every count right."""
     state = engine.state

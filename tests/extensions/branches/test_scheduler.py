@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from drive_world import World, check_invariants, spec
+from drive_world import OneStudy, check_invariants, spec
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import state_from_json, state_to_json
 from penstock.extensions.branches.events import Branched
@@ -35,20 +35,11 @@ def of_torch(plan, **fields):
     return spec(plan, **{"contract": "torch", **fields})
 
 
-class Branching(World):
-    """A world with one study, of which each open segment reports its epochs one by one."""
+class Branching(OneStudy):
+    """A world with one study, whose trials are branched."""
 
     def __init__(self, plan=FULL, devices=1, **fields):
-        super().__init__()
-        self.join(*(f"cpu.a.{n}" for n in range(devices)))
-        self.submit(of_torch(plan, **fields))
-
-    @property
-    def study(self):
-        return self.engine.state.studies["s-1"]
-
-    def trial(self, number):
-        return self.engine.state.trials[f"s-1-{number:04}"]
+        super().__init__(of_torch(plan, **fields), devices)
 
     def branch(self, number, epoch, to=6, **more):
         trial = self.trial(number)
@@ -61,24 +52,10 @@ class Branching(World):
         check_invariants(self.engine)
         return decisions
 
-    def epoch_of(self, number):
-        """The next epoch of a trial that runs."""
-        trial = self.trial(number)
-        attempt, dispatch = self.engine.state.attempts[trial.fence], self.open[trial.fence]
-        closes = attempt.cut or trial.epoch + 1 == dispatch.segment.last
-        self.at += 0.5
-        self.send(self.epoch(dispatch, trial.epoch + 1, closes=closes))
-        check_invariants(self.engine)
-
     def durable(self, number, epoch):
         trial, uri = self.trial(number), f"file:///{number}-{epoch}"
         state = {"epoch": epoch, "uri": uri, "state_hash": trial.hashes[epoch]}
         return self.send(Durable(at=self.at, trial=trial.id, **state))
-
-    def to_the_end(self):
-        while self.open:
-            trial = self.engine.state.trials[self.open[min(self.open)].segment.trial]
-            self.epoch_of(trial.number)
 
     def sent(self, number):
         """The open dispatch of a trial."""

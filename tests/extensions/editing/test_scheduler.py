@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from drive_world import World, check_invariants, spec
+from drive_world import OneStudy, check_invariants, spec
 from penstock import Float, Int, UsageError
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import state_from_json, state_to_json
@@ -31,15 +31,13 @@ SPACE = {"x": Float(0.0, 1.0), "n": Int(1, 8), "act": ["relu", "tanh"]}
 FULL = StrategySpec("full", max_epochs=3)
 
 
-class Editable(World):
+class Editable(OneStudy):
     """A world with one study, whose questions a real sampler answers, unless they are held."""
 
     def __init__(self, plan=FULL, devices=1, *, space=SPACE, held=False, **fields):
-        super().__init__()
         self.host, self.held, self.questions = SamplerHost(), held, []
-        self.join(*(f"cpu.a.{n}" for n in range(devices)))
         fields = {"sampler": "random", "n_trials": 6, **fields}
-        self.submit(spec(plan, space=parse_space(space), **fields))
+        super().__init__(spec(plan, space=parse_space(space), **fields), devices)
 
     def propose(self, ask, n=None):
         self.questions.append(ask)
@@ -54,13 +52,6 @@ class Editable(World):
                     self.send(event)
             except Refused:
                 assert self.held, "an answer that nobody waits for"
-
-    @property
-    def study(self):
-        return self.engine.state.studies["s-1"]
-
-    def trial(self, number):
-        return self.engine.state.trials[f"s-1-{number:04}"]
 
     def event(self, space=(), assumed=(), **settings):
         forms = {name: form_of(name, each) for name, each in dict(space).items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from drive_world import World, check_invariants, spec
+from drive_world import OneStudy, check_invariants, spec
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import state_from_json, state_to_json
 from penstock.extensions.steering.events import Steered
@@ -30,23 +30,17 @@ TWO_AT_FIRST = StrategySpec("halving", min_epochs=2, max_epochs=8, eta=2)
 HALVING = StrategySpec("halving", max_epochs=4, eta=2)
 
 
-class Steerable(World):
-    """A world with one study, whose segments end where they are cut."""
+class Steerable(OneStudy):
+    """A world with one study, which knows the trials of it that are over, too."""
 
     def __init__(self, plan=FULL, devices=1, **fields):
         self.trials_seen = {}
-        super().__init__()
-        self.join(*(f"cpu.a.{n}" for n in range(devices)))
-        self.submit(spec(plan, **fields))
+        super().__init__(spec(plan, **fields), devices)
 
     def send(self, event):
         decisions = super().send(event)
         self.trials_seen |= self.engine.take_changes().trials
         return decisions
-
-    @property
-    def study(self):
-        return self.engine.state.studies["s-1"]
 
     def trial(self, number):
         name = f"s-1-{number:04}"
@@ -57,22 +51,6 @@ class Steerable(World):
         decisions = self.send(event)
         check_invariants(self.engine)
         return decisions
-
-    def epoch_of(self, number):
-        """The next epoch of a trial that runs; its segment ends if it was cut."""
-        trial = self.trial(number)
-        attempt, dispatch = self.engine.state.attempts[trial.fence], self.open[trial.fence]
-        epoch = trial.epoch + 1
-        self.at += 0.5
-        closes = attempt.cut or epoch == dispatch.segment.last
-        self.send(self.epoch(dispatch, epoch, closes=closes))
-        check_invariants(self.engine)
-
-    def to_the_end(self):
-        """Every open segment reports its epochs, until nothing is open."""
-        while self.open:
-            trial = self.engine.state.trials[self.open[min(self.open)].segment.trial]
-            self.epoch_of(trial.number)
 
     def running(self):
         trials = self.engine.state.trials.values()
