@@ -83,13 +83,14 @@
     for (const box of part.querySelectorAll("input[name=n]")) box.checked = numbers.has(box.value);
   }
 
-  async function show(page) {
+  // ``asked``: the page's address. If its reader has sorted the table since, ``list`` shows that part.
+  async function show(page, asked) {
     body.dataset.seen = page.body.dataset.seen;
     for (const part of parts()) {
       const fresh = page.getElementById(part.id), text = fresh?.innerHTML;
       if (text === undefined || sent.get(part.id) === text) continue;
       await pause();
-      if (inUse(part)) continue;
+      if (inUse(part) || (asked !== location.href && part.closest("#trials"))) continue;
       sent.set(part.id, text);
       replace(part, fresh);
     }
@@ -110,8 +111,7 @@
         const headers = live ? {"X-Penstock-Live": "1"} : {};
         const asked = location.href, answer = await fetch(asked, {headers, cache: "no-store"});
         const page = await parsed(answer);
-        if (asked !== location.href) { again = true; continue; }  // its reader has sorted meanwhile
-        if (answer.ok) { await show(page); connection.textContent = ""; } else connection.textContent = wordsOf(page);
+        if (answer.ok) { await show(page, asked); connection.textContent = ""; } else connection.textContent = wordsOf(page);
       } while (again);
     } catch {
       connection.textContent = "Not connected: trying again.";

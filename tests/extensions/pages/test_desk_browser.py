@@ -134,6 +134,41 @@ def test_order_filter_and_choice_outlive_what_happens_meanwhile(tab, tmp_path):
         ledger.close()
 
 
+#: A reader who sorts each time that the page is asked for, while its answer is on the way.
+SORTS = """(() => {
+  const plain = window.fetch;
+  window.sorts = 0;
+  window.fetch = async (address, ...more) => {
+    const answer = await plain(address, ...more);
+    if (!String(address).includes("/study?")) return answer;
+    const title = ["lr", "Trial"][window.sorts++ % 2];
+    [...document.querySelectorAll("#table th a")].find(a => a.innerText === title).click();
+    return answer;
+  };
+})()"""
+
+
+def test_the_page_goes_on_while_its_reader_sorts_all_the_time(tab, tmp_path):
+    runner, ledger = start_study(tmp_path, study_spec(n_trials=9))
+    server = PageServer(tmp_path)
+    try:
+        while len(runner.engine.state.trials) < 3:
+            runner.turn(1.0)
+        tab.open(server.url)
+        tab.open(server.at("/study?id=digits"))
+        tab.value(SORTS)
+        while runner.engine.state.studies:
+            runner.turn(1.0)
+        tab.until("document.querySelector('#progress .complete')")
+        tab.until(f"{NUMBERS}.length === 9 && {SORTED}")
+        order = tab.value("new URLSearchParams(location.search).get('order')")
+        assert tab.value("sorts") >= 1
+        tab.until(f"{SORTED}.innerText === '{order.removeprefix('-')}'")
+    finally:
+        server.close()
+        ledger.close()
+
+
 def test_chosen_trials_are_compared_and_what_they_share_is_left_out(tab, server):
     tab.open(server.url)
     tab.open(server.at("/study?id=digits"))
