@@ -66,8 +66,9 @@ class Asha:
             if certain:
                 to_come = sizes[level] - len(self.scores[level])
                 promotable = max(0, sizes[level] // self.eta - to_come)
+            known = set(promoted)
             for trial in best_first(self.scores[level])[:promotable]:
-                if trial not in promoted:
+                if trial not in known:
                     promoted.append(trial)
                     return Entry(trial, self.levels[level + 1])
         return None

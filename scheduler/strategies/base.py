@@ -73,7 +73,7 @@ def rungs(min_epochs: int, max_epochs: int, eta: int) -> tuple[int, ...]:
 
 def best_first(scores: dict[str, float]) -> list[str]:
     """Trials by falling score. Equal scores are in the order in which they arrived."""
-    return sorted(scores, key=lambda trial: -scores[trial])
+    return sorted(scores, key=scores.__getitem__, reverse=True)
 
 
 def rungs_of(plan: StrategySpec) -> tuple[int, ...]:
