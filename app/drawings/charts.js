@@ -24,7 +24,8 @@ function draw(place, figure) {
     xaxis: axis(figure.layout.xaxis), yaxis: axis(figure.layout.yaxis),
     font: {family: css("--sans"), size: 12.5, color: ink},
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
-    margin: place.dataset.figure === "parallel" ? {l: 70, r: 60, t: 56, b: 24} : {l: 62, r: 16, t: 30, b: 48},
+    // On the right there is room for half a number of the axis: if one made more, all would be drawn twice.
+    margin: place.dataset.figure === "parallel" ? {l: 70, r: 60, t: 56, b: 24} : {l: 62, r: 32, t: 30, b: 48},
     modebar: {bgcolor: "rgba(0,0,0,0)", color: css("--rule"), activecolor: css("--accent")},
     hoverlabel: {bgcolor: card, bordercolor: css("--rule"), font: {family: css("--sans"), size: 12.5, color: ink}, align: "left"}});
   const outline = outlines(figure, place.clientWidth);

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
     from .site import Site
 
-#: How many trials have a curve and how many a dot, at least; of more, the best and the newest.
-#: More of them would keep the browser busy for longer than a click may wait.
-CURVES, DOTS = 30, 400
+#: How many trials have a curve and how many a dot; of more, the best and the newest. More of them
+#: would keep the browser busy for longer than a click may wait.
+CURVES, DOTS = 30, 200
 #: How many of the newest epochs the timeline shows.
-NEWEST = 300
+NEWEST = 150
 #: With more epochs, what extensions say of a study is shown only once it is over: they read them.
 NOTED = 2_000
 

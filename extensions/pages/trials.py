@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -166,12 +167,13 @@ def partly(shown: Sequence[TrialRow], trials: Sequence[TrialRow]) -> str:
 
 
 def charted(study: StudyRow, trials: Sequence[TrialRow], most: int) -> Sequence[TrialRow]:
-    """The trials that a chart of ``most`` shows, in their order, with all that run."""
+    """The trials that a chart of ``most`` shows, in their order; all that run, even if more."""
     if len(trials) <= most:
         return trials
     chosen = {trial.id for trial in ranked(study, trials)[: most // 2]}
     chosen |= {trial.id for trial in trials if trial.state == TrialState.RUNNING}
-    chosen |= {trial.id for trial in trials[-most // 2 :]}
+    newest = (trial.id for trial in reversed(trials) if trial.id not in chosen)
+    chosen |= set(islice(newest, max(0, most - len(chosen))))
     return [trial for trial in trials if trial.id in chosen]
 
 

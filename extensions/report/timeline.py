@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: The most bars with the number of their trial in them: the longest ones. To fit a number in costs
 #: a browser as much as several bars.
-NUMBERED = 60
+NUMBERED = 40
 
 #: A device and the number of one of its slots.
 Slot = tuple[str, int]
