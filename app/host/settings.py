@@ -29,7 +29,7 @@ LEDGER_SCHEMES = ("sqlite", "postgresql")
 #: Bytes written to a new state folder to check that it takes data. Less free space than this is as
 #: good as none: the ledger and the broker's log outgrow it within a minute.
 PROBE_BYTES = 1 << 20
-#: What marks a setting whose whole value is a secret: no part of it is shown.
+#: The mark of a setting whose whole value is a secret: no part of it is shown.
 SECRET: JsonDict = {"secret": True}
 
 log = logging.getLogger(__name__)
