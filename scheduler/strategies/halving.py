@@ -26,8 +26,9 @@ class Rung:
     """One rung, meant for ``size`` trials.
 
     ``waiting`` are the trials on their way, ``scores`` those that have arrived. ``promoted`` are
-    the trials that went on. ``dropped`` is how many trials were meant for the rung and will never
-    arrive.
+    the trials that went on, ``sent`` those of them that their user sent on. ``dropped`` is how many
+    trials were meant for the rung and will never arrive, ``extra`` how many of ``size`` came beyond
+    its quota.
     """
 
     size: int
@@ -35,10 +36,22 @@ class Rung:
     scores: dict[str, float] = field(default_factory=dict)
     promoted: list[str] = field(default_factory=list)
     dropped: int = 0
+    sent: list[str] = field(default_factory=list)
+    extra: int = 0
 
     @property
     def expected(self) -> int:
         return self.size - self.dropped - len(self.scores)
+
+    @property
+    def quota(self) -> int:
+        """The number of trials that the rule promotes to the rung."""
+        return self.size - self.extra
+
+    def grow(self, by: int) -> None:
+        """Have room for trials beyond the quota."""
+        self.size += by
+        self.extra += by
 
 
 @dataclass(slots=True)
@@ -84,7 +97,7 @@ class SuccessiveHalving:
     def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
         """Note the score, and promote the trials that are certain now.
 
-        Where a rung is reached that did not wait for the trial, it has one place more.
+        A rung that did not wait for the trial counts it, and promotes as many others as before.
         """
         if not self.rungs or epoch not in self.levels:
             return ()
@@ -95,13 +108,23 @@ class SuccessiveHalving:
         if trial in rung.waiting:
             rung.waiting.remove(trial)
         else:
-            rung.size += 1
-            if trial in self.abandoned_trials:
-                self.abandoned_trials.remove(trial)
-            for lower in self.rungs[:level]:
-                lower.promoted.append(trial)
+            self._count_late(trial, level)
         rung.scores[trial] = curve[epoch]
         return self._promote()
+
+    def _count_late(self, trial: str, level: int) -> None:
+        """Have room at a rung for a trial that it did not wait for, or no longer."""
+        if trial in self.abandoned_trials:
+            self.abandoned_trials.remove(trial)
+        below = self.rungs[level - 1] if level else None
+        if below is not None and trial in below.promoted and trial not in below.sent:
+            self.rungs[level].dropped -= 1  # it was meant for the rung
+            return
+        self.rungs[level].grow(1)
+        for lower in self.rungs[:level]:
+            if trial not in lower.promoted:
+                lower.promoted.append(trial)
+                lower.sent.append(trial)
 
     def abandoned(self, trial: str) -> TrialGroup:
         """Stop waiting for a trial that failed, and promote the trials that are certain now."""
@@ -120,14 +143,15 @@ class SuccessiveHalving:
             ranking = [
                 trial
                 for trial in best_first(dict(sorted(rung.scores.items())))
-                if trial in rung.promoted or trial not in self.abandoned_trials
+                if trial not in rung.sent
+                and (trial in rung.promoted or trial not in self.abandoned_trials)
             ]
-            safe = ranking[: max(0, next_rung.size - rung.expected)]
+            safe = ranking[: max(0, next_rung.quota - rung.expected)]
             promotions = sorted(trial for trial in safe if trial not in rung.promoted)
             rung.promoted += promotions
             next_rung.waiting += promotions
             arrived = next_rung.dropped + len(next_rung.waiting) + len(next_rung.scores)
-            next_rung.size = max(next_rung.size, arrived)
+            next_rung.grow(max(0, arrived - next_rung.size))
             if rung.expected == 0:  # trials that failed leave places empty
                 next_rung.dropped += (
                     next_rung.size

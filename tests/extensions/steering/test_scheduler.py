@@ -185,6 +185,37 @@ def test_a_rung_goes_on_without_a_paused_trial_and_counts_it_when_it_comes():
     assert world.finish.status == "complete"
 
 
+@pytest.mark.parametrize("name", ["halving", "hyperband"])
+def test_a_trial_that_was_paused_on_its_way_to_a_rung_takes_no_place_there(name):
+    world = Steerable(StrategySpec(name, max_epochs=9), n_trials=6, devices=6)
+    bottom = [t.number for t in world.engine.state.trials.values() if t.target == 1]
+    for number in bottom:
+        world.epoch_of(number)
+    climbs = max(t.number for t in world.engine.state.trials.values() if t.target == 3)
+    undisturbed = sum(t.target > 1 for t in world.engine.state.trials.values())
+    world.steer("pause", climbs)
+    world.to_the_end()
+    assert world.trial(climbs).epoch < 3, "others have not waited for it"
+    world.steer("resume", climbs)
+    world.to_the_end()
+    assert world.finish.status == "complete"
+    assert sum(t.epoch > 1 for t in world.trials_seen.values()) == undisturbed
+
+
+def test_a_trial_that_its_user_promotes_takes_no_place_and_makes_none():
+    world = Steerable(StrategySpec("halving", max_epochs=9), n_trials=6, devices=6)
+    for number in range(6):
+        world.epoch_of(number)
+    climb = [t.number for t in world.engine.state.trials.values() if t.target == 3]
+    worst = next(number for number in range(6) if number not in climb)
+    world.steer("promote", worst, to=3)
+    world.to_the_end()
+    assert world.finish.status == "complete"
+    epochs = {t.number: t.epoch for t in world.trials_seen.values()}
+    assert {number for number, epoch in epochs.items() if epoch >= 3} == {*climb, worst}
+    assert sum(epoch == 9 for epoch in epochs.values()) == 1
+
+
 def test_a_promoted_trial_goes_to_its_next_rung_before_others():
     world = Steerable(ASHA, n_trials=9)
     world.epoch_of(0)
