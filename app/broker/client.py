@@ -193,7 +193,11 @@ class Client:
         until a person does something.
         """
         command = uuid.uuid4().hex
-        text = dumps({"id": command, "kind": kind, **body})
+        try:
+            text = dumps({"id": command, "kind": kind, **body})
+        except ValueError as error:
+            said = f"{kind}: it cannot be sent ({error}): numbers in it must be finite"
+            raise UsageError(said) from error
         begun = time.monotonic()
         on_its_way = len(text) / _SPEED
         deadline = begun + self._timeout + on_its_way

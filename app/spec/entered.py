@@ -53,10 +53,14 @@ def _float(name: str, text: str) -> float:
 
 def pairs(words: Sequence[str] | None) -> Iterator[tuple[str, str]]:
     """Yield the names and texts of what was typed as ``NAME=TEXT``. Raises UsageError."""
+    seen = set[str]()
     for each in words or ():
         name, equals, text = each.partition("=")
         if not equals or not name:
             raise UsageError.refuse("a value", each, "a name and a value, as lr=3e-4")
+        if name in seen:
+            raise UsageError.refuse("a value", each, f"one value of {name}")
+        seen.add(name)
         yield name, text
 
 

@@ -55,11 +55,13 @@ def values_of(
                     continue
                 raise UsageError(f"with these values {name} is a parameter, too: give its value")
             merged[name] = before[name]
-    beyond = [name for name, value in given.items() if _is_beyond(known[name], value)]
+    ranges = {name: _range_left(known[name], value) for name, value in given.items()}
+    beyond = {name: left for name, left in ranges.items() if left}
     numbers = {name: _number(known[name], given[name]) for name in beyond}
-    for name in beyond:
+    for name, inside in beyond.items():
         if not outside:
-            check_params(spec.space, {name: given[name]})
+            allowed = f"{inside}, or any with --outside (from Python outside=True)"
+            raise UsageError.refuse(f"params[{name!r}]", given[name], allowed)
         if getattr(known[name], "log", False) and merged[name] <= 0:
             raise UsageError.refuse(f"params[{name!r}]", merged[name], "more than 0: it is log")
     # What lies outside, and what the parent has, also where its study was edited since, is taken.
@@ -82,11 +84,12 @@ def check_differs(values: Values, parent: int, copies: int) -> None:
         )
 
 
-def _is_beyond(known: Parameter, value: Any) -> bool:
-    """Tell whether a number lies outside of the range of its parameter."""
-    if isinstance(known, Categorical) or isinstance(value, bool | str | None):
-        return False
-    return isinstance(value, int | float) and not known.low <= value <= known.high
+def _range_left(known: Parameter, value: Any) -> str:
+    """Return the range of a parameter as words if a number lies outside of it, or nothing."""
+    if isinstance(known, Categorical) or not isinstance(value, int | float):
+        return ""
+    is_inside = isinstance(value, bool) or known.low <= value <= known.high
+    return "" if is_inside else f"{known.low} to {known.high}"
 
 
 def _number(known: Parameter, value: Any) -> Scalar:

@@ -23,7 +23,7 @@ def edit(
         list[str] | None,
         typer.Argument(
             metavar="NAME=RANGE...",
-            help="Parameters: lr=1e-4..1e-2 is a range, optimizer=[adam,sgd] are choices, lr=3e-4"
+            help="Parameters: lr=1e-4..1e-2 is a range, optimizer=\\[adam,sgd] are choices, lr=3e-4"
             " fixes one, momentum=0.8..0.99 may be new.",
         ),
     ] = None,

@@ -31,9 +31,10 @@ def refusal(study: StudyState, trial: Trial, verb: Verb, to: int = 0) -> str:
         return next((why for holds, why in obstacles(study, trial, to) if holds), "")
     withheld, rests = trial.id in study.withheld, trial.state is TrialState.PAUSED
     sent_on = ": it waits at its rung, and penstock trial promote sends it on" if rests else ""
+    resumed = f"penstock trial resume {study.spec.id}/{trial.number}"
     reasons = (
         (trial.state in FINAL, f"it is {trial.state} already"),
-        (verb == "pause" and withheld, "it is paused already: penstock trial resume NAME/NUMBER"),
+        (verb == "pause" and withheld, f"it is paused already: {resumed}"),
         (verb == "resume" and not withheld, f"nobody has paused it{sent_on}"),
     )
     return next((why for holds, why in reasons if holds), "")

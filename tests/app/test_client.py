@@ -37,6 +37,15 @@ def test_a_command_is_answered_and_carries_its_seal(settings):
     assert command["params"] == {"lr": 0.5, "act": None}
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_a_number_that_json_has_not_is_refused_before_anything_is_sent(settings, number):
+    with FakeScheduler(settings) as scheduler:
+        with pytest.raises(UsageError, match=r"branch: .*: numbers in it must be finite"):
+            Client(settings).send("branch", params={"lr": number})
+        Client(settings).enqueue("s-1", (("lr", 0.5),))
+    assert [command["kind"] for command in scheduler.commands] == ["enqueue"]
+
+
 def test_the_next_callbacks_wait_for_no_answer_to_those_before(settings):
     server.start(settings)
     scheduler = FakeScheduler(settings)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from penstock.app.spec.entered import typed
+from penstock.app.spec.entered import pairs, typed
 from penstock.extensions.editing.cli import _parameter
+from penstock.profiling.base.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -31,3 +32,9 @@ def test_a_change_is_read(text, choices, found):
 
 def test_a_value_that_is_no_json_is_text():
     assert [typed(text, {}) for text in ("1", "0.5", "x", "true")] == [1, 0.5, "x", True]
+
+
+def test_two_values_of_one_name_are_refused():
+    assert list(pairs(["lr=1", "x=a=b"])) == [("lr", "1"), ("x", "a=b")]
+    with pytest.raises(UsageError, match="one value of lr"):
+        list(pairs(["lr=1", "lr=2"]))
