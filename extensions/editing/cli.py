@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ...app.cli.terminal import STUDIES, Application, Known, reader_of, say, settings_of
-
-if TYPE_CHECKING:
-    pass
 
 commands = Application()
 

@@ -46,6 +46,27 @@ def server(home):
     server.close()
 
 
+@pytest.fixture
+def going(tab, tmp_path):
+    """The page of a study of which three trials have begun; call it to have the study end."""
+    runner, ledger = start_study(tmp_path, study_spec(n_trials=9))
+    server = PageServer(tmp_path)
+
+    def to_the_end():
+        while runner.engine.state.studies:
+            runner.turn(1.0)
+
+    try:
+        while len(runner.engine.state.trials) < 3:
+            runner.turn(1.0)
+        tab.open(server.url)
+        tab.open(server.at("/study?id=digits"))
+        yield to_the_end
+    finally:
+        server.close()
+        ledger.close()
+
+
 def header(title):
     """The link in the head of a column."""
     return f"[...document.querySelectorAll('#table th a')].find(a => a.innerText === '{title}')"
@@ -110,28 +131,17 @@ def test_a_table_is_filtered_as_a_person_types_and_wrong_words_are_said(tab, ser
     assert tab.value("document.querySelector('#search [type=search]').value") == ""
 
 
-def test_order_filter_and_choice_outlive_what_happens_meanwhile(tab, tmp_path):
-    runner, ledger = start_study(tmp_path, study_spec(n_trials=9))
-    server = PageServer(tmp_path)
-    try:
-        while len(runner.engine.state.trials) < 3:
-            runner.turn(1.0)
-        tab.open(server.url)
-        tab.open(server.at("/study?id=digits"))
-        tab.value(f"{header('Trial')}.click()")
-        tab.until(f"{SORTED}?.innerText === 'Trial'")
-        write(tab, "trial<4")
-        tab.until("location.search.includes('filter')")
-        tab.value(f"{BOX.format(1)}.click()")
-        while runner.engine.state.studies:
-            runner.turn(1.0)
-        tab.until("document.querySelector('#progress .complete')")
-        tab.until(f"{NUMBERS}.join() === '0,1,2,3'")
-        assert tab.value(f"{BOX.format(1)}.checked")
-        assert tab.value(f"{SORTED}.innerText") == "Trial"
-    finally:
-        server.close()
-        ledger.close()
+def test_order_filter_and_choice_outlive_what_happens_meanwhile(tab, going):
+    tab.value(f"{header('Trial')}.click()")
+    tab.until(f"{SORTED}?.innerText === 'Trial'")
+    write(tab, "trial<4")
+    tab.until("location.search.includes('filter')")
+    tab.value(f"{BOX.format(1)}.click()")
+    going()
+    tab.until("document.querySelector('#progress .complete')")
+    tab.until(f"{NUMBERS}.join() === '0,1,2,3'")
+    assert tab.value(f"{BOX.format(1)}.checked")
+    assert tab.value(f"{SORTED}.innerText") == "Trial"
 
 
 #: A reader who sorts each time that the page is asked for, while its answer is on the way.
@@ -148,25 +158,14 @@ SORTS = """(() => {
 })()"""
 
 
-def test_the_page_goes_on_while_its_reader_sorts_all_the_time(tab, tmp_path):
-    runner, ledger = start_study(tmp_path, study_spec(n_trials=9))
-    server = PageServer(tmp_path)
-    try:
-        while len(runner.engine.state.trials) < 3:
-            runner.turn(1.0)
-        tab.open(server.url)
-        tab.open(server.at("/study?id=digits"))
-        tab.value(SORTS)
-        while runner.engine.state.studies:
-            runner.turn(1.0)
-        tab.until("document.querySelector('#progress .complete')")
-        tab.until(f"{NUMBERS}.length === 9 && {SORTED}")
-        order = tab.value("new URLSearchParams(location.search).get('order')")
-        assert tab.value("sorts") >= 1
-        tab.until(f"{SORTED}.innerText === '{order.removeprefix('-')}'")
-    finally:
-        server.close()
-        ledger.close()
+def test_the_page_goes_on_while_its_reader_sorts_all_the_time(tab, going):
+    tab.value(SORTS)
+    going()
+    tab.until("document.querySelector('#progress .complete')")
+    tab.until(f"{NUMBERS}.length === 9 && {SORTED}")
+    order = tab.value("new URLSearchParams(location.search).get('order')")
+    assert tab.value("sorts") >= 1
+    tab.until(f"{SORTED}.innerText === '{order.removeprefix('-')}'")
 
 
 def test_chosen_trials_are_compared_and_what_they_share_is_left_out(tab, server):
