@@ -37,9 +37,11 @@ def ASHA(  # noqa: N802 - as above
 ) -> StrategySpec:
     """As ``SuccessiveHalving``, but a trial is promoted as soon as it is among the best so far.
 
-    Trials that are not promoted are paused, and go on later if they are among the best then.
+    Trials that are not promoted are paused, and go on later if they are among the best then. The
+    first trial of a high rung does not wait for others as long as it is the best of all and still
+    gains much.
     """
-    return _halving("asha", "ASHA", min_epochs, max_epochs, eta)
+    return replace(_halving("asha", "ASHA", min_epochs, max_epochs, eta), ahead=True)
 
 
 def PASHA(  # noqa: N802 - as above

@@ -79,6 +79,9 @@ class StrategySpec:
     min_epochs: int = 1
     #: Of so many trials at a rung, one is promoted.
     eta: int = 3
+    #: ``asha`` only: whether trials go ahead of a rung's others (``scheduler.strategies.asha``). In
+    #: studies that were stored before there was a choice, they do not.
+    ahead: bool = False
     #: ``hyperband`` only: whether brackets run at the same time.
     overlap: bool = True
     #: ``hyperband`` only: whether a round for which trials are too few is spread over its brackets.

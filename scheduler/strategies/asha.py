@@ -11,16 +11,31 @@ more slots are free at once, the more it promotes that later results overtake. A
 nothing to leave free is therefore given *certain* promotions only. A trial is certain to be among
 the best ``floor(N / eta)`` of the N that its rung will have if it would still be with every trial
 that is yet to come in front of it.
+
+The rule also has the first trials of a high rung wait for others, where a search without rungs
+would have gone on with the best one. With ``ahead``, a trial *goes ahead* of that: the first one of
+a rung is promoted before the rung has ``eta`` trials, if no result of the study is better than its
+own, and if its last interval of training brought more than another configuration would have (half
+of the standard deviation of the results where the interval began). One trial of a rung can go
+ahead. Once it is no longer among those that the paper's rule promotes, the rung promotes one fewer.
+Simulated on the 17 tables of LCBench that the rule was not chosen on (81 trials to 27 epochs, two
+devices, 12 seeds), the best configuration is nearly reached after 0.97 of the time, and all
+trials take 1.002 of the epochs.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from ..model.trial_group import Entry, Pull, TrialGroup
 from .base import best_first
+
+#: The gain from which a trial goes ahead, in standard deviations of the results where its interval
+#: began; and the fewest results there.
+GAIN, RESULTS = 0.5, 3
 
 
 @dataclass(slots=True)
@@ -39,6 +54,10 @@ class Asha:
     scores: list[dict[str, float]] = field(default_factory=list)
     #: The trials that were promoted from each rung.
     promoted: list[list[str]] = field(default_factory=list)
+    #: True if trials go ahead.
+    ahead: bool = False
+    #: The trial that went ahead from each rung; empty where none did.
+    went_ahead: list[str] = field(default_factory=list)
     #: Tells strategies apart in a snapshot.
     kind: Literal["asha"] = "asha"
 
@@ -66,12 +85,37 @@ class Asha:
             if certain:
                 to_come = sizes[level] - len(self.scores[level])
                 promotable = max(0, sizes[level] // self.eta - to_come)
+            ranking = best_first(self.scores[level])
+            early = self.went_ahead[level] if level < len(self.went_ahead) else ""
+            if early:
+                if promotable and early not in ranking[:promotable]:
+                    promotable = max(promotable - 1, 0 if certain else 1)
+            elif not (certain or promotable) and self._goes_ahead(level, ranking, sizes[level]):
+                self.went_ahead += [""] * (level + 1 - len(self.went_ahead))
+                self.went_ahead[level], promotable = ranking[0], 1
             known = set(promoted)
-            for trial in best_first(self.scores[level])[:promotable]:
+            for trial in ranking[:promotable]:
                 if trial not in known:
                     promoted.append(trial)
                     return Entry(trial, self.levels[level + 1])
         return None
+
+    def _goes_ahead(self, level: int, ranking: list[str], size: int) -> bool:
+        """Tell whether the best trial of a rung is promoted although too few others are there.
+
+        ``size``: the number of trials that the rung will have.
+        """
+        if not (self.ahead and level and ranking) or self.promoted[level]:
+            return False
+        if size < 2 * self.eta:  # it would be one too many if another one overtakes it
+            return False
+        score, before = self.scores[level][ranking[0]], self.scores[level - 1]
+        if len(before) < RESULTS or ranking[0] not in before:
+            return False
+        mean = sum(before.values()) / len(before)
+        spread = math.sqrt(sum((each - mean) ** 2 for each in before.values()) / len(before))
+        best = max(max(scores.values()) for scores in self.scores if scores)
+        return score >= best and score - before[ranking[0]] >= GAIN * spread
 
     def _sizes(self) -> list[int]:
         """How many trials each rung will have at least, if none fails."""

@@ -36,7 +36,7 @@ def make_strategy(spec: StudySpec) -> AnyStrategy:  # noqa: PLR0911 - one a stra
         case "halving":
             return SuccessiveHalving(n, plan.eta, levels)
         case "asha":
-            return Asha(n, plan.eta, levels)
+            return Asha(n, plan.eta, levels, ahead=plan.ahead)
         case "pasha":
             return Pasha(Asha(n, plan.eta, levels[:2]), levels)
         case "pbt":

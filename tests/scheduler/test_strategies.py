@@ -1,5 +1,6 @@
 """Each strategy against a hand-worked example of its paper's rule."""
 
+import math
 from random import Random
 
 import pytest
@@ -251,6 +252,81 @@ def test_asha_promotes_as_in_a_hand_worked_run_with_one_worker():
     assert asha.pull(1, 0) == Pull(group=(Entry("t2", 4),))
     asha.reached("t2", 4, {4: 0.98})
     assert asha.pull(1, 0) == Pull(ask=1), "the last rung promotes nobody"
+
+
+def started(asha, scores):
+    """Have trials reach the lowest rung, in order."""
+    for trial, score in scores.items():
+        asha.pull(1, 0)
+        asha.reached(trial, 1, {1: score})
+
+
+def test_the_best_trial_that_still_gains_much_goes_ahead_of_a_rung():
+    """eta 3, levels 1, 3, 9: one that waited would wait for two others at rung 3."""
+    started(asha := Asha(n_trials=27, eta=3, levels=(1, 3, 9), ahead=True), LOW)
+    assert asha.pull(1, 0) == Pull(group=(Entry("b", 3),)), "by the paper's rule"
+    asha.reached("b", 3, {3: 0.7})
+    assert asha.pull(1, 0) == Pull(group=(Entry("b", 9),))
+    asha.reached("d", 3, {3: 0.9})
+    assert asha.pull(1, 0) == Pull(ask=1), "one trial of a rung can go ahead"
+
+
+LOW = {"a": 0.3, "b": 0.5, "c": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("why", "score", "n_trials"),
+    [("it gains little", 0.52, 27), ("its rung promotes one trial only", 0.7, 12)],
+)
+def test_a_trial_waits_for_others_at_its_rung(why, score, n_trials):
+    started(asha := Asha(n_trials=n_trials, eta=3, levels=(1, 3, 9), ahead=True), LOW)
+    asha.pull(1, 0)
+    asha.reached("b", 3, {3: score})
+    assert asha.pull(1, 0) == Pull(ask=1), why
+
+
+def test_a_trial_that_is_not_the_best_so_far_does_not_go_ahead():
+    started(asha := Asha(n_trials=27, eta=3, levels=(1, 3, 9), ahead=True), LOW)
+    asha.pull(1, 0)
+    asha.reached("late", 1, {1: 0.8})
+    asha.reached("b", 3, {3: 0.7})
+    assert asha.pull(2, 0) == Pull(group=(Entry("late", 3),), ask=1)
+
+
+def test_nothing_goes_ahead_on_infinite_results():
+    low = {"a": -math.inf, "b": 0.5, "c": 0.4}
+    started(asha := Asha(n_trials=27, eta=3, levels=(1, 3, 9), ahead=True), low)
+    asha.pull(1, 0)
+    asha.reached("b", 3, {3: 0.7})
+    assert asha.pull(1, 0) == Pull(ask=1)
+
+
+@given(
+    curves=st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=6, max_size=60),
+    eta=st.integers(2, 4),
+    seed=st.integers(0, 99),
+)
+def test_one_that_goes_ahead_costs_at_most_its_own_promotion(curves, eta, seed):
+    """One that was overtaken takes the place of the last one that the paper's rule promotes."""
+    rng, levels = Random(seed), (1, 2, 4)
+    asha = Asha(n_trials=len(curves), eta=eta, levels=levels, ahead=True)
+    names, running = 0, []
+    while True:
+        pull = asha.pull(rng.randrange(1, 4), 0)
+        running += [(entry.trial, entry.epochs) for entry in pull.group]
+        running += [(str(number), 1) for number in range(names, names + pull.ask)]
+        names += pull.ask
+        if not running:
+            break
+        trial, epoch = running.pop(rng.randrange(len(running)))
+        values = dict(zip(levels, map(float, curves[int(trial)]), strict=True))
+        asha.reached(trial, epoch, {each: values[each] for each in levels if each <= epoch})
+    for level, scores in enumerate(asha.scores[:-1]):
+        best = sorted(scores, key=scores.__getitem__, reverse=True)[: len(scores) // eta]
+        early = asha.went_ahead[level] if level < len(asha.went_ahead) else ""
+        missing = [trial for trial in best if trial not in asha.promoted[level]]
+        assert missing == ([best[-1]] if missing else []), "all but perhaps the last one go on"
+        assert not missing or early not in ("", *best)
 
 
 def test_certain_promotions_are_those_that_no_later_result_can_undo():
