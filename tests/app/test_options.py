@@ -168,7 +168,7 @@ RECORDED = [
         },
         {
             "sampler_options": '{"n_startup_trials": 5}',
-            "strategy": {"name": "asha", "max_epochs": 9},
+            "strategy": {"name": "asha", "max_epochs": 9, "ahead": True},
             "seed": 4,
             "epoch_timeout": 60.0,
             "retries": 2,
@@ -308,6 +308,7 @@ STRATEGY = {
     "min_epochs": 1,
     "eta": 3,
     "overlap": True,
+    "ahead": False,
     "proportional": False,
     "risk": 0.05,
     "quantile": 0.25,
