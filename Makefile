@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run quick affected test flaky under-load slow check removable docs dist bench bench-peers bench-strangers gpu-campaign gpu-wheels optuna-check deploy-check clean
+.PHONY: help run quick affected test flaky under-load slow check removable docs dist bench bench-peers bench-anytime bench-strangers gpu-campaign gpu-wheels optuna-check deploy-check clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -92,6 +92,10 @@ bench-peers: .venv-peers/installed .venv/dev ## beside Ray Tune, Optuna, Syne Tu
 	@echo "== peers"
 	@$(BIN)/python -m benchmarks.peers --json build/bench/peers.json
 
+bench-anytime: .venv-peers/installed .venv-dyhpo/installed .venv/dev ## how soon each tuner has a good configuration, simulated; some days, and it goes on where it stopped
+	@mkdir -p build/bench
+	@$(BIN)/python -m benchmarks.anytime --resume --json build/bench/anytime.json
+
 bench-strangers: .venv-strangers/installed .venv/dev ## other people's scripts, plainly and by `penstock run`; an environment of 3 GB
 	@mkdir -p build/bench
 	@$(BIN)/python -m benchmarks.strangers --json build/bench/strangers.json
@@ -112,7 +116,7 @@ deploy-check: .venv/dev ## what deploy/ ships, run for real; what is not install
 	@$(BIN)/python -m benchmarks.deploy_check --json build/bench/deploy_check.json
 
 clean: ## remove what these commands made, .venv included; studies are kept
-	@rm -rf .venv .venv-peers .venv-strangers .typing build dist *.egg-info
+	@rm -rf .venv .venv-dyhpo .venv-peers .venv-strangers .typing build dist *.egg-info
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -137,6 +141,12 @@ clean: ## remove what these commands made, .venv included; studies are kept
 	@echo "Installing the peers into .venv-peers (once; some minutes)"
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
 	@.venv-peers/bin/python -m pip install -qq --disable-pip-version-check -r $<
+	@touch $@
+
+.venv-dyhpo/installed: benchmarks/peers/dyhpo.txt
+	@echo "Installing an older Syne Tune, the last with DyHPO, into .venv-dyhpo (once)"
+	@test -x .venv-dyhpo/bin/python || $(PYTHON) -m venv .venv-dyhpo
+	@.venv-dyhpo/bin/python -m pip install -qq --disable-pip-version-check -r $<
 	@touch $@
 
 .venv-strangers/installed: benchmarks/peers/strangers.txt benchmarks/peers/strangers-no-deps.txt

@@ -50,6 +50,13 @@ def missing() -> str:
     return ""
 
 
+def tables() -> list[str]:
+    """Return LCBench's 34 tasks, in order of their numbers."""
+    space = json.loads((_folder() / "config_space.json").read_text())["hyperparameters"]
+    [tasks] = [each["choices"] for each in space if each["name"] == "OpenML_task_id"]
+    return sorted(tasks, key=int)
+
+
 class Surrogate:
     """One task: what an epoch of a configuration takes and gives."""
 
@@ -60,6 +67,10 @@ class Surrogate:
     def curve(self, params: Params) -> list[float]:
         """Validation accuracy (percent) after each of the 52 epochs."""
         return self._of(params)[0]
+
+    def seconds(self, params: Params) -> float:
+        """Return the seconds that an epoch of a configuration takes."""
+        return self._of(params)[1]
 
     def steps(self, dispatch: Dispatch, spec: StudySpec) -> int:
         """As many for all."""

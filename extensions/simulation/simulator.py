@@ -98,6 +98,7 @@ def simulate(
     watts: Callable[[str, int], float] = lambda _trial, _epoch: 0.0,
     prices: Mapping[str, float] | None = None,
     tell: Callable[[float, int], None] = lambda now, epochs: None,
+    clock: SimulatedClock | None = None,
 ) -> Simulated:
     """Run ``studies`` on ``devices`` under simulated time.
 
@@ -110,11 +111,12 @@ def simulate(
     many trials of a study that are trained together in a lane, over what it takes alone. ``watts``
     is what each of its devices draws in an epoch of a trial; 0: that is not measured. ``prices``
     are those of a device-hour, by kind of device. ``tell`` is called repeatedly with the simulated
-    time and the number of epochs trained. Raises BackendError if the studies are not over after
+    time and the number of epochs trained. ``clock`` is the simulated time, by default one that
+    stands still while the engine decides. Raises BackendError if the studies are not over after
     ``longest`` simulated seconds.
     """
     studies = [replace(spec, notify=()) for spec in studies]  # nobody is told of what only may be
-    clock = SimulatedClock()
+    clock = clock or SimulatedClock()
     ledger = MemoryLedger()
     known = EngineState(costs=costs or CostTable(), sharing=sharing or SharingTable())
     engine = Engine(known, strategies, PLUGS)
