@@ -194,7 +194,7 @@ class Peer:
     def close(self) -> None:
         """End its process."""
         self._process.stdin.close()
-        self._process.wait(timeout=60)
+        self._ended()
 
     def _say(self, body: Any) -> None:
         self._process.stdin.write(json.dumps(body) + "\n")
@@ -203,5 +203,11 @@ class Peer:
     def _hear(self) -> Any:
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self.side} has ended with {self._process.wait(timeout=60)}")
+            self._process.stdin.close()
+            raise RuntimeError(f"{self.side} has ended with {self._ended()}: see what it printed")
         return json.loads(line)
+
+    def _ended(self) -> int:
+        code: int = self._process.wait(timeout=60)
+        self._process.stdout.close()
+        return code
