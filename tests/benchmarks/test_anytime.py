@@ -27,7 +27,10 @@ def ran(*values, budget=10.0):
 
 
 class Hill:
-    """A table: the nearer the learning rate is to 0.01, the better; all epochs take a second."""
+    """A table: the nearer the learning rate is to 0.01, the better.
+
+    Epochs take so long that no machine is too slow for what is decided between them.
+    """
 
     def __init__(self, name="hill"):
         self.name = name
@@ -37,10 +40,10 @@ class Hill:
         return [100 / (1 + off) * (1 - 0.5 / epoch) for epoch in range(1, 53)]
 
     def seconds(self, params):
-        return 1.0
+        return 1000.0
 
     def epoch(self, dispatch, spec, epoch):
-        return 1.0, self.curve(dispatch.params)[epoch - 1]
+        return 1000.0, self.curve(dispatch.params)[epoch - 1]
 
     def resize(self, dispatch, spec):
         return 0.0
@@ -169,20 +172,20 @@ def test_real_time_passes_in_the_counted_clock_but_for_where_it_is_stopped(secon
 
 
 def test_our_engine_tunes_until_the_budget_is_spent_and_finds_the_hill():
-    found = Ours("ASHA").run(Hill(), 2, 300.0, 0)
-    assert 300 < found.epochs <= 600, "two devices, a second an epoch"
-    assert found.path[-1][0] <= 300.0
+    found = Ours("ASHA").run(Hill(), 2, 100_500.0, 0)
+    assert found.epochs == 200, "two devices, a thousand seconds an epoch"
+    assert found.path[-1][0] <= 100_500.0
     assert found.path[-1][2] > 80.0
-    assert 0.0 < found.decided < 300.0
+    assert found.decided > 0.0
 
 
 def test_optuna_in_its_own_process_plays_one_study_after_another():
     peer = Peer("optuna_asha", None)
     try:
-        one, other = (peer.run(Hill(), 2, 300.0, seed) for seed in (0, 1))
+        one, other = (peer.run(Hill(), 2, 100_500.0, seed) for seed in (0, 1))
     finally:
         peer.close()
-    assert 300 < one.epochs <= 600
+    assert one.epochs == 200
     assert one.path[-1][2] > 80.0
     assert one.path != other.path
     assert peer.version
