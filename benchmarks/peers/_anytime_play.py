@@ -37,9 +37,9 @@ class Job:
 class Tuner(Protocol):
     """A tuner as the loop asks it."""
 
-    #: Whether one process decides for all workers, one thing after another.
+    #: True where one process decides for all workers, one thing after another.
     shares: bool
-    #: Whether a trial's next epoch begins only when it is decided that it goes on.
+    #: True where a trial's next epoch begins only when it is decided that it goes on.
     waits: bool
 
     def suggest(self) -> Job | None:
