@@ -38,8 +38,8 @@ Figures (``_anytime_figures`` defines regret and area), where SIDE is a peer:
 These are of the first of our strategies that there is (``ours``), and under each strategy's name.
 
 The whole takes days of one core, most of them DyHPO's: a quarter of an hour a study. Studies are
-written to FILE (``rows``: a text each), and ``--resume`` takes over those that are there; figures
-are of tables all of whose studies are.
+written to FILE (``rows``: a text each), and ``--resume`` takes over those that are there with
+the same budget; figures are of tables all of whose studies are.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import astuple
+from math import isclose
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -98,8 +99,8 @@ def pool(table: Surrogate) -> tuple[Scale, float]:
 class Studies:
     """Studies so far, in a file: those of each table that is asked for, in order."""
 
-    def __init__(self, options: argparse.Namespace, run: Run) -> None:
-        self.options, self.run = options, run
+    def __init__(self, options: argparse.Namespace, run: Run, names: Sequence[str]) -> None:
+        self.options, self.run, self.names, self.whole = options, run, names, run.whole
         self.rows: dict[tuple[str, str, int, int], Ran] = {}
         self.scales: dict[str, Scale] = {}
         self.told: dict[str, Any] = {"simulated": True, "left_out": dict(LEFT_OUT)}
@@ -117,7 +118,8 @@ class Studies:
             for seed in range(self.options.seeds):
                 for side, one in sides.items():
                     key = name, side, devices, seed
-                    if key in self.rows:
+                    known = self.rows.get(key)
+                    if known is not None and isclose(known.budget, budget):
                         continue
                     ran = one.run(table, devices, budget, seed)
                     self.rows[key] = ran
@@ -144,9 +146,14 @@ class Studies:
         return figures_of(chosen, self.scales, list(OURS)) if chosen else {}
 
     def write(self, sides: dict[str, Side]) -> None:
-        """Write figures and studies to the file."""
+        """Write figures and studies to the file, as a part until all tables are there."""
+        self.run.whole = self.whole and len(self.scales) == len(self.names)
         rows = [json.dumps([*key, *astuple(ran)]) for key, ran in self.rows.items()]
-        self.run.write(self.options.json, self.told | self.figures(list(sides)) | {"rows": rows})
+        part = self.options.json.with_suffix(
+            ".part"
+        )  # who is stopped while it writes loses nothing
+        self.run.write(part, self.told | self.figures(list(sides)) | {"rows": rows})
+        part.replace(self.options.json)
 
 
 def main() -> None:
@@ -168,16 +175,16 @@ def main() -> None:
         return
     names = tables()[: options.tables]
     whole = (len(names), options.seeds) == (len(tables()), SEEDS)
-    whole &= tuple(options.devices) == DEVICES and set(options.sides) == set(SIDES)
-    studies = Studies(options, Run("anytime", baseline="the other systems' tuners", whole=whole))
-    sides: dict[str, Side] = {}
-    for side in options.sides:
-        if why := sides_.missing(side):
-            studies.told["left_out"][side] = why
-        else:
-            sides[side] = made(side)
+    whole &= tuple(options.devices) == DEVICES
+    there = [side for side in options.sides if not sides_.missing(side)]
+    whole &= set(there) == set(SIDES)
+    this_run = Run("anytime", baseline="the other systems' tuners", whole=whole)
+    studies = Studies(options, this_run, names)
+    for side in set(options.sides) - set(there):
+        studies.told["left_out"][side] = sides_.missing(side)
     for name, why in studies.told["left_out"].items():
         print(f"anytime: {name} is left out: {why}", file=sys.stderr)
+    sides = {side: made(side) for side in there}
     try:
         for name in names:
             studies.of_table(name, sides)

@@ -228,7 +228,7 @@ def test_peers_that_are_not_installed_are_left_out_by_name(on_hill, capsys, monk
     assert not any(name.startswith("ratio.") for name in found)
 
 
-def test_a_quick_run_has_two_sides_and_another_takes_its_studies_over(on_hill, capsys):
+def test_a_quick_run_has_two_sides_and_another_takes_its_studies_over(on_hill, capsys, monkeypatch):
     found = on_hill("--quick")
     assert found["ratio.optuna_asha.1"] == pytest.approx(
         found["area.asha.1"] / found["area.optuna_asha.1"]
@@ -241,6 +241,9 @@ def test_a_quick_run_has_two_sides_and_another_takes_its_studies_over(on_hill, c
     assert "seed 0" not in capsys.readouterr().out, "no study is run again"
     assert again["rows"] == found["rows"]
     assert again["area.asha.1"] == found["area.asha.1"]
+    monkeypatch.setattr(anytime, "QUICK", (1, 1, [1], 1, ["optuna_asha"]))
+    on_hill("--quick", "--resume")
+    assert "seed 0" in capsys.readouterr().out, "studies with another budget are others"
 
 
 def test_without_the_surrogate_it_says_so_and_writes_nothing(monkeypatch, tmp_path, capsys):
