@@ -110,7 +110,7 @@ class Studies:
                 self.rows[table, side, devices, seed] = Ran(*ran)
 
     def of_table(self, name: str, sides: dict[str, Side]) -> None:
-        """Run what is missing of a table's studies, and write all after each seed."""
+        """Run what is missing of a table's studies, and write all after each."""
         table = Surrogate(name)
         scale, seconds = pool(table)
         for devices in self.options.devices:
@@ -129,7 +129,7 @@ class Studies:
                         f" {ran.decided:.1f} s decisions",
                         flush=True,
                     )
-                self.write(sides)
+                    self.write(sides)
         self.scales[name] = scale
         self.write(sides)
 
