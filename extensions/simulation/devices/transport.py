@@ -308,7 +308,8 @@ class SimulatedTransport:
         if not entries:
             return
         _, number, fence, body = min(entries)
-        body["closes"] = True
+        if body["kind"] == "epoch":
+            body["closes"] = True
         if body["kind"] == "widths":  # it ends now, with what was measured so far
             now = self.clock.now()
             ends = self._ends[fence]
