@@ -7,11 +7,14 @@ device. Further widths are measured by doubling, then those between, as long as 
 something and ``limit`` seconds are not used up. So a trial that does not scale, or whose devices
 need long to meet, costs little more than what the first two widths take. A curve may also jump: a
 step on two devices may take twenty times what it takes on one. Where the first step at a width says
-so the others are left out, and what is left of the limit is for other widths.
+so the others are left out, and what is left of the limit is for other widths. Where nothing jumps,
+each width without a gain makes one at the next width less likely, so it halves what the window may
+take in all.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -30,6 +33,9 @@ MEETING = 0.3
 #: not more than ``CHEAP`` of the limit was used so far.
 PATIENCE = 2
 CHEAP = 0.1
+#: Each width without a gain that does not jump leaves this part of a window's limit, down to what
+#: is cheap.
+VAIN_LEAVES = 0.5
 
 
 def widths_up_to(widest: int) -> tuple[int, ...]:
@@ -100,13 +106,18 @@ class WidthWindow:
         return self.found[below] > best / GAIN or self.found[above] > GAIN * self.found[below]
 
     def _affords_one_more(self) -> bool:
-        """Whether a width that is twice as fast as the slowest would end within the limit.
+        """Whether a width that is twice as fast as the slowest would end within what is left.
 
         Hopeless ones do not count: what jumps up at one width jumps down at the next.
         """
-        slowest = 0.0
+        slowest, part = 0.0, 1.0
         for width, seconds in self.found.items():
             best = min(self.found[at] for at in self.found if at <= width)
-            if seconds <= HOPELESS * best:
-                slowest = max(slowest, seconds)
-        return not self.found or self.spent + STEPS * slowest / 2 <= self.limit
+            if seconds > HOPELESS * best:
+                continue
+            slowest = max(slowest, seconds)
+            narrower = min((self.found[at] for at in self.found if at < width), default=math.inf)
+            if seconds > GAIN * narrower:
+                part *= VAIN_LEAVES
+        limit = max(part, CHEAP) * self.limit
+        return not self.found or self.spent + STEPS * slowest / 2 <= limit

@@ -94,6 +94,15 @@ def test_one_step_says_enough_of_a_width_that_takes_many_times_as_long():
     assert spent == STEPS + 20.0 + STEPS / 4
 
 
+def test_a_slower_width_halves_what_the_window_may_take():
+    """Of a tenth of a trial's work it takes little more than a half to find that two are slower."""
+    slower = {1: 1.0, 2: 2.6, 4: 2.7, 3: 2.6}.get
+    widths, spent = measured(4, slower, limit=20)
+    assert widths == [1, 2]
+    assert spent == STEPS * 3.6 <= 0.55 * 20
+    assert measured(4, slower, limit=40)[0] == [1, 2, 4]
+
+
 def test_further_steps_follow_a_long_first_one_while_they_are_cheap():
     """A first step at a width may have costs that no later one has."""
     window = WidthWindow((1, 2), math.inf, found={1: 1.0})
