@@ -246,6 +246,7 @@ class Scheduler:
                 cross_study=cross_study,
                 fill_at_end=True,
                 keep_failed=True,
+                keep_widths=True,
             ),
             PricesChosen(at=at, prices=settings.price_list),
             *(

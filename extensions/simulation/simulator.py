@@ -133,7 +133,9 @@ def simulate(
         )
         runner.snapshot()  # what the engine knows from the start comes from no event
         across = policy in CROSS_STUDY if cross_study is None else cross_study
-        chosen = PolicyChosen(at=0.0, policy=policy, cross_study=across, fill_at_end=True)
+        chosen = PolicyChosen(
+            at=0.0, policy=policy, cross_study=across, fill_at_end=True, keep_widths=True
+        )
         priced = PricesChosen(at=0.0, prices=tuple((prices or {}).items()))
         runner.start(chosen, *((priced,) if prices else ()))
         runner.turn(0.0)  # the devices join

@@ -150,14 +150,23 @@ class Attempts:
             meeting=event.meeting,
             met=event.met,
         )
-        self._continue_after_window(study, trial, Step.YIELD)
+        self._continue_after_window(study, trial, Step.YIELD, learned=len(measured) > 1)
 
     def _windows(self, study: str) -> PastWindows:
         return self._state.past_windows.setdefault(study, PastWindows())
 
-    def _continue_after_window(self, study: StudyState, trial: Trial, step: Step) -> None:
-        """The trial is as it was before its widths were measured."""
-        self._planning.forget(trial)
+    def _continue_after_window(
+        self, study: StudyState, trial: Trial, step: Step, *, learned: bool = False
+    ) -> None:
+        """The trial is as it was before its widths were measured.
+
+        Where nothing was learned of them its planned width stands: the next plan may be due only
+        when its epoch has begun, and without a width that epoch would be on one device.
+        """
+        if learned or not self._state.keep_widths:
+            self._planning.forget(trial)
+        else:
+            self._core.invalidate_plan()
         self._core.move(study, trial, step)
         self._proposals.wait(trial, first=True)
         self._core.offer_slots()

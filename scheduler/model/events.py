@@ -37,13 +37,15 @@ class PolicyChosen(Event):
     trials of all studies, so that no shares apply. ``fill_at_end``: from now on free slots are
     given to trials once, at the end of an event. Until then they are given wherever one becomes
     free, as in ledgers of 0.2. ``keep_failed``: from now on the newest state of a trial that failed
-    is kept while its study lasts, since its user may have it tried again.
+    is kept while its study lasts, since its user may have it tried again. ``keep_widths``: from now
+    on a trial whose window measured no second width keeps the width that the plan has for it.
     """
 
     policy: str
     cross_study: bool = False
     fill_at_end: bool = False
     keep_failed: bool = False
+    keep_widths: bool = False
 
 
 @value_class(frozen=True, slots=True, kw_only=True)

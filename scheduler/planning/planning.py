@@ -225,13 +225,24 @@ class Planning:
         if not is_plugin(event.policy):
             find_policy(event.policy)
         state, shared = self._state, not self._state.cross_study
-        at_end = state.fill_at_end or event.fill_at_end
-        keep_failed = state.keep_failed or event.keep_failed
-        chosen = event.policy, event.cross_study, at_end, keep_failed
-        stands = state.policy, state.cross_study, state.fill_at_end, state.keep_failed
+        chosen = (
+            event.policy,
+            event.cross_study,
+            state.fill_at_end or event.fill_at_end,
+            state.keep_failed or event.keep_failed,
+            state.keep_widths or event.keep_widths,
+        )
+        stands = (
+            state.policy,
+            state.cross_study,
+            state.fill_at_end,
+            state.keep_failed,
+            state.keep_widths,
+        )
         if chosen == stands:
             raise Refused("this policy stands already")
-        state.policy, state.cross_study, state.fill_at_end, state.keep_failed = chosen
+        state.policy, state.cross_study, *switches = chosen
+        state.fill_at_end, state.keep_failed, state.keep_widths = switches
         for trial in state.trials.values():  # waiting is counted from now on
             waits = event.cross_study and trial.state is TrialState.WAITING
             if waits or trial.id in state.waits:

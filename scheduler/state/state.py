@@ -330,6 +330,8 @@ class EngineState:
     fill_at_end: bool = False
     #: True from the first ``PolicyChosen.keep_failed`` on.
     keep_failed: bool = False
+    #: True from the first ``PolicyChosen.keep_widths`` on.
+    keep_widths: bool = False
     #: Studies that are not over, by id.
     studies: dict[str, StudyState] = field(default_factory=dict)
     #: Names of studies that are over, by id.

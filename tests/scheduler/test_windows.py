@@ -28,10 +28,10 @@ def elastic(**fields):
     return spec(plan, **{"max_width": 4, "shards": 8, "n_trials": 1, "max_segment": 1, **fields})
 
 
-def world(devices: int, policy: str = "waterfill", **fields) -> World:
+def world(devices: int, policy: str = "waterfill", *, keep_widths: bool = False, **fields) -> World:
     found = World()
     if policy != found.engine.state.policy:
-        found.send(PolicyChosen(at=0.0, policy=policy))
+        found.send(PolicyChosen(at=0.0, policy=policy, keep_widths=keep_widths))
     found.join(*[f"d{number}" for number in range(devices)])
     found.submit(elastic(**fields))
     return found
@@ -119,6 +119,23 @@ def test_a_window_that_measured_nothing_leaves_the_trial_as_it_was():
         assert (len(trains.segment.members), trains.segment.first) == (1, 1)
         assert at.engine.state.windows_of("s-1").vain == 1
         assert at.engine.state.costs.resize == max(2 * meeting, 0.06)
+
+
+@pytest.mark.parametrize(("seconds", "meeting"), [((), 0.0), (((1, 0.1),), 0.001)])
+def test_a_wide_trial_stays_wide_after_a_window_that_measured_no_second_width(seconds, meeting):
+    """The next plan is due only when its epoch has begun. Before ``keep_widths`` it was narrow."""
+    for keep_widths, devices in ((True, 2), (False, 1)):
+        at = world(2, keep_widths=keep_widths)
+        answer(at, seconds=((1, 0.1), (2, 0.05)))
+        at.join("d2", "d3")
+        run_epoch(at, after=5.0)
+        run_until_window(at)
+        assert len(window(at).segment.members) == 4
+        at.join("d4")  # a plan is made, so that the next one is not due at once
+        at.send(at.widths(window(at), seconds=seconds, meeting=meeting, met=False))
+        [trains] = at.open.values()
+        assert (len(trains.segment.members), trains.segment.widths) == (devices, ())
+        check_invariants(at.engine)
 
 
 def test_a_trial_at_work_is_cut_for_its_window_and_keeps_its_state_where_it_is():
