@@ -80,6 +80,7 @@ WRITERS = {
     "cross_study": {"planning"},
     "fill_at_end": {"planning"},
     "keep_failed": {"planning"},
+    "keep_widths": {"planning"},
     "hold": {"giving_way", "planning"},
     "packed": {"planning"},
     "plan_until": {"planning"},

@@ -84,6 +84,14 @@ def test_resizes_are_counted_and_cost_their_price():
     assert free.resizes == len(changes) - 1
 
 
+def test_a_window_ends_where_another_study_wants_its_devices():
+    """The first study measures widths on both devices when the second one arrives."""
+    steady, late = TrialWork(100.0, FLAT, 3, steps=20), TrialWork(10.0, FLAT, 3)
+    studies = work(steady, width=2), work(late, arrives=17.0, number=1)
+    found = one(workload(*studies), 2, "waterfill")
+    assert found.makespan == pytest.approx(17.0 + 300.0)
+
+
 def test_the_bound_takes_what_was_trained_and_the_width_that_was_allowed():
     trial = TrialWork(10.0, HALVING, 4)
     narrow, wide = (workload(work(trial, width=width)) for width in (1, 2))
