@@ -8,8 +8,8 @@ something and ``limit`` seconds are not used up. So a trial that does not scale,
 need long to meet, costs little more than what the first two widths take. A curve may also jump: a
 step on two devices may take twenty times what it takes on one. Where the first step at a width says
 so the others are left out, and what is left of the limit is for other widths. Where nothing jumps,
-each width without a gain makes one at the next width less likely, so it halves what the window may
-take in all.
+each width without a gain makes one at the next width less likely. So until there is a gain, it
+halves what the window may take in all.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ MEETING = 0.3
 #: not more than ``CHEAP`` of the limit was used so far.
 PATIENCE = 2
 CHEAP = 0.1
-#: Each width without a gain that does not jump leaves this part of a window's limit, down to what
-#: is cheap.
+#: Before the first gain each width that does not jump leaves this part of a window's limit, down to
+#: what is cheap.
 VAIN_LEAVES = 0.5
 
 
@@ -117,7 +117,7 @@ class WidthWindow:
                 continue
             slowest = max(slowest, seconds)
             narrower = min((self.found[at] for at in self.found if at < width), default=math.inf)
-            if seconds > GAIN * narrower:
+            if seconds > GAIN * narrower and not has_gain(self.found):
                 part *= VAIN_LEAVES
         limit = max(part, CHEAP) * self.limit
         return not self.found or self.spent + STEPS * slowest / 2 <= limit
