@@ -241,8 +241,13 @@ class Planning:
         )
         if chosen == stands:
             raise Refused("this policy stands already")
-        state.policy, state.cross_study, *switches = chosen
-        state.fill_at_end, state.keep_failed, state.keep_widths = switches
+        (
+            state.policy,
+            state.cross_study,
+            state.fill_at_end,
+            state.keep_failed,
+            state.keep_widths,
+        ) = chosen
         for trial in state.trials.values():  # waiting is counted from now on
             waits = event.cross_study and trial.state is TrialState.WAITING
             if waits or trial.id in state.waits:
