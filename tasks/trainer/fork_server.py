@@ -29,7 +29,7 @@ from . import hooks, variables
 
 #: What a trial of each contract needs.
 MODULES: Mapping[str, Sequence[str]] = {
-    "torch": (".segment",),
+    "torch": (".segment", "numpy.random"),  # the latter is loaded when an epoch is seeded
     "objective": ("..objectives.objective",),
     "epochs": ("..contracts.epoch_function",),
 }
@@ -45,6 +45,9 @@ def load(name: str) -> None:
         for module in MODULES[name]:
             import_module(module, __package__)
         if name == "torch":
+            from ..system import compiler
+
+            compiler.defer()  # also for objectives, which have no segments
             hooks.load(variables.names_in(os.environ.get(variables.EXTENSIONS, "")))
         return
     if is_installed(name):

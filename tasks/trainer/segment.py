@@ -14,9 +14,6 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import torch
-import torch._dynamo  # noqa: F401 - else an optimizer's first step imports it, in an epoch's time
-
 from ...profiling.base.errors import TrialFailed
 from ..checkpoints import blocking_save, checkpoint
 from ..contracts.contract import TorchTrainable
@@ -28,7 +25,7 @@ from ..process import forks
 from ..process.memory import bounded
 from ..process.messages import SegmentTask
 from ..process.pipe import Pipe, Run
-from ..system import precision
+from ..system import compiler, precision
 from ..training import determinism, loop
 from ..training.fixed_metrics import fix, with_fixed
 from .hooks import Epoch, Hooks, Parts, Segment, hooks_of
@@ -55,6 +52,7 @@ class Segments:
         ``kept``: the node's folder for what can be computed again, and memory has no space for.
         ``extensions`` are those that hook in, by name.
         """
+        compiler.defer()
         self._pipe = pipe
         self._warm = WarmTrials(warm_capacity)
         self._copies = StateCopies(warm_capacity)

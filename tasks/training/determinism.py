@@ -19,6 +19,7 @@ from ...profiling.base.errors import TrialFailed
 from ...profiling.devices.signature import agree, machine_of, system_part
 from ..process.failure import Lost, MachineMismatch, user_traceback
 from ..process.messages import SegmentTask
+from ..system.compiler import set_deterministic
 from ..system.onednn import instruction_set
 from ..system.system import System, device_threads
 
@@ -35,7 +36,7 @@ def configure(*, deterministic: bool = True) -> None:
     """
     # Checked first, since torch takes 2 ms to set it.
     if torch.are_deterministic_algorithms_enabled() != deterministic:
-        torch.use_deterministic_algorithms(deterministic)
+        set_deterministic(deterministic)
     # Filling uninitialised memory helps only code that reads it, and slows every allocation.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.benchmark = False
