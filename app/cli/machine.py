@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ...profiling.base.errors import BackendError
+from ...profiling.base.importing import importing
 from ...profiling.base.wording import size_words
 from .terminal import Json, present, reader_of, say, settings_of
 
@@ -115,7 +116,9 @@ def worker(devices: Devices = None) -> None:
     On Ctrl-C or SIGTERM, running trials end their epoch, then the machine leaves.
     """
     from ...tasks.process.forking import forbid_tracing
-    from ..services import node_agent
+
+    with importing():
+        from ..services import node_agent
 
     forbid_tracing()  # nor what it forks, which are its workers
     raise typer.Exit(node_agent.main(settings_of(devices)))

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from ...profiling.base.errors import TrialFailed
+from ...profiling.base.importing import importing
 from ..host.permissions import forbid_others_to_write
 from .devices import capacity
 from .machine import (
@@ -199,7 +200,8 @@ app.add_typer(capacity, name="devices", rich_help_panel=MACHINE)
 @app.command(hidden=True)
 def scheduler() -> None:
     """Run the scheduler in the foreground."""
-    from ..services import scheduler_process
+    with importing():
+        from ..services import scheduler_process
 
     scheduler_process.main(settings_of())
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...profiling.base.errors import PenstockError, TrialFailed, UsageError
+from ...profiling.base.importing import importing
 from ..common.text import in_shell
 from .terminal import (
     FAILED,
@@ -150,25 +151,27 @@ def _run(
     from ..extensions import PROGRAMS, end_of
     from ..spec.contracts import check_environment
     from ..spec.options import parse_limits
-    from ..study.handle import running
 
     check_environment(environment)
     given = None if limits is None else parse_limits(limits)
-    runs: Callable[[Path, Sequence[str]], None]
-    if as_module:
-        from ..study.script import run_module as runs
-    elif (owner := PROGRAMS.get(script.suffix)) is not None:
-        runs = end_of(owner, "program", f"a program in {script.suffix}").run
-    elif script.suffix in STUDY_FILES:
-        from ..study.study_file import run_study_file as runs
-    else:
-        from ..study.script import run_script as runs
     aside = list[str]()
-    with running(
-        detach=detach, environment=environment, limits=given, submitted=studies, aside=aside
-    ):
-        source = _source(script, as_module=as_module)
-        with _services_ahead(source) if source.suffix == ".py" else nullcontext():
+    source = _source(script, as_module=as_module)
+    with _services_ahead(source) if source.suffix == ".py" else nullcontext():
+        # Imported while the launcher process imports what takes longest.
+        from ..study.handle import running
+
+        runs: Callable[[Path, Sequence[str]], None]
+        if as_module:
+            from ..study.script import run_module as runs
+        elif (owner := PROGRAMS.get(script.suffix)) is not None:
+            runs = end_of(owner, "program", f"a program in {script.suffix}").run
+        elif script.suffix in STUDY_FILES:
+            from ..study.study_file import run_study_file as runs
+        else:
+            from ..study.script import run_script as runs
+        with running(
+            detach=detach, environment=environment, limits=given, submitted=studies, aside=aside
+        ):
             runs(script, arguments)
     return aside
 
@@ -187,8 +190,9 @@ def _services_ahead(script: Path) -> Iterator[None]:
     """The services start beside what ``script`` imports, if it may want them."""
     beside: AbstractContextManager[None] = nullcontext()
     with suppress(PenstockError, OSError, ImportError):  # said when the script asks
-        from ..host.settings import load
-        from ..services.ahead import services_ahead
+        with importing():
+            from ..host.settings import load
+            from ..services.ahead import services_ahead
 
         if any(name in script.read_bytes() for name in (b"penstock", b"optuna")):
             beside = services_ahead(load(), script)

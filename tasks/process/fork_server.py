@@ -31,6 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from ...profiling.base.importing import importing
 from .channel import Channel
 from .forking import fork_twice, unsafe
 from .lifeline import ending_with_us
@@ -92,7 +93,8 @@ class Server:
         if name not in self._imported:
             self._channel.send({"importing": name})
             try:
-                self._load(name)
+                with importing():
+                    self._load(name)
             except Spoilt as spoilt:
                 self._channel.send({"spoilt": name, "reason": str(spoilt)})
                 return
