@@ -98,7 +98,7 @@ class _StandIn(ModuleType):
         return compiler
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # as whoever looks through all modules asks
+        if name.startswith("__"):  # as code asks that looks through all modules
             raise AttributeError(f"module {NAME!r} has no attribute {name!r}")
         return getattr(self.compiler(), name)
 
