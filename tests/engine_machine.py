@@ -71,6 +71,7 @@ PLANS = [
     StrategySpec("halving", max_epochs=4, eta=2),
     StrategySpec("asha", max_epochs=9),
     StrategySpec("pasha", max_epochs=9, eta=2),
+    StrategySpec("freeze_thaw", max_epochs=9),
     StrategySpec("hyperband", max_epochs=4, eta=2),
     StrategySpec("hyperband", max_epochs=4, eta=2, overlap=False),
     StrategySpec("median", max_epochs=3),

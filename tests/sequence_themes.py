@@ -19,6 +19,7 @@ PLANS = [
     StrategySpec("asha", max_epochs=9),
     StrategySpec("asha", max_epochs=8, min_epochs=2, eta=2),
     StrategySpec("pasha", max_epochs=9, eta=2),
+    StrategySpec("freeze_thaw", max_epochs=9),
     StrategySpec("hyperband", max_epochs=4, eta=2),
     StrategySpec("hyperband", max_epochs=9, overlap=False),
     StrategySpec("median", max_epochs=5),

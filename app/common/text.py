@@ -68,6 +68,7 @@ def label(name: str) -> str:
         "full": "full budget",
         "halving": "successive halving",
         "hyperband": "Hyperband",
+        "freeze_thaw": "freeze-thaw",
         "median": "median stopping",
         "curve": "curve stopping",
         "qmc": "quasi-random",

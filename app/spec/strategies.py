@@ -54,6 +54,20 @@ def PASHA(  # noqa: N802 - as above
     return _halving("pasha", "PASHA", min_epochs, max_epochs, eta)
 
 
+def FreezeThaw(*, max_epochs: int) -> StrategySpec:  # noqa: N802 - as above
+    """After every epoch, the trial that promises most for its time goes on, or a new one begins.
+
+    A model of learning curves foretells what each trial comes to by ``max_epochs``; trials are
+    paused after an epoch, and go on where they were. ``n_trials`` is how many are begun at most.
+
+    A third of the time goes to what ``ASHA`` would train next. So all that ASHA trains in some time
+    on one device is trained in three times that time and an epoch, however wrong the model is, and
+    a study takes up to three times the epochs. Until curves can be foretold it is ASHA.
+    """
+    high = whole("FreezeThaw.max_epochs", max_epochs, low=1)
+    return StrategySpec("freeze_thaw", high)
+
+
 def Hyperband(  # noqa: N802 - as above
     *, max_epochs: int, min_epochs: int = 1, eta: int = 3, overlap: bool = True
 ) -> StrategySpec:

@@ -26,7 +26,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...scheduler.model.trial import FINAL
-from ...scheduler.strategies.base import rungs_of
+from ...scheduler.strategies.base import pauses_of
 from ..common.text import duration
 from ..extensions import of_ends
 
@@ -144,7 +144,7 @@ def delays_of(
 ) -> list[TrialDelays]:
     """The times of the trials of a study of the ledger."""
     over = {trial.id for trial in trials if trial.state in FINAL}
-    return trial_delays(study.created_at, epochs, frozenset(rungs_of(study.plan)), over)
+    return trial_delays(study.created_at, epochs, frozenset(pauses_of(study.plan)), over)
 
 
 def delay_words(found: Delays) -> str:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from ...profiling.costs.hull import Hull, hull
 from ...scheduler.policies.planner.bounds import fluid_bound
 from ...scheduler.resources.fair_share import apportion
-from ...scheduler.strategies.base import rungs_of
+from ...scheduler.strategies.base import pauses_of, rungs_of
 from .delays import Span, epoch_spans
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def usage(
     if not trained_rows:
         return None
     chains = _chains(epochs)
-    rungs = frozenset(rungs_of(study.plan))
+    rungs = frozenset(pauses_of(study.plan))
     ready = _union(_ready(trials, chains, rungs))
     rests = _union(_at_rungs(chains, rungs))
     began = min(row.begin for row in epochs)

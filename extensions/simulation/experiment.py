@@ -25,7 +25,7 @@ from ...scheduler.model.trial import AcceptedEpoch
 from ...scheduler.policies.names import POLICIES
 from ...scheduler.policies.planner.bounds import fluid_bound, whole_epochs_bound
 from ...scheduler.policies.planner.width_plan import curve_of
-from ...scheduler.strategies.base import rungs_of
+from ...scheduler.strategies.base import pauses_of
 from .devices.device_memory import GIB, MAX_MEMORY, MIN_MEMORY
 from .outcome import ExperimentResult, Simulation
 from .simulator import simulate
@@ -176,7 +176,7 @@ def _outcome(
             trial
             for study in workload.studies
             for trial in trial_delays(
-                study.arrives, rows[study.spec.id], rungs_of(study.spec.strategy)
+                study.arrives, rows[study.spec.id], pauses_of(study.spec.strategy)
             )
         ]
     )

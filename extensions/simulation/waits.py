@@ -22,7 +22,7 @@ from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import AcceptedEpoch
 from ...scheduler.policies.las import level
 from ...scheduler.policies.names import CROSS_STUDY
-from ...scheduler.strategies.base import rungs_of
+from ...scheduler.strategies.base import pauses_of
 from .gantt import BELOW, CHARACTER, RIGHT, WIDTH, axis, colour, svg, text
 from .outcome import ExperimentResult, Simulation
 from .simulator import INSTANT
@@ -48,7 +48,7 @@ class Wait(NamedTuple):
 def waits(simulation: Simulation, outcome: ExperimentResult) -> list[Wait]:
     """All waiting of a simulation under one policy during which another trial ran."""
     arrives = {study.spec.id: study.arrives for study in simulation.workload.studies}
-    rungs = {s.spec.id: {*rungs_of(s.spec.strategy)} for s in simulation.workload.studies}
+    rungs = {s.spec.id: {*pauses_of(s.spec.strategy)} for s in simulation.workload.studies}
     turns = _turns(simulation, outcome)
     on_device: defaultdict[str, list[AcceptedEpoch]] = defaultdict(list)
     chains: defaultdict[str, list[AcceptedEpoch]] = defaultdict(list)

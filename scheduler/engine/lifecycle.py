@@ -47,7 +47,8 @@ from ..resources.unable import exclude_unable, try_again
 from ..state.core import Core, Refused
 from ..state.state import StudyState
 from ..strategies.asha import Asha
-from ..strategies.base import UNBOUNDED, Strategy, comparison_epochs, rungs_of
+from ..strategies.base import UNBOUNDED, Strategy, comparison_epochs, pauses_of
+from ..strategies.freeze_thaw import FreezeThaw
 from ..strategies.full import FullBudget
 from ..strategies.stopping import Stopping
 from .attempts import Attempts
@@ -56,7 +57,7 @@ from .proposals import ORDER_FREE, Proposals
 #: The message of a study whose script has gone while its callbacks counted.
 UNHEARD = "its script has gone: its callbacks are called no more"
 #: Strategies to which trials can be added at any time.
-EXTENSIBLE = (FullBudget, Asha, Stopping)
+EXTENSIBLE = (FullBudget, Asha, FreezeThaw, Stopping)
 
 
 class Lifecycle:
@@ -211,7 +212,7 @@ class Lifecycle:
             last = spec.strategy.max_epochs or UNBOUNDED
             strategy = FullBudget(known, last, asked=known)
         elif isinstance(strategy, EXTENSIBLE):
-            trials = [_reopened(trial, rungs_of(spec.strategy)) for trial in past.trials]
+            trials = [_reopened(trial, pauses_of(spec.strategy)) for trial in past.trials]
             _replay(strategy, spec, [trial for trial in trials if not trial.branched])
         else:
             trials = [_reopened(trial, ()) for trial in past.trials]

@@ -22,10 +22,14 @@ from ..state.configurations import configurations, new_configurations
 from ..state.core import Core
 from ..state.state import StudyState
 from ..strategies.base import UNBOUNDED, is_decided_at
+from ..strategies.freeze_thaw import FreezeThaw
 from .checkpoints import Checkpoints
 
 #: Samplers whose proposals do not depend on results, so they may be asked ahead of time.
 ORDER_FREE = frozenset({"grid", "random", "qmc"})
+
+#: Strategies that are told what an epoch of a trial costs, before its results.
+WEIGHS_COSTS = (FreezeThaw,)
 
 _ENDED_WITH_STUDY = (TrialState.PAUSED, TrialState.PROPOSED)
 _NOT_AT_WORK = (TrialState.WAITING, TrialState.PROPOSED)
@@ -93,6 +97,8 @@ class Proposals:
         entries: tuple[Entry | Fork, ...] = ()
         if is_decided_at(study.spec.strategy, trial.epoch) and not trial.branched:
             curve = {epoch: study.spec.sign * value for epoch, value in trial.values.items()}
+            if isinstance(study.strategy, WEIGHS_COSTS):
+                study.strategy.cost(trial.id, self._state.epoch_seconds(trial))
             entries = study.strategy.reached(trial.id, trial.epoch, curve)
         return (*entries, Entry(trial.id, further)) if further else entries
 

@@ -8,7 +8,7 @@ are broken in favour of the earlier trial, so equal inputs give equal decisions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from ..model.study import StrategySpec
@@ -18,7 +18,7 @@ from ..model.trial_group import Entry, Fork, Pull, TrialGroup
 UNBOUNDED = 10**9
 #: Early-stopping rules (``scheduler.strategies.stopping``).
 RULES = ("median", "curve")
-STRATEGIES = ("full", "halving", "asha", "pasha", "hyperband", "pbt", *RULES)
+STRATEGIES = ("full", "halving", "asha", "pasha", "hyperband", "freeze_thaw", "pbt", *RULES)
 
 
 class Strategy(Protocol):
@@ -77,14 +77,24 @@ def best_first(scores: dict[str, float]) -> list[str]:
 
 
 def rungs_of(plan: StrategySpec) -> tuple[int, ...]:
-    """The rungs at which trials wait for each other under ``plan``; empty if they do not wait."""
+    """The rungs at which trials wait for each other under ``plan``; empty if they do not wait.
+
+    Under freeze-thaw they are those of its floor.
+    """
     if plan.name in ("full", "pbt", *RULES) or plan.max_epochs is None:
         return ()
     return rungs(plan.min_epochs, plan.max_epochs, plan.eta)
 
 
-def comparison_epochs(plan: StrategySpec) -> tuple[int, ...]:
+def pauses_of(plan: StrategySpec) -> Sequence[int]:
+    """The epochs at which a trial may be paused until others have results; none if it never is."""
+    return comparison_epochs(plan) if plan.name == "freeze_thaw" else rungs_of(plan)
+
+
+def comparison_epochs(plan: StrategySpec) -> Sequence[int]:
     """The epochs at which ``plan`` looks at a trial's results: rungs, or ends of intervals."""
+    if plan.name == "freeze_thaw" and plan.max_epochs is not None:
+        return range(1, plan.max_epochs + 1)
     if plan.name in ("pbt", *RULES) and plan.max_epochs is not None:
         return (*range(plan.min_epochs, plan.max_epochs, plan.min_epochs), plan.max_epochs)
     return rungs_of(plan)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..model.study import StrategySpec
 from .base import rungs_of
+from .freeze_thaw import SHARE
 from .hyperband import brackets
 
 
@@ -23,6 +24,8 @@ def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
         return n_trials * plan.max_epochs
     if plan.name == "pasha":  # two rungs, and one trial to the end; more where rankings disagree
         return _halving(levels[:2], n_trials, plan.eta) + levels[-1] - levels[:2][-1]
+    if plan.name == "freeze_thaw":  # at most: what its model trains, the floor may have for free
+        return min(n_trials * plan.max_epochs, SHARE * _halving(levels, n_trials, plan.eta))
     if plan.name == "hyperband":
         return sum(
             _halving(levels[-1 - s :], size, plan.eta)

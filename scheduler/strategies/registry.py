@@ -6,6 +6,7 @@ from ...profiling.base.errors import UsageError
 from ..model.study import StudySpec
 from .asha import Asha
 from .base import RULES, STRATEGIES, UNBOUNDED, rungs
+from .freeze_thaw import FreezeThaw
 from .full import FullBudget
 from .halving import SuccessiveHalving
 from .hyperband import Hyperband
@@ -14,7 +15,9 @@ from .pbt import Pbt
 from .stopping import Stopping
 
 #: A strategy with its state. A snapshot says by ``kind`` which one it is.
-AnyStrategy = FullBudget | SuccessiveHalving | Asha | Pasha | Hyperband | Stopping | Pbt
+AnyStrategy = (
+    FullBudget | SuccessiveHalving | Asha | Pasha | Hyperband | FreezeThaw | Stopping | Pbt
+)
 
 
 def make_strategy(spec: StudySpec) -> AnyStrategy:  # noqa: PLR0911 - one a strategy
@@ -39,6 +42,8 @@ def make_strategy(spec: StudySpec) -> AnyStrategy:  # noqa: PLR0911 - one a stra
             return Asha(n, plan.eta, levels, ahead=plan.ahead)
         case "pasha":
             return Pasha(Asha(n, plan.eta, levels[:2]), levels)
+        case "freeze_thaw":
+            return FreezeThaw(n, plan.max_epochs, Asha(n, plan.eta, levels))
         case "pbt":
             return Pbt(n, plan.max_epochs, plan.min_epochs, plan.quantile, spec.seed)
         case _:

@@ -23,6 +23,7 @@ PLANS = {
     "asha": StrategySpec("asha", max_epochs=9),
     "pasha": StrategySpec("pasha", max_epochs=9, eta=2),
     "hyperband": StrategySpec("hyperband", max_epochs=4, eta=2),
+    "freeze_thaw": StrategySpec("freeze_thaw", max_epochs=9),
     "median": StrategySpec("median", max_epochs=3),
     "curve": StrategySpec("curve", max_epochs=6, min_epochs=2),
 }

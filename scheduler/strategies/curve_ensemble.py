@@ -1,0 +1,273 @@
+"""A model of all learning curves of a study, which foretells each from the first epoch on.
+
+Theory of operation. The score of a trial after epoch ``t`` is taken to be ``a + g u(t)`` with
+noise. The *shape* ``u`` rises from 0 at the first epoch to 1 at the last one. It is one of a fixed
+ensemble: power laws, exponentials, logistic ones that start slowly, and some that fall again, for
+curves that overfit. ``g`` is the *gain* of the whole training. It may be negative.
+
+Before a trial is trained, ``g`` has a normal distribution around a line over the first score: a
+trial that begins low mostly has more to gain. For each shape the posterior of ``a`` and ``g`` is
+that of a linear regression with two unknowns, in closed form, and so is the evidence, which weighs
+the shapes (Swersky, Snoek & Adams 2014, "Freeze-Thaw Bayesian Optimization", has the idea with
+Gaussian processes; Domhan et al. 2015 average parametric curves). After one epoch, and until then,
+the prior is all there is. It is learned from the study's other trials by a few steps of
+expectation-maximisation (``learned``): the line and the spread of gains, which shapes there are,
+and the noise. So a prediction after one to three points is as wide as the gains of others are.
+
+All numbers are plain floats, and sums run in the order of the trials: equal curves give equal
+predictions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import median
+from typing import NamedTuple
+
+#: The fewest trials with two epochs or more from which a prior is learned.
+LEAST = 3
+#: So many trials at most does the prior learn from: those that were trained longest.
+MOST = 256
+#: Steps of expectation-maximisation.
+STEPS = 4
+#: So far below the median of the scores is a score of no meaning, in distances of the best one to
+#: the median: losses that explode say nothing of how far.
+DEPTH = 4.0
+#: The part of a predicted change that the ensemble may be wrong by beyond its own uncertainty.
+MISFIT = 0.1
+#: By how much curves bend away from all shapes: a part of their rise so far, for each time that
+#: their length is multiplied by e.
+BEND = 0.05
+#: How many trials the first guess of the prior counts for.
+WEIGHT = 2.0
+
+
+class Forecast(NamedTuple):
+    """The score that a trial is expected to have after ``epoch``, and its standard deviation."""
+
+    epoch: int
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """The curve of the next trial, as the curves so far let expect it."""
+
+    #: Scores below this count as this.
+    lowest: float
+    #: The mean of the first scores.
+    first: float
+    #: The gain of a trial with that first score, and its change with the first score.
+    gain: float
+    slope: float
+    #: The standard deviation of gains around that line.
+    deviation: float
+    #: The standard deviation of a score around its curve.
+    noise: float
+    #: The logarithm of each shape's probability.
+    shapes: tuple[float, ...]
+
+
+class _Table(NamedTuple):
+    """A shape by epoch (from 0), and the sums of it and of its squares up to each epoch."""
+
+    values: tuple[float, ...]
+    sums: tuple[float, ...]
+    squares: tuple[float, ...]
+
+
+class _Fit(NamedTuple):
+    """The posterior under one shape: its weight, means and covariances of offset and gain."""
+
+    weight: float
+    offset: float
+    gain: float
+    offset_variance: float
+    covariance: float
+    gain_variance: float
+
+
+@lru_cache(maxsize=64)
+def tables(last: int) -> tuple[_Table, ...]:
+    """Return the ensemble for curves of ``last`` epochs."""
+    span = max(1, last - 1)
+    rising = [[1.0 - (t + 1.0) ** -power for t in range(last)] for power in (0.3, 0.7, 1.5)]
+    time = 0.8
+    while time < 2.0 * span:
+        rising.append([1.0 - math.exp(-t / time) for t in range(last)])
+        if time <= span / 2.0:
+            rising.append([t**2.5 / (t**2.5 + (1.5 * time) ** 2.5) for t in range(last)])
+        time *= 2.2
+    rising = [[each / (shape[-1] or 1.0) for each in shape] for shape in rising]
+    for peak in (span / 8.0, span / 3.0):
+        rising.append([t / peak * math.exp(1.0 - t / peak) for t in range(last)])
+    found = []
+    for shape in rising:
+        values, sums, squares = [0.0], [0.0], [0.0]
+        for each in shape:
+            values.append(each)
+            sums.append(sums[-1] + each)
+            squares.append(squares[-1] + each * each)
+        found.append(_Table(tuple(values), tuple(sums), tuple(squares)))
+    return tuple(found)
+
+
+def learned(curves: Mapping[str, Sequence[float]], last: int) -> Prior | None:
+    """Return the prior that these curves give; None if they say too little.
+
+    ``curves`` are scores from epoch 1 on, all finite, of up to ``last`` epochs.
+    """
+    long = [curve for curve in curves.values() if len(curve) > 1]
+    if len(long) < LEAST:
+        return None
+    ends = [curve[-1] for curve in curves.values()]
+    best, middle = max(max(curve) for curve in curves.values()), median(ends)
+    lowest = middle - DEPTH * (best - middle)
+    firsts = [max(lowest, curve[0]) for curve in curves.values()]
+    first = sum(firsts) / len(firsts)
+    clipped = [[max(lowest, score) for score in curve] for curve in long]
+    clipped = sorted(clipped, key=len, reverse=True)[:MOST]
+    spread = max(max(curve) for curve in clipped) - min(min(curve) for curve in clipped)
+    if not spread > 0.0 or not math.isfinite(spread):
+        return None
+    noise = _noise(clipped, spread)
+    gain = max(max(curve) - curve[0] for curve in clipped)
+    ensemble = tables(last)
+    even = math.log(1.0 / len(ensemble))
+    prior = Prior(
+        lowest, first, gain, -0.5, max(gain, 0.1 * spread), noise, (even,) * len(ensemble)
+    )
+    for _ in range(STEPS):
+        prior = _improved(prior, clipped, ensemble, 0.02 * spread)
+    return prior
+
+
+def _noise(curves: Sequence[Sequence[float]], spread: float) -> float:
+    """Return the noise of scores, by how far each is from the mean of its neighbours."""
+    squares, n = (0.01 * spread) ** 2, 1
+    for curve in curves:
+        for before, score, after in zip(curve, curve[1:], curve[2:], strict=False):
+            squares += (score - 0.5 * (before + after)) ** 2 / 1.5
+            n += 1
+    return max(1e-9 * spread, math.sqrt(squares / n))
+
+
+def _improved(
+    prior: Prior, curves: Sequence[Sequence[float]], ensemble: Sequence[_Table], least: float
+) -> Prior:
+    """Return the prior after one step. The deviation of gains is no smaller than ``least``."""
+    rows = []
+    share = [1.0] * len(ensemble)
+    for curve in curves:
+        fits = _fits(curve, prior, ensemble)
+        mean = sum(fit.weight * fit.gain for fit in fits)
+        square = sum(fit.weight * (fit.gain_variance + fit.gain**2) for fit in fits)
+        variance = square - mean * mean
+        known = max(0.05, 1.0 - variance / prior.deviation**2)
+        rows.append((known, curve[0] - prior.first, mean, variance))
+        for index, fit in enumerate(fits):
+            share[index] += known * fit.weight
+    total = sum(share)
+    # The line of gains over first scores, with the first guess as WEIGHT trials on it.
+    n = sum(row[0] for row in rows) + WEIGHT
+    sx = sum(w * x for w, x, _, _ in rows)
+    sy = sum(w * y for w, _, y, _ in rows) + WEIGHT * prior.gain
+    width = sum(x * x for _, x, _, _ in rows) / len(rows)
+    sxx = sum(w * x * x for w, x, _, _ in rows) + WEIGHT * width
+    sxy = sum(w * x * y for w, x, y, _ in rows) + WEIGHT * width * prior.slope
+    det = n * sxx - sx * sx
+    slope = (n * sxy - sx * sy) / det if det > 0.0 else 0.0
+    slope = max(-1.5, min(1.0, slope))
+    gain = (sy - slope * sx) / n
+    squares = WEIGHT * prior.deviation**2
+    squares += sum(w * ((y - gain - slope * x) ** 2 + v) for w, x, y, v in rows)
+    deviation = max(least, math.sqrt(squares / n))
+    shapes = tuple(math.log(each / total) for each in share)
+    return Prior(prior.lowest, prior.first, gain, slope, deviation, prior.noise, shapes)
+
+
+def _fits(curve: Sequence[float], prior: Prior, ensemble: Sequence[_Table]) -> list[_Fit]:
+    """Return the posterior of a curve under each shape; the weights' sum is 1."""
+    n, begin = len(curve), curve[0]
+    z = [score - begin for score in curve]
+    variance = _own_noise(curve, prior.noise) ** 2
+    expected = prior.gain + prior.slope * (begin - prior.first)
+    precision, of_gain = 1.0 / variance, 1.0 / prior.deviation**2
+    a11 = 0.01 * precision + n * precision
+    b1 = sum(z) * precision
+    found, logs = [], []
+    for table, log in zip(ensemble, prior.shapes, strict=True):
+        a12 = table.sums[n] * precision
+        a22 = of_gain + table.squares[n] * precision
+        product = 0.0
+        for value, each in zip(table.values[1 : n + 1], z, strict=True):
+            product += value * each
+        b2 = expected * of_gain + product * precision
+        det = a11 * a22 - a12 * a12
+        offset, gain = (a22 * b1 - a12 * b2) / det, (a11 * b2 - a12 * b1) / det
+        logs.append(log - 0.5 * (math.log(det) - offset * b1 - gain * b2))
+        found.append((offset, gain, a22 / det, -a12 / det, a11 / det))
+    top = max(logs)
+    weights = [math.exp(each - top) for each in logs]
+    total = sum(weights)
+    return [_Fit(w / total, *fit) for w, fit in zip(weights, found, strict=True)]
+
+
+def _own_noise(curve: Sequence[float], common: float) -> float:
+    """Return the noise of one curve: its own as far as it has points, else that of all."""
+    squares, n = 4.0 * common**2, 4
+    for before, score, after in zip(curve, curve[1:], curve[2:], strict=False):
+        squares += (score - 0.5 * (before + after)) ** 2 / 1.5
+        n += 1
+    return math.sqrt(squares / n)
+
+
+@lru_cache(maxsize=1024)
+def horizons(epoch: int, last: int) -> tuple[int, ...]:
+    """Return the epochs after ``epoch`` for which scores are foretold: more of the near ones.
+
+    >>> horizons(3, 27)
+    (4, 5, 7, 11, 19, 27)
+    """
+    found, step = [], 1
+    while epoch + step < last:
+        found.append(epoch + step)
+        step *= 2
+    return (*found, last)
+
+
+def forecasts(curve: Sequence[float], prior: Prior, last: int) -> list[Forecast]:
+    """Return what is expected of a trial with this curve after its next epochs and the last one.
+
+    It is empty for a trial at its last epoch.
+    """
+    if len(curve) >= last:
+        return []
+    ensemble = tables(last)
+    clipped = [max(prior.lowest, score) for score in curve]
+    fits = [
+        (fit, table.values)
+        for fit, table in zip(_fits(clipped, prior, ensemble), ensemble, strict=True)
+        if fit.weight > 1e-4
+    ]
+    total = sum(fit.weight for fit, _ in fits)
+    rise = (max(clipped) - min(clipped)) ** 2
+    found = []
+    for epoch in horizons(len(curve), last):
+        mean = square = 0.0
+        for fit, values in fits:
+            u = values[epoch]
+            value = fit.offset + fit.gain * u
+            spread = fit.offset_variance + u * (2.0 * fit.covariance + u * fit.gain_variance)
+            mean += fit.weight * value
+            square += fit.weight * (spread + value * value)
+        mean, square = mean / total, square / total
+        misfit = MISFIT * (clipped[0] + mean - clipped[-1])
+        variance = max(0.0, square - mean * mean) + misfit * misfit
+        variance += BEND**2 * rise * math.log(epoch / len(curve))
+        found.append(Forecast(epoch, clipped[0] + mean, math.sqrt(variance)))
+    return found

@@ -1,0 +1,371 @@
+"""Freeze-thaw: after every epoch a model of all curves says which trial goes on.
+
+Theory of operation. ``curve_ensemble`` foretells the scores of every trial that is paused, and of
+one that is yet to begin. An *index* makes both comparable: improvement over the best score so far
+that is expected for each second of a device, if the trial is trained for some epochs (the *look*),
+after which it is known how it goes on, and then for as long as pays, or not at all (Weitzman 1979,
+"Optimal Search for the Best Alternative", equation 7, with a look as the box). A free slot trains
+the trial with the highest index for one epoch, or begins a new one. So it follows from the results
+how many trials are begun, and when.
+
+What is under way counts as if it had brought the score that is expected of it, so many slots do
+not all run after one hope.
+
+The floor. One of each ``SHARE`` seconds of devices is spent on what ASHA would do next: on the
+same trials, by the scores at its rungs alone. What the model has trained already it has for free.
+So after ``SHARE`` times the device time, and one epoch, every epoch that ASHA would have trained
+is trained, whatever the model does: on one device exactly so, on several but for the order in
+which results come. Where no model can be fitted, all is as under ASHA.
+
+The study is over when ASHA's rungs are, and the trial that is expected to end best has been trained
+to its last epoch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from ..model.trial_group import Entry, Pull, TrialGroup
+from .asha import Asha
+from .curve_ensemble import Forecast, Prior, forecasts, learned
+
+#: Of so many seconds of devices one is spent as ASHA would.
+SHARE = 3
+#: The prior is learned again when there are so many times the epochs.
+GROWTH = 1.1
+#: The epochs after which it is known how a new trial goes on.
+LOOK = 3
+#: From so many first scores a new one is drawn.
+SAMPLES = 8
+#: New trials are taken to begin as so many of the last ones.
+NEWEST = 32
+#: Points of the standard normal distribution, and their weights.
+NODES = tuple(
+    (x, w)
+    for x, w in zip(
+        (-2.4, -1.6, -0.8, 0.0, 0.8, 1.6, 2.4),
+        (0.0179, 0.0888, 0.2317, 0.3191, 0.2317, 0.0888, 0.0179),
+        strict=True,
+    )
+)
+#: The improvement that is the unit of gains: part of that of the best score over first ones. Gains
+#: count by their logarithm, as regret does.
+UNIT = 0.01
+#: An expected gain below this is none.
+NEGLIGIBLE = 1e-4
+#: What a score that is no number counts as at a rung.
+WORST = -1e300
+
+
+class Arm(NamedTuple):
+    """A trial that may be trained next: equally probable forecasts from its epoch on.
+
+    After ``look`` epochs it is known how far above or below them the trial is.
+    """
+
+    cases: Sequence[Sequence[Forecast]]
+    epoch: int
+    look: int
+
+
+@dataclass(slots=True)
+class FreezeThaw:
+    """The state machine of freeze-thaw."""
+
+    #: How many trials the study is to have at most.
+    n_trials: int
+    #: The last epoch.
+    max_epochs: int
+    #: The floor.
+    asha: Asha
+    #: How many configurations were asked for, and how many of them are to come.
+    asked: int = 0
+    pending: int = 0
+    #: All trials, by number.
+    trials: list[str] = field(default_factory=list)
+    #: How many of them, the first ones, are in the floor.
+    entered: int = 0
+    #: What the floor wants: the trial and its next rung.
+    wanted: dict[str, int] = field(default_factory=dict)
+    #: The scores of each trial from epoch 1 on.
+    curves: dict[str, list[float]] = field(default_factory=dict)
+    #: The trials under way, each with its target.
+    running: dict[str, int] = field(default_factory=dict)
+    #: Trials that were stopped or have failed.
+    out: list[str] = field(default_factory=list)
+    #: Expected seconds of an epoch, by trial, as far as told, and their sum.
+    seconds: dict[str, float] = field(default_factory=dict)
+    sum_of_seconds: float = 0.0
+    #: The best score so far; None before there is one.
+    best: float | None = None
+    #: The device time given to all, and of it to what the floor wanted.
+    spent: float = 0.0
+    on_floor: float = 0.0
+    #: The prior; None before there is one. After how many epochs it was learned.
+    prior: Prior | None = None
+    learned_at: int = 0
+    epochs: int = 0
+    #: What is expected of each trial, and of new ones with first scores like those so far.
+    expected: dict[str, list[Forecast]] = field(default_factory=dict)
+    newcomers: list[list[Forecast]] = field(default_factory=list)
+    #: The trial that is trained to the last epoch when all is decided; empty before.
+    finalist: str = ""
+    #: Tells strategies apart in a snapshot.
+    kind: Literal["freeze_thaw"] = "freeze_thaw"
+
+    def cost(self, trial: str, seconds: float | None) -> None:
+        """Note how many seconds an epoch of the trial is expected to take; None: not known."""
+        if seconds is not None and math.isfinite(seconds):
+            self.sum_of_seconds += seconds - self.seconds.get(trial, 0.0)
+            self.seconds[trial] = seconds
+
+    def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
+        """One epoch for each free slot; not more than ``early`` of them for trials that have begun,
+        since later results may show others to be better.
+        """
+        group, ask = list[Entry](), 0
+        while len(group) + ask < free:
+            allowed = early is None or len(group) < early
+            entry = self._next(may_go_on=allowed)
+            if entry is None:
+                break
+            if entry.trial:
+                group.append(entry)
+            else:
+                ask += 1
+        return Pull(tuple(group), ask)
+
+    def _next(self, *, may_go_on: bool) -> Entry | None:
+        if not may_go_on:
+            return self._begin(floor=False) if self.asked < self.n_trials else None
+        due = self.prior is None or self.on_floor * SHARE <= self.spent
+        entry = self._as_floor() if due else self._as_expected()
+        if entry is None:
+            entry = self._as_expected() if due else self._as_floor()
+        return self._to_the_end() if entry is None else entry
+
+    def _charge(self, trial: str, epochs: int, *, floor: bool) -> None:
+        seconds = self._seconds(trial) * epochs
+        self.spent += seconds
+        if floor:
+            self.on_floor += seconds
+
+    def _seconds(self, trial: str) -> float:
+        found = self.seconds.get(trial)
+        if found is None:
+            found = self.sum_of_seconds / len(self.seconds) if self.seconds else 1.0
+        return max(1e-9, found)
+
+    def _enter(self, trial: str, epochs: int, *, floor: bool) -> Entry:
+        self._charge(trial, epochs - len(self.curves.get(trial, ())), floor=floor)
+        self.running[trial] = epochs
+        return Entry(trial, epochs)
+
+    def _begin(self, *, floor: bool) -> Entry:
+        """Ask for a new trial: an entry without a name."""
+        self._charge("", 1, floor=floor)
+        self.asked += 1
+        self.pending += 1
+        return Entry("", 1)
+
+    # -- the floor -------------------------------------------------------------------------------
+
+    def _as_floor(self) -> Entry | None:
+        """What ASHA would train next."""
+        while True:
+            for trial in self.wanted:
+                if trial not in self.running and trial in self.curves:
+                    return self._enter(trial, len(self.curves[trial]) + 1, floor=True)
+            known = len(self.trials) + self.pending
+            self.asha.asked = self.entered
+            self.asha.n_trials = max(known, self.n_trials if self.asked < self.n_trials else 0)
+            pull = self.asha.pull(1, 0)
+            for entry in pull.group:
+                self._want(entry.trial, entry.epochs)
+            if pull.ask:
+                self.entered += 1
+                if self.entered > known:
+                    return self._begin(floor=True)
+                if self.entered <= len(self.trials):
+                    self._want(self.trials[self.entered - 1], self.asha.levels[0])
+            elif not pull.group:
+                return None
+
+    def _want(self, trial: str, level: int) -> None:
+        if trial in self.out:
+            return
+        self.wanted[trial] = level
+        self._tell_floor(trial)
+
+    def _tell_floor(self, trial: str) -> None:
+        level, curve = self.wanted.get(trial), self.curves.get(trial, [])
+        if level is not None and len(curve) >= level:
+            del self.wanted[trial]
+            score = curve[level - 1]
+            self.asha.reached(trial, level, {level: score if math.isfinite(score) else WORST})
+
+    # -- the model -------------------------------------------------------------------------------
+
+    def _as_expected(self) -> Entry | None:
+        """What the model expects most of."""
+        best = self.best
+        if self.prior is None or best is None:
+            return None
+        hopes = [best]
+        for trial, target in self.running.items():
+            hopes += [each.mean for each in self.expected.get(trial, ()) if each.epoch <= target]
+        best = max(hopes)
+        unit = UNIT * (best - self.prior.first)
+        if not unit > 0.0:
+            return None
+        found, chosen = NEGLIGIBLE / self._seconds(""), ""
+        candidates = [
+            (hope, trial)
+            for trial, coming in self.expected.items()
+            if trial not in self.running
+            and (hope := max(each.mean + NODES[-1][0] * each.deviation for each in coming)) > best
+        ]
+        begin = False
+        for _, trial in sorted(candidates, key=lambda each: -each[0]):
+            seconds, epoch = self._seconds(trial), len(self.curves[trial])
+            arm = Arm([self.expected[trial]], epoch, max(1, epoch // 2))
+            rate = _index(arm, best, unit, found * seconds)
+            if rate > 0.0:
+                found, chosen = rate / seconds, trial
+        if self.asked < self.n_trials:
+            arm = Arm(self.newcomers, 0, LOOK)
+            begin = _index(arm, best, unit, found * self._seconds("")) > 0.0
+        if begin:
+            return self._begin(floor=False)
+        if not chosen:
+            return None
+        return self._enter(chosen, len(self.curves[chosen]) + 1, floor=False)
+
+    def _to_the_end(self) -> Entry | None:
+        """The rest of the best trial, once nothing else is to do."""
+        if self.running or self.pending or self.finalist:
+            return None
+        ends = {
+            trial: self.expected[trial][-1].mean if self.expected.get(trial) else curve[-1]
+            for trial, curve in self.curves.items()
+            if curve
+            and math.isfinite(curve[-1])
+            and (trial not in self.out or len(curve) >= self.max_epochs)
+        }
+        if not ends:
+            return None
+        best = max(ends, key=ends.__getitem__)
+        if len(self.curves[best]) >= self.max_epochs:
+            return None
+        self.finalist = best
+        return self._enter(best, self.max_epochs, floor=False)
+
+    # -- what happens ----------------------------------------------------------------------------
+
+    def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
+        """New configurations are trained for one epoch."""
+        self.pending = max(0, self.pending - len(trials))
+        for trial in trials:
+            self.trials.append(trial)
+            self.curves[trial] = []
+            self.running[trial] = 1
+            if len(self.trials) <= self.entered:
+                self._want(trial, self.asha.levels[0])
+        if exhausted:
+            self.pending, self.asked = 0, self.n_trials
+            self.entered = min(self.entered, len(self.trials))
+        return tuple(Entry(trial, 1) for trial in trials)
+
+    def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
+        """Note the scores, and foretell the next ones."""
+        self.running.pop(trial, None)
+        before = len(self.curves.get(trial, ()))
+        last = min(epoch, self.max_epochs)
+        self.curves[trial] = scores = [curve[each] for each in sorted(curve) if each <= last]
+        self.epochs += len(scores) - before
+        for score in scores[before:]:
+            if math.isfinite(score) and (self.best is None or score > self.best):
+                self.best = score
+        self._tell_floor(trial)
+        if self.epochs >= GROWTH * self.learned_at:
+            self._learn()
+        else:
+            self._foretell([trial])
+        return ()
+
+    def abandoned(self, trial: str) -> TrialGroup:
+        """A trial that failed, or was stopped, is not gone on with."""
+        self.running.pop(trial, None)
+        self.expected.pop(trial, None)
+        if trial not in self.out:
+            self.out.append(trial)
+        self.wanted.pop(trial, None)
+        self.asha.abandoned(trial)
+        if trial == self.finalist:
+            self.finalist = ""
+        return ()
+
+    def _learn(self) -> None:
+        usable = {t: c for t, c in self.curves.items() if c and all(map(math.isfinite, c))}
+        self.learned_at = self.epochs
+        self.prior = learned(usable, self.max_epochs) if usable else None
+        self.expected.clear()
+        if self.prior is None:
+            return
+        firsts = sorted([curve[0] for curve in usable.values()][-NEWEST:])
+        step = max(1.0, len(firsts) / SAMPLES)
+        picked = [firsts[int((n + 0.5) * step)] for n in range(min(SAMPLES, len(firsts)))]
+        self.newcomers = [
+            [Forecast(1, first, 0.0), *forecasts([first], self.prior, self.max_epochs)]
+            for first in picked
+        ]
+        self._foretell(usable)
+
+    def _foretell(self, trials: Iterable[str]) -> None:
+        for trial in trials:
+            curve = self.curves[trial]
+            self.expected.pop(trial, None)
+            usable = trial not in self.out and len(curve) < self.max_epochs
+            if self.prior is not None and usable and all(map(math.isfinite, curve)):
+                self.expected[trial] = forecasts(curve, self.prior, self.max_epochs)
+
+
+def _index(arm: Arm, best: float, unit: float, least: float) -> float:
+    """Return the gain over ``best`` to be expected of each epoch of a trial, in logarithms.
+
+    A gain of ``unit`` counts as log 2. The result is 0 if it is not more than ``least``.
+    """
+    cases, epoch, look = arm
+    if not cases:
+        return 0.0
+    look = min(look, cases[0][-1].epoch - epoch)
+    curves = list[tuple[float, list[tuple[float, int]]]]()
+    for case in cases:
+        for x, weight in NODES:
+            options = [
+                (math.log1p(gain / unit), max(0, each.epoch - epoch - look))
+                for each in case
+                if (gain := each.mean + x * each.deviation - best) > 0.0
+            ]
+            if options:
+                curves.append((weight / len(cases), options))
+    rate = least
+    for step in range(8):
+        gains, epochs = 0.0, float(look)
+        for weight, options in curves:
+            top, of, takes = 0.0, 0.0, 0
+            for gain, more in options:
+                if gain - rate * more > top:
+                    top, of, takes = gain - rate * more, gain, more
+            gains += weight * of
+            epochs += weight * takes
+        found = gains / epochs
+        if step == 0 and found <= least:
+            return 0.0
+        if found <= rate * 1.01:
+            break
+        rate = found
+    return found
