@@ -30,6 +30,7 @@ from ..extensions import of_ends
 from ..ledger.codec import spec_from_json
 from ..ledger.summary import sign
 from ..views.progress import final_metrics, origins
+from .expectations import expectations
 from .sentences import fence_of, kind_of, planless, sentence
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ class Line:
     fence: int | None = None
     #: The traceback of a failure; otherwise empty.
     traceback: str = ""
-    #: How many epochs the attempt was to have, and why; empty if none of it was accepted.
+    #: How many epochs the attempt was to have, and why, and what was expected of the trial where
+    #: its strategy foretells; empty if none of it was accepted.
     length: str = ""
 
 
@@ -90,6 +92,8 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
     attempts = {fence: number for number, fence in enumerate(fences, 1)}
     names = reader.study_names()
     lengths = {row.fence: length_words(row.length) for row in accepted.values() if row.length}
+    for fence, words in expectations(spec, trial.id, epochs).items():
+        lengths[fence] = "; ".join(filter(None, (lengths.get(fence), words)))
     several = with_several_slots(record.device for record in reader.devices())
     lines = tuple(
         Line(

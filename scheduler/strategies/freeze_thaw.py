@@ -30,17 +30,19 @@ from typing import Literal, NamedTuple
 
 from ..model.trial_group import Entry, Pull, TrialGroup
 from .asha import Asha
-from .curve_ensemble import Forecast, Prior, forecasts, learned
+from .curve_ensemble import Forecast, Prior, forecasts, horizons, learned
 
 #: Of so many seconds of devices one is spent as ASHA would.
 SHARE = 3
 #: The prior is learned again when there are so many times the epochs.
 GROWTH = 1.1
 #: The epochs after which it is known how a new trial goes on.
-LOOK = 3
-#: From so many first scores a new one is drawn.
+LOOK = 2
+#: The same of a trial that has begun, as a part of its epochs.
+PATIENCE = 0.5
+#: So many of those stand for all.
 SAMPLES = 8
-#: New trials are taken to begin as so many of the last ones.
+#: New trials are taken to be as so many of the last ones.
 NEWEST = 32
 #: Points of the standard normal distribution, and their weights.
 NODES = tuple(
@@ -231,7 +233,7 @@ class FreezeThaw:
         begin = False
         for _, trial in sorted(candidates, key=lambda each: -each[0]):
             seconds, epoch = self._seconds(trial), len(self.curves[trial])
-            arm = Arm([self.expected[trial]], epoch, max(1, epoch // 2))
+            arm = Arm([self.expected[trial]], epoch, max(1, int(PATIENCE * epoch)))
             rate = _index(arm, best, unit, found * seconds)
             if rate > 0.0:
                 found, chosen = rate / seconds, trial
@@ -315,14 +317,22 @@ class FreezeThaw:
         self.expected.clear()
         if self.prior is None:
             return
-        firsts = sorted([curve[0] for curve in usable.values()][-NEWEST:])
-        step = max(1.0, len(firsts) / SAMPLES)
-        picked = [firsts[int((n + 0.5) * step)] for n in range(min(SAMPLES, len(firsts)))]
-        self.newcomers = [
-            [Forecast(1, first, 0.0), *forecasts([first], self.prior, self.max_epochs)]
-            for first in picked
-        ]
         self._foretell(usable)
+        last = [self._course(trial) for trial in list(usable)[-NEWEST:]]
+        last.sort(key=lambda case: case[-1].mean)
+        step = max(1.0, len(last) / SAMPLES)
+        self.newcomers = [last[int((n + 0.5) * step)] for n in range(min(SAMPLES, len(last)))]
+
+    def _course(self, trial: str) -> list[Forecast]:
+        """Return the whole curve of a trial: what it has come to, and what is expected of it."""
+        curve = self.curves[trial]
+        known = [Forecast(1, curve[0], 0.0)]
+        known += [
+            Forecast(epoch, curve[epoch - 1], 0.0)
+            for epoch in horizons(1, self.max_epochs)
+            if 1 < epoch <= len(curve)
+        ]
+        return [*known, *self.expected.get(trial, ())]
 
     def _foretell(self, trials: Iterable[str]) -> None:
         for trial in trials:
