@@ -24,6 +24,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import mul
 from statistics import median
 from typing import NamedTuple
 
@@ -41,6 +42,12 @@ MISFIT = 0.1
 #: By how much curves bend away from all shapes: a part of their rise so far, for each time that
 #: their length is multiplied by e.
 BEND = 0.05
+#: The noise, as a part of the spread of all scores, before there are curves to tell it by.
+FINEST = 0.005
+#: By how much a curve is unlike all shapes, as a part of its rise so far: noise of its own.
+UNLIKE = 0.06
+#: From one time constant of the ensemble to the next.
+RATIO = 1.8
 #: How many trials the first guess of the prior counts for.
 WEIGHT = 2.0
 
@@ -73,7 +80,7 @@ class Prior:
 
 
 class _Table(NamedTuple):
-    """A shape by epoch (from 0), and the sums of it and of its squares up to each epoch."""
+    """A shape by epoch (from 0), and sums of it and its squares, each times its epoch."""
 
     values: tuple[float, ...]
     sums: tuple[float, ...]
@@ -101,17 +108,17 @@ def tables(last: int) -> tuple[_Table, ...]:
         rising.append([1.0 - math.exp(-t / time) for t in range(last)])
         if time <= span / 2.0:
             rising.append([t**2.5 / (t**2.5 + (1.5 * time) ** 2.5) for t in range(last)])
-        time *= 2.2
+        time *= RATIO
     rising = [[each / (shape[-1] or 1.0) for each in shape] for shape in rising]
     for peak in (span / 8.0, span / 3.0):
         rising.append([t / peak * math.exp(1.0 - t / peak) for t in range(last)])
     found = []
     for shape in rising:
         values, sums, squares = [0.0], [0.0], [0.0]
-        for each in shape:
+        for epoch, each in enumerate(shape, start=1):
             values.append(each)
-            sums.append(sums[-1] + each)
-            squares.append(squares[-1] + each * each)
+            sums.append(sums[-1] + epoch * each)
+            squares.append(squares[-1] + epoch * each * each)
         found.append(_Table(tuple(values), tuple(sums), tuple(squares)))
     return tuple(found)
 
@@ -147,13 +154,23 @@ def learned(curves: Mapping[str, Sequence[float]], last: int) -> Prior | None:
 
 
 def _noise(curves: Sequence[Sequence[float]], spread: float) -> float:
-    """Return the noise of scores, by how far each is from the mean of its neighbours."""
-    squares, n = (0.01 * spread) ** 2, 1
+    """Return the noise of scores, by the third differences of all curves."""
+    squares, n = (FINEST * spread) ** 2, 1
     for curve in curves:
-        for before, score, after in zip(curve, curve[1:], curve[2:], strict=False):
-            squares += (score - 0.5 * (before + after)) ** 2 / 1.5
-            n += 1
+        found, more = _third_differences(curve)
+        squares, n = squares + found, n + more
     return max(1e-9 * spread, math.sqrt(squares / n))
+
+
+def _third_differences(curve: Sequence[float]) -> tuple[float, int]:
+    """Return the sum of their squares, over that of their weights, and how many there are.
+
+    A smooth curve has hardly any, so what there is comes from noise.
+    """
+    four = zip(curve, curve[1:], curve[2:], curve[3:], strict=False)
+    return sum((a - 3.0 * b + 3.0 * c - d) ** 2 for a, b, c, d in four) / 20.0, max(
+        0, len(curve) - 3
+    )
 
 
 def _improved(
@@ -181,7 +198,6 @@ def _improved(
     sxy = sum(w * x * y for w, x, y, _ in rows) + WEIGHT * width * prior.slope
     det = n * sxx - sx * sx
     slope = (n * sxy - sx * sy) / det if det > 0.0 else 0.0
-    slope = max(-1.5, min(1.0, slope))
     gain = (sy - slope * sx) / n
     squares = WEIGHT * prior.deviation**2
     squares += sum(w * ((y - gain - slope * x) ** 2 + v) for w, x, y, v in rows)
@@ -194,19 +210,19 @@ def _fits(curve: Sequence[float], prior: Prior, ensemble: Sequence[_Table]) -> l
     """Return the posterior of a curve under each shape; the weights' sum is 1."""
     n, begin = len(curve), curve[0]
     z = [score - begin for score in curve]
-    variance = _own_noise(curve, prior.noise) ** 2
+    variance = _own_noise(curve, prior.noise) ** 2 + (UNLIKE * (max(z) - min(z))) ** 2
     expected = prior.gain + prior.slope * (begin - prior.first)
     precision, of_gain = 1.0 / variance, 1.0 / prior.deviation**2
-    a11 = 0.01 * precision + n * precision
-    b1 = sum(z) * precision
+    # The newest score has weight 1, the others theirs by their epochs: curves bend.
+    weight = precision / n
+    weighted = [epoch * each * weight for epoch, each in enumerate(z, start=1)]
+    a11 = 0.01 * precision + 0.5 * (n + 1) * precision
+    b1 = sum(weighted)
     found, logs = [], []
     for table, log in zip(ensemble, prior.shapes, strict=True):
-        a12 = table.sums[n] * precision
-        a22 = of_gain + table.squares[n] * precision
-        product = 0.0
-        for value, each in zip(table.values[1 : n + 1], z, strict=True):
-            product += value * each
-        b2 = expected * of_gain + product * precision
+        a12 = table.sums[n] * weight
+        a22 = of_gain + table.squares[n] * weight
+        b2 = expected * of_gain + sum(map(mul, table.values[1 : n + 1], weighted))
         det = a11 * a22 - a12 * a12
         offset, gain = (a22 * b1 - a12 * b2) / det, (a11 * b2 - a12 * b1) / det
         logs.append(log - 0.5 * (math.log(det) - offset * b1 - gain * b2))
@@ -219,11 +235,8 @@ def _fits(curve: Sequence[float], prior: Prior, ensemble: Sequence[_Table]) -> l
 
 def _own_noise(curve: Sequence[float], common: float) -> float:
     """Return the noise of one curve: its own as far as it has points, else that of all."""
-    squares, n = 4.0 * common**2, 4
-    for before, score, after in zip(curve, curve[1:], curve[2:], strict=False):
-        squares += (score - 0.5 * (before + after)) ** 2 / 1.5
-        n += 1
-    return math.sqrt(squares / n)
+    squares, n = _third_differences(curve)
+    return math.sqrt((squares + 4.0 * common**2) / (n + 4))
 
 
 @lru_cache(maxsize=1024)

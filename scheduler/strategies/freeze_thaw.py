@@ -30,14 +30,14 @@ from typing import Literal, NamedTuple
 
 from ..model.trial_group import Entry, Pull, TrialGroup
 from .asha import Asha
-from .curve_ensemble import Forecast, Prior, forecasts, horizons, learned
+from .curve_ensemble import Forecast, Prior, forecasts, learned
 
 #: Of so many seconds of devices one is spent as ASHA would.
 SHARE = 3
 #: The prior is learned again when there are so many times the epochs.
 GROWTH = 1.1
 #: The epochs after which it is known how a new trial goes on.
-LOOK = 2
+LOOK = 1
 #: The same of a trial that has begun, as a part of its epochs.
 PATIENCE = 0.5
 #: So many of those stand for all.
@@ -55,7 +55,7 @@ NODES = tuple(
 )
 #: The improvement that is the unit of gains: part of that of the best score over first ones. Gains
 #: count by their logarithm, as regret does.
-UNIT = 0.01
+UNIT = 0.03
 #: An expected gain below this is none.
 NEGLIGIBLE = 1e-4
 #: What a score that is no number counts as at a rung.
@@ -318,21 +318,13 @@ class FreezeThaw:
         if self.prior is None:
             return
         self._foretell(usable)
-        last = [self._course(trial) for trial in list(usable)[-NEWEST:]]
-        last.sort(key=lambda case: case[-1].mean)
-        step = max(1.0, len(last) / SAMPLES)
-        self.newcomers = [last[int((n + 0.5) * step)] for n in range(min(SAMPLES, len(last)))]
-
-    def _course(self, trial: str) -> list[Forecast]:
-        """Return the whole curve of a trial: what it has come to, and what is expected of it."""
-        curve = self.curves[trial]
-        known = [Forecast(1, curve[0], 0.0)]
-        known += [
-            Forecast(epoch, curve[epoch - 1], 0.0)
-            for epoch in horizons(1, self.max_epochs)
-            if 1 < epoch <= len(curve)
+        firsts = sorted([curve[0] for curve in usable.values()][-NEWEST:])
+        step = max(1.0, len(firsts) / SAMPLES)
+        picked = [firsts[int((n + 0.5) * step)] for n in range(min(SAMPLES, len(firsts)))]
+        self.newcomers = [
+            [Forecast(1, first, 0.0), *forecasts([first], self.prior, self.max_epochs)]
+            for first in picked
         ]
-        return [*known, *self.expected.get(trial, ())]
 
     def _foretell(self, trials: Iterable[str]) -> None:
         for trial in trials:

@@ -98,7 +98,7 @@ def exploding(seed):
         number = int(trial[1:])
         if number % 4 == 1:
             return math.nan if epoch > 2 else -1.0
-        return -(10.0 ** (30 * (number % 3) * epoch)) if number % 5 == 2 else -1.0 / epoch
+        return -(10.0 ** min(300, 30 * number * epoch)) if number % 5 == 2 else -1.0 / epoch
 
     return curve_of
 
