@@ -44,8 +44,10 @@ MISFIT = 0.1
 BEND = 0.05
 #: The noise, as a part of the spread of all scores, before there are curves to tell it by.
 FINEST = 0.005
-#: By how much a curve is unlike all shapes, as a part of its rise so far: noise of its own.
-UNLIKE = 0.06
+#: The first guess of ``Prior.unlike``, and for how many scores it counts.
+UNLIKE, GUESSED = 0.06, 10
+#: The least value of ``Prior.unlike``.
+LIKEST = 0.005
 #: From one time constant of the ensemble to the next.
 RATIO = 1.8
 #: How many trials the first guess of the prior counts for.
@@ -75,6 +77,8 @@ class Prior:
     deviation: float
     #: The standard deviation of a score around its curve.
     noise: float
+    #: By how much a curve is unlike all shapes, as a part of its rise so far: noise of its own.
+    unlike: float
     #: The logarithm of each shape's probability.
     shapes: tuple[float, ...]
 
@@ -96,6 +100,8 @@ class _Fit(NamedTuple):
     offset_variance: float
     covariance: float
     gain_variance: float
+    #: The sum of the weighted squares of what it leaves over.
+    residual: float
 
 
 @lru_cache(maxsize=64)
@@ -146,7 +152,7 @@ def learned(curves: Mapping[str, Sequence[float]], last: int) -> Prior | None:
     ensemble = tables(last)
     even = math.log(1.0 / len(ensemble))
     prior = Prior(
-        lowest, first, gain, -0.5, max(gain, 0.1 * spread), noise, (even,) * len(ensemble)
+        lowest, first, gain, -0.5, max(gain, 0.1 * spread), noise, UNLIKE, (even,) * len(ensemble)
     )
     for _ in range(STEPS):
         prior = _improved(prior, clipped, ensemble, 0.02 * spread)
@@ -179,6 +185,7 @@ def _improved(
     """Return the prior after one step. The deviation of gains is no smaller than ``least``."""
     rows = []
     share = [1.0] * len(ensemble)
+    unlike, scores = UNLIKE**2 * GUESSED, float(GUESSED)
     for curve in curves:
         fits = _fits(curve, prior, ensemble)
         mean = sum(fit.weight * fit.gain for fit in fits)
@@ -186,6 +193,13 @@ def _improved(
         variance = square - mean * mean
         known = max(0.05, 1.0 - variance / prior.deviation**2)
         rows.append((known, curve[0] - prior.first, mean, variance))
+        rise = max(curve) - min(curve)
+        if len(curve) > 3 and rise > 0.0:
+            free = 0.5 * (len(curve) + 1) - 1.5
+            left = sum(fit.weight * fit.residual for fit in fits)
+            left -= free * _own_noise(curve, prior.noise) ** 2
+            unlike += max(0.0, left) / rise**2
+            scores += free
         for index, fit in enumerate(fits):
             share[index] += known * fit.weight
     total = sum(share)
@@ -203,30 +217,35 @@ def _improved(
     squares += sum(w * ((y - gain - slope * x) ** 2 + v) for w, x, y, v in rows)
     deviation = max(least, math.sqrt(squares / n))
     shapes = tuple(math.log(each / total) for each in share)
-    return Prior(prior.lowest, prior.first, gain, slope, deviation, prior.noise, shapes)
+    unlike = max(LIKEST, math.sqrt(unlike / scores))
+    return Prior(prior.lowest, prior.first, gain, slope, deviation, prior.noise, unlike, shapes)
 
 
 def _fits(curve: Sequence[float], prior: Prior, ensemble: Sequence[_Table]) -> list[_Fit]:
     """Return the posterior of a curve under each shape; the weights' sum is 1."""
     n, begin = len(curve), curve[0]
     z = [score - begin for score in curve]
-    variance = _own_noise(curve, prior.noise) ** 2 + (UNLIKE * (max(z) - min(z))) ** 2
+    variance = _own_noise(curve, prior.noise) ** 2 + (prior.unlike * (max(z) - min(z))) ** 2
     expected = prior.gain + prior.slope * (begin - prior.first)
     precision, of_gain = 1.0 / variance, 1.0 / prior.deviation**2
     # The newest score has weight 1, the others theirs by their epochs: curves bend.
     weight = precision / n
     weighted = [epoch * each * weight for epoch, each in enumerate(z, start=1)]
-    a11 = 0.01 * precision + 0.5 * (n + 1) * precision
-    b1 = sum(weighted)
+    weights_sum = 0.5 * (n + 1) * precision
+    a11 = 0.01 * precision + weights_sum
+    b1, total = sum(weighted), sum(map(mul, weighted, z))
     found, logs = [], []
     for table, log in zip(ensemble, prior.shapes, strict=True):
         a12 = table.sums[n] * weight
         a22 = of_gain + table.squares[n] * weight
-        b2 = expected * of_gain + sum(map(mul, table.values[1 : n + 1], weighted))
+        product = sum(map(mul, table.values[1 : n + 1], weighted))
+        b2 = expected * of_gain + product
         det = a11 * a22 - a12 * a12
         offset, gain = (a22 * b1 - a12 * b2) / det, (a11 * b2 - a12 * b1) / det
         logs.append(log - 0.5 * (math.log(det) - offset * b1 - gain * b2))
-        found.append((offset, gain, a22 / det, -a12 / det, a11 / det))
+        left = total - 2.0 * (offset * b1 + gain * product) + offset * offset * weights_sum
+        left += gain * (2.0 * offset * a12 + gain * table.squares[n] * weight)
+        found.append((offset, gain, a22 / det, -a12 / det, a11 / det, left * variance))
     top = max(logs)
     weights = [math.exp(each - top) for each in logs]
     total = sum(weights)

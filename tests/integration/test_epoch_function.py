@@ -12,6 +12,7 @@ from penstock import (
     ASHA,
     PASHA,
     CurveStopping,
+    FreezeThaw,
     FullBudget,
     Hyperband,
     MedianStopping,
@@ -19,6 +20,7 @@ from penstock import (
     TrialFailed,
     create_study,
 )
+from penstock.app.stories.story import find_trial, trial_story
 
 pytestmark = pytest.mark.integration
 
@@ -28,6 +30,7 @@ STRATEGIES = [
     ASHA(max_epochs=4, eta=2),
     PASHA(max_epochs=4, eta=2),
     Hyperband(max_epochs=4, eta=2),
+    FreezeThaw(max_epochs=4),
     MedianStopping(4),
     CurveStopping(4),
 ]
@@ -46,6 +49,21 @@ def test_a_function_is_paused_and_promoted_under_every_strategy(site, strategy):
         # The sums that one undisturbed loop comes to, whatever the pauses.
         sums = {epoch: epoch * (epoch + 1) / 2 for epoch in range(1, length + 1)}
         assert trial.intermediate_values == sums
+
+
+def test_the_story_of_a_trial_says_what_was_expected_of_it(site):
+    study = create_study(
+        direction="maximize",
+        metric="accuracy",
+        sampler="random",
+        strategy=FreezeThaw(max_epochs=6),
+    )
+    study.optimize(functions.keeps_nothing, {"x": [1, 2, 3]}, n_trials=8, show_progress=False)
+    assert study.status == "complete"
+    longest = max(study.trials, key=lambda trial: len(trial.intermediate_values))
+    row, trial = find_trial(site.reader, f"{study.id}-{longest.number:04d}")
+    told = [line.length for line in trial_story(site.reader, row, trial).lines]
+    assert any(re.search(r"expected 2\d.* ± .* at epoch 6; \w+.* of \d", each) for each in told)
 
 
 @pytest.mark.slow
