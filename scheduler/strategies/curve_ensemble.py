@@ -29,7 +29,7 @@ from statistics import median
 from typing import NamedTuple
 
 #: The fewest trials with two epochs or more from which a prior is learned.
-LEAST = 3
+LEAST = 2
 #: So many trials at most does the prior learn from: those that were trained longest.
 MOST = 256
 #: Steps of expectation-maximisation.
