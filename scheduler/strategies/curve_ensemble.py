@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 #: The fewest trials with two epochs or more from which a prior is learned.
 LEAST = 2
-#: So many trials at most does the prior learn from: those that were trained longest.
+#: The prior learns from up to this number of trials: those that were trained longest.
 MOST = 256
 #: Steps of expectation-maximisation.
 STEPS = 4
@@ -44,13 +44,13 @@ MISFIT = 0.1
 BEND = 0.05
 #: The noise, as a part of the spread of all scores, before there are curves to tell it by.
 FINEST = 0.005
-#: The first guess of ``Prior.unlike``, and for how many scores it counts.
+#: The first guess of ``Prior.unlike``, and the number of scores that it counts for.
 UNLIKE, GUESSED = 0.06, 10
 #: The least value of ``Prior.unlike``.
 LIKEST = 0.005
 #: From one time constant of the ensemble to the next.
 RATIO = 1.8
-#: How many trials the first guess of the prior counts for.
+#: The number of trials that the first guess of the prior counts for.
 WEIGHT = 2.0
 
 

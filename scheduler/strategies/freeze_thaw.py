@@ -1,21 +1,23 @@
 """Freeze-thaw: after every epoch a model of all curves says which trial goes on.
 
 Theory of operation. ``curve_ensemble`` foretells the scores of every trial that is paused, and of
-one that is yet to begin. An *index* makes both comparable: improvement over the best score so far
-that is expected for each second of a device, if the trial is trained for some epochs (the *look*),
-after which it is known how it goes on, and then for as long as pays, or not at all (Weitzman 1979,
-"Optimal Search for the Best Alternative", equation 7, with a look as the box). A free slot trains
-the trial with the highest index for one epoch, or begins a new one. So it follows from the results
-how many trials are begun, and when.
+one that is yet to begin. An *index* makes both comparable: the gain over the best score so far that
+is expected for each second of a device, if the trial is trained for some epochs (the *look*), after
+which it is known how it goes on, and then for as long as pays, or not at all. That is the rate at
+which such a trial is worth its time (Weitzman 1979, "Optimal Search for the Best Alternative", has
+the rule for boxes that are opened at a cost; here a box is opened by a look). Gains count by their
+logarithm, as regret is looked at. A free slot trains the trial with the highest index for one
+epoch, or begins a new one. So the results say when trials are begun.
 
-What is under way counts as if it had brought the score that is expected of it, so many slots do
+A trial under way counts as if it had brought the score that is expected of it, so several slots do
 not all run after one hope.
 
-The floor. One of each ``SHARE`` seconds of devices is spent on what ASHA would do next: on the
-same trials, by the scores at its rungs alone. What the model has trained already it has for free.
-So after ``SHARE`` times the device time, and one epoch, every epoch that ASHA would have trained
-is trained, whatever the model does: on one device exactly so, on several but for the order in
-which results come. Where no model can be fitted, all is as under ASHA.
+The floor. One of each ``SHARE`` seconds of devices is spent on the next thing that ASHA would do:
+on the same trials, by the scores at its rungs alone. It has for free what the model has trained
+already. So on one device every epoch that ASHA trains as its n-th is among the first
+``SHARE * n + 1``, whatever the model does, where epochs cost alike; else the same holds of their
+seconds, but for one epoch. On several devices it holds but for the order in which results come.
+Where no model can be fitted, all is as under ASHA.
 
 The study is over when ASHA's rungs are, and the trial that is expected to end best has been trained
 to its last epoch.
@@ -32,18 +34,17 @@ from ..model.trial_group import Entry, Pull, TrialGroup
 from .asha import Asha
 from .curve_ensemble import Forecast, Prior, forecasts, learned
 
-#: Of so many seconds of devices one is spent as ASHA would.
+#: One of this number of seconds of devices is spent as ASHA would.
 SHARE = 3
-#: The prior is learned again when there are so many times the epochs.
+#: The prior is learned again when the number of epochs has grown by this factor.
 GROWTH = 1.1
-#: The epochs after which it is known how a new trial goes on.
+#: The epochs of a new trial after which it is known how it goes on.
 LOOK = 1
-#: The same of a trial that has begun, as a part of its epochs.
+#: The same of a trial that has begun, as a part of the epochs that it has.
 PATIENCE = 0.5
-#: So many of those stand for all.
-SAMPLES = 8
-#: New trials are taken to be as so many of the last ones.
-NEWEST = 32
+#: A new trial is taken to begin as one of this number of the last ones, and as many of their first
+#: scores as ``SAMPLES`` says stand for all.
+NEWEST, SAMPLES = 32, 8
 #: Points of the standard normal distribution, and their weights.
 NODES = tuple(
     (x, w)
@@ -58,7 +59,7 @@ NODES = tuple(
 UNIT = 0.03
 #: An expected gain below this is none.
 NEGLIGIBLE = 1e-4
-#: What a score that is no number counts as at a rung.
+#: A score that is no number counts as this at a rung.
 WORST = -1e300
 
 
@@ -77,20 +78,20 @@ class Arm(NamedTuple):
 class FreezeThaw:
     """The state machine of freeze-thaw."""
 
-    #: How many trials the study is to have at most.
+    #: The most trials that the study may have.
     n_trials: int
     #: The last epoch.
     max_epochs: int
     #: The floor.
     asha: Asha
-    #: How many configurations were asked for, and how many of them are to come.
+    #: The number of configurations that were asked for, and of those that are to come.
     asked: int = 0
     pending: int = 0
     #: All trials, by number.
     trials: list[str] = field(default_factory=list)
-    #: How many of them, the first ones, are in the floor.
+    #: The first ones of them, up to this number, are in the floor.
     entered: int = 0
-    #: What the floor wants: the trial and its next rung.
+    #: The next rungs of the trials that the floor wants trained.
     wanted: dict[str, int] = field(default_factory=dict)
     #: The scores of each trial from epoch 1 on.
     curves: dict[str, list[float]] = field(default_factory=dict)
@@ -110,7 +111,7 @@ class FreezeThaw:
     prior: Prior | None = None
     learned_at: int = 0
     epochs: int = 0
-    #: What is expected of each trial, and of new ones with first scores like those so far.
+    #: The forecasts of each trial, and of new ones with first scores like the last ones.
     expected: dict[str, list[Forecast]] = field(default_factory=dict)
     newcomers: list[list[Forecast]] = field(default_factory=list)
     #: The trial that is trained to the last epoch when all is decided; empty before.
@@ -176,7 +177,7 @@ class FreezeThaw:
     # -- the floor -------------------------------------------------------------------------------
 
     def _as_floor(self) -> Entry | None:
-        """What ASHA would train next."""
+        """Return the next thing that ASHA would train."""
         while True:
             for trial in self.wanted:
                 if trial not in self.running and trial in self.curves:
@@ -212,7 +213,7 @@ class FreezeThaw:
     # -- the model -------------------------------------------------------------------------------
 
     def _as_expected(self) -> Entry | None:
-        """What the model expects most of."""
+        """Return the entry of which the model expects most."""
         best = self.best
         if self.prior is None or best is None:
             return None

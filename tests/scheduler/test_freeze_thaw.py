@@ -30,7 +30,7 @@ def asha(n_trials, max_epochs):
 
 
 def ranked(score):
-    """What a score counts as at a rung: one that is no number is the worst."""
+    """Return the score that counts at a rung: one that is no number is the worst."""
     return score if math.isfinite(score) else WORST
 
 
