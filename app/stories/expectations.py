@@ -65,7 +65,7 @@ def _expected(
     if trial not in ends:
         return BY_RUNGS
     mean, deviation = ends[trial]
-    place = 1 + sum(other > mean for other, _ in ends.values())
-    among = "best" if place == 1 else f"number {place}"
+    better = sum(other > mean for other, _ in ends.values())
+    among = f"number {better + 1}" if better else "best"
     value = f"{number(spec.sign * mean)} ± {number(deviation, 2)}"
     return f"expected {value} at epoch {last}; {among} of {len(ends)}"

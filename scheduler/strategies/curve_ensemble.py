@@ -144,28 +144,28 @@ def learned(curves: Mapping[str, Sequence[float]], last: int) -> Prior | None:
     first = sum(firsts) / len(firsts)
     clipped = [[max(lowest, score) for score in curve] for curve in long]
     clipped = sorted(clipped, key=len, reverse=True)[:MOST]
-    spread = max(max(curve) for curve in clipped) - min(min(curve) for curve in clipped)
-    if not spread > 0.0 or not math.isfinite(spread):
+    extent = max(max(curve) for curve in clipped) - min(min(curve) for curve in clipped)
+    if not extent > 0.0 or not math.isfinite(extent):
         return None
-    noise = _noise(clipped, spread)
+    noise = _noise(clipped, extent)
     gain = max(max(curve) - curve[0] for curve in clipped)
     ensemble = tables(last)
     even = math.log(1.0 / len(ensemble))
     prior = Prior(
-        lowest, first, gain, -0.5, max(gain, 0.1 * spread), noise, UNLIKE, (even,) * len(ensemble)
+        lowest, first, gain, -0.5, max(gain, 0.1 * extent), noise, UNLIKE, (even,) * len(ensemble)
     )
     for _ in range(STEPS):
-        prior = _improved(prior, clipped, ensemble, 0.02 * spread)
+        prior = _improved(prior, clipped, ensemble, 0.02 * extent)
     return prior
 
 
-def _noise(curves: Sequence[Sequence[float]], spread: float) -> float:
+def _noise(curves: Sequence[Sequence[float]], extent: float) -> float:
     """Return the noise of scores, by the third differences of all curves."""
-    squares, n = (FINEST * spread) ** 2, 1
+    squares, n = (FINEST * extent) ** 2, 1
     for curve in curves:
         found, more = _third_differences(curve)
         squares, n = squares + found, n + more
-    return max(1e-9 * spread, math.sqrt(squares / n))
+    return max(1e-9 * extent, math.sqrt(squares / n))
 
 
 def _third_differences(curve: Sequence[float]) -> tuple[float, int]:
@@ -294,9 +294,9 @@ def forecasts(curve: Sequence[float], prior: Prior, last: int) -> list[Forecast]
         for fit, values in fits:
             u = values[epoch]
             value = fit.offset + fit.gain * u
-            spread = fit.offset_variance + u * (2.0 * fit.covariance + u * fit.gain_variance)
+            own = fit.offset_variance + u * (2.0 * fit.covariance + u * fit.gain_variance)
             mean += fit.weight * value
-            square += fit.weight * (spread + value * value)
+            square += fit.weight * (own + value * value)
         mean, square = mean / total, square / total
         misfit = MISFIT * (clipped[0] + mean - clipped[-1])
         variance = max(0.0, square - mean * mean) + misfit * misfit
