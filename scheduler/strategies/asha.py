@@ -19,8 +19,7 @@ own, and if its last interval of training brought more than another configuratio
 of the standard deviation of the results where the interval began). One trial of a rung can go
 ahead. Once it is no longer among those that the paper's rule promotes, the rung promotes one fewer.
 Simulated on the 17 tables of LCBench that the rule was not chosen on (81 trials to 27 epochs, two
-devices, 12 seeds), the best configuration is nearly reached after 0.97 of the time, and all
-trials take 1.002 of the epochs.
+devices, 12 seeds), a study is near its best after 0.97 of the time, with 0.998 of the epochs.
 """
 
 from __future__ import annotations
