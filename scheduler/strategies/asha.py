@@ -112,9 +112,9 @@ class Asha:
         if len(before) < RESULTS or ranking[0] not in before:
             return False
         mean = sum(before.values()) / len(before)
-        spread = math.sqrt(sum((each - mean) ** 2 for each in before.values()) / len(before))
+        deviation = math.sqrt(sum((each - mean) ** 2 for each in before.values()) / len(before))
         best = max(max(scores.values()) for scores in self.scores if scores)
-        return score >= best and score - before[ranking[0]] >= GAIN * spread
+        return score >= best and score - before[ranking[0]] >= GAIN * deviation
 
     def _sizes(self) -> list[int]:
         """How many trials each rung will have at least, if none fails."""
