@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from invariants import is_invariant
+from penstock.app import extensions
 from penstock.app.extensions import lacking
 
 TESTS = Path(__file__).parent
@@ -49,6 +50,16 @@ def pytest_runtest_setup(item) -> None:
         for name in mark.args:
             if not is_there(name):
                 pytest.skip(f"the folder extensions/{name} is not there")
+
+
+@pytest.fixture
+def nothing_there(monkeypatch) -> Iterator[None]:
+    """Have no extension be there. What is kept of that meanwhile is forgotten with it."""
+    with monkeypatch.context() as patched:
+        patched.setattr(extensions, "names", lambda end: ())
+        yield
+    extensions.of_ends.cache_clear()
+    extensions.states.cache_clear()
 
 
 def extension_of(path: Path) -> str | None:

@@ -79,11 +79,6 @@ def test_all_of_the_core_can_be_imported_where_no_extension_is_there():
         assert f"penstock.{name} needs the extension {owner}, which this" in ran.stdout
 
 
-@pytest.fixture
-def nothing_there(monkeypatch):
-    monkeypatch.setattr(extensions, "names", lambda end: ())
-
-
 #: Values that are not those by default, by field of a study that needs an extension.
 GIVEN = {
     "seeding": "shared",

@@ -424,8 +424,8 @@ def test_help_names_arguments_plainly(call, command):
     assert not re.search(r"[{}]|\[\[", usage)
 
 
-def test_a_command_whose_extension_is_not_there_is_refused_by_name(call, monkeypatch):
-    monkeypatch.setattr(extensions, "names", lambda end: ())
+@pytest.mark.usefixtures("nothing_there")
+def test_a_command_whose_extension_is_not_there_is_refused_by_name(call):
     for name, extension in extensions.COMMANDS.items():
         refused = call(name, "--help")
         assert refused.exit_code == 2

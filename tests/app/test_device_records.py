@@ -4,7 +4,6 @@ import json
 from dataclasses import asdict
 
 import pytest
-from penstock.app import extensions
 from penstock.app.broker.device_records import parse_device_record
 from penstock.app.host.devices import devices_of
 from penstock.app.host.settings import load
@@ -37,10 +36,10 @@ def test_slots_that_are_no_whole_number_of_lanes_are_refused(seats):
         parse_device_record("cpu.a.0", record(seats=seats))
 
 
+@pytest.mark.usefixtures("nothing_there")
 def test_without_their_extension_seats_are_refused_by_name_where_they_are_and_at_the_broker(
-    monkeypatch, tmp_path
+    tmp_path,
 ):
-    monkeypatch.setattr(extensions, "names", lambda _end: ())
     words = (
         r"\*{}x4 in devices needs the extension lanes, .* the folder extensions/lanes is missing"
     )

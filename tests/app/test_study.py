@@ -8,7 +8,6 @@ import penstock
 import pytest
 from fake_scheduler import FakeScheduler
 from penstock import ASHA, FullBudget, TrialFailed, UsageError, create_study, load_study
-from penstock.app import extensions
 from penstock.app.optuna_bridge.frozen_trials import best
 from penstock.app.study import watching
 from penstock.app.study.handle import running, script_run
@@ -367,8 +366,8 @@ def test_under_the_command_line_the_pages_are_named_if_they_are_there(
     assert capsys.readouterr().err.count("penstock ui") == there
 
 
-def test_where_nothing_writes_reports_the_status_is_named(monkeypatch):
-    monkeypatch.setattr(extensions, "names", lambda end: ())
+@pytest.mark.usefixtures("nothing_there")
+def test_where_nothing_writes_reports_the_status_is_named():
     assert watching.asked_message("mine", "mine-1a2b").endswith(" penstock status mine")
 
 
