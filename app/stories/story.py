@@ -58,8 +58,8 @@ class Line:
     fence: int | None = None
     #: The traceback of a failure; otherwise empty.
     traceback: str = ""
-    #: How many epochs the attempt was to have, and why, and what was expected of the trial where
-    #: its strategy foretells; empty if none of it was accepted.
+    #: The number of epochs that the attempt was to have, and why; and the value expected of the
+    #: trial, where its strategy foretells one. Empty if none of it was accepted.
     length: str = ""
 
 

@@ -14,7 +14,6 @@ halves what the window may take in all.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -106,18 +105,17 @@ class WidthWindow:
         return self.found[below] > best / GAIN or self.found[above] > GAIN * self.found[below]
 
     def _affords_one_more(self) -> bool:
-        """Whether a width that is twice as fast as the slowest would end within what is left.
+        """Return whether a width that is twice as fast as the slowest would end in what is left.
 
         Hopeless ones do not count: what jumps up at one width jumps down at the next.
         """
-        slowest, part = 0.0, 1.0
-        for width, seconds in self.found.items():
-            best = min(self.found[at] for at in self.found if at <= width)
-            if seconds > HOPELESS * best:
-                continue
-            slowest = max(slowest, seconds)
-            narrower = min((self.found[at] for at in self.found if at < width), default=math.inf)
-            if seconds > GAIN * narrower and not has_gain(self.found):
-                part *= VAIN_LEAVES
-        limit = max(part, CHEAP) * self.limit
-        return not self.found or self.spent + STEPS * slowest / 2 <= limit
+        if not self.found:
+            return True
+        tried = [
+            seconds
+            for width, seconds in self.found.items()
+            if seconds <= HOPELESS * min(self.found[at] for at in self.found if at <= width)
+        ]
+        in_vain = 0 if has_gain(self.found) else len(tried) - 1
+        limit = max(VAIN_LEAVES**in_vain, CHEAP) * self.limit
+        return self.spent + STEPS * max(tried) / 2 <= limit
