@@ -20,15 +20,14 @@ from typing import Any, Protocol
 
 import penstock
 from penstock.app.common.clock import SimulatedClock
-from penstock.app.spec.space import parse_space
 from penstock.extensions.simulation.simulator import simulate
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.events import EpochReported
-from penstock.scheduler.model.study import ENDLESS, Code, StudySpec
+from penstock.scheduler.model.study import ENDLESS, StudySpec
 
 from ._anytime_figures import Ran, path_of
-from ._surrogate import EPOCHS, METRIC, SPACE, Surrogate
+from ._surrogate import EPOCHS, METRIC, SPACE, Surrogate, spec_of
 
 PEERS = Path(__file__).parent / "peers"
 #: Our sides, by the strategy's name in ``penstock``: the one that counts first. The sampler is TPE.
@@ -131,15 +130,9 @@ class Ours:
 
     def run(self, table: Surrogate, devices: int, budget: float, seed: int) -> Ran:
         """Run a study without an end of its own, whose deadline is the budget."""
-        spec = StudySpec(
-            id="anytime",
-            name="anytime",
-            contract="empty",
-            code=Code("", "", ""),
-            metric=METRIC,
-            direction="maximize",
+        spec = spec_of(
+            "anytime",
             n_trials=ENDLESS,
-            space=parse_space(SPACE),
             sampler="tpe",
             strategy=getattr(penstock, self.strategy)(max_epochs=EPOCHS),
             seed=seed,

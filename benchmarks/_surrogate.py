@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 from penstock import Float, Int
+from penstock.app.spec.space import parse_space
 from penstock.extensions.simulation.workload import STEPS_PER_EPOCH
 from penstock.scheduler.model.decisions import Dispatch
-from penstock.scheduler.model.study import Params, StudySpec
+from penstock.scheduler.model.study import Code, Params, StudySpec
 
 from ._data import data_folder
 
@@ -55,6 +56,20 @@ def tables() -> list[str]:
     space = json.loads((_folder() / "config_space.json").read_text())["hyperparameters"]
     [tasks] = [each["choices"] for each in space if each["name"] == "OpenML_task_id"]
     return sorted(tasks, key=int)
+
+
+def spec_of(name: str, **fields: Any) -> StudySpec:
+    """Return a study of LCBench's space, to be simulated, with these ``fields``."""
+    return StudySpec(
+        id=name,
+        name=name,
+        contract="empty",
+        code=Code("", "", ""),
+        metric=METRIC,
+        direction="maximize",
+        space=parse_space(SPACE),
+        **fields,
+    )
 
 
 class Surrogate:

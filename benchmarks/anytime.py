@@ -55,14 +55,12 @@ from statistics import median
 from typing import Any
 
 from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.spec.space import parse_space
-from penstock.scheduler.model.study import Code, StudySpec
 
 from . import _anytime_sides as sides_
 from ._anytime_figures import Ran, Scale, figures_of
 from ._anytime_sides import OURS, SIDES, Side, made
 from ._results import Run
-from ._surrogate import EPOCHS, METRIC, SPACE, Surrogate, missing, tables
+from ._surrogate import EPOCHS, Surrogate, missing, spec_of, tables
 
 SEEDS = 10
 DEVICES = (1, 4, 16)
@@ -79,17 +77,7 @@ LEFT_OUT = {"nas_bench_201": NO_CURVES, "fcnet": NO_CURVES, "neps_ifbo": NO_MODE
 
 def pool(table: Surrogate) -> tuple[Scale, float]:
     """Return the scale by random configurations, and the median's seconds of a full training."""
-    spec = StudySpec(
-        id="pool",
-        name="pool",
-        contract="empty",
-        code=Code("", "", ""),
-        metric=METRIC,
-        direction="maximize",
-        n_trials=POOL,
-        space=parse_space(SPACE),
-        seed=10**6,
-    )
+    spec = spec_of("pool", n_trials=POOL, seed=10**6)
     rows, *_ = SamplerHost().ask(spec, 0, POOL, [])
     curves = [table.curve(params) for params in rows]
     scale = Scale(max(map(max, curves)), median(curve[0] for curve in curves))
@@ -149,9 +137,7 @@ class Studies:
         """Write figures and studies to the file, as a part until all tables are there."""
         self.run.whole = self.whole and len(self.scales) == len(self.names)
         rows = [json.dumps([*key, *astuple(ran)]) for key, ran in self.rows.items()]
-        part = self.options.json.with_suffix(
-            ".part"
-        )  # who is stopped while it writes loses nothing
+        part = self.options.json.with_suffix(".part")  # a stop in the middle loses nothing
         self.run.write(part, self.told | self.figures(list(sides)) | {"rows": rows})
         part.replace(self.options.json)
 
@@ -185,6 +171,9 @@ def main() -> None:
     for name, why in studies.told["left_out"].items():
         print(f"anytime: {name} is left out: {why}", file=sys.stderr)
     sides = {side: made(side) for side in there}
+    studies.told["versions"] = {
+        side: one.version for side, one in sides.items() if isinstance(one, sides_.Peer)
+    }
     try:
         for name in names:
             studies.of_table(name, sides)

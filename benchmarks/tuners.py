@@ -36,11 +36,11 @@ from penstock.app.spec.space import parse_space
 from penstock.extensions.simulation.simulator import simulate
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import EpochReported, Proposed
-from penstock.scheduler.model.study import Code, Params, StrategySpec, StudySpec, trial_id
+from penstock.scheduler.model.study import Params, StrategySpec, StudySpec, trial_id
 from penstock.scheduler.model.trial import Trial, TrialState
 
 from benchmarks._results import Run
-from benchmarks._surrogate import EPOCHS, METRIC, SPACE, Surrogate, missing
+from benchmarks._surrogate import EPOCHS, METRIC, SPACE, Surrogate, missing, spec_of
 
 TASKS = ("3945", "7593", "126026", "167104")
 TRIALS = 100
@@ -220,19 +220,7 @@ def _in_generations(sampler: str, trials: list[Trial]) -> None:
 
 
 def _spec(strategy: StrategySpec, sampler: str, seed: int) -> StudySpec:
-    return StudySpec(
-        id="tuners",
-        name="tuners",
-        contract="empty",
-        code=Code("", "", ""),
-        metric=METRIC,
-        direction="maximize",
-        n_trials=TRIALS,
-        space=parse_space(SPACE),
-        sampler=sampler,
-        strategy=strategy,
-        seed=seed,
-    )
+    return spec_of("tuners", n_trials=TRIALS, sampler=sampler, strategy=strategy, seed=seed)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.metadata import version
 from itertools import count
 from math import log10
 
@@ -230,6 +231,7 @@ def test_peers_that_are_not_installed_are_left_out_by_name(on_hill, capsys, monk
 
 def test_a_quick_run_has_two_sides_and_another_takes_its_studies_over(on_hill, capsys, monkeypatch):
     found = on_hill("--quick")
+    assert found["versions"] == {"optuna_asha": version("optuna")}
     assert found["ratio.optuna_asha.1"] == pytest.approx(
         found["area.asha.1"] / found["area.optuna_asha.1"]
     )
