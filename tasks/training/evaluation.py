@@ -85,7 +85,7 @@ def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
                 with computing:  # data is read outside, as in training
                     if part == "validation":
                         if run.one_pass is None or run.one_pass.model is not model:
-                            run.one_pass = OnePass(model, type(code))
+                            run.one_pass = OnePass(model, code)
                         values = run.one_pass.values(code, batch)
                     else:
                         values = dict(code.metrics(model, batch))

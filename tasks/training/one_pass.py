@@ -11,17 +11,21 @@ them, and would be the same function again:
 - arguments, output, weights, attributes, modes and torch's settings are as they were after it.
 
 A call may also have effects that none of this shows, such as a line in a list that is no module's.
-So for the first batch of a trial in a process the loss is computed in both ways. Where the bits
-differ, or looking at all this takes longer than a pass, the trial has both passes from then on.
+So for the first batch of a trial the loss is computed in both ways. Where the bits differ, or
+looking at all this takes longer than a pass, the trial has both passes from then on. Where they are
+equal, the process compares no more trials of this code whose models are built alike and whose
+hyperparameters differ in floating-point numbers alone: a first batch may be all of the validation
+data, and most trials of a search are trained for few epochs.
 """
 
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import suppress
 from time import perf_counter
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -37,17 +41,21 @@ _COMMON = frozenset(vars(nn.Module())) - {"training"}
 _CONTAINERS = (list, tuple, set, frozenset, dict)
 #: Arguments besides tensors with which an output is kept.
 _VALUES = (int, float, str, type(None))
+#: The kinds of trials of each class whose two ways gave the same bits, and the most of a class.
+_EQUAL = WeakKeyDictionary[type[TorchTrainable], dict[Hashable, None]]()
+_MOST = 256
 
 
 class OnePass:
     """Stands in for a model's ``forward`` while the values of a batch are computed."""
 
-    def __init__(self, model: nn.Module, code: type[TorchTrainable]) -> None:
+    def __init__(self, model: nn.Module, code: TorchTrainable) -> None:
         self.model = model
+        self._equal, self._kind = _EQUAL.setdefault(type(code), {}), _kind(code, model)
         #: False where two passes are needed, or one is all that the code takes.
-        self._may = code.metrics is not TorchTrainable.metrics
+        self._may = type(code).metrics is not TorchTrainable.metrics
         #: True once both ways gave the same bits.
-        self._compared = False
+        self._compared = self._kind in self._equal
         #: The output of the last call in ``metrics``, and all that was seen after it.
         self._kept: tuple[Tensor, list[Any]] | None = None
         self._in_loss = False
@@ -94,6 +102,10 @@ class OnePass:
         elif not full.isnan().any():  # else nothing can be said, as NaN equals nothing
             pays = self._looking < self._pass
             self._may = self._compared = torch.equal(kept, full) and pays
+            if self._compared:
+                self._equal[self._kind] = None
+                if len(self._equal) > _MOST:
+                    del self._equal[next(iter(self._equal))]
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Compute the model's output, or return the one that is kept."""
@@ -143,6 +155,16 @@ class OnePass:
 
     def __reduce__(self) -> Any:
         return getattr, (self.model, "forward")
+
+
+def _kind(code: TorchTrainable, model: nn.Module) -> Hashable:
+    """Return what trials have in common for which one comparison is enough."""
+    chosen = (f"{n}={v!r}" for n, v in code.params.items() if not isinstance(v, float))
+    built = (
+        (type(module), *(each.shape for each in module.parameters(recurse=False)))
+        for module in model.modules()
+    )
+    return *sorted(chosen), *built
 
 
 def _settings() -> Iterator[Any]:

@@ -6,6 +6,7 @@ import copy
 import pickle
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ CLOCK, PASS = [0.0], 0.05
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
     monkeypatch.setattr(one_pass, "perf_counter", lambda: CLOCK[0])
+    monkeypatch.setattr(one_pass, "_EQUAL", WeakKeyDictionary())
 
 
 class Net(nn.Module):
@@ -55,9 +57,10 @@ class Plain(TorchTrainable):
         return {"right": (model(batch[0]).argmax(1) == batch[1]).float().mean()}
 
 
-def trial(kind: type[TorchTrainable], model: nn.Module) -> SimpleNamespace:
+def trial(kind: type[TorchTrainable], model: nn.Module, **params: Any) -> SimpleNamespace:
     """Return the code and the model of a trial before its first evaluation."""
-    return SimpleNamespace(code=kind({}), model=model.eval(), one_pass=OnePass(model, kind))
+    code = kind(params)
+    return SimpleNamespace(code=code, model=model.eval(), one_pass=OnePass(model, code))
 
 
 def values_of(run: SimpleNamespace, batch: Any) -> dict[str, Any]:
@@ -100,6 +103,59 @@ def test_the_first_loss_of_a_trial_is_computed_in_full():
     with torch.no_grad():
         values_of(run, BATCH)
     assert len(CALLS) == 2
+
+
+def passes_of_first_batch(run: SimpleNamespace) -> int:
+    """Return the passes that the first batch of a trial takes."""
+    CALLS.clear()
+    with torch.no_grad():
+        values_of(run, BATCH)
+    return len(CALLS)
+
+
+def test_trials_that_differ_in_numbers_alone_are_compared_once():
+    assert passes_of_first_batch(trial(Plain, Net(), lr=0.1, head="a")) == 2
+    assert passes_of_first_batch(trial(Plain, Net(), lr=0.2, head="a")) == 1
+
+
+class Wide(Net):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 5)
+
+
+class Other(Plain):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "params"),
+    [
+        (Plain, Net, {"lr": 0.1, "head": "b"}),
+        (Plain, Net, {"lr": 1, "head": "a"}),
+        (Plain, Wide, {"lr": 0.1, "head": "a"}),
+        (Other, Net, {"lr": 0.1, "head": "a"}),
+    ],
+)
+def test_trials_of_another_kind_are_compared_again(kind, model, params):
+    passes_of_first_batch(trial(Plain, Net(), lr=0.1, head="a"))
+    assert passes_of_first_batch(trial(kind, model(), **params)) == 2
+
+
+def test_a_trial_that_needs_two_passes_spares_no_other_one_the_comparison():
+    for _ in range(2):
+        run = trial(Collected, Collects())
+        with torch.no_grad():
+            for _ in range(2):
+                assert values_of(run, BATCH) == both(run.code, run.model)
+
+
+def test_few_kinds_of_trials_are_remembered(monkeypatch):
+    monkeypatch.setattr(one_pass, "_MOST", 2)
+    for n in range(4):
+        passes_of_first_batch(trial(Plain, Net(), n=n))
+    assert passes_of_first_batch(trial(Plain, Net(), n=3)) == 1
+    assert passes_of_first_batch(trial(Plain, Net(), n=0)) == 2
 
 
 def test_a_loss_among_the_metrics_is_the_loss():
