@@ -48,6 +48,8 @@ FINEST = 0.005
 UNLIKE, GUESSED = 0.06, 10
 #: The least value of ``Prior.unlike``.
 LIKEST = 0.005
+#: What the best score is above the worst is between these: then its square is neither 0 nor infinite.
+SMALLEST, LARGEST = 1e-140, 1e140
 #: From one time constant of the ensemble to the next.
 RATIO = 1.8
 #: The number of trials that the first guess of the prior counts for.
@@ -145,7 +147,7 @@ def learned(curves: Mapping[str, Sequence[float]], last: int) -> Prior | None:
     clipped = [[max(lowest, score) for score in curve] for curve in long]
     clipped = sorted(clipped, key=len, reverse=True)[:MOST]
     extent = max(max(curve) for curve in clipped) - min(min(curve) for curve in clipped)
-    if not extent > 0.0 or not math.isfinite(extent):
+    if not SMALLEST < extent < LARGEST:
         return None
     noise = _noise(clipped, extent)
     gain = max(max(curve) - curve[0] for curve in clipped)
@@ -194,7 +196,7 @@ def _improved(
         known = max(0.05, 1.0 - variance / prior.deviation**2)
         rows.append((known, curve[0] - prior.first, mean, variance))
         rise = max(curve) - min(curve)
-        if len(curve) > 3 and rise > 0.0:
+        if len(curve) > 3 and rise > 1e-9 * least:
             free = 0.5 * (len(curve) + 1) - 1.5
             left = sum(fit.weight * fit.residual for fit in fits)
             left -= free * _own_noise(curve, prior.noise) ** 2

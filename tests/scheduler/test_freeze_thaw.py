@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from drive_world import World, check_invariants, spec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import state_from_json, state_to_json
@@ -217,11 +217,15 @@ def test_what_is_expected_is_as_wide_as_gains_are_and_narrows():
     assert sum(inside) / len(inside) > 0.85
 
 
-@given(
-    st.lists(
-        st.lists(st.floats(-1e12, 1e12) | st.integers(0, 2), min_size=1, max_size=12), max_size=8
-    )
+SCORES = (
+    st.floats(-1e12, 1e12) | st.integers(0, 2) | st.floats(allow_nan=False, allow_infinity=False)
 )
+
+
+@given(st.lists(st.lists(SCORES, min_size=1, max_size=12), max_size=8))
+@example([[0.0, 0.0, 0.0, 2e-287], [0.0, 1.0]])  # squares of so small a rise are 0
+@example([[0.0, 0.0], [0.0, 2e-287]])
+@example([[0.0, 1e200], [0.0, 1.0]])
 @settings(deadline=None)
 def test_any_finite_curves_give_finite_forecasts_or_no_prior(given_curves):
     curves = {str(n): [float(each) for each in of] for n, of in enumerate(given_curves)}
