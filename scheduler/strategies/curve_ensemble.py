@@ -48,8 +48,8 @@ FINEST = 0.005
 UNLIKE, GUESSED = 0.06, 10
 #: The least value of ``Prior.unlike``.
 LIKEST = 0.005
-#: What the best score is above the worst is between these: then its square is neither 0 nor infinite.
-SMALLEST, LARGEST = 1e-140, 1e140
+#: What the best score is above the worst lies between these: its fourth power is needed.
+SMALLEST, LARGEST = 1e-60, 1e60
 #: From one time constant of the ensemble to the next.
 RATIO = 1.8
 #: The number of trials that the first guess of the prior counts for.
@@ -147,7 +147,7 @@ def learned(curves: Mapping[str, Sequence[float]], last: int) -> Prior | None:
     clipped = [[max(lowest, score) for score in curve] for curve in long]
     clipped = sorted(clipped, key=len, reverse=True)[:MOST]
     extent = max(max(curve) for curve in clipped) - min(min(curve) for curve in clipped)
-    if not SMALLEST < extent < LARGEST:
+    if extent < SMALLEST or best - min(*firsts, *map(min, clipped)) > LARGEST:
         return None
     noise = _noise(clipped, extent)
     gain = max(max(curve) - curve[0] for curve in clipped)
@@ -277,12 +277,12 @@ def horizons(epoch: int, last: int) -> tuple[int, ...]:
 def forecasts(curve: Sequence[float], prior: Prior, last: int) -> list[Forecast]:
     """Return what is expected of a trial with this curve after its next epochs and the last one.
 
-    It is empty for a trial at its last epoch.
+    It is empty for a trial at its last epoch, and where a score is too large to compute with.
     """
-    if len(curve) >= last:
+    clipped = [max(prior.lowest, score) for score in curve]
+    if len(curve) >= last or max(clipped) - prior.lowest > LARGEST:
         return []
     ensemble = tables(last)
-    clipped = [max(prior.lowest, score) for score in curve]
     fits = [
         (fit, table.values)
         for fit, table in zip(_fits(clipped, prior, ensemble), ensemble, strict=True)
