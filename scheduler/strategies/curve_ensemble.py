@@ -48,7 +48,7 @@ FINEST = 0.005
 UNLIKE, GUESSED = 0.06, 10
 #: The least value of ``Prior.unlike``.
 LIKEST = 0.005
-#: What the best score is above the worst lies between these: its fourth power is needed.
+#: Bounds of the difference between the best score and the worst, whose fourth power is needed.
 SMALLEST, LARGEST = 1e-60, 1e60
 #: From one time constant of the ensemble to the next.
 RATIO = 1.8
