@@ -66,6 +66,14 @@ def site(tmp_path_factory):
     found.close()
 
 
+@pytest.fixture
+def new_site(tmp_path):
+    """Yield an installation without history, by which nothing might be worth measuring."""
+    found = Installation(tmp_path / "home", devices="cpu:1x2")
+    yield found
+    found.close()
+
+
 def run(site, tmp_path, name, *, epochs=2, trials=8, dies="pass", options):
     script = tmp_path / f"{name}.py"
     fields = {"name": name, "epochs": epochs, "trials": trials, "dies": dies, "options": options}
@@ -103,30 +111,32 @@ def test_tuning_tries_what_there_is_and_changes_no_result_but_by_what_the_signat
 
 
 def test_a_configuration_that_kills_the_trainer_costs_no_trial_and_is_never_tried_again(
-    site, tmp_path
+    new_site, tmp_path
 ):
     dies = "torch.get_num_threads() > 1 or __import__('os').kill(__import__('os').getpid(), 9)"
     options = f"system={THREADS}"
-    study, trials, epochs = run(site, tmp_path, "deadly", dies=dies, options=options)
+    study, trials, epochs = run(new_site, tmp_path, "deadly", dies=dies, options=options)
     assert study.status == "complete"
     assert [trial.state for trial in trials] == ["completed"] * 8
     assert {trial.system for trial in trials} == {()}
     assert len(epochs) == 16
-    told = [line.what for t in trials for line in trial_story(site.reader, study, t).lines]
+    told = [line.what for t in trials for line in trial_story(new_site.reader, study, t).lines]
     [failed] = [what for what in told if "the trainer process died" in what]
     assert "while threads 1 was tried" in failed
-    known = [entry for entry in site.reader.history() if entry.infeasible]
+    known = [entry for entry in new_site.reader.history() if entry.infeasible]
     assert (("threads", 1),) in {entry.config for entry in known}
 
 
-def test_a_configuration_that_takes_more_memory_than_the_study_allows_is_infeasible(site, tmp_path):
+def test_a_configuration_that_takes_more_memory_than_the_study_allows_is_infeasible(
+    new_site, tmp_path
+):
     dies = "torch.get_num_threads() > 1 or torch.ones(1 << 31)"  # 8 GiB
     options = f"system={THREADS}, resources=penstock.Resources(memory=4 << 30)"
-    study, trials, _ = run(site, tmp_path, "hungry", dies=dies, options=options)
+    study, trials, _ = run(new_site, tmp_path, "hungry", dies=dies, options=options)
     assert [trial.state for trial in trials] == ["completed"] * 8
     assert {trial.system for trial in trials} == {()}
-    told = [line.what for t in trials for line in trial_story(site.reader, study, t).lines]
-    assert any("threads 1 cannot be run: memory: " in what for what in told)
+    told = [line.what for t in trials for line in trial_story(new_site.reader, study, t).lines]
+    assert any("threads 1 cannot be run: memory: " in what for what in told), told
 
 
 def test_the_papers_grid_gives_each_configuration_an_epoch(site, tmp_path):
