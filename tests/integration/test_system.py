@@ -56,6 +56,8 @@ STUDY = """
 """
 
 
+#: Makes steps last, as too little would be gained in a study of short ones to measure anything.
+SLOWLY = "__import__('time').sleep(0.01); "
 THREADS = 'penstock.SystemTuning("tune", knobs=["threads"])'
 
 
@@ -113,7 +115,10 @@ def test_tuning_tries_what_there_is_and_changes_no_result_but_by_what_the_signat
 def test_a_configuration_that_kills_the_trainer_costs_no_trial_and_is_never_tried_again(
     new_site, tmp_path
 ):
-    dies = "torch.get_num_threads() > 1 or __import__('os').kill(__import__('os').getpid(), 9)"
+    dies = (
+        SLOWLY
+        + "torch.get_num_threads() > 1 or __import__('os').kill(__import__('os').getpid(), 9)"
+    )
     options = f"system={THREADS}"
     study, trials, epochs = run(new_site, tmp_path, "deadly", dies=dies, options=options)
     assert study.status == "complete"
@@ -130,7 +135,7 @@ def test_a_configuration_that_kills_the_trainer_costs_no_trial_and_is_never_trie
 def test_a_configuration_that_takes_more_memory_than_the_study_allows_is_infeasible(
     new_site, tmp_path
 ):
-    dies = "torch.get_num_threads() > 1 or torch.ones(1 << 31)"  # 8 GiB
+    dies = SLOWLY + "torch.get_num_threads() > 1 or torch.ones(1 << 31)"  # 8 GiB
     options = f"system={THREADS}, resources=penstock.Resources(memory=4 << 30)"
     study, trials, _ = run(new_site, tmp_path, "hungry", dies=dies, options=options)
     assert [trial.state for trial in trials] == ["completed"] * 8
