@@ -164,8 +164,9 @@ class Group:
         if not isinstance(losses, Tensor) or losses.shape != (len(self.runs),):
             raise NotFused("its loss is not a single number")
         inputs = self._inputs[: len(self.stepped[0])]
+        weighted = losses if weight == 1.0 else losses * weight
         # By their sum: for given gradients of losses torch imports sympy, 0.3 s in each trainer.
-        made = torch.autograd.grad((losses * weight).sum(), inputs, allow_unused=True)
+        made = torch.autograd.grad(weighted.sum(), inputs, allow_unused=True)
         return losses.detach().clone(), made  # they may be a view of a parameter
 
     def take(self, made: Sequence[Tensor | None]) -> None:

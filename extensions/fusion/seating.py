@@ -13,8 +13,7 @@ certain to be trained: new configurations, and promotions that no later result c
 (``scheduler.strategies.asha``). Of others there are as many as lanes, as without seats.
 
 Company slows each trial, the best one, too. So a strategy under which trials go ahead is not asked
-for seats before one has been at the top rung. On digits (81 configurations, nothing in common) a
-study is then near its best after a fifth of the time, and takes a twelfth longer.
+for seats before one has been at the highest rung that any will reach.
 
 Trials that their trainer cannot train together may sit beside each other because batches are then
 read once for them: two at first, since that cannot be rehearsed.
@@ -159,7 +158,7 @@ class Seating(Company):
 
     def more(self, study: StudyState) -> int:
         """Return for how many free seats beside trials of the study more of it would pay."""
-        if not self.gains(study) or self._goes_ahead(study):
+        if not self.gains(study) or self._would_slow_the_first(study):
             return 0
         state, name = self._state, study.spec.id
         found, most = 0, self.most(study)
@@ -173,10 +172,8 @@ class Seating(Company):
                     found += max(0, min(free, most - there))
         return found
 
-    def _goes_ahead(self, study: StudyState) -> bool:
-        """Tell whether the first trials of the study are yet on their way to the top rung."""
-        asha = study.strategy
-        return isinstance(asha, Asha) and asha.ahead and len(asha.scores) < len(asha.levels)
+    def _would_slow_the_first(self, study: StudyState) -> bool:
+        return isinstance(study.strategy, Asha) and study.strategy.first_on_its_way
 
     def promoted(self, study: StudyState) -> int:
         """Return for how many of the lanes that trials of the study are in none is at work that was
@@ -211,10 +208,7 @@ class Seating(Company):
             (known.unlike, "their trainer could not (penstock story says why)"),
             (not measured, "what they would gain is not measured yet"),
             (self.most(study) == 1, "too little would be gained"),
-            (
-                self._goes_ahead(study),
-                "no trial was at the top rung yet, and it would slow the first",
-            ),
+            (self._would_slow_the_first(study), "it would slow the first to the top rung"),
         )
         return next((why for holds, why in obstacles if holds), "")
 

@@ -116,6 +116,12 @@ class Asha:
         best = max(max(scores.values()) for scores in self.scores if scores)
         return score >= best and score - before[ranking[0]] >= GAIN * deviation
 
+    @property
+    def first_on_its_way(self) -> bool:
+        """True while trials go ahead and none was at the highest rung that any will reach."""
+        reached = len(self.scores)
+        return self.ahead and reached < len(self.levels) and self.n_trials >= self.eta**reached
+
     def _sizes(self) -> list[int]:
         """How many trials each rung will have at least, if none fails."""
         sizes, size = list[int](), self.n_trials

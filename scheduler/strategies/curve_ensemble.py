@@ -196,7 +196,7 @@ def _improved(
         known = max(0.05, 1.0 - variance / prior.deviation**2)
         rows.append((known, curve[0] - prior.first, mean, variance))
         rise = max(curve) - min(curve)
-        if len(curve) > 3 and rise > 1e-9 * least:
+        if len(curve) > 3 and rise > 1e-9 * least:  # the square of less may be 0
             free = 0.5 * (len(curve) + 1) - 1.5
             left = sum(fit.weight * fit.residual for fit in fits)
             left -= free * _own_noise(curve, prior.noise) ** 2

@@ -25,7 +25,7 @@ from collections.abc import Hashable, Iterator
 from contextlib import suppress
 from time import perf_counter
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +42,7 @@ _CONTAINERS = (list, tuple, set, frozenset, dict)
 #: Arguments besides tensors with which an output is kept.
 _VALUES = (int, float, str, type(None))
 #: The kinds of trials of each class whose two ways gave the same bits, and the most of a class.
-_EQUAL = WeakKeyDictionary[type[TorchTrainable], dict[Hashable, None]]()
+_EQUAL = WeakKeyDictionary[type[TorchTrainable], set[Hashable]]()
 _MOST = 256
 
 
@@ -51,7 +51,7 @@ class OnePass:
 
     def __init__(self, model: nn.Module, code: TorchTrainable) -> None:
         self.model = model
-        self._equal, self._kind = _EQUAL.setdefault(type(code), {}), _kind(code, model)
+        self._equal, self._kind = _EQUAL.setdefault(type(code), set()), _kind(code, model)
         #: False where two passes are needed, or one is all that the code takes.
         self._may = type(code).metrics is not TorchTrainable.metrics
         #: True once both ways gave the same bits.
@@ -103,9 +103,9 @@ class OnePass:
             pays = self._looking < self._pass
             self._may = self._compared = torch.equal(kept, full) and pays
             if self._compared:
-                self._equal[self._kind] = None
-                if len(self._equal) > _MOST:
-                    del self._equal[next(iter(self._equal))]
+                if len(self._equal) >= _MOST:
+                    self._equal.clear()
+                self._equal.add(self._kind)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Compute the model's output, or return the one that is kept."""
@@ -158,10 +158,13 @@ class OnePass:
 
 
 def _kind(code: TorchTrainable, model: nn.Module) -> Hashable:
-    """Return what trials have in common for which one comparison is enough."""
+    """Return what trials have in common for which one comparison is enough.
+
+    It keeps no class of the user's alive: with a module's class all that its file defines would be.
+    """
     chosen = (f"{n}={v!r}" for n, v in code.params.items() if not isinstance(v, float))
     built = (
-        (type(module), *(each.shape for each in module.parameters(recurse=False)))
+        (ref(type(module)), *(each.shape for each in module.parameters(recurse=False)))
         for module in model.modules()
     )
     return *sorted(chosen), *built

@@ -235,6 +235,14 @@ def test_any_finite_curves_give_finite_forecasts_or_no_prior(given_curves):
         assert all(math.isfinite(each.mean) and each.deviation >= 0.0 for each in found)
 
 
+def test_a_score_too_large_to_compute_with_has_no_forecasts():
+    curves = {str(n): [0.1 * n, 0.2 * n, 0.3 * n] for n in range(1, 4)}
+    prior = learned(curves, 12)
+    assert prior is not None
+    assert forecasts([0.1, 0.2], prior, 12)
+    assert forecasts([0.1, 1e200], prior, 12) == []
+
+
 # -- its state -------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import fused_code as code
 import pytest
@@ -22,6 +26,24 @@ from torch import nn
 pytestmark = pytest.mark.usefixtures("one_thread", "whatever_it_takes")
 
 
+#: A trainer's process, in which two trials are stepped together.
+STEPPED = """
+import sys
+import torch
+from penstock.tasks.system import compiler
+compiler.defer()
+torch.set_num_threads(1)
+import fused_code as code
+from fused_code import params, rows, trial
+from penstock.extensions.fusion import known
+from penstock.extensions.fusion.fusion import Fusion
+known.FASTER = 1e9
+fusion, runs = Fusion(), [trial(code.Mlp, n, params(n)) for n in range(2)]
+assert [each.together for each in fusion.run_epochs(rows(runs))] == [2, 2]
+assert "sympy" not in sys.modules
+"""
+
+
 def same_as_alone(fusion: Fusion, make, count: int, epochs: int) -> list[loop.Training]:
     """Train trials together and others like them alone, and compare all after each epoch."""
     together, alone = [make(n) for n in range(count)], [make(n) for n in range(count)]
@@ -32,6 +54,15 @@ def same_as_alone(fusion: Fusion, make, count: int, epochs: int) -> list[loop.Tr
             assert outcome.metrics == expected.metrics
             assert run.hash() == like.hash()
     return together
+
+
+def test_stepping_together_imports_no_sympy():
+    here = str(Path(code.__file__).parent)
+    subprocess.run(
+        [sys.executable, "-P", "-c", STEPPED],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": here},
+        check=True,
+    )
 
 
 @pytest.mark.parametrize("opt", sorted(code.OPTIMIZERS))
