@@ -7,9 +7,10 @@ a trial with the same signature have equal bits, however many processes trained 
 were turned (``profiling.knobs.knobs``) are visible: ``threads1of2`` is one thread on a slot of two
 cores, ``solo.channels_last`` is another memory layout.
 
-A CPU's class has two instruction sets, ATen's and oneDNN's: ``cpu.AVX512.AVX512_CORE_AMX``. 0.2
-named ATen's alone. Such a signature agrees with all that have the same one (``agree``), so its
-study goes on. From then on the study's own names both (``refined``).
+A CPU's class has ATen's instruction set, oneDNN's, and the processor's vendor where torch has MKL,
+whose products have other bits on another vendor's: ``cpu.AVX512.AVX512_CORE_AMX.GenuineIntel``. 0.2
+named ATen's alone. Such a signature agrees with all whose class begins like its own (``agree``), so
+its study goes on. From then on the study's own has all three (``refined``).
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 _FIELDS = 8
-#: The class of a CPU, and oneDNN's instruction set.
-_ONEDNN = re.compile(r"(\bcpu\.[^.;]+)\.[^;]+")
+#: A CPU's class.
+_CPU = re.compile(r"\bcpu\.[^;]+")
 
 
 class SystemPart(NamedTuple):
@@ -59,17 +60,22 @@ def agree(one: str, other: str) -> bool:
     True
     >>> agree("cpu.AVX512.AVX512_CORE_BF16;torch2;any", "cpu.AVX512.AVX512_CORE_AMX;torch2;any")
     False
+    >>> agree("cpu.AVX2.AVX2.GenuineIntel;torch2;any", "cpu.AVX2.AVX2.AuthenticAMD;torch2;any")
+    False
     """
     if one == other:
         return True
-    without = _ONEDNN.sub(r"\1", one)
-    return without in (one, other) and without == _ONEDNN.sub(r"\1", other)
+    shorter, longer = sorted((one, other), key=len)
+    known, named = _CPU.search(shorter), _CPU.search(longer)
+    if known is None or named is None or not named[0].startswith(f"{known[0]}."):
+        return False
+    return longer.replace(named[0], known[0]) == shorter
 
 
 def refined(known: str, machine: str) -> str:
     """The machine's part of a study, ``known`` so far, once ``machine`` has computed for it.
 
-    It is the first one, or the one that agrees with it and names oneDNN's instruction set, too.
+    It is the first one, or one that agrees with it and says more of the processor.
     """
     if not known:
         return machine

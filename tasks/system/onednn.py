@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from pathlib import Path
 
 import torch
+
+from .processor import flags
 
 #: The variables that oneDNN reads its limit from, the first that is set, in any case.
 _LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
@@ -63,15 +64,3 @@ def instruction_set() -> str:
 def limit() -> str:
     """The limit that the environment sets to oneDNN's instruction set; empty if none."""
     return next((os.environ[name].upper() for name in _LIMITS if os.environ.get(name)), "")
-
-
-def flags() -> frozenset[str]:
-    """The processor's flags; empty where the system has no ``/proc/cpuinfo``."""
-    try:
-        with Path("/proc/cpuinfo").open() as lines:
-            # Not the whole file: it has as many flags for each core.
-            parts = (line.partition(":") for line in lines)
-            found = (text for name, _, text in parts if name.strip() in {"flags", "Features"})
-            return frozenset(next(found, "").split())
-    except OSError:
-        return frozenset()

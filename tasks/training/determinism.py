@@ -21,6 +21,7 @@ from ..process.failure import Lost, MachineMismatch, user_traceback
 from ..process.messages import SegmentTask
 from ..system.compiler import set_deterministic
 from ..system.onednn import instruction_set
+from ..system.processor import vendor
 from ..system.system import System, device_threads
 
 if TYPE_CHECKING:
@@ -111,7 +112,12 @@ def _machine(device: torch.device) -> tuple[str, ...]:
 
 @cache
 def _cpu() -> str:
-    return f"cpu.{torch.backends.cpu.get_cpu_capability()}.{instruction_set()}"
+    """Return a CPU's class (``profiling.devices.signature``)."""
+    sets = ["cpu", torch.backends.cpu.get_cpu_capability(), instruction_set()]
+    if torch.backends.mkl.is_available() and vendor():  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        # Products run in MKL, which has other kernels for other vendors' processors.
+        sets.append(vendor())
+    return ".".join(sets)
 
 
 def check_machine(task: SegmentTask, machine: str) -> None:

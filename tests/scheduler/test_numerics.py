@@ -214,6 +214,9 @@ def test_signatures_of_02_agree_with_those_of_the_same_cpu_and_named_sets_must_b
         assert not agree(whole, machine_of(whole))
         assert not agree(whole, "") and not agree("", whole)
     assert agree(machine_of(OLD), machine_of(AMX))
+    intel, amd = of_cpu("X.AMX.GenuineIntel"), of_cpu("X.AMX.AuthenticAMD")
+    assert agree(OLD, intel) and agree(amd, AMX)
+    assert not agree(intel, amd) and not agree(intel, BF16) and not agree(of_cpu("X.AM"), intel)
     assert not agree(f"{AMX} + {machine_of(BF16)}", f"{BF16} + {machine_of(BF16)}")
 
 
@@ -223,6 +226,9 @@ def test_the_machine_of_a_study_becomes_the_one_that_says_more():
     assert refined("", "") == ""
     assert refined(old, amx) == refined(amx, old) == refined(amx, bf16) == amx
     assert refined(old, machine_of(of_cpu("Y.AMX"))) == old
+    intel, amd = map(machine_of, (of_cpu("X.AMX.GenuineIntel"), of_cpu("X.AMX.AuthenticAMD")))
+    assert refined(amx, intel) == refined(old, intel) == refined(intel, amx) == intel
+    assert refined(intel, amd) == intel
 
 
 def test_a_study_of_02_goes_on_and_from_then_on_only_where_onednn_computes_alike(world):

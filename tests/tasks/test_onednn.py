@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -94,17 +95,6 @@ def test_without_onednn_there_is_none(processor, monkeypatch):
     assert instruction_set() == "none"
 
 
-def test_flags_are_those_of_the_first_core_and_none_without_the_file(monkeypatch, tmp_path):
-    file = tmp_path / "cpuinfo"
-    file.write_text("processor\t: 0\nflags\t\t: fpu avx2\n\nprocessor\t: 1\nflags\t\t: amx\n")
-    monkeypatch.setattr(onednn, "Path", lambda _: file)
-    assert onednn.flags() == {"fpu", "avx2"}
-    file.write_text("processor\t: 0\nFeatures\t: fp asimd\n")
-    assert onednn.flags() == {"fp", "asimd"}
-    file.unlink()
-    assert onednn.flags() == frozenset()
-
-
 PROGRAM = """
 import hashlib, json, os, sys
 import torch
@@ -144,7 +134,9 @@ def computed(limit):
 def test_where_bits_differ_by_the_limit_signatures_do_and_name_what_onednn_names():
     by_limit = {limit: computed(limit) for limit in ("", "AVX512_CORE", "AVX2", "SSE41")}
     for name, found in by_limit.values():
-        assert name is None or f".{name};" in found["signature"], "as oneDNN's log has it"
+        assert name is None or name in re.split("[.;]", found["signature"]), (
+            "as oneDNN's log has it"
+        )
     for _, one in by_limit.values():
         for _, other in by_limit.values():
             assert agree(one["signature"], other["signature"]) == (

@@ -286,9 +286,19 @@ def test_before_a_study_has_chosen_its_configuration_it_takes_nothing_over(world
     assert others.is_of_here(study, signed())
 
 
-@pytest.mark.parametrize(("there", "taken"), [("AVX2", True), ("AVX2.AVX2", True), ("AVX2.AMX", 0)])
-def test_epochs_of_another_instruction_set_of_onednn_are_not_taken_over(world, there, taken):
-    original, here = world.epoch, signed().replace("cpu.AVX2", "cpu.AVX2.AVX2")
+@pytest.mark.parametrize(
+    ("there", "taken"),
+    [
+        ("AVX2", True),
+        ("AVX2.AVX2", True),
+        ("AVX2.AVX2.GenuineIntel", True),
+        ("AVX2.AVX2.AuthenticAMD", False),
+        ("AVX2.AMX", False),
+        ("AVX2.AMX.GenuineIntel", False),
+    ],
+)
+def test_epochs_of_another_kind_of_processor_are_not_taken_over(world, there, taken):
+    original, here = world.epoch, signed().replace("cpu.AVX2", "cpu.AVX2.AVX2.GenuineIntel")
     theirs = signed().replace("cpu.AVX2", f"cpu.{there}")
     world.epoch = lambda *args, **kw: original(*args, **(kw | {"signature": theirs}))
     world.run_study(FIRST, CONFIGS)
