@@ -93,7 +93,9 @@ class Streams:
         self._capacity = capacity
         self._readers: dict[str, _Reader] = {}
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
-        self._bytes = self._most = 0
+        self._bytes = 0
+        #: Bytes that may be kept; None until a segment keeps a batch.
+        self._most: int | None = None
         #: How many batches were found here.
         self.found = 0
 
@@ -106,7 +108,7 @@ class Streams:
         if known is None or known.training is not training:
             self.forget(trial)
             self._readers[trial] = _Reader(training)
-        self._most = self._capacity() // PART
+        self._most = None
         training.batches = LaneBatches(self, self._readers[trial], of_node)
 
     def forget(self, trial: str) -> None:
@@ -160,15 +162,20 @@ class Streams:
         return reading.party if reading.pays(seconds, at_most) else 0, alone
 
     def _others(self, reader: _Reader, name: int) -> set[_Reader]:
-        """Those that will come to the batch that this one has read."""
+        """Those at work here that will come to the batch that this one has read."""
+        at_work = [each for each in self._readers.values() if each.training.turn is not None]
+        if len(at_work) == 1:
+            return set()
         group, epoch = reader.group, reader.epoch
         return {
             each
-            for each in self._readers.values()
+            for each in at_work
             if each is not reader and each.group == group and each.wants(name, epoch)
         }
 
     def _keep(self, name: int, kept: _Kept) -> None:
+        if self._most is None:
+            self._most = self._capacity() // PART
         if kept.bytes > self._most:
             return
         self._kept[name] = kept

@@ -11,7 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -139,13 +139,20 @@ def warm_capacity(held: int = 0) -> int:
     That is a quarter of this slot's share of the device, or of what others leave of it. On a CPU
     the device is what the container or control group leaves, shared among its cores.
     """
-    threads = device_threads()
     if torch.cuda.is_available():
         free, total = torch.cuda.mem_get_info()
         cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-        slots = max(1, len(os.sched_getaffinity(0)) // threads)
+        slots = max(1, len(os.sched_getaffinity(0)) // device_threads())
         return min(total // slots, free + cached + held) // 4
-    every = len(usable_cores(range(os.cpu_count() or 1)))
-    share = int((usable_memory() or 0) * min(1.0, threads / every))
     available = available_memory()
-    return (share if available is None else min(share, available + held)) // 4
+    return (_share() if available is None else min(_share(), available + held)) // 4
+
+
+@cache
+def _share() -> int:
+    """Return this slot's share of the memory that the container or control group may have (bytes).
+
+    Limits are read once: that takes a millisecond, and ``available_memory`` reads what is left.
+    """
+    every = len(usable_cores(range(os.cpu_count() or 1)))
+    return int((usable_memory() or 0) * min(1.0, device_threads() / every))

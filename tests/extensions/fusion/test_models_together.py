@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
+
 import pytest
 import streamed_code
 import torch
@@ -107,6 +110,7 @@ def started(one_thread):
             run = loop.start(trial, data.of(trial, reads), 7, 0, device=torch.device("cpu"))
             if streams is not None:
                 streams.join(f"s-{n}", run)
+                run.turn = SimpleNamespace(clock=time.perf_counter, is_over=lambda: False)
             made.append(run)
         return made
 

@@ -22,6 +22,18 @@ def _nothing_read(one_thread):
     READ.clear()
 
 
+class InTurn:
+    """A turn that is not passed on: the tests take turns by themselves."""
+
+    clock = staticmethod(time.perf_counter)
+
+    def is_over(self):
+        return False
+
+    def pass_on(self):
+        raise AssertionError("its turn is not over")
+
+
 def trials(count, code=Noisy, capacity=1 << 24, numbers=None, shards=1):
     """Trials that share their data and, where there is one, a stream."""
     data, streams = SharedData(), None if capacity is None else Streams(lambda: capacity)
@@ -33,6 +45,7 @@ def trials(count, code=Noisy, capacity=1 << 24, numbers=None, shards=1):
         run = loop.start(own, data.of(own, reads), 7, number, shards, device=torch.device("cpu"))
         if streams is not None:
             streams.join(f"s-{k}", run)
+            run.turn = InTurn()
         made.append(run)
     return made, streams
 
@@ -124,6 +137,16 @@ def test_shards_are_read_once_too():
     assert in_turns(runs, 2, one_by_one()) == expected
     assert len(READ) == 2 * 90
     assert streams.found == 2 * (4 * 2 + 1)
+
+
+def test_nothing_is_kept_for_trials_that_are_not_at_work():
+    asked = []
+    runs, streams = trials(3)
+    streams._capacity = lambda: asked.append(None) or 1 << 24
+    runs[1].turn = runs[2].turn = None
+    loop.run_epoch(runs[0], lambda *_: None)
+    assert not streams._kept
+    assert not asked, "to ask what memory there is takes time"
 
 
 def test_there_is_a_bound_in_batches_too(monkeypatch):
