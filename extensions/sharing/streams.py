@@ -163,15 +163,12 @@ class Streams:
 
     def _others(self, reader: _Reader, name: int) -> set[_Reader]:
         """Those at work here that will come to the batch that this one has read."""
-        at_work = [each for each in self._readers.values() if each.training.turn is not None]
-        if len(at_work) == 1:
+        readers = self._readers.values()
+        at_work = [each for each in readers if each is not reader and each.training.turn]
+        if not at_work:
             return set()
         group, epoch = reader.group, reader.epoch
-        return {
-            each
-            for each in at_work
-            if each is not reader and each.group == group and each.wants(name, epoch)
-        }
+        return {each for each in at_work if each.group == group and each.wants(name, epoch)}
 
     def _keep(self, name: int, kept: _Kept) -> None:
         if self._most is None:
