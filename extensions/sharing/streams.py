@@ -2,11 +2,11 @@
 
 Theory of operation. A key and the examples' indices decide a batch (``tasks.training.data``).
 Trials with shared seeding have equal keys, so where they have one data set too, a batch that one
-has read is what another one would read. It is kept for those that will come to it, which is known
-from their epochs, and each gets a copy: code may change a batch in place. Nobody waits for anybody.
-There is a bound in bytes and one in batches: then the oldest batch goes, and who comes to it later
-reads it for itself, to the same bits. In a lane who finds its batches is soon ahead of who reads
-them, and reads the next ones. So the trials stay close together by themselves.
+has read is what another one would read. It is kept for those at work in the lane that will come to
+it, which is known from their epochs, and each gets a copy: code may change a batch in place. Nobody
+waits for anybody. There is a bound in bytes and one in batches: then the oldest batch goes, and who
+comes to it later reads it for itself, to the same bits. In a lane who finds its batches is soon
+ahead of who reads them, and reads the next ones. So the trials stay close together by themselves.
 
 What that saves each trial is measured (``reading``), so that the engine knows whether such trials
 are to sit beside each other.
@@ -164,7 +164,9 @@ class Streams:
     def _others(self, reader: _Reader, name: int) -> set[_Reader]:
         """Those at work here that will come to the batch that this one has read."""
         readers = self._readers.values()
-        at_work = [each for each in readers if each is not reader and each.training.turn]
+        at_work = [
+            each for each in readers if each is not reader and each.training.turn is not None
+        ]
         if not at_work:
             return set()
         group, epoch = reader.group, reader.epoch

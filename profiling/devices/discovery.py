@@ -16,12 +16,12 @@ import re
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from ..base.errors import UsageError
 from .cgroups import usable_cores, usable_memory
 from .device import Device
 from .nvml import Nvml
+from .processor import model_name
 
 MAX_SLOTS = 64
 #: A second trial stays on a GPU only if a gain was measured (docs/policies.md).
@@ -134,7 +134,7 @@ def _cpus(spec: str, form: DeviceSpec, machine: Machine) -> tuple[Device, ...]:
             "devices", spec, f"1 to {len(machine.cores)} cores in all; this machine has {machine}"
         )
     share = machine.memory * each // len(machine.cores) if machine.memory is not None else None
-    model = _cpu_model()
+    model = model_name()
     sets = [machine.cores[i * each : (i + 1) * each] for i in range(count)]
     return tuple(
         Device(
@@ -212,12 +212,3 @@ def _visible(gpus: tuple[Gpu, ...], visible: str | None) -> tuple[Gpu, ...]:
             break
         seen += found
     return tuple(seen)
-
-
-def _cpu_model() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return ""
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else ""

@@ -15,13 +15,10 @@ its study goes on. From then on the study's own has all three (``refined``).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
 _FIELDS = 8
-#: A CPU's class.
-_CPU = re.compile(r"\bcpu\.[^;]+")
 
 
 class SystemPart(NamedTuple):
@@ -63,13 +60,7 @@ def agree(one: str, other: str) -> bool:
     >>> agree("cpu.AVX2.AVX2.GenuineIntel;torch2;any", "cpu.AVX2.AVX2.AuthenticAMD;torch2;any")
     False
     """
-    if one == other:
-        return True
-    shorter, longer = sorted((one, other), key=len)
-    known, named = _CPU.search(shorter), _CPU.search(longer)
-    if known is None or named is None or not named[0].startswith(f"{known[0]}."):
-        return False
-    return longer.replace(named[0], known[0]) == shorter
+    return one == other or _says_less(one, other) or _says_less(other, one)
 
 
 def refined(known: str, machine: str) -> str:
@@ -77,9 +68,7 @@ def refined(known: str, machine: str) -> str:
 
     It is the first one, or one that agrees with it and says more of the processor.
     """
-    if not known:
-        return machine
-    return machine if len(machine) > len(known) and agree(known, machine) else known
+    return machine if not known or _says_less(known, machine) else known
 
 
 def system_part_of(signature: str) -> SystemPart:
@@ -110,6 +99,19 @@ def system_part(config: Mapping[str, object]) -> SystemPart:
     kernels += f".micro{config['micro_batch']}" if "micro_batch" in config else ""
     numbers = f".{config['autocast']}" if "autocast" in config else ""
     return SystemPart(threads, kernels, numbers + (".tf32" if config.get("tf32") else ""))
+
+
+def _says_less(one: str, other: str) -> bool:
+    """Tell whether ``one`` is ``other`` but for less of what CPUs' classes name."""
+    less, more = one.split(";"), other.split(";")
+    return (
+        one != other
+        and len(less) == len(more)
+        and all(
+            a == b or (a.startswith("cpu.") and b.startswith(f"{a}."))
+            for a, b in zip(less, more, strict=True)
+        )
+    )
 
 
 def _suffix(field: str) -> str:

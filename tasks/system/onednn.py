@@ -13,7 +13,7 @@ from functools import cache
 
 import torch
 
-from .processor import flags
+from ...profiling.devices.processor import flags
 
 #: The variables that oneDNN reads its limit from, the first that is set, in any case.
 _LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")

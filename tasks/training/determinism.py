@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from ...profiling.base.errors import TrialFailed
+from ...profiling.devices.processor import vendor
 from ...profiling.devices.signature import agree, machine_of, system_part
 from ..process.failure import Lost, MachineMismatch, user_traceback
 from ..process.messages import SegmentTask
 from ..system.compiler import set_deterministic
 from ..system.onednn import instruction_set
-from ..system.processor import vendor
 from ..system.system import System, device_threads
 
 if TYPE_CHECKING:
@@ -113,11 +113,10 @@ def _machine(device: torch.device) -> tuple[str, ...]:
 @cache
 def _cpu() -> str:
     """Return a CPU's class (``profiling.devices.signature``)."""
-    sets = ["cpu", torch.backends.cpu.get_cpu_capability(), instruction_set()]
-    if torch.backends.mkl.is_available() and vendor():  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        # Products run in MKL, which has other kernels for other vendors' processors.
-        sets.append(vendor())
-    return ".".join(sets)
+    # Products run in MKL, which has other kernels for other vendors' processors.
+    products = vendor() if torch.backends.mkl.is_available() else ""  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    sets = torch.backends.cpu.get_cpu_capability(), instruction_set(), products
+    return ".".join(("cpu", *filter(None, sets)))
 
 
 def check_machine(task: SegmentTask, machine: str) -> None:

@@ -217,6 +217,8 @@ def test_signatures_of_02_agree_with_those_of_the_same_cpu_and_named_sets_must_b
     intel, amd = of_cpu("X.AMX.GenuineIntel"), of_cpu("X.AMX.AuthenticAMD")
     assert agree(OLD, intel) and agree(amd, AMX)
     assert not agree(intel, amd) and not agree(intel, BF16) and not agree(of_cpu("X.AM"), intel)
+    assert agree(f"{OLD} + {machine_of(OLD)}", f"{AMX} + {machine_of(BF16)}")
+    assert not agree(f"{AMX} + {machine_of(OLD)}", f"{OLD} + {machine_of(AMX)}")
     assert not agree(f"{AMX} + {machine_of(BF16)}", f"{BF16} + {machine_of(BF16)}")
 
 

@@ -8,9 +8,11 @@ import shutil
 from contextlib import ExitStack
 
 import pytest
+import torch
 import trainees
 from penstock.profiling.devices.signature import machine_of
 from penstock.tasks.checkpoints import checkpoint
+from penstock.tasks.training import determinism
 from trainer_process import TrainerProcess
 from trainer_process import segment as plain_segment
 
@@ -79,6 +81,21 @@ def test_a_trial_of_02_goes_on_and_one_of_another_instruction_set_of_onednn_is_r
     assert (second["op"], second["signature"]) == ("epoch", first["signature"])
     refusal = last(one.carry_out(segment(trainees.Small, signature=of_another)))
     assert (refusal["op"], refusal["signature"]) == ("refused", machine_of(first["signature"]))
+
+
+@pytest.mark.parametrize(
+    ("mkl", "vendor", "end"),
+    [(True, "AuthenticAMD", ".AuthenticAMD"), (True, "", ""), (False, "AuthenticAMD", "")],
+)
+def test_a_signature_names_the_vendor_where_products_run_in_mkl(monkeypatch, mkl, vendor, end):
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
+    monkeypatch.setattr(determinism, "vendor", lambda: vendor)
+    without = f"cpu.{torch.backends.cpu.get_cpu_capability()}.{determinism.instruction_set()}"
+    determinism._cpu.cache_clear()
+    try:
+        assert determinism._cpu() == without + end
+    finally:
+        determinism._cpu.cache_clear()
 
 
 def test_where_the_study_records_it_the_trial_goes_on_under_the_other_signature(trainers, segment):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from penstock.profiling.base.errors import TrialFailed
 from penstock.tasks.contracts.contract import Data, TorchTrainable
+from penstock.tasks.trainer import warm as module
 from penstock.tasks.trainer.made_once import TrackedParams
 from penstock.tasks.trainer.shared_data import SharedData
 from penstock.tasks.trainer.warm import WarmTrial, WarmTrials
@@ -107,3 +108,20 @@ def test_a_trial_larger_than_the_capacity_is_kept_alone():
     trials = WarmTrials(capacity=lambda _: 0)
     assert trials.put("a", warm(0)) == []
     assert trials.put("b", warm(0)) == ["a"]
+
+
+def test_limits_of_memory_are_read_once_and_what_is_left_each_time(monkeypatch):
+    reads = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(module, "usable_memory", lambda: reads.append(None) or 8000)
+    monkeypatch.setattr(module, "usable_cores", lambda cores: (0, 1))
+    monkeypatch.setattr(module, "device_threads", lambda: 1)
+    left = iter((10_000, 2000, 2000, None))
+    monkeypatch.setattr(module, "available_memory", lambda: next(left))
+    module._share.cache_clear()
+    try:
+        found = [module.warm_capacity(held) for held in (0, 0, 400, 0)]
+    finally:
+        module._share.cache_clear()
+    assert found == [1000, 500, 600, 1000]
+    assert len(reads) == 1

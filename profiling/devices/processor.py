@@ -16,6 +16,11 @@ def vendor() -> str:
     return _field("vendor_id")
 
 
+def model_name() -> str:
+    """Return the processor's model; empty where none is named."""
+    return _field("model name")
+
+
 def _field(*names: str) -> str:
     """Return the value of the first line of ``/proc/cpuinfo`` that has one of these names."""
     try:
