@@ -98,6 +98,8 @@ def make_app(broker_url: str) -> Any:
             "health_check_interval": 5,
             # Only control messages are ever unacknowledged. Nothing may be put back unnoticed.
             "visibility_timeout": 6 * 3600,
+            # No message has a priority: a queue is one list to wait for, not four.
+            "priority_steps": [0],
         },
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
