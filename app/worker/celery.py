@@ -24,11 +24,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.devices.device import Device
-from ..broker.message import TASK, check_element
+from ..broker.message import EXCHANGE, TASK, check_element
 
 if TYPE_CHECKING:
     from .worker import Worker
 
+#: The beginning of the keys under which kombu keeps what is not acknowledged.
+_UNACKED = "_kombu.penstock.unacked"
 #: What a worker imports, much of it only when it runs.
 _MODULES = (
     *(".worker", ".queues", "celery.bin.celery", "celery.apps.worker", "celery.concurrency.thread"),
@@ -98,7 +100,14 @@ def make_app(broker_url: str) -> Any:
             "health_check_interval": 5,
             # Only control messages are ever unacknowledged. Nothing may be put back unnoticed.
             "visibility_timeout": 6 * 3600,
+            # Not kombu's names: a worker would put back messages of the user's own app that shares
+            # the database, by our timeout.
+            **{f"unacked{part}_key": f"{_UNACKED}{part}" for part in ("", "_index", "_mutex")},
         },
+        # Nor Celery's names for these: `celery -A shop control shutdown` would be heard here, too.
+        control_exchange=EXCHANGE,
+        event_exchange=f"{EXCHANGE}ev",
+        event_queue_prefix=f"{EXCHANGE}ev",
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         broker_connection_timeout=2.0,
