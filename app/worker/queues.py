@@ -97,6 +97,11 @@ def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
     QueueTransport.Channel = _channel(transport.Channel, url)
 
     class Connection(kombu.Connection):  # type: ignore[misc]  # as above
+        def __init__(self, hostname: Any = None, *args: Any, **options: Any) -> None:
+            # In the place of the one that Celery has: a CELERY_BROKER_URL in the environment, which
+            # is for the user's own apps, takes precedence over an app's settings.
+            super().__init__(url, *args, **options)
+
         def get_transport_cls(self) -> Any:
             return QueueTransport
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import redis
 from network import tcp_broker
 from patience import until
 from penstock.app.broker import connection, fitness, ownership, protocol
@@ -30,7 +31,7 @@ def broker(*options):
 def answers(client):
     try:
         return client.ping()
-    except Exception:
+    except redis.ConnectionError:
         return False
 
 
