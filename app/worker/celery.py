@@ -84,9 +84,9 @@ def make_app(broker_url: str) -> Any:
 
     from .queues import messaging
 
-    # The backend is named because a CELERY_RESULT_BACKEND in the environment, which is for the
-    # user's own apps, would be imported otherwise.
-    app = Celery("penstock", amqp=messaging(broker_url, check_element), backend="disabled")
+    app = Celery("penstock", amqp=messaging(broker_url, check_element))
+    # A CELERY_RESULT_BACKEND in the environment, which is for the user's own apps, is imported else.
+    app.backend_cls = "disabled"
     encrypted: Any = False
     if broker_url.startswith("rediss:"):
         # Repeats what the URL says of certificates: Flower's own client looks only here, and kombu
