@@ -30,7 +30,7 @@ MISPLACED_ADVICE = (
     "a running scheduler repairs this; `penstock up` starts one. Something else writes to this"
     " broker: give Penstock one of its own"
 )
-#: What is said of a node of a Redis Cluster.
+#: Words on a node of a Redis Cluster.
 IN_CLUSTER = (
     "is a node of a Redis Cluster, and fences are scripts on one key space: give Penstock a server"
     " without cluster-enabled"

@@ -8,7 +8,7 @@ import re
 REDIS_SCHEMES = ("redis", "rediss", "redis+socket", "valkey", "valkeys", "sentinel")
 #: The value of ``PENSTOCK_BROKER`` that takes the broker of the user's Celery app.
 OF_CELERY = "celery"
-#: What a broker must be, for messages.
+#: Words on brokers that can carry Penstock.
 ALLOWED = (
     "redis://, rediss://, valkey:// or valkeys:// and an address: fences are scripts on one key"
     " space"
@@ -21,12 +21,12 @@ _REASONS = {
     ("rediscluster",): "a Redis Cluster has many, of which a script sees one",
     ("memory", "filesystem"): "this one has neither scripts nor other machines",
 }
-#: What is said of Celery's failover.
+#: Words on Celery's failover.
 SEVERAL = (
     "one broker, not a list: Celery fails over to the next, and fences that are on the first are"
     " not on the second. Name one, or Redis Sentinel's sentinels"
 )
-#: What is said of a prefix of keys.
+#: Words on a prefix of keys.
 PREFIXED = (
     "a broker without global_keyprefix: our scripts and queues have names without it. Give"
     " Penstock a database of its own: redis://host:6379/5"

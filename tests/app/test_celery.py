@@ -137,10 +137,11 @@ def test_variables_for_the_users_own_apps_are_not_for_ours(tmp_path, monkeypatch
         monkeypatch.setenv(f"CELERY_{name}", "redis://production:6379/0")
     monkeypatch.setenv("CELERY_RESULT_BACKEND", "no.such.module:Backend")
     app = make_app(f"{ours}?virtual_host=0")
+    ours_read = f"{ours.removeprefix('redis+')}?virtual_host=0"
     assert type(app.backend).__name__ == "DisabledBackend"
     for connection in (app.connection_for_read(), app.connection_for_write()):
         with connection, connection.clone() as again:
-            assert (connection.hostname, again.hostname) == (f"socket://{tmp_path}/ours.sock",) * 2
+            assert (connection.hostname, again.hostname) == (ours_read,) * 2
             assert "production" not in connection.as_uri() + again.as_uri()
 
 

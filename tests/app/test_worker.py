@@ -347,7 +347,7 @@ def test_a_message_with_a_task_that_is_none_is_dropped_and_counted(
 def test_what_is_no_event_on_celerys_own_channel_does_not_end_the_worker(shared):
     with client(shared) as redis:
         redis.delete(protocol.DROPPED)
-        assert redis.publish("/0.celery.pidbox", DEEP) == 1
+        assert redis.publish("/0.penstock.pidbox", DEEP) == 1
         assert until(lambda: counted(redis, shared.url)) == {("queues", "json"): 1}
     shared.send("st-0004")
     assert [m.body["kind"] for m in shared.reports(1)] == ["epoch"]
