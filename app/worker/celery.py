@@ -85,7 +85,7 @@ def make_app(broker_url: str) -> Any:
     from .queues import messaging
 
     app = Celery("penstock", amqp=messaging(broker_url, check_element))
-    # A CELERY_RESULT_BACKEND in the environment, which is for the user's own apps, is imported else.
+    # Else a CELERY_RESULT_BACKEND of the environment, which is for the user's apps, is imported.
     app.backend_cls = "disabled"
     encrypted: Any = False
     if broker_url.startswith("rediss:"):

@@ -210,7 +210,12 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         with server.connect(settings) as client:
             words = f"{hide_password(settings.broker)} answers; it is named by"
             yield Finding("broker", "ok", f"{words} {settings.broker_origin}")
-            yield from _fitness(client, settings.broker)
+            try:
+                fitness.check(client, settings.broker)
+            except connection.BrokerUnfit as error:
+                yield Finding("broker", "fail", str(error))
+                return
+            yield from _persistence(client, settings.broker)
             yield from _eviction(client, settings.broker)
             yield from _contents(client, settings.broker)
         return
@@ -237,12 +242,8 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         yield Finding("broker", "warn", what, "nothing is lost; remove the folder when you like")
 
 
-def _fitness(client: redis.Redis, url: str) -> Iterator[Finding]:
-    """Yield what keeps studies from running on a broker of the user's, or may cost them work."""
-    try:
-        fitness.check(client, url)
-    except connection.BrokerUnfit as error:
-        yield Finding("broker", "fail", str(error))
+def _persistence(client: redis.Redis, url: str) -> Iterator[Finding]:
+    """Yield a finding if a broker of the user's loses its keys when it is restarted."""
     if fitness.forgets(client, url):
         what = "it keeps nothing on its disk (no appendonly, no save)"
         advice = (
