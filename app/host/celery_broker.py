@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import ssl
+import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -34,7 +36,11 @@ def broker_of(app: str | None, variable: str | None) -> str:
     the app or the variable, if there is neither, or if the broker cannot carry Penstock.
     """
     if app is not None:
-        return _of_conf(_imported(app).conf, f"the broker of the Celery app {app}")
+        from celery.utils.imports import cwd_in_path
+
+        # What the app prints is not among what a command prints, which may be JSON.
+        with cwd_in_path(), redirect_stdout(sys.stderr):
+            return _of_conf(_imported(app).conf, f"the broker of the Celery app {app}")
     if not variable:
         raise UsageError.refuse("PENSTOCK_BROKER", broker_url.OF_CELERY, NEITHER)
     return one_url([variable], {}, tls=False, where="CELERY_BROKER_URL")

@@ -60,6 +60,20 @@ def test_the_app_is_named_as_celery_takes_it(shop, monkeypatch, name):
         assert settings.unused_broker is None
 
 
+def test_settings_that_the_app_reads_late_are_found_and_what_it_prints_is_aside(
+    shop, monkeypatch, tmp_path, capsys
+):
+    (tmp_path / "shop_settings.py").write_text(
+        "print('loud')\nbroker_url = 'redis://db/1'\nbroker_use_ssl = {'ssl_cert_reqs': 2}\n"
+    )
+    shop("from celery import Celery\napp = Celery()\napp.config_from_object('shop_settings')\n")
+    monkeypatch.setenv("PENSTOCK_CELERY_APP", "shop")
+    before = list(sys.path)
+    assert load().broker == "rediss://db/1?ssl_cert_reqs=required"
+    assert sys.path == before
+    assert capsys.readouterr() == ("", "loud\n")
+
+
 def test_services_get_the_url_and_import_no_app(shop, monkeypatch):
     shop(app_on("redis://db:6379/3"))
     monkeypatch.setenv("PENSTOCK_CELERY_APP", "shop")

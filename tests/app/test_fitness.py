@@ -115,17 +115,19 @@ def test_a_node_of_a_cluster_is_refused(tmp_path):
             client.get(protocol.INSTALLATION)
 
 
-def test_a_replica_is_refused_by_the_name_of_its_primary():
-    with broker() as (primary, _):
+def test_a_replica_is_refused_by_the_name_of_its_primary(tmp_path):
+    data = ("--dir", str(tmp_path))
+    with broker(*data) as (primary, _):
         port = primary.rpartition(":")[2].partition("/")[0]
-        with broker("--replicaof", "127.0.0.1", port) as (url, _):
+        with broker(*data, "--replicaof", "127.0.0.1", port) as (url, _):
             assert f"set PENSTOCK_BROKER to its primary, which it says is 127.0.0.1:{port}" in (
                 refusal(url)
             )
 
 
 def test_a_broker_that_keeps_nothing_on_its_disk_is_known(tmp_path):
-    with broker() as (url, client):
+    data = ("--dir", str(tmp_path))
+    with broker(*data) as (url, client):
         assert fitness.forgets(client, url)
         client.config_set("save", "60 1")
         assert not fitness.forgets(client, url)
@@ -134,5 +136,5 @@ def test_a_broker_that_keeps_nothing_on_its_disk_is_known(tmp_path):
         client.execute_command("ACL", "SETUSER", USER, *rules)
         with connection.connect(as_user(url)) as theirs:
             assert not fitness.forgets(theirs, as_user(url))
-    with broker("--appendonly", "yes", "--dir", str(tmp_path)) as (url, client):
+    with broker(*data, "--appendonly", "yes") as (url, client):
         assert not fitness.forgets(client, url)

@@ -226,7 +226,8 @@ def test_devices_that_are_not_there_fail_with_what_is(tmp_path):
 def test_a_broker_of_the_users_is_named_with_its_origin_and_with_what_it_lacks(
     tmp_path, monkeypatch
 ):
-    with tcp_broker("127.0.0.1") as url, connection.connect(url) as client:
+    data = ("--dir", str(tmp_path))
+    with tcp_broker("127.0.0.1", more=data) as url, connection.connect(url) as client:
         monkeypatch.setenv("CELERY_BROKER_URL", url)
         private = findings(load(home=tmp_path / "home", devices="cpu:1x1"))["broker"]
         assert private.what.startswith("private")
