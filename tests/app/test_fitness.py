@@ -58,7 +58,18 @@ def test_a_plain_server_is_fit_and_nothing_is_left_there():
         assert client.keys("*") == []
 
 
-def test_a_user_with_the_documented_rules_is_fit_and_each_command_is_needed():
+def test_each_command_of_the_rules_is_missed_where_it_is_forbidden():
+    # Databases other than 0, what only the checks ask, and what goes with a command that is tried.
+    untried = {"select", "info", "exec", "discard", "subscribe", "unsubscribe", "punsubscribe"}
+    commands = {word[1:] for word in fitness.acl_rules().split() if word.startswith("+")}
+    with broker() as (url, client):
+        for name in sorted(commands - untried):
+            rules = ("reset", "on", f">{WORD}", "~*", "&*", "+@all", f"-{name}")
+            client.execute_command("ACL", "SETUSER", USER, *rules)
+            assert f"({name.replace('|', ' ').upper()})" in refusal(as_user(url)), name
+
+
+def test_a_user_with_the_documented_rules_is_fit():
     assert documented() == fitness.acl_rules()
     with broker() as (url, client):
         rules = documented().split()

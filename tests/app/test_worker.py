@@ -830,7 +830,7 @@ def test_a_value_of_another_type_where_a_beat_reads_is_removed_by_the_worker(own
 
 def test_the_user_that_the_docs_give_the_broker_may_do_all_that_is_needed(own):
     page = (Path(__file__).parents[2] / "docs" / "security.md").read_text("utf-8")
-    [rules] = re.findall(r"^    user penstock (.*)$", page, re.MULTILINE)
+    [rules] = re.findall(r"^    ACL SETUSER penstock (.*)$", page, re.MULTILINE)
     with client(own) as redis:
         redis.execute_command("ACL", "SETUSER", "penstock", *rules.split())
     url = own.url.replace("//", "//penstock:PASSWORD@", 1)
