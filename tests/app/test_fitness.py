@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -116,7 +117,9 @@ def test_a_user_who_may_not_read_is_told_where_the_rules_are():
 
 
 def test_a_node_of_a_cluster_is_refused(tmp_path):
-    options = ("--cluster-enabled", "yes", "--dir", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        bus = str(free.getsockname()[1])  # by default 10000 above the port, which may be too high
+    options = ("--cluster-enabled", "yes", "--cluster-port", bus, "--dir", str(tmp_path))
     with broker(*options) as (url, client):
         assert "is a node of a Redis Cluster, and fences are scripts" in refusal(url)
         with (
