@@ -7,6 +7,7 @@ the URL (``Settings.environment``), so that they import neither.
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import sys
 from collections.abc import Mapping
@@ -100,21 +101,20 @@ def one_url(urls: list[str], options: Mapping[str, Any], *, tls: Any, where: str
     url = urls[0]
     try:
         if url.startswith("sentinel://"):
-            url = _of_sentinels(urls, options, where)
-        elif not url.partition("://")[2].strip("/"):
+            return _of_sentinels(urls, options, tls, where)
+        if not url.partition("://")[2].strip("/"):
             url = f"{url.partition('://')[0]}://localhost:6379/0"  # as Celery reads it
-        return broker_url.normal(_with_tls(url, tls, where) if tls else url)
+        return broker_url.normal(_encrypted(url, tls, where) if tls else url)
     except (TypeError, ValueError) as error:
         why = hide_password(str(error))
         raise UsageError.refuse(where, shown, f"{broker_url.ALLOWED} ({why})") from error
 
 
-def _of_sentinels(urls: list[str], options: Mapping[str, Any], where: str) -> str:
-    """Return the URL of all sentinels; user, password and database are those of the first one."""
+def _of_sentinels(urls: list[str], options: Mapping[str, Any], tls: Any, where: str) -> str:
+    """Return the URL of all sentinels; user and password, and the database, are said once."""
     parts = [urlsplit(url if "://" in url else f"sentinel://{url}") for url in urls]
-    user, at, _ = parts[0].netloc.rpartition("@")
-    hosts = ";".join(part.netloc.rpartition("@")[2] for part in parts)
-    path = next((part.path for part in parts if part.path.strip("/")), "")
+    access = next((part.netloc.rpartition("@")[0] for part in parts if "@" in part.netloc), "")
+    database = next((part.path for part in parts if part.path.strip("/")), "/0")
     query = next((part.query for part in parts if part.query), "")
     named: dict[str, str] = {}
     if "master_name" in options:
@@ -122,23 +122,32 @@ def _of_sentinels(urls: list[str], options: Mapping[str, Any], where: str) -> st
     for name, value in dict(options.get("sentinel_kwargs") or {}).items():
         if name in _SENTINEL_OPTIONS:
             named[_SENTINEL_OPTIONS[name]] = str(value)
-        elif not name.startswith("socket_"):
-            allowed = "username, password and options of sockets"
+        elif not name.startswith(("socket_", "ssl") if tls else "socket_"):
+            allowed = "username, password, options of sockets, and ssl where broker_use_ssl is set"
             raise UsageError.refuse(f"sentinel_kwargs of {where}", name, allowed)
-    return _with_options(f"sentinel://{user}{at}{hosts}{path}{'?' if query else ''}{query}", named)
+    hosts = [f"sentinel://{part.netloc.rpartition('@')[2]}" for part in parts]
+    if access:
+        hosts[0] = hosts[0].replace("//", f"//{access}@", 1)
+    url = f"{';'.join(hosts)}{database}{'?' if query else ''}{query}"
+    encrypted = {"ssl": "true", **_tls_options(tls, where)} if tls else {}
+    return _with_options(url, named | encrypted)
 
 
-def _with_tls(url: str, tls: Any, where: str) -> str:
-    given = dict(tls) if isinstance(tls, Mapping) else {}
-    for name in given:
-        if name not in _TLS_OPTIONS:
-            raise UsageError.refuse(f"broker_use_ssl of {where}", name, ", ".join(_TLS_OPTIONS))
+def _encrypted(url: str, tls: Any, where: str) -> str:
+    """Return the URL of the same server, to be reached by TLS."""
     scheme, _, rest = url.partition("://")
     if scheme not in ("redis", "rediss", "valkey", "valkeys"):
-        allowed = "redis:// or valkey://; for others the URL itself says so"
+        allowed = "redis://, valkey:// or sentinel://"
         raise UsageError.refuse(f"broker_use_ssl of {where}", scheme, allowed)
+    return _with_options(f"rediss://{rest}", _tls_options(tls, where))
+
+
+def _tls_options(tls: Any, where: str) -> dict[str, str]:
+    given = dict(tls) if isinstance(tls, Mapping) else {}
     told = {}
     for name, value in given.items():
+        if name not in _TLS_OPTIONS:
+            raise UsageError.refuse(f"broker_use_ssl of {where}", name, ", ".join(_TLS_OPTIONS))
         if name in _TLS_FILES:
             # Services have working folders of their own.
             told[name] = os.path.abspath(value)  # noqa: PTH100 - resolve() would follow links
@@ -146,7 +155,7 @@ def _with_tls(url: str, tls: Any, where: str) -> str:
             told[name] = _certificate(value)
         else:
             told[name] = str(bool(value)).lower()
-    return _with_options(f"rediss://{rest}", told)
+    return told
 
 
 def _certificate(value: Any) -> str:
@@ -158,7 +167,7 @@ def _certificate(value: Any) -> str:
 
 def _with_options(url: str, options: Mapping[str, str]) -> str:
     """Return ``url`` with ``options``; the URL's own stay."""
-    added = {name: value for name, value in options.items() if f"{name}=" not in url}
+    added = {name: value for name, value in options.items() if not re.search(f"[?&]{name}=", url)}
     if not added:
         return url
     return f"{url}{'&' if '?' in url else '?'}{urlencode(added, safe='/', quote_via=quote)}"

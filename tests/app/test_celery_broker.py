@@ -225,9 +225,16 @@ def test_sentinels_are_one_url_with_the_masters_name():
     }
     url = one_url([SENTINELS], options, tls=False, where="it")
     assert url == (
-        f"sentinel://:{SECRET}@a:26379;b:26379;c:26379/2?master_name=main&sentinel_password=wo%26rd"
+        f"sentinel://:{SECRET}@a:26379;sentinel://b:26379;sentinel://c:26379/2"
+        "?master_name=main&sentinel_password=wo%26rd"
     )
     assert one_url(SENTINELS.split(";"), options, tls=False, where="it") == url
+    tls = {"ssl_ca_certs": "/etc/ca.pem"}
+    options["sentinel_kwargs"]["ssl"] = True
+    encrypted = one_url([SENTINELS], options, tls=tls, where="it")
+    assert encrypted == f"{url}&ssl=true&ssl_ca_certs=/etc/ca.pem"
+    with pytest.raises(UsageError, match="sentinel_kwargs of it = 'ssl'"):
+        one_url([SENTINELS], options, tls=False, where="it")
     with pytest.raises(UsageError, match="sentinel_kwargs of it = 'db'"):
         one_url([SENTINELS], {"sentinel_kwargs": {"db": 1}}, tls=False, where="it")
 
