@@ -96,15 +96,15 @@ def make_app(broker_url: str) -> Any:
         broker_url=broker_url,
         broker_use_ssl=encrypted,
         broker_transport_options={
+            # Not kombu's names: a worker would put back messages of the user's own app that shares
+            # the database, by our timeout.
+            **{f"unacked{part}_key": f"{_UNACKED}{part}" for part in ("", "_index", "_mutex")},
             "socket_timeout": 5.0,
             "socket_connect_timeout": 2.0,
             "socket_keepalive": True,
             "health_check_interval": 5,
             # Only control messages are ever unacknowledged. Nothing may be put back unnoticed.
             "visibility_timeout": 6 * 3600,
-            # Not kombu's names: a worker would put back messages of the user's own app that shares
-            # the database, by our timeout.
-            **{f"unacked{part}_key": f"{_UNACKED}{part}" for part in ("", "_index", "_mutex")},
         },
         # Nor Celery's names for these: `celery -A shop control shutdown` would be heard here, too.
         control_exchange=EXCHANGE,
