@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -135,14 +135,19 @@ def network(*nodes: str) -> Iterator[Network]:
 
 
 @contextmanager
-def tcp_broker(address: str, inside: tuple[str, ...] = ()) -> Iterator[str]:
-    """The URL of a broker with a password, as an operator would run one for several machines."""
+def tcp_broker(
+    address: str, inside: tuple[str, ...] = (), more: Sequence[str] = ()
+) -> Iterator[str]:
+    """The URL of a broker with a password, as an operator would run one for several machines.
+
+    ``more`` are further options of the server.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     options = ("--bind", address, "--port", str(port), "--requirepass", PASSWORD, "--save", "")
     process = subprocess.Popen(
-        [*inside, find_server(), *options], stdout=subprocess.DEVNULL, cwd="/"
+        [*inside, find_server(), *options, *more], stdout=subprocess.DEVNULL, cwd="/"
     )
     try:
         yield f"redis://:{PASSWORD}@{address}:{port}/0"

@@ -30,12 +30,18 @@ MISPLACED_ADVICE = (
     "a running scheduler repairs this; `penstock up` starts one. Something else writes to this"
     " broker: give Penstock one of its own"
 )
+#: Words on a node of a Redis Cluster.
+IN_CLUSTER = (
+    "is a node of a Redis Cluster, and fences are scripts on one key space: give Penstock a server"
+    " without cluster-enabled"
+)
 
 
-class BrokerEvicts(BackendError):
-    """The broker removes keys when its memory is full. Nothing starts on it until that is changed.
+class BrokerUnfit(BackendError):
+    """The broker cannot carry studies as it is. Nothing starts on it until a person changes that.
 
-    Every key of ours can be made again, but studies would do that all the time.
+    One that removes keys when its memory is full is such a broker: every key of ours can be made
+    again, but studies would do that all the time.
     """
 
 
@@ -143,10 +149,10 @@ def eviction_policy(client: redis.Redis, url: str) -> tuple[str, int]:
 
 
 def check_eviction(client: redis.Redis, url: str) -> None:
-    """Raise BrokerEvicts if the broker evicts keys. Without a limit of memory none is evicted."""
+    """Raise BrokerUnfit if the broker evicts keys. Without a limit of memory none is evicted."""
     policy, limit = eviction_policy(client, url)
     if policy != NO_EVICTION and limit:
-        raise BrokerEvicts(
+        raise BrokerUnfit(
             f"the broker at {hide_password(url)} removes keys when it has {limit} bytes"
             f" (maxmemory-policy {policy}), and studies need all of theirs: {EVICTION_ADVICE}"
         )
@@ -160,7 +166,9 @@ def is_wrong_type(answer: object) -> bool:
 def refusal(error: redis.ResponseError) -> str:
     """Say that the broker refuses a command, why, and what to do."""
     if isinstance(error, redis.exceptions.NoPermissionError):
-        return f"the broker refuses a command ({error}): grant its user this command"
+        return f"the broker refuses a command ({error}): grant its user what penstock doctor names"
+    if isinstance(error, (redis.exceptions.AskError, redis.exceptions.ClusterDownError)):
+        return f"the broker {IN_CLUSTER} ({error})"
     if isinstance(error, redis.exceptions.OutOfMemoryError):
         advice = "raise its maxmemory, or make room there"
     elif isinstance(error, redis.exceptions.ReadOnlyError):

@@ -13,6 +13,8 @@ from typing import Any
 
 from ...tasks.process.messages import Forged, SegmentTask
 
+#: The exchange of operators' requests (`celery -A penstock inspect`). Events have one beginning so.
+EXCHANGE = "penstock"
 TASK = "penstock.segment"
 #: How many parameters are shown in Flower's list of tasks.
 SHOWN_PARAMS = 8

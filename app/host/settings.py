@@ -21,11 +21,13 @@ from pydantic.config import JsonDict
 from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.base.urls import hide_password
 from ...profiling.devices.device import KINDS
-from . import permissions
+from . import broker_url, permissions
 
 PREFIX = "PENSTOCK_"
 BROKER_SCHEMES = ("redis", "rediss", "redis+socket")
 LEDGER_SCHEMES = ("sqlite", "postgresql")
+#: The variable from which Celery itself takes its broker.
+CELERY_VARIABLE = "CELERY_BROKER_URL"
 #: Bytes written to a new state folder to check that it takes data. Less free space than this is as
 #: good as none: the ledger and the broker's log outgrow it within a minute.
 PROBE_BYTES = 1 << 20
@@ -36,6 +38,8 @@ log = logging.getLogger(__name__)
 
 
 def _broker(url: str) -> str:
+    broker_url.check(url)
+    url = broker_url.normal(url)
     scheme, mark, rest = url.partition("://")
     if not mark or scheme not in BROKER_SCHEMES or not rest.strip("/"):
         raise ValueError("not a broker URL")
@@ -118,8 +122,13 @@ class Settings(BaseModel):
     broker: Annotated[str, AfterValidator(_broker)] | None = Field(
         default=None,
         repr=False,
-        description="redis://, rediss:// or redis+socket:// and an address, or unset: a private "
-        "broker in the state folder",
+        description="redis://, rediss://, valkey://, valkeys:// or redis+socket:// and an address, "
+        "celery (the broker of your Celery app), or unset: a private broker in the state folder",
+    )
+    celery_app: str | None = Field(
+        default=None,
+        min_length=1,
+        description="a Celery app as celery -A takes it, such as shop.celery:app, or unset",
     )
     ledger: Annotated[str, AfterValidator(_ledger)] | None = Field(
         default=None,
@@ -188,14 +197,41 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _with_variables(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Add the variables of fields that are not given. An empty variable is as good as unset."""
-        fields = {f"{PREFIX}{name.upper()}": name for name in cls.model_fields}
-        variables = {
-            fields[variable.upper()]: value
-            for variable, value in os.environ.items()
-            if value and variable.upper() in fields
-        }
-        return variables | given
+        """Add the variables of fields that are not given, and the broker of the user's Celery app.
+
+        An empty variable is as good as unset.
+        """
+        told = _variables() | given
+        app, url = told.get("celery_app"), told.get("broker")
+        if url == broker_url.OF_CELERY or (app and not url):
+            from .celery_broker import broker_of
+
+            told["broker"] = broker_of(app, os.environ.get(CELERY_VARIABLE))
+        return told
+
+    @property
+    def broker_origin(self) -> str:
+        """The place that names the broker, for settings that were read from the environment."""
+        if self.broker is None:
+            return "private"
+        named = _variables().get("broker", broker_url.OF_CELERY)
+        if named != broker_url.OF_CELERY:
+            return f"{PREFIX}BROKER"
+        return CELERY_VARIABLE if self.celery_app is None else f"the Celery app {self.celery_app}"
+
+    @property
+    def unused_broker(self) -> str | None:
+        """Words on a broker of the user's Celery apps that is not used; None where there is none.
+
+        It may be the one of production, so nothing is written to it unasked.
+        """
+        url = os.environ.get(CELERY_VARIABLE)
+        if self.broker is not None or not url:
+            return None
+        return (
+            f"{CELERY_VARIABLE} ({hide_password(url)}) is set and not used, the broker is a private"
+            f" one: {PREFIX}BROKER={broker_url.OF_CELERY} takes it"
+        )
 
     @property
     def price_list(self) -> tuple[tuple[str, float], ...]:
@@ -302,6 +338,16 @@ class Settings(BaseModel):
         return {f"{PREFIX}{name.upper()}": str(value) for name, value in given.items()}
 
 
+def _variables() -> dict[str, str]:
+    """Return the variables of fields, by field, that are set and not empty."""
+    fields = {f"{PREFIX}{name.upper()}": name for name in Settings.model_fields}
+    return {
+        fields[variable.upper()]: value
+        for variable, value in os.environ.items()
+        if value and variable.upper() in fields
+    }
+
+
 def _probe(path: Path) -> None:
     try:
         with path.open("wb") as file:
@@ -338,5 +384,7 @@ def load(**overrides: Any) -> Settings:
         where = name if name in given else f"{PREFIX}{name.upper()}"
         value = first["input"]
         shown = shown_of(name, value)
+        why = first.get("ctx", {}).get("error")
+        allowed = str(why) if isinstance(why, broker_url.Unusable) else field.description
         # from None: pydantic's own text shows the value, which may be a URL with a password.
-        raise UsageError.refuse(where, shown, field.description or first["msg"]) from None
+        raise UsageError.refuse(where, shown, allowed or first["msg"]) from None

@@ -20,8 +20,8 @@ from ...profiling.base.errors import LASTING, BackendError, LedgerDamaged
 from ...scheduler.engine.engine import Engine
 from ...scheduler.model.events import PolicyChosen, PricesChosen
 from ..advice.policy_host import check_policy
-from ..broker import installation, presence, server
-from ..broker.connection import BrokerEvicts, check_eviction
+from ..broker import fitness, installation, presence, server
+from ..broker.connection import BrokerUnfit, check_eviction
 from ..broker.ownership import BrokerTaken, check_free, owner
 from ..broker.transport import RedisTransport
 from ..common.clock import WallClock
@@ -116,7 +116,7 @@ class Scheduler:
                     log.error("%s", error)
                 last_error = str(error)
                 if not isinstance(error, BrokerTaken):  # else its clients are another's
-                    lasts = isinstance(error, (*LASTING, BrokerEvicts))
+                    lasts = isinstance(error, (*LASTING, BrokerUnfit))
                     self._tell(last_error, lasts=lasts)
                 stop.wait(1.0)
                 if isinstance(error, LedgerDamaged):
@@ -182,7 +182,7 @@ class Scheduler:
         return ledger, engine
 
     def _check_free(self) -> None:
-        """Raise if the broker is another owner's, or evicts; one that is silent is no error."""
+        """Raise if the broker is another owner's, or unfit; one that is silent is no error."""
         try:
             client = server.connect(self._settings)
         except BackendError:
@@ -190,6 +190,8 @@ class Scheduler:
         with client:
             check_free(self._settings, client)
             check_eviction(client, server.broker_url(self._settings))
+            if self._settings.broker is not None:
+                fitness.check(client, self._settings.broker)
 
     def _tell(self, trouble: str, *, lasts: bool) -> None:
         """Tell clients that wait for a scheduler why there is none."""

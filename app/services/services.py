@@ -126,7 +126,8 @@ def ensure_up(
     continue_stopped(settings.run)
     _report_change(settings)
     with locks.hold(settings.run, CHANGE, wait=True):
-        before = _asked_for(settings, desired_state(settings), devices)
+        known = desired_state(settings)
+        before = _asked_for(settings, known, devices)
         _check_same(settings)
         if not locks.is_running(settings.run, "scheduler"):
             _check_policy(settings.policy)
@@ -146,6 +147,8 @@ def ensure_up(
         write_desired_state(settings, desired)
         for service in desired.services:
             spawn(settings, service)
+    if known is None or known.ahead is not None:  # else who started them was told
+        _report_unused_broker(settings)
     return desired
 
 
@@ -171,6 +174,12 @@ def _report_change(settings: Settings) -> None:
             "another process is starting or stopping the services, which takes up to"
             f" {DRAIN_GRACE:g} s: waiting for it\n"
         )
+
+
+def _report_unused_broker(settings: Settings) -> None:
+    """Report that Celery's own variable names a broker that the private one is used instead of."""
+    if (words := settings.unused_broker) is not None:
+        sys.stderr.write(f"{words}\n")
 
 
 def _check_policy(policy: str) -> None:

@@ -24,11 +24,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ...profiling.devices.device import Device
-from ..broker.message import TASK, check_element
+from ..broker.message import EXCHANGE, TASK, check_element
 
 if TYPE_CHECKING:
     from .worker import Worker
 
+#: The beginning of the keys under which kombu keeps what is not acknowledged.
+_UNACKED = "_kombu.penstock.unacked"
 #: What a worker imports, much of it only when it runs.
 _MODULES = (
     *(".worker", ".queues", "celery.bin.celery", "celery.apps.worker", "celery.concurrency.thread"),
@@ -83,6 +85,8 @@ def make_app(broker_url: str) -> Any:
     from .queues import messaging
 
     app = Celery("penstock", amqp=messaging(broker_url, check_element))
+    # Else a CELERY_RESULT_BACKEND of the environment, which is for the user's apps, is imported.
+    app.backend_cls = "disabled"
     encrypted: Any = False
     if broker_url.startswith("rediss:"):
         # Repeats what the URL says of certificates: Flower's own client looks only here, and kombu
@@ -92,6 +96,9 @@ def make_app(broker_url: str) -> Any:
         broker_url=broker_url,
         broker_use_ssl=encrypted,
         broker_transport_options={
+            # Not kombu's names: a worker would put back messages of the user's own app that shares
+            # the database, by our timeout.
+            **{f"unacked{part}_key": f"{_UNACKED}{part}" for part in ("", "_index", "_mutex")},
             "socket_timeout": 5.0,
             "socket_connect_timeout": 2.0,
             "socket_keepalive": True,
@@ -101,6 +108,10 @@ def make_app(broker_url: str) -> Any:
             # No message has a priority: a queue is one list to wait for, not four.
             "priority_steps": [0],
         },
+        # Nor Celery's names for these: `celery -A shop control shutdown` would be heard here, too.
+        control_exchange=EXCHANGE,
+        event_exchange=f"{EXCHANGE}ev",
+        event_queue_prefix=f"{EXCHANGE}ev",
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         broker_connection_timeout=2.0,

@@ -106,7 +106,9 @@ def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
             return super().ensure_connection(*args, **waits | options)
 
     class Messaging(amqp.AMQP):  # type: ignore[misc]  # as above
-        pass
+        def Connection(self, _: Any, *args: Any, **options: Any) -> Any:  # noqa: N802 - Celery's
+            # Not the URL that Celery has: a CELERY_BROKER_URL of the environment, which is for the
+            # user's own apps, takes precedence over an app's settings there.
+            return Connection(self.app.conf.first("broker_url"), *args, **options)
 
-    Messaging.Connection = Connection
     return Messaging

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from typing import TYPE_CHECKING, Literal
 
-from ...app.broker import connection, presence, protocol, server
+from ...app.broker import connection, fitness, presence, protocol, server
 from ...app.broker import installation as store
 from ...app.broker.dropped import counted
 from ...app.broker.ownership import BrokerTaken, check_free
@@ -208,10 +208,19 @@ def _gpus() -> list[str]:
 def _broker(settings: Settings) -> Iterator[Finding]:
     if settings.broker is not None:
         with server.connect(settings) as client:
-            yield Finding("broker", "ok", f"{hide_password(settings.broker)} answers")
+            words = f"{hide_password(settings.broker)} answers; it is named by"
+            yield Finding("broker", "ok", f"{words} {settings.broker_origin}")
+            try:
+                fitness.check(client, settings.broker)
+            except connection.BrokerUnfit as error:
+                yield Finding("broker", "fail", str(error))
+                return
+            yield from _persistence(client, settings.broker)
             yield from _eviction(client, settings.broker)
             yield from _contents(client, settings.broker)
         return
+    if (unused := settings.unused_broker) is not None:
+        yield Finding("broker", "ok", unused)
     binary = server.program(settings)
     version = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False)
     if version.returncode:
@@ -231,6 +240,17 @@ def _broker(settings: Settings) -> Iterator[Finding]:
     for aside in server.unreadable(settings):
         what = f"a log that it could not read was moved to {aside}"
         yield Finding("broker", "warn", what, "nothing is lost; remove the folder when you like")
+
+
+def _persistence(client: redis.Redis, url: str) -> Iterator[Finding]:
+    """Yield a finding if a broker of the user's loses its keys when it is restarted."""
+    if fitness.forgets(client, url):
+        what = "it keeps nothing on its disk (no appendonly, no save)"
+        advice = (
+            "CONFIG SET appendonly yes. Without it a restart of the broker loses queued work, which"
+            " the scheduler sends again from the ledger, and studies wait for that"
+        )
+        yield Finding("broker's disk", "warn", what, advice)
 
 
 def _eviction(client: redis.Redis, url: str) -> Iterator[Finding]:

@@ -129,3 +129,26 @@ def test_a_broker_that_went_away_is_looked_for_again_at_once_and_then_less_often
     with app.connection_for_read() as connection, pytest.raises(Exception, match=r"no\.sock"):
         connection.ensure_connection(lambda error, wait: waits.append(wait), 2)
     assert waits == pytest.approx([0.1, 0.3])
+
+
+def test_variables_for_the_users_own_apps_are_not_for_ours(tmp_path, monkeypatch):
+    ours = f"redis+socket://{tmp_path}/ours.sock"
+    for name in ("BROKER_URL", "BROKER_READ_URL", "BROKER_WRITE_URL"):
+        monkeypatch.setenv(f"CELERY_{name}", "redis://production:6379/0")
+    monkeypatch.setenv("CELERY_RESULT_BACKEND", "no.such.module:Backend")
+    app = make_app(f"{ours}?virtual_host=0")
+    ours_read = f"{ours.removeprefix('redis+')}?virtual_host=0"
+    assert type(app.backend).__name__ == "DisabledBackend"
+    for connection in (app.connection_for_read(), app.connection_for_write()):
+        with connection, connection.clone() as again:
+            assert (connection.hostname, again.hostname) == (ours_read,) * 2
+            assert "production" not in connection.as_uri() + again.as_uri()
+
+
+def test_requests_of_the_users_operators_are_not_heard_and_their_messages_not_put_back(tmp_path):
+    app = make_app(f"redis+socket://{tmp_path}/no.sock?virtual_host=0")
+    assert app.control.mailbox.namespace == "penstock"
+    options = app.conf.broker_transport_options
+    assert {options[f"unacked{part}_key"] for part in ("", "_index", "_mutex")}.isdisjoint(
+        {"unacked", "unacked_index", "unacked_mutex"}
+    )

@@ -347,7 +347,7 @@ def test_a_message_with_a_task_that_is_none_is_dropped_and_counted(
 def test_what_is_no_event_on_celerys_own_channel_does_not_end_the_worker(shared):
     with client(shared) as redis:
         redis.delete(protocol.DROPPED)
-        assert redis.publish("/0.celery.pidbox", DEEP) == 1
+        assert redis.publish("/0.penstock.pidbox", DEEP) == 1
         assert until(lambda: counted(redis, shared.url)) == {("queues", "json"): 1}
     shared.send("st-0004")
     assert [m.body["kind"] for m in shared.reports(1)] == ["epoch"]
@@ -830,7 +830,7 @@ def test_a_value_of_another_type_where_a_beat_reads_is_removed_by_the_worker(own
 
 def test_the_user_that_the_docs_give_the_broker_may_do_all_that_is_needed(own):
     page = (Path(__file__).parents[2] / "docs" / "security.md").read_text("utf-8")
-    [rules] = re.findall(r"^    user penstock (.*)$", page, re.MULTILINE)
+    [rules] = re.findall(r"^    ACL SETUSER penstock (.*)$", page, re.MULTILINE)
     with client(own) as redis:
         redis.execute_command("ACL", "SETUSER", "penstock", *rules.split())
     url = own.url.replace("//", "//penstock:PASSWORD@", 1)

@@ -9,6 +9,7 @@ from pathlib import Path
 import penstock
 import pytest
 from ledger_batches import as_newer
+from network import PASSWORD, tcp_broker
 from patience import until
 from penstock.app.broker import connection, installation, presence, protocol, server
 from penstock.app.broker.transport import RedisTransport
@@ -100,10 +101,9 @@ def test_a_broker_that_refuses_its_user_something_is_a_finding(settings):
         client.execute_command("ACL", "SETUSER", "weak", "on", ">word", "~*", "+ping")
     url = server.broker_url(settings).replace("//", "//weak:word@", 1)
     found = findings(load(home=settings.home, devices="cpu:1x1", broker=url))
-    for name in ("broker", "checkpoint store"):
-        assert found[name].grade == "fail"
-        assert "the broker refuses a command" in found[name].what
-        assert found[name].what.endswith("grant its user this command")
+    assert found["broker"].grade == found["checkpoint store"].grade == "fail"
+    assert "Have its administrator say: ACL SETUSER NAME ~penstock:*" in found["broker"].what
+    assert found["checkpoint store"].what.endswith("grant its user what penstock doctor names")
 
 
 def test_a_ledger_that_is_gone_is_a_finding_and_a_warning_of_the_scheduler(settings, caplog):
@@ -221,6 +221,39 @@ def test_devices_that_are_not_there_fail_with_what_is(tmp_path):
     found = findings(load(home=tmp_path, devices="gpu:63"))["devices"]
     assert found.grade == "fail"
     assert "this machine has" in found.what
+
+
+def test_a_broker_of_the_users_is_named_with_its_origin_and_with_what_it_lacks(
+    tmp_path, monkeypatch
+):
+    data = ("--dir", str(tmp_path))
+    with tcp_broker("127.0.0.1", more=data) as url, connection.connect(url) as client:
+        monkeypatch.setenv("CELERY_BROKER_URL", url)
+        private = findings(load(home=tmp_path / "home", devices="cpu:1x1"))["broker"]
+        assert private.what.startswith("private")
+        said = [
+            each.what for each in diagnose(load(home=tmp_path / "home")) if each.name == "broker"
+        ]
+        assert any("is set and not used" in words and PASSWORD not in words for words in said)
+        monkeypatch.setenv("PENSTOCK_BROKER", "celery")
+        settings = load(home=tmp_path / "home", devices="cpu:1x1")
+        until(lambda: findings(settings)["broker"].grade == "ok", "the broker answers")
+        found = findings(settings)
+        assert found["broker"].what.endswith("answers; it is named by CELERY_BROKER_URL")
+        assert PASSWORD not in found["broker"].what
+        assert found["broker's disk"].grade == "warn"
+        assert "CONFIG SET appendonly yes" in found["broker's disk"].advice
+        client.config_set("save", "60 1")
+        assert "broker's disk" not in findings(settings)
+        rules = ("on", ">word", "~*", "&*", "+@all", "-evalsha")
+        client.execute_command("ACL", "SETUSER", "weak", *rules)
+        monkeypatch.setenv("CELERY_BROKER_URL", re.sub("//.*@", "//weak:word@", url))
+        found = findings(load(home=tmp_path / "home", devices="cpu:1x1"))["broker"]
+        assert found.grade == "fail"
+        assert (
+            "needs (EVALSHA). Have its administrator say: ACL SETUSER NAME ~penstock:*"
+            in found.what
+        )
 
 
 def test_a_log_that_was_moved_aside_is_said(settings):

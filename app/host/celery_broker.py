@@ -1,0 +1,173 @@
+"""The broker of the user's Celery app, as one URL.
+
+Loaded only where the user asks for it, because it imports Celery and the app. Services are given
+the URL (``Settings.environment``), so that they import neither.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import sys
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from ...profiling.base.errors import UsageError
+from ...profiling.base.urls import hide_password
+from . import broker_url
+
+#: Options of ``broker_use_ssl`` that a URL can carry.
+_TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_TLS_OPTIONS = (*_TLS_FILES, "ssl_cert_reqs", "ssl_check_hostname")
+#: Options of ``sentinel_kwargs`` and the names that they have in a URL.
+_SENTINEL_OPTIONS = {"username": "sentinel_username", "password": "sentinel_password"}
+NEITHER = (
+    "celery where one of these lines says whose broker that is: PENSTOCK_CELERY_APP=shop.celery:app"
+    " (what `celery -A` takes), or CELERY_BROKER_URL=redis://HOST:6379/0"
+)
+
+
+def broker_of(app: str | None, variable: str | None) -> str:
+    """Return the URL of the broker of the Celery app with this name.
+
+    Without one, ``variable`` is the value of ``CELERY_BROKER_URL``. Raises UsageError, which names
+    the app or the variable, if there is neither, or if the broker cannot carry Penstock.
+    """
+    if app is not None:
+        from celery.utils.imports import cwd_in_path
+
+        # What the app prints is not among what a command prints, which may be JSON.
+        with cwd_in_path(), redirect_stdout(sys.stderr):
+            return _of_conf(_imported(app).conf, f"the broker of the Celery app {app}")
+    if not variable:
+        raise UsageError.refuse("PENSTOCK_BROKER", broker_url.OF_CELERY, NEITHER)
+    return one_url([variable], {}, tls=False, where="CELERY_BROKER_URL")
+
+
+def _imported(name: str) -> Any:
+    from celery import Celery
+    from celery.app.utils import find_app
+
+    takes = "what `celery -A` takes from this folder, as shop.celery:app"
+    try:
+        app = find_app(name)
+    except (Exception, SystemExit) as error:  # it is the user's code
+        why = hide_password(f"{type(error).__name__}: {error}")
+        allowed = f"{takes}. It cannot be imported: {why}"
+        raise UsageError.refuse("PENSTOCK_CELERY_APP", name, allowed) from error
+    if not isinstance(app, Celery):
+        allowed = f"{takes}. This is a {type(app).__name__}, no Celery app"
+        raise UsageError.refuse("PENSTOCK_CELERY_APP", name, allowed)
+    return app
+
+
+def _of_conf(conf: Any, where: str) -> str:
+    try:
+        read, write = conf.broker_read_url, conf.broker_write_url
+        options, tls = dict(conf.broker_transport_options or {}), conf.broker_use_ssl
+    except Exception as error:  # the app's settings are read now, by code of the user's
+        why = hide_password(f"{type(error).__name__}: {error}")
+        raise UsageError(
+            f"{where} is unknown, because its settings cannot be read: {why}"
+        ) from error
+    if read != write:
+        shown = hide_password(f"{read}, {write}")
+        raise UsageError.refuse(where, shown, "one broker to read from and to write to")
+    # Without a word Celery takes RabbitMQ on this machine.
+    urls = [read or "amqp://"] if isinstance(read, str) or not read else list(read)
+    return one_url(urls, options, tls=tls, where=where)
+
+
+def one_url(urls: list[str], options: Mapping[str, Any], *, tls: Any, where: str) -> str:
+    """Return a broker's URL that says all that Celery's settings say of it.
+
+    ``options`` are the app's ``broker_transport_options``, of which those of the app's own messages
+    and sockets do not matter here, and ``tls`` is its ``broker_use_ssl``. Raises UsageError, which
+    begins with ``where``, for a broker that cannot carry Penstock.
+    """
+    urls = [each.strip() for url in urls for each in url.split(";") if each.strip()]
+    shown = hide_password(";".join(urls))
+    if not urls or "://" not in urls[0]:
+        raise UsageError.refuse(where, shown, broker_url.ALLOWED)
+    if len(urls) > 1 and not urls[0].startswith("sentinel://"):
+        raise UsageError.refuse(where, shown, broker_url.SEVERAL)
+    if (allowed := broker_url.refusal(urls[0])) is not None:
+        raise UsageError.refuse(where, shown, allowed)
+    if options.get("global_keyprefix"):
+        raise UsageError.refuse(where, shown, broker_url.PREFIXED)
+    url = urls[0]
+    try:
+        if url.startswith("sentinel://"):
+            return _of_sentinels(urls, options, tls, where)
+        if not url.partition("://")[2].strip("/"):
+            url = f"{url.partition('://')[0]}://localhost:6379/0"  # as Celery reads it
+        return broker_url.normal(_encrypted(url, tls, where) if tls else url)
+    except (TypeError, ValueError) as error:
+        why = hide_password(str(error))
+        raise UsageError.refuse(where, shown, f"{broker_url.ALLOWED} ({why})") from error
+
+
+def _of_sentinels(urls: list[str], options: Mapping[str, Any], tls: Any, where: str) -> str:
+    """Return the URL of all sentinels; user and password, and the database, are said once."""
+    parts = [urlsplit(url if "://" in url else f"sentinel://{url}") for url in urls]
+    access = next((part.netloc.rpartition("@")[0] for part in parts if "@" in part.netloc), "")
+    database = next((part.path for part in parts if part.path.strip("/")), "/0")
+    query = next((part.query for part in parts if part.query), "")
+    named: dict[str, str] = {}
+    if "master_name" in options:
+        named["master_name"] = str(options["master_name"])
+    for name, value in dict(options.get("sentinel_kwargs") or {}).items():
+        if name in _SENTINEL_OPTIONS:
+            named[_SENTINEL_OPTIONS[name]] = str(value)
+        elif not name.startswith(("socket_", "ssl") if tls else "socket_"):
+            allowed = "username, password, options of sockets, and ssl where broker_use_ssl is set"
+            raise UsageError.refuse(f"sentinel_kwargs of {where}", name, allowed)
+    hosts = [f"sentinel://{part.netloc.rpartition('@')[2]}" for part in parts]
+    if access:
+        hosts[0] = hosts[0].replace("//", f"//{access}@", 1)
+    url = f"{';'.join(hosts)}{database}{'?' if query else ''}{query}"
+    encrypted = {"ssl": "true", **_tls_options(tls, where)} if tls else {}
+    return _with_options(url, named | encrypted)
+
+
+def _encrypted(url: str, tls: Any, where: str) -> str:
+    """Return the URL of the same server, to be reached by TLS."""
+    scheme, _, rest = url.partition("://")
+    if scheme not in ("redis", "rediss", "valkey", "valkeys"):
+        allowed = "redis://, valkey:// or sentinel://"
+        raise UsageError.refuse(f"broker_use_ssl of {where}", scheme, allowed)
+    return _with_options(f"rediss://{rest}", _tls_options(tls, where))
+
+
+def _tls_options(tls: Any, where: str) -> dict[str, str]:
+    given = dict(tls) if isinstance(tls, Mapping) else {}
+    told = {}
+    for name, value in given.items():
+        if name not in _TLS_OPTIONS:
+            raise UsageError.refuse(f"broker_use_ssl of {where}", name, ", ".join(_TLS_OPTIONS))
+        if name in _TLS_FILES:
+            # Services have working folders of their own.
+            told[name] = os.path.abspath(value)  # noqa: PTH100 - resolve() would follow links
+        elif name == "ssl_cert_reqs":
+            told[name] = _certificate(value)
+        else:
+            told[name] = str(bool(value)).lower()
+    return told
+
+
+def _certificate(value: Any) -> str:
+    """Return what is asked of the broker's certificate, as a URL says it."""
+    if isinstance(value, str):
+        return value.removeprefix("CERT_").lower()
+    return ssl.VerifyMode(value or 0).name.removeprefix("CERT_").lower()
+
+
+def _with_options(url: str, options: Mapping[str, str]) -> str:
+    """Return ``url`` with ``options``; the URL's own stay."""
+    added = {name: value for name, value in options.items() if not re.search(f"[?&]{name}=", url)}
+    if not added:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}{urlencode(added, safe='/', quote_via=quote)}"
