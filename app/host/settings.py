@@ -24,7 +24,7 @@ from ...profiling.devices.device import KINDS
 from . import permissions
 
 PREFIX = "PENSTOCK_"
-BROKER_SCHEMES = ("redis", "rediss", "redis+socket")
+BROKER_SCHEMES = ("redis", "rediss", "redis+socket", "sentinel")
 LEDGER_SCHEMES = ("sqlite", "postgresql")
 #: Bytes written to a new state folder to check that it takes data. Less free space than this is as
 #: good as none: the ledger and the broker's log outgrow it within a minute.
@@ -39,6 +39,8 @@ def _broker(url: str) -> str:
     scheme, mark, rest = url.partition("://")
     if not mark or scheme not in BROKER_SCHEMES or not rest.strip("/"):
         raise ValueError("not a broker URL")
+    if scheme == "sentinel" and not re.search("[?&]master_name=[^&]", rest):
+        raise ValueError("sentinels know a broker by its name")
     if scheme == "rediss" and "ssl_cert_reqs=" not in rest:
         # Without this option, Celery's library accepts any certificate.
         url += f"{'&' if '?' in rest else '?'}ssl_cert_reqs=required"
@@ -118,8 +120,8 @@ class Settings(BaseModel):
     broker: Annotated[str, AfterValidator(_broker)] | None = Field(
         default=None,
         repr=False,
-        description="redis://, rediss:// or redis+socket:// and an address, or unset: a private "
-        "broker in the state folder",
+        description="redis://, rediss:// or redis+socket:// and an address, or sentinel:// and "
+        "addresses with ?master_name=NAME, or unset: a private broker in the state folder",
     )
     ledger: Annotated[str, AfterValidator(_ledger)] | None = Field(
         default=None,

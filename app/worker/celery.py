@@ -88,6 +88,13 @@ def make_app(broker_url: str) -> Any:
         # Repeats what the URL says of certificates: Flower's own client looks only here, and kombu
         # checks no certificate if the URL says nothing.
         encrypted = {"ssl_cert_reqs": "required", **parse_url(broker_url).get("ssl", {})}
+    options: dict[str, Any] = {}
+    if broker_url.startswith("sentinel:"):
+        from ..broker import sentinels
+
+        address = sentinels.parse(broker_url)
+        broker_url, encrypted = address.for_celery, dict(address.tls) or False
+        options = {"master_name": address.name, "sentinel_kwargs": address.sentinel_options}
     app.conf.update(
         broker_url=broker_url,
         broker_use_ssl=encrypted,
@@ -98,6 +105,7 @@ def make_app(broker_url: str) -> Any:
             "health_check_interval": 5,
             # Only control messages are ever unacknowledged. Nothing may be put back unnoticed.
             "visibility_timeout": 6 * 3600,
+            **options,
         },
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
