@@ -129,7 +129,7 @@ class Group:
 
     @contextmanager
     def stopped(self, port: int) -> Iterator[None]:
-        """A server neither runs nor closes its connections meanwhile, as on a host that is cut off."""
+        """Have a server neither run nor close connections meanwhile, as on a host that is cut off."""
         process = self._processes[port]
         process.send_signal(signal.SIGSTOP)
         try:

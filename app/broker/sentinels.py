@@ -1,14 +1,14 @@
 """A broker behind sentinels: its URL, and the client that asks them for the primary.
 
-Theory of operation. Several servers hold the data. One of them, the primary, takes writes, and sends
-them on to the others, its replicas. Sentinels watch all of them, and make a replica the primary when
-the primary does not answer: a failover. A client has the sentinels' addresses only, and asks them
-for the primary each time it connects. So nothing stays with an old one but an open connection. A
-demoted server closes those, or refuses what it is sent (``_REFUSALS``), and then we close them.
+Theory of operation. Several servers hold the data. One of them, the primary, takes writes and sends
+them on to the others, its replicas. Sentinels watch them, and make a replica the primary when the
+primary does not answer: a failover. A client has the sentinels' addresses only, and asks for the
+primary each time it connects. So nothing stays with an old one but an open connection. A demoted
+server closes those, or refuses what it is sent (``_REFUSALS``), and then we close them.
 
-Replication does not wait: a primary that is lost takes along what its replicas had not got yet, some
-of which it had answered for. The ledger is the truth. The scheduler sees by the number of questions
-(``Sentinels.asked``) that its client has connected again, and takes that for an outage.
+Replication does not wait: a primary that is lost takes along what its replicas had not got yet,
+though it had answered for it. The ledger is the truth. The scheduler sees by the number of
+questions (``Sentinels.asked``) that its client has connected again, and takes that for an outage.
 
 The URL is Celery's form, with what Celery has among its transport options in the query.
 """
