@@ -44,8 +44,9 @@ class Group:
     def __init__(self, folder: Path, *, replicas: int = 2, down_after_ms: int = 500) -> None:
         self._folder, self._program = folder, find_server()
         self._down_after_ms = down_after_ms
-        self._data = _free_ports(replicas + 1)
-        self._sentinels = _free_ports(SENTINELS)
+        #: The ports of primary and replicas.
+        self.data = free_ports(replicas + 1)
+        self._sentinels = free_ports(SENTINELS)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._over = threading.Event()
         self._observers: list[threading.Thread] = []
@@ -66,10 +67,12 @@ class Group:
 
     def start(self) -> None:
         """Start all, and wait until each sentinel knows the others and the replicas."""
-        first, *replicas = self._data
+        first, *replicas = self.data
         self.revive(first)
         for port in replicas:
             self.revive(port, primary=first)
+        # Else sentinels hear of the replicas with their next look, which is 10 s later.
+        _until(lambda: self._followed(first) == len(replicas), "the replicas follow")
         for port in self._sentinels:
             self._spawn(
                 port,
@@ -89,11 +92,11 @@ class Group:
 
     def stop(self) -> None:
         self._over.set()
+        for thread in self._observers:
+            thread.join(LIMIT)
         for process in self._processes.values():
             process.kill()
             process.wait()
-        for thread in self._observers:
-            thread.join(LIMIT)
 
     def client(self, port: int, **options: Any) -> redis.Redis:
         """A client of one server or sentinel."""
@@ -108,9 +111,10 @@ class Group:
     def is_whole(self) -> bool:
         """Tell whether each sentinel knows the others, and that all replicas follow one primary."""
         try:
-            return all(map(self._knows_all, self._sentinels))
+            primaries = set(map(self._whole_primary, self._sentinels))
         except redis.RedisError:
             return False
+        return len(primaries) == 1 and None not in primaries
 
     def kill(self, port: int) -> None:
         """``kill -9`` of a server."""
@@ -127,18 +131,35 @@ class Group:
             *([] if primary is None else [f"replicaof {HOST} {primary}"]),
         )
 
-    @contextmanager
-    def stopped(self, port: int) -> Iterator[None]:
-        """Have a server neither run nor close connections meanwhile, as on a host that is cut off."""
-        process = self._processes[port]
-        process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            process.send_signal(signal.SIGCONT)
+    def _switched(self, seen: int, old: int) -> Switch:
+        """Wait until a sentinel says a failover from ``old``, after the first ``seen`` of all."""
 
-    def demote(self) -> None:
+        def said() -> Iterator[Switch]:
+            return (each for each in self.switches[seen:] if each.old == old)
+
+        _until(lambda: any(said()), "a failover")
+        return next(said())
+
+    def fail_over(self, *, forgets: float = 0.0) -> Switch:
+        """``kill -9`` of the primary; it comes back as a replica once there is another one.
+
+        ``forgets``: seconds before it in which the replicas got nothing of what it answered for.
+        """
+        seen, port = len(self.switches), self.primary()
+        if forgets:
+            with self.client(port) as client:
+                # Who is connected stays so. The replicas are not let in again.
+                client.config_set("requirepass", "another")
+                client.execute_command("CLIENT", "KILL", "TYPE", "replica")
+            time.sleep(forgets)
+        self.kill(port)
+        switch = self._switched(seen, port)
+        self.revive(port, primary=switch.port)
+        return switch
+
+    def demote(self) -> Switch:
         """Have a sentinel fail over although the primary works."""
+        seen, port = len(self.switches), self.primary()
         with self.client(self._sentinels[0]) as sentinel:
 
             def accepted() -> bool:
@@ -148,27 +169,38 @@ class Group:
                     return False
 
             _until(accepted, "a sentinel fails over")
+        return self._switched(seen, port)
 
-    def switched(self, after: int) -> Switch:
-        """Wait until a sentinel has said a failover beyond the first ``after``."""
-        _until(lambda: len(self.switches) > after, "a failover")
-        return self.switches[after]
+    def hang(self) -> Switch:
+        """Stop the primary until there is another one, as a host that is cut off for a while.
 
-    def fail_over(self) -> Switch:
-        """``kill -9`` of the primary; it comes back as a replica once there is another one."""
+        It then serves who is still connected, until a sentinel finds it and makes it a replica.
+        """
         seen, port = len(self.switches), self.primary()
-        self.kill(port)
-        switch = self.switched(seen)
-        self.revive(port, primary=switch.port)
-        return switch
+        process = self._processes[port]
+        process.send_signal(signal.SIGSTOP)
+        try:
+            return self._switched(seen, port)
+        finally:
+            process.send_signal(signal.SIGCONT)
 
-    def _knows_all(self, port: int) -> bool:
+    def _followed(self, port: int) -> int:
+        """Return how many replicas a server has."""
+        try:
+            with self.client(port) as client:
+                return int(client.info("replication")["connected_slaves"])
+        except redis.RedisError:
+            return 0
+
+    def _whole_primary(self, port: int) -> int | None:
+        """Return the primary as a sentinel has it, if it knows all others and nothing changes."""
         with self.client(port) as sentinel:
             state: Any = sentinel.sentinel_master(NAME)
             replicas: Any = sentinel.sentinel_slaves(NAME)
         works = [r for r in replicas if not r["is_sdown"] and r["master-link-status"] == "ok"]
         others = int(state["num-other-sentinels"])
-        return others == SENTINELS - 1 and len(works) == len(self._data) - 1
+        whole = others == SENTINELS - 1 and len(works) == len(self.data) - 1
+        return int(state["port"]) if whole and state["flags"] == "master" else None
 
     def _spawn(self, port: int, option: str, *lines: str) -> None:
         folder = self._folder / str(port)
@@ -210,7 +242,8 @@ def group(folder: Path, **options: Any) -> Iterator[Group]:
         made.stop()
 
 
-def _free_ports(n: int) -> list[int]:
+def free_ports(n: int) -> list[int]:
+    """Return ports on which nothing listens now."""
     with contextlib.ExitStack() as held:
         taken = [held.enter_context(socket.create_server((HOST, 0))) for _ in range(n)]
         return [each.getsockname()[1] for each in taken]

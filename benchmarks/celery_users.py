@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -67,8 +67,14 @@ KINDS: dict[str, tuple[Callable[..., Site], Callable[[Path], Site] | None]] = {
 }
 
 
-def disturb(at: Site, servers: Group, n: int, rng: random.Random, tell: Tell) -> list[Switch]:
-    """Run studies while the primary is killed ``n`` times; then let the last one end."""
+def disturb(
+    at: Site,
+    servers: Group,
+    acts: Sequence[Callable[[], Switch]],
+    rng: random.Random,
+    tell: Tell = lambda _: None,
+) -> list[Switch]:
+    """Run studies during failovers, which ``acts`` bring about; then let the last study end."""
     services.ensure_up(at.settings)
     switches: list[Switch] = []
     row = 0
@@ -78,15 +84,15 @@ def disturb(at: Site, servers: Group, n: int, rng: random.Random, tell: Tell) ->
             at.submit(len(at.studies))
         return at.last_row() > row
 
-    while len(switches) < n:
+    while len(switches) < len(acts):
         at.until(servers.is_whole, "a whole group")
         at.until(lambda row=row: epoch_after(row), "an epoch")
         time.sleep(rng.uniform(0, DELAY))
         if at.over():
             continue
-        switches.append(servers.fail_over())
+        switches.append(acts[len(switches)]())
         row = at.last_row()
-        tell(f"{len(switches)}/{n} failovers: {switches[-1].port} is the primary")
+        tell(f"{len(switches)}/{len(acts)} failovers: {switches[-1].port} is the primary")
     at.wait()
     return switches
 
@@ -138,9 +144,12 @@ def campaign(n: int, seed: int, tell: Tell = lambda _: None) -> dict[str, Any]:
             if not share:
                 continue
             tell(f"{kind}: {share} failovers")
+            # Neither the caller's broker nor the one of the objectives is another study's.
+            for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
+                del os.environ[name]
             lease = {"lease_ms": 5000, "claim_timeout": 6.0}
             with site(partial(hit, broker=servers.url(database), **lease)) as at:
-                switches = disturb(at, servers, share, rng, tell)
+                switches = disturb(at, servers, [servers.fail_over] * share, rng, tell)
                 seconds += recoveries(switches, at)
                 sums.update(studies=len(at.studies), epochs=len(at.epochs()), failovers=share)
                 if plain is None:
@@ -161,9 +170,6 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} failovers")
     options = parser.parse_args()
     this_run = Run("celery_users", baseline="the same studies, undisturbed")
-    # The caller's broker and ledger are not for killing.
-    for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
-        del os.environ[name]
 
     def tell(words: str) -> None:
         print(words, file=sys.stderr, flush=True)

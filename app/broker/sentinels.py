@@ -154,9 +154,12 @@ CONNECTIONS = (_Managed, _ManagedSSL)
 class Sentinels(Sentinel):
     """The sentinels of one client. ``asked`` counts how often it has connected to a primary."""
 
-    def __init__(self, address: Address) -> None:
-        # One try each: the next sentinel knows as much.
-        options = address.sentinel_options | {"retry": Retry(NoBackoff(), 0)}
+    def __init__(self, address: Address, timeout: float) -> None:
+        """``timeout`` (seconds) bounds each sentinel's answer, and so does ``SENTINEL_TIMEOUT``."""
+        options = address.sentinel_options
+        for name in ("socket_timeout", "socket_connect_timeout"):
+            options[name] = min(timeout, options[name])
+        options["retry"] = Retry(NoBackoff(), 0)  # the next sentinel knows as much
         super().__init__(address.sentinels, sentinel_kwargs=options)  # type: ignore[no-untyped-call]
         self.asked = 0
 
@@ -169,7 +172,7 @@ class Sentinels(Sentinel):
         self.asked += 1
         names, answered, silent = set[str](), False, list[str]()
         refused: redis.AuthenticationError | None = None
-        for at, sentinel in enumerate(self.sentinels):
+        for sentinel in self.sentinels:
             where = "{host}:{port}".format_map(sentinel.connection_pool.connection_kwargs)
             try:
                 masters: Any = sentinel.sentinel_masters()
@@ -180,7 +183,8 @@ class Sentinels(Sentinel):
             else:
                 state = masters.get(service_name)
                 if state and self.check_master_state(state, service_name):  # type: ignore[no-untyped-call]
-                    self.sentinels.insert(0, self.sentinels.pop(at))
+                    others = (each for each in self.sentinels if each is not sentinel)
+                    self.sentinels = [sentinel, *others]  # in one step: other threads read it
                     return state["ip"], state["port"]
                 names, answered = names | masters.keys(), True
         if service_name in names:
@@ -192,6 +196,28 @@ class Sentinels(Sentinel):
         raise refused or MasterNotFoundError("no sentinel answers: " + "; ".join(silent))
 
 
+def described(client: redis.Redis) -> tuple[str, list[str]]:
+    """Return which server is the primary, and what about the sentinels and replicas is amiss.
+
+    ``client`` is one of ``connect``. Raises its library's errors.
+    """
+    pool: Any = client.connection_pool
+    host, port = pool.get_master_address()
+    sentinels, amiss = pool.sentinel_manager.sentinels, list[str]()
+    for sentinel in sentinels:
+        where = "{host}:{port}".format_map(sentinel.connection_pool.connection_kwargs)
+        try:
+            state: Any = sentinel.sentinel_master(pool.service_name)
+        except redis.RedisError as error:
+            amiss.append(f"the sentinel at {where} says nothing of it: {error}")
+            continue
+        if (str(state["ip"]), int(state["port"])) != (str(host), int(port)):
+            amiss.append(f"the sentinel at {where} has {state['ip']}:{state['port']}")
+        if not int(state["num-slaves"]):
+            amiss.append(f"the sentinel at {where} knows no replica")
+    return f"the primary is {host}:{port}, as {len(sentinels)} sentinels were asked", amiss
+
+
 def connect(url: str, **options: Any) -> redis.Redis:
     """Return a client of the primary behind the sentinels of ``url``, with ``options`` of redis-py.
 
@@ -200,7 +226,7 @@ def connect(url: str, **options: Any) -> redis.Redis:
     """
     address = parse(url)
     encrypted = bool(address.tls)
-    client: redis.Redis = Sentinels(address).master_for(  # type: ignore[no-untyped-call]
+    client: redis.Redis = Sentinels(address, options["socket_timeout"]).master_for(  # type: ignore[no-untyped-call]
         address.name,
         connection_class=CONNECTIONS[encrypted],
         db=address.database,

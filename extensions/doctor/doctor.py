@@ -209,6 +209,8 @@ def _broker(settings: Settings) -> Iterator[Finding]:
     if settings.broker is not None:
         with server.connect(settings) as client:
             yield Finding("broker", "ok", f"{hide_password(settings.broker)} answers")
+            if settings.broker.startswith("sentinel:"):
+                yield from _sentinels(client, settings.broker)
             yield from _eviction(client, settings.broker)
             yield from _contents(client, settings.broker)
         return
@@ -231,6 +233,17 @@ def _broker(settings: Settings) -> Iterator[Finding]:
     for aside in server.unreadable(settings):
         what = f"a log that it could not read was moved to {aside}"
         yield Finding("broker", "warn", what, "nothing is lost; remove the folder when you like")
+
+
+def _sentinels(client: redis.Redis, url: str) -> Iterator[Finding]:
+    """Yield which server is the primary, and what would hinder a failover."""
+    from ...app.broker import sentinels
+
+    with connection.translate_errors(url):
+        words, amiss = sentinels.described(client)
+    yield Finding("broker's sentinels", "ok", words)
+    for each in amiss:
+        yield Finding("broker's sentinels", "warn", each, "a failover may not come about")
 
 
 def _eviction(client: redis.Redis, url: str) -> Iterator[Finding]:
