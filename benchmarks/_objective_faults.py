@@ -56,7 +56,12 @@ class ObjectiveSite(Site):
 
     def start(self, undo: ExitStack) -> None:
         before = dict(os.environ)
-        undo.callback(os.environ.update, before)
+
+        def restore() -> None:
+            os.environ.clear()
+            os.environ.update(before)
+
+        undo.callback(restore)
         os.environ.update(self.settings.environment())
 
     def submit(self, seed: int) -> None:

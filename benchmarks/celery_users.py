@@ -1,4 +1,4 @@
-"""What those who have Celery already ask of a broker: studies through a sentinels' failovers.
+"""Studies on a broker as those have it who use Celery already: through failovers of sentinels.
 
     python -m benchmarks.celery_users --json FILE [--quick]
 
@@ -7,7 +7,8 @@ is killed (``kill -9``) again and again, a random time after an accepted epoch, 
 replica of its successor. Studies run one after another, of three kinds in turn: trials of a
 ``TorchTrainable`` under ASHA, an Optuna objective, and trials with common prefixes.
 
-- ``sentinel.failovers``: how many there were, and ``sentinel.studies`` in how many studies
+- ``sentinel.failovers``: the kills, ``sentinel.studies``: the studies that had them, and
+  ``sentinel.unasked``: further failovers, where sentinels gave up a primary that was only slow
 - ``sentinel.lost``, ``doubled`` and ``wrong``: epochs, as in ``benchmarks.chaos``, compared with an
   installation without failovers. Which trials ASHA promotes depends on when they end, so there each
   trial trains all its epochs: an epoch is lost where a later one of its trial was accepted. Of an
@@ -40,7 +41,7 @@ from ._sentinels import Group, Switch, group
 from ._sites import MAX_EPOCHS, MIN_EPOCHS, TRIALS, PrefixSite, Site, compare, plan_of, site
 
 FAILOVERS, QUICK = 20, 2
-DOWN_AFTER_MS = 500
+DOWN_AFTER_MS = 1000
 #: The longest time (seconds) between an epoch and the next kill, so that it hits any phase.
 DELAY = 0.5
 
@@ -144,9 +145,6 @@ def campaign(n: int, seed: int, tell: Tell = lambda _: None) -> dict[str, Any]:
             if not share:
                 continue
             tell(f"{kind}: {share} failovers")
-            # Neither the caller's broker nor the one of the objectives is another study's.
-            for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
-                del os.environ[name]
             lease = {"lease_ms": 5000, "claim_timeout": 6.0}
             with site(partial(hit, broker=servers.url(database), **lease)) as at:
                 switches = disturb(at, servers, [servers.fail_over] * share, rng, tell)
@@ -157,6 +155,7 @@ def campaign(n: int, seed: int, tell: Tell = lambda _: None) -> dict[str, Any]:
                 else:
                     with site(plain) as other:
                         sums.update(judged(at, other, tell))
+    sums["unasked"] = len(servers.switches) - n
     recovery = {"p50": median(seconds), "max": max(seconds)}
     return {**sums, "recovery_s": recovery, "down_after_ms": DOWN_AFTER_MS}
 
@@ -170,6 +169,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} failovers")
     options = parser.parse_args()
     this_run = Run("celery_users", baseline="the same studies, undisturbed")
+    # The caller's broker and ledger are not for killing.
+    for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
+        del os.environ[name]
 
     def tell(words: str) -> None:
         print(words, file=sys.stderr, flush=True)

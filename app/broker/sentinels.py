@@ -56,7 +56,7 @@ class UnknownName(redis.ResponseError):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What the URL says. ``tls`` has options of redis-py, and is empty without encryption."""
+    """The parts of the URL. ``tls`` has options of redis-py, and is empty without encryption."""
 
     sentinels: tuple[tuple[str, int], ...]
     name: str
@@ -89,10 +89,10 @@ class Address:
 
 def parse(url: str) -> Address:
     """Return what ``url`` says. Raises UsageError, with no password, where that is no address."""
-    places, _, query = url.partition("?")
+    addresses, _, query = url.partition("?")
     try:
         options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True))
-        parts = [urlsplit(place) for place in places.split(";")]
+        parts = [urlsplit(each) for each in addresses.split(";")]
         sentinels = tuple((part.hostname or "", part.port or PORT) for part in parts)
         databases = {part.path.strip("/") for part in parts} - {""} or {"0"}
         access = {(part.username, part.password) for part in parts if "@" in part.netloc}

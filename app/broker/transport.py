@@ -69,7 +69,7 @@ class RedisTransport:
         # Where the reading of each stream continues: first at our own pending entries (received by
         # an earlier scheduler and not acknowledged), then at new ones.
         self._after = dict.fromkeys(_STREAMS, "0")
-        #: How often the client had connected when the broker was opened, where it has sentinels.
+        #: The client's connections up to the opening of the broker; counted where it has sentinels.
         self._connected = 0
 
     def open(self) -> None:

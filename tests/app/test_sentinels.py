@@ -38,7 +38,7 @@ def failing(tmp_path):
 
 
 def asked(url):
-    """What keeps a new client of ``url`` from a PING."""
+    """Return what keeps a new client of ``url`` from a PING."""
     with pytest.raises(BackendError) as caught, connection.translate_errors(url):
         connection.connect(url).ping()
     return caught.value
