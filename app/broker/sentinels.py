@@ -139,7 +139,7 @@ class _Managed(SentinelManagedConnection):
         except redis.ResponseError as error:
             if not str(error).startswith(_REFUSALS):
                 raise
-            self.disconnect()
+            self.disconnect()  # type: ignore[no-untyped-call]
             raise redis.ConnectionError(f"it is not the primary, for now: {error}") from None
 
 

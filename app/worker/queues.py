@@ -83,11 +83,11 @@ def _asking(channel: Any) -> Any:
 
     class Asking(channel):  # type: ignore[misc]  # as above
         connection_class, connection_class_ssl = sentinels.CONNECTIONS
+        sentinel_kwargs: dict[str, Any]
 
         def _sentinel_managed_pool(self, asynchronous: bool = False) -> Any:
             # Not among Celery's options: Flower's client, which reads these, needs another one.
-            options = {**self.sentinel_kwargs, "retry": Retry(NoBackoff(), 0)}
-            self.sentinel_kwargs = options
+            self.sentinel_kwargs = {**self.sentinel_kwargs, "retry": Retry(NoBackoff(), 0)}
             return super()._sentinel_managed_pool(asynchronous)
 
     return Asking
@@ -103,7 +103,8 @@ def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
     transport: Any = import_module("kombu.transport.redis")
     amqp: Any = import_module("celery.app.amqp")
 
-    base, channel = transport.Transport, transport.Channel
+    base: Any = transport.Transport
+    channel: Any = transport.Channel
     if url.startswith("sentinel:"):
         base, channel = transport.SentinelTransport, _asking(transport.SentinelChannel)
 
