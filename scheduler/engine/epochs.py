@@ -23,7 +23,7 @@ from ..model.trial import AcceptedEpoch, Step, Trial
 from ..planning.planning import Planning
 from ..resources.fair_share import FairShare
 from ..resources.giving_way import GivingWay
-from ..state.core import Core, Refused, Unfit
+from ..state.core import Core, Refused
 from ..state.slot_time import settle
 from ..state.state import ERA, Attempt, StudyState, Waits
 from .attempts import Attempts
@@ -72,8 +72,7 @@ class Epochs:
         if attempt.segment.widths:
             raise Refused(f"{trial.id} was to measure widths, and to train no epoch")
         if event.epoch != trial.epoch + 1:
-            fault = Unfit if event.epoch > trial.epoch else Refused
-            raise fault(f"epoch {event.epoch} of {trial.id} after {trial.epoch} accepted")
+            raise Refused(f"epoch {event.epoch} of {trial.id} after {trial.epoch} accepted")
         if event.draws_digest:
             self._core.check_draws(trial, event.draws_digest)
         metrics = dict(event.metrics)
