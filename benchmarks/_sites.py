@@ -38,7 +38,7 @@ from penstock.scheduler.model.events import EpochReported
 from penstock.scheduler.model.study import StrategySpec
 
 from ._crossing import Crossing
-from ._digits import SCHEDULES, SPACE, DigitsNet, SteppedNet
+from ._digits import SCHEDULES, SPACE, DigitsNet, PacedNet, PacedSteppedNet, SteppedNet
 from ._postgres import Server
 from ._shared_reading import ReadThrice
 from .random_widths import RANDOM_WIDTHS
@@ -74,11 +74,15 @@ class Site:
     #: How many studies are submitted at a time.
     beside = 1
 
-    def __init__(self, home: Path, *, server: Server | None = None, **given: Any) -> None:
+    def __init__(
+        self, home: Path, *, server: Server | None = None, paced: bool = False, **given: Any
+    ) -> None:
         """``given``: settings that differ from those of the plain studies.
 
         ``server``: its ledger is a database of this PostgreSQL server, made for it.
+        ``paced``: epochs take a quarter of a second and more, and have the same bits.
         """
+        self.paced = paced
         self.server = server
         if server is not None:
             given["ledger"] = server.create("ledger")
@@ -94,7 +98,7 @@ class Site:
     def submit(self, seed: int) -> None:
         """Have the next study run: the same one for the same seed, wherever it runs."""
         halving = SuccessiveHalving(min_epochs=MIN_EPOCHS, max_epochs=MAX_EPOCHS)
-        self._submit(plan_of(seed, halving), TRIALS)
+        self._submit(plan_of(seed, halving), TRIALS, PacedNet if self.paced else DigitsNet)
 
     def _submit(
         self,
@@ -220,7 +224,7 @@ class PrefixSite(Site):
             # Where machines may differ, nothing is taken over.
             resources=Resources(on_signature_change="record" if self._alone else "refuse"),
         )
-        self._submit(plan, TRIALS, SteppedNet, SCHEDULES)
+        self._submit(plan, TRIALS, PacedSteppedNet if self.paced else SteppedNet, SCHEDULES)
 
 
 class ReadingSite(Site):

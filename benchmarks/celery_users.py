@@ -35,6 +35,7 @@ from typing import Any
 from penstock import ASHA, FullBudget
 from penstock.app.services import services
 
+from ._digits import DigitsNet, PacedNet
 from ._objective_faults import ObjectiveSite, verdict
 from ._results import Run
 from ._sentinels import Group, Switch, group
@@ -44,6 +45,9 @@ FAILOVERS, QUICK = 20, 2
 DOWN_AFTER_MS = 1000
 #: The longest time (seconds) between an epoch and the next kill, so that it hits any phase.
 DELAY = 0.5
+
+#: Of an installation that has failovers: leases as users have them, and studies that outlast one.
+USUAL = {"lease_ms": 5000, "claim_timeout": 6.0, "paced": True}
 
 Tell = Callable[[str], None]
 
@@ -57,7 +61,8 @@ class AshaSite(Site):
 
     def submit(self, seed: int) -> None:
         asha = ASHA(min_epochs=MIN_EPOCHS, max_epochs=MAX_EPOCHS)
-        self._submit(plan_of(seed, FullBudget(MAX_EPOCHS) if self._full else asha), TRIALS)
+        plan = plan_of(seed, FullBudget(MAX_EPOCHS) if self._full else asha)
+        self._submit(plan, TRIALS, PacedNet if self.paced else DigitsNet)
 
 
 #: For each kind of study the installation that has failovers, and the one to compare with.
@@ -80,17 +85,15 @@ def disturb(
     switches: list[Switch] = []
     row = 0
 
-    def epoch_after(row: int) -> bool:
+    def ready(row: int) -> bool:
+        """Keep studies running until all servers are at work, and an epoch has come since."""
         if not at.studies or at.over():
             at.submit(len(at.studies))
-        return at.last_row() > row
+        return at.last_row() > row and servers.is_whole()
 
     while len(switches) < len(acts):
-        at.until(servers.is_whole, "a whole group")
-        at.until(lambda row=row: epoch_after(row), "an epoch")
+        at.until(lambda row=row: ready(row), "an epoch, and a whole group")
         time.sleep(rng.uniform(0, DELAY))
-        if at.over():
-            continue
         switches.append(acts[len(switches)]())
         row = at.last_row()
         tell(f"{len(switches)}/{len(acts)} failovers: {switches[-1].port} is the primary")
@@ -145,8 +148,7 @@ def campaign(n: int, seed: int, tell: Tell = lambda _: None) -> dict[str, Any]:
             if not share:
                 continue
             tell(f"{kind}: {share} failovers")
-            lease = {"lease_ms": 5000, "claim_timeout": 6.0}
-            with site(partial(hit, broker=servers.url(database), **lease)) as at:
+            with site(partial(hit, broker=servers.url(database), **USUAL)) as at:
                 switches = disturb(at, servers, [servers.fail_over] * share, rng, tell)
                 seconds += recoveries(switches, at)
                 sums.update(studies=len(at.studies), epochs=len(at.epochs()), failovers=share)

@@ -36,7 +36,7 @@ def reaped():
 def after(servers, database, *acts, kind=Site):
     """The figures of studies that were disturbed so, and of others that were not."""
     broker = servers.url(database)
-    with site(partial(kind, broker=broker, lease_ms=5000, claim_timeout=6.0)) as hit:
+    with site(partial(kind, broker=broker, **celery_users.USUAL)) as hit:
         switches = celery_users.disturb(hit, servers, acts, random.Random(database))
         assert len(switches) == len(acts)
         if kind is ObjectiveSite:
@@ -73,7 +73,7 @@ def test_an_objectives_other_trials_are_sent_again_to_a_broker_that_forgets(serv
 
 def test_services_wait_where_no_primary_is_there(servers, tmp_path):
     """They go on with the next one, and with the old one where it comes back as it was."""
-    make = partial(Site, broker=servers.url(4), lease_ms=5000, claim_timeout=6.0)
+    make = partial(Site, broker=servers.url(4), **celery_users.USUAL)
     with site(make) as hit:
         services.ensure_up(hit.settings)
         hit.submit(0)
