@@ -190,8 +190,6 @@ def is_wrong_type(answer: object) -> bool:
 
 def refusal(error: redis.ResponseError) -> str:
     """Say that the broker refuses a command, why, and what to do."""
-    if str(error).startswith("its sentinels do"):
-        return f"no broker: {error}"
     if isinstance(error, redis.exceptions.NoPermissionError):
         return f"the broker refuses a command ({error}): grant its user this command"
     if isinstance(error, redis.exceptions.OutOfMemoryError):

@@ -15,6 +15,7 @@ from patience import until
 from penstock.app.broker import connection, presence, protocol, sentinels, server
 from penstock.app.broker.transport import RedisTransport
 from penstock.app.host.settings import load
+from penstock.app.sessions.link import Link
 from penstock.app.worker.celery import make_app
 from penstock.benchmarks import _sentinels
 from penstock.profiling.base.errors import BackendError, UsageError
@@ -156,6 +157,7 @@ def test_one_sentinel_that_answers_is_enough(servers):
     with connection.connect(url) as client:
         assert client.set("of", "ours")
         assert connection.server_of(client) == ("127.0.0.1", servers.primary())
+    assert Link(url).address() == "127.0.0.1", "its own, on the way to the primary"
     with make_app(url).connection_for_read() as made:
         assert made.default_channel.client.get("of") == b"ours"
     with servers.client(servers.primary(), db=1) as direct:
