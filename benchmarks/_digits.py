@@ -7,6 +7,7 @@ as torch's: a trainer that was killed is back the sooner.
 from __future__ import annotations
 
 import importlib.util
+import time
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +17,8 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+#: Seconds that a step of a paced network takes longer: a quarter of a second an epoch.
+PACE = 0.003
 #: What trials of ``SteppedNet`` differ in: a schedule of three pieces.
 SCHEDULES = {
     "lr": penstock.Steps({0: [0.1, 0.03], 3: [0.03, 0.01], 7: [0.01, 0.003, 0.001]}),
@@ -82,3 +85,19 @@ class SteppedNet(DigitsNet):
 
     def schedule(self, optimizer):
         return None
+
+
+class PacedNet(DigitsNet):
+    """The same bits, for faults that last: an epoch takes long, and no processor."""
+
+    def loss(self, model, batch):
+        time.sleep(PACE)
+        return super().loss(model, batch)
+
+
+class PacedSteppedNet(SteppedNet):
+    """Likewise with a learning rate that Penstock sets."""
+
+    def loss(self, model, batch):
+        time.sleep(PACE)
+        return super().loss(model, batch)

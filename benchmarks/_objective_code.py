@@ -24,7 +24,7 @@ def values_of(params: Mapping[str, Any]) -> tuple[float, float]:
     return value_at(params, STEPS), -value_at(params, STEPS + 1)
 
 
-def reporting(trial: Any) -> float:
+def reporting(trial: Any, pause: float = PAUSE) -> float:
     """Report each step; one parameter is drawn in the middle, and an attribute has them all."""
     params = {
         "x": trial.suggest_float("x", -4.0, 4.0),
@@ -34,11 +34,16 @@ def reporting(trial: Any) -> float:
         if step == MIDDLE:
             params["n"] = trial.suggest_int("n", 1, 8)
             trial.set_user_attr("params", params)
-        time.sleep(PAUSE)
+        time.sleep(pause)
         trial.report(value_at(params, step), step)
         if trial.should_prune():
             raise optuna.TrialPruned
     return value_at(params, STEPS)
+
+
+def paced(trial: Any) -> float:
+    """Report each step, and take longer for it."""
+    return reporting(trial, 4 * PAUSE)
 
 
 def returning(trial: Any) -> tuple[float, float]:

@@ -25,7 +25,16 @@ from penstock.app.ledger.rows import TrialRow
 from penstock.app.optuna_bridge.updates import LedgerUpdates, merged
 
 from ._faults import KINDS, Faults, Hit, Kind
-from ._objective_code import CHOICES, MIDDLE, STEPS, reporting, returning, value_at, values_of
+from ._objective_code import (
+    CHOICES,
+    MIDDLE,
+    STEPS,
+    paced,
+    reporting,
+    returning,
+    value_at,
+    values_of,
+)
 from ._sampler_objective import Wanderer
 from ._sites import Site
 
@@ -56,7 +65,12 @@ class ObjectiveSite(Site):
 
     def start(self, undo: ExitStack) -> None:
         before = dict(os.environ)
-        undo.callback(os.environ.update, before)
+
+        def restore() -> None:
+            os.environ.clear()
+            os.environ.update(before)
+
+        undo.callback(restore)
         os.environ.update(self.settings.environment())
 
     def submit(self, seed: int) -> None:
@@ -71,7 +85,8 @@ class ObjectiveSite(Site):
                 pruner=optuna.pruners.PercentilePruner(75.0, n_startup_trials=4),
             )
         study.enqueue_trial(ENQUEUED)
-        study.submit(returning if two else reporting, TRIALS)
+        one = paced if self.paced else reporting
+        study.submit(returning if two else one, TRIALS)
         self.studies.append(study.id)
 
     def last_row(self) -> int:

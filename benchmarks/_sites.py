@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from penstock import BackendError, FullBudget, SuccessiveHalving, TorchTrainable
-from penstock.app.broker import server as broker
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings
 from penstock.app.ledger.reader import Reader
@@ -39,7 +38,7 @@ from penstock.scheduler.model.events import EpochReported
 from penstock.scheduler.model.study import StrategySpec
 
 from ._crossing import Crossing
-from ._digits import SCHEDULES, SPACE, DigitsNet, SteppedNet
+from ._digits import SCHEDULES, SPACE, DigitsNet, PacedNet, PacedSteppedNet, SteppedNet
 from ._postgres import Server
 from ._shared_reading import ReadThrice
 from .random_widths import RANDOM_WIDTHS
@@ -75,16 +74,21 @@ class Site:
     #: How many studies are submitted at a time.
     beside = 1
 
-    def __init__(self, home: Path, *, server: Server | None = None, **given: Any) -> None:
+    def __init__(
+        self, home: Path, *, server: Server | None = None, paced: bool = False, **given: Any
+    ) -> None:
         """``given``: settings that differ from those of the plain studies.
 
         ``server``: its ledger is a database of this PostgreSQL server, made for it.
+        ``paced``: epochs take a quarter of a second and more, and have the same bits.
         """
+        self.paced = paced
         self.server = server
         if server is not None:
             given["ledger"] = server.create("ledger")
         plain = {"devices": f"cpu:{min(2, len(os.sched_getaffinity(0)))}x1"}
-        self.settings = Settings(home=home, lease_ms=1500, claim_timeout=3.0, **plain | given)
+        quick = {"lease_ms": 1500, "claim_timeout": 3.0}
+        self.settings = Settings(home=home, **quick | plain | given)
         self.reader = Reader(self.settings.ledger_url)
         self.studies: list[str] = []
 
@@ -94,7 +98,7 @@ class Site:
     def submit(self, seed: int) -> None:
         """Have the next study run: the same one for the same seed, wherever it runs."""
         halving = SuccessiveHalving(min_epochs=MIN_EPOCHS, max_epochs=MAX_EPOCHS)
-        self._submit(_plan(seed, halving), TRIALS)
+        self._submit(plan_of(seed, halving), TRIALS, PacedNet if self.paced else DigitsNet)
 
     def _submit(
         self,
@@ -144,8 +148,7 @@ class Site:
         return found
 
     def all_up(self) -> bool:
-        run = self.settings.run
-        return all(locks.is_running(run, name) for name in (broker.NAME, "scheduler", "agent"))
+        return all(status.pid is not None for status in services.statuses(self.settings))
 
     def take_down(self, *, grace: float = services.AGENT_GRACE) -> None:
         services.take_down(self.settings, grace=grace)
@@ -199,7 +202,7 @@ class FusedSite(Site):
 
     def submit(self, seed: int) -> None:
         halving = SuccessiveHalving(min_epochs=MIN_EPOCHS, max_epochs=MAX_EPOCHS)
-        self._submit(_plan(seed, halving), 2 * TRIALS, space=SPACE | {"hidden": [48]})
+        self._submit(plan_of(seed, halving), 2 * TRIALS, space=SPACE | {"hidden": [48]})
 
 
 class PrefixSite(Site):
@@ -221,7 +224,7 @@ class PrefixSite(Site):
             # Where machines may differ, nothing is taken over.
             resources=Resources(on_signature_change="record" if self._alone else "refuse"),
         )
-        self._submit(plan, TRIALS, SteppedNet, SCHEDULES)
+        self._submit(plan, TRIALS, PacedSteppedNet if self.paced else SteppedNet, SCHEDULES)
 
 
 class ReadingSite(Site):
@@ -253,10 +256,10 @@ class GangSite(Site):
 
     def submit(self, seed: int) -> None:
         if seed % 2:
-            self._submit(_plan(seed, FullBudget(FULL_EPOCHS), shards=SHARDS), FULL_TRIALS)
+            self._submit(plan_of(seed, FullBudget(FULL_EPOCHS), shards=SHARDS), FULL_TRIALS)
         else:
             halving = SuccessiveHalving(min_epochs=MIN_EPOCHS, max_epochs=MAX_EPOCHS)
-            self._submit(_plan(seed, halving, shards=SHARDS), TRIALS)
+            self._submit(plan_of(seed, halving, shards=SHARDS), TRIALS)
 
 
 class Nodes(GangSite):
@@ -341,7 +344,8 @@ def compare(disturbed: Site, undisturbed: Site) -> dict[str, int]:
     return dict(sums)
 
 
-def _plan(seed: int, strategy: StrategySpec, shards: int | None = None) -> StudyPlan:
+def plan_of(seed: int, strategy: StrategySpec, shards: int | None = None) -> StudyPlan:
+    """Return the plan of a study on the digits."""
     return make_plan(
         direction="maximize",
         metric="accuracy",

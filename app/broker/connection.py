@@ -46,7 +46,8 @@ class BrokerUnfit(BackendError):
 
 
 def connect(url: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
-    """A client of the broker at ``url`` (``redis://``, ``rediss://`` or ``redis+socket://``).
+    """A client of the broker at ``url``: ``redis://``, ``rediss://``, ``redis+socket://``, or
+    ``sentinel://``, where each new connection asks the sentinels which server is the primary.
 
     Connects on first use. ``timeout`` (seconds) bounds every answer. Safe to share between threads.
     Raises UsageError if the URL names a file of certificates that does not exist here.
@@ -69,6 +70,10 @@ def connect(url: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
         # are for the callers, who know how long waiting makes sense.
         "retry": Retry(NoBackoff(), 1),
     }
+    if url.startswith("sentinel://"):
+        from . import sentinels  # others do not pay for it
+
+        return sentinels.connect(url, **options | {"socket_keepalive": True})
     if not url.startswith("redis+socket://"):
         return redis.Redis.from_url(url, socket_keepalive=True, **options)
     # kombu's form of a Unix socket's address, which redis-py does not accept.
@@ -119,9 +124,16 @@ def no_answer(url: str, error: Exception) -> BackendError:
     if isinstance(error, redis.AuthenticationError):  # it answers, and lets nobody in
         asks = "HELLO must be called" in why or "Authentication required" in why
         words = "asks for a password" if asks else f"refuses the password: {why.rstrip('.')}"
+        form = "redis://USER:PASSWORD@HOST, or redis://:PASSWORD@HOST without a user"
+        if url.startswith("sentinel://"):
+            words = f"refuses the password: {why.rstrip('.')}"
+            form = (
+                "sentinel://USER:PASSWORD@HOST those of the data, and as sentinel_username and"
+                " sentinel_password in its query those of the sentinels"
+            )
         return BackendError(
             f"the broker at {hide_password(url)} {words}. Its URL names user and password, as"
-            " redis://USER:PASSWORD@HOST, or redis://:PASSWORD@HOST without a user"
+            f" {form}"
         )
     return BackendError(f"the broker at {hide_password(url)} does not answer: {why}")
 
@@ -132,6 +144,25 @@ def may_pass(error: BackendError) -> bool:
     if isinstance(cause, redis.AuthenticationError) or "CERTIFICATE" in str(cause).upper():
         return False
     return isinstance(cause, (redis.ConnectionError, redis.TimeoutError, OSError))
+
+
+def server_of(client: redis.Redis) -> tuple[str, int]:
+    """Return host and port of the server that a client has by TCP. Raises its library's errors."""
+    pool: Any = client.connection_pool
+    if hasattr(pool, "sentinel_manager"):
+        host, port = pool.get_master_address()
+    else:
+        host, port = pool.connection_kwargs["host"], pool.connection_kwargs["port"]
+    return host, port
+
+
+def reconnections(client: redis.Redis) -> int:
+    """Return how often a client has asked sentinels for the primary; 0 where there are none.
+
+    After a failover the primary may lack the last of what its predecessor has answered for.
+    """
+    sentinels: Any = getattr(client.connection_pool, "sentinel_manager", None)
+    return 0 if sentinels is None else int(sentinels.asked)
 
 
 def eviction_policy(client: redis.Redis, url: str) -> tuple[str, int]:

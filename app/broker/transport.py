@@ -69,6 +69,8 @@ class RedisTransport:
         # Where the reading of each stream continues: first at our own pending entries (received by
         # an earlier scheduler and not acknowledged), then at new ones.
         self._after = dict.fromkeys(_STREAMS, "0")
+        #: The client's connections up to the opening of the broker; counted where it has sentinels.
+        self._connected = 0
 
     def open(self) -> None:
         """Make streams, group and installation hash where they are missing. May be repeated.
@@ -78,6 +80,7 @@ class RedisTransport:
         args = (self._owner, HOLD_MS, self._own_key, self._boot, self._store, self._version)
         taking = protocol.OPEN.command((protocol.SCHEDULER, protocol.INSTALLATION), args)
         [(holder, key, last)] = self._execute([taking])
+        self._connected = connection.reconnections(self._client)
         if holder != self._owner:
             raise ownership.in_use_error(self._url, holder)
         if last != self._owner:
@@ -174,12 +177,18 @@ class RedisTransport:
         self._dropped.note(message.stream, message.id, why)
 
     def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:
-        """The devices that answer, and the state of each of ``attempts``, in one round trip."""
+        """The devices that answer, and the state of each of ``attempts``, in one round trip.
+
+        Raises BackendError also once after a failover, as after any other outage.
+        """
         pairs = [item for attempt in attempts for item in (attempt.trial, attempt.ranks)]
         keys = (protocol.DEVICES, protocol.INSTALLATION, protocol.SCHEDULER)
         arguments = (protocol.PREFIX, self._owner, HOLD_MS, *pairs)
         command = protocol.SURVEY.command(keys, arguments)
         [boot, key], devices, seen, gone = self._execute([command])[0]
+        if connection.reconnections(self._client) != self._connected:
+            # What it answered for last may be lost, and what it sent, unread.
+            raise BackendError("the broker may have failed over: what it lacks is sent again")
         if boot is not None and key != self._key.hex():
             self._keep_key()
         states = {

@@ -24,7 +24,7 @@ from ...profiling.devices.device import KINDS
 from . import broker_url, permissions
 
 PREFIX = "PENSTOCK_"
-BROKER_SCHEMES = ("redis", "rediss", "redis+socket")
+BROKER_SCHEMES = ("redis", "rediss", "redis+socket", "sentinel")
 LEDGER_SCHEMES = ("sqlite", "postgresql")
 #: The variable from which Celery itself takes its broker.
 CELERY_VARIABLE = "CELERY_BROKER_URL"
@@ -43,6 +43,8 @@ def _broker(url: str) -> str:
     scheme, mark, rest = url.partition("://")
     if not mark or scheme not in BROKER_SCHEMES or not rest.strip("/"):
         raise ValueError("not a broker URL")
+    if scheme == "sentinel" and not re.search("[?&]master_name=[^&]", rest):
+        raise ValueError("sentinels know a broker by its name")
     if scheme == "rediss" and "ssl_cert_reqs=" not in rest:
         # Without this option, Celery's library accepts any certificate.
         url += f"{'&' if '?' in rest else '?'}ssl_cert_reqs=required"
@@ -123,7 +125,8 @@ class Settings(BaseModel):
         default=None,
         repr=False,
         description="redis://, rediss://, valkey://, valkeys:// or redis+socket:// and an address, "
-        "celery (the broker of your Celery app), or unset: a private broker in the state folder",
+        "sentinel:// and addresses with ?master_name=NAME, celery (the broker of your Celery app),"
+        " or unset: a private broker in the state folder",
     )
     celery_app: str | None = Field(
         default=None,

@@ -39,6 +39,7 @@ from ...scheduler.model.decisions import Decision
 from ...scheduler.model.events import (
     AttemptLost,
     CallbacksCalled,
+    EpochReported,
     Event,
     LedgerRestored,
     StudyExtended,
@@ -255,8 +256,15 @@ class Runner:
             raise
         for event in events:
             fault = self._apply(event)
-            if isinstance(fault, Unfit):
+            if isinstance(fault, Unfit) or (fault is not None and self._follows_a_lost(event)):
                 self._end_attempt(body, fault, now)
+
+    def _follows_a_lost(self, event: Event) -> bool:
+        """Tell whether an attempt that counts reports an epoch after one that never came."""
+        trial = self.engine.state.trials.get(getattr(event, "trial", ""))
+        if trial is None or not isinstance(event, EpochReported):
+            return False
+        return event.fence == trial.fence and event.epoch > trial.epoch + 1
 
     def _end_attempt(self, body: Mapping[str, Any], why: Exception, now: float) -> None:
         """End the attempt of a report that cannot be read, or does not fit its trial.

@@ -82,11 +82,10 @@ class Link:
         """
         if self.url.startswith("redis+socket://"):
             return "127.0.0.1"
-        at: Any = self.client.get_connection_kwargs()
 
         def look() -> str:
             try:
-                where = (at["host"], at["port"])
+                where = connection.server_of(self.client)
                 with socket.create_connection(where, connection.CONNECT_TIMEOUT) as way:
                     return str(way.getsockname()[0])
             except OSError as error:

@@ -92,6 +92,13 @@ def make_app(broker_url: str) -> Any:
         # Repeats what the URL says of certificates: Flower's own client looks only here, and kombu
         # checks no certificate if the URL says nothing.
         encrypted = {"ssl_cert_reqs": "required", **parse_url(broker_url).get("ssl", {})}
+    options: dict[str, Any] = {}
+    if broker_url.startswith("sentinel:"):
+        from ..broker import sentinels
+
+        address = sentinels.parse(broker_url)
+        broker_url, encrypted = address.for_celery, dict(address.tls) or False
+        options = {"master_name": address.name, "sentinel_kwargs": address.sentinel_options}
     app.conf.update(
         broker_url=broker_url,
         broker_use_ssl=encrypted,
@@ -107,6 +114,7 @@ def make_app(broker_url: str) -> Any:
             "visibility_timeout": 6 * 3600,
             # No message has a priority: a queue is one list to wait for, not four.
             "priority_steps": [0],
+            **options,
         },
         # Nor Celery's names for these: `celery -A shop control shutdown` would be heard here, too.
         control_exchange=EXCHANGE,

@@ -15,6 +15,8 @@ from queue import Empty
 from typing import Any
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from ...profiling.devices.device import KINDS
 from ...tasks.process.messages import Forged
@@ -75,6 +77,22 @@ def _channel(channel: Any, url: str) -> Any:
     return Channel
 
 
+def _asking(channel: Any) -> Any:
+    """Return a channel that leaves a server which is not the primary, and asks without waits."""
+    from ..broker import sentinels
+
+    class Asking(channel):  # type: ignore[misc]  # as above
+        connection_class, connection_class_ssl = sentinels.CONNECTIONS
+        sentinel_kwargs: dict[str, Any]
+
+        def _sentinel_managed_pool(self, asynchronous: bool = False) -> Any:
+            # Not among Celery's options: Flower's client, which reads these, needs another one.
+            self.sentinel_kwargs = {**self.sentinel_kwargs, "retry": Retry(NoBackoff(), 0)}
+            return super()._sentinel_managed_pool(asynchronous)
+
+    return Asking
+
+
 def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
     """Celery's messaging for the broker at ``url``.
 
@@ -85,7 +103,12 @@ def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
     transport: Any = import_module("kombu.transport.redis")
     amqp: Any = import_module("celery.app.amqp")
 
-    class QueueTransport(transport.Transport):  # type: ignore[misc]  # as above
+    base: Any = transport.Transport
+    channel: Any = transport.Channel
+    if url.startswith("sentinel:"):
+        base, channel = transport.SentinelTransport, _asking(transport.SentinelChannel)
+
+    class QueueTransport(base):  # type: ignore[misc]  # as above
         def _deliver(self, message: Any, queue: str) -> None:
             if _SLOT.fullmatch(queue):
                 try:
@@ -94,7 +117,7 @@ def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
                     raise Forged(error.check, f"in {queue} {error}") from error
             super()._deliver(message, queue)
 
-    QueueTransport.Channel = _channel(transport.Channel, url)
+    QueueTransport.Channel = _channel(channel, url)
 
     class Connection(kombu.Connection):  # type: ignore[misc]  # as above
         def get_transport_cls(self) -> Any:

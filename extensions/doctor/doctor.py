@@ -215,6 +215,8 @@ def _broker(settings: Settings) -> Iterator[Finding]:
             except connection.BrokerUnfit as error:
                 yield Finding("broker", "fail", str(error))
                 return
+            if settings.broker.startswith("sentinel:"):
+                yield from _sentinels(client, settings.broker)
             yield from _persistence(client, settings.broker)
             yield from _eviction(client, settings.broker)
             yield from _contents(client, settings.broker)
@@ -251,6 +253,17 @@ def _persistence(client: redis.Redis, url: str) -> Iterator[Finding]:
             " the scheduler sends again from the ledger, and studies wait for that"
         )
         yield Finding("broker's disk", "warn", what, advice)
+
+
+def _sentinels(client: redis.Redis, url: str) -> Iterator[Finding]:
+    """Yield which server is the primary, and what would hinder a failover."""
+    from ...app.broker import sentinels
+
+    with connection.translate_errors(url):
+        words, amiss = sentinels.described(client)
+    yield Finding("broker's sentinels", "ok", words)
+    for each in amiss:
+        yield Finding("broker's sentinels", "warn", each, "a failover may not come about")
 
 
 def _eviction(client: redis.Redis, url: str) -> Iterator[Finding]:

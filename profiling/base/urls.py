@@ -6,6 +6,10 @@ import re
 
 
 def hide_password(url: str) -> str:
-    """``url`` without user and password, fit for messages. Malformed URLs are safe as well."""
+    """``url`` without user and password, fit for messages. Malformed URLs are safe as well.
+
+    Where there are several, ``sentinel://`` addresses, nothing is shown of those before the last
+    one with a password: who can tell what a ``;`` belongs to?
+    """
     hidden = re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)
     return re.sub(r"((?:password|pass|username)=)[^&#]*", r"\1***", hidden)

@@ -751,6 +751,21 @@ def test_an_attempt_whose_report_cannot_be_read_is_ended(runner, desk):
     assert lost.reason == "a malformed report of kind 'epoch': unknown: Unexpected keyword argument"
 
 
+def test_an_attempt_that_reports_an_epoch_after_one_that_was_lost_is_ended(runner, desk):
+    """A broker that fails over may lose a report that it answered for, and keep the next one."""
+    desk.inbox = [submit(1, study())]
+    runner.turn(0.0)
+    known = {"kind": "epoch", "trial": "s-1-0000", "fence": 1} | REPORTS["epoch"]
+    again, after = known | {"epoch": 1, "closes": False}, known | {"epoch": 3, "closes": False}
+    desk.inbox = [Message("2-0", "reports", again), Message("3-0", "reports", again)]
+    runner.turn(0.0)
+    assert not [event for _, event in runner._ledger.events if isinstance(event, AttemptLost)]
+    desk.inbox = [Message("4-0", "reports", after)]
+    runner.turn(0.0)
+    [lost] = [event for _, event in runner._ledger.events if isinstance(event, AttemptLost)]
+    assert (lost.fence, lost.reason) == (1, "epoch 3 of s-1-0000 after 1 accepted")
+
+
 def test_texts_of_a_report_that_utf8_cannot_hold_are_read():
     """User code may raise such a text, or name a metric so."""
     failed = {"kind": "failed", "trial": "s-1-0000", "fence": 1, **REPORTS["failed"]}

@@ -12,10 +12,11 @@ from contextlib import closing, contextmanager
 
 import pytest
 from flower.utils.broker import Broker
-from patience import PATIENCE
+from patience import PATIENCE, until
 from penstock.app.broker import connection, presence, server
 from penstock.app.host.settings import load
 from penstock.app.worker.celery import make_app
+from penstock.benchmarks import _sentinels
 from penstock.profiling.base.errors import BackendError, UsageError
 from system import program
 
@@ -48,17 +49,22 @@ def port(authority, tmp_path_factory):
     settings = load(home=home)
     settings.ensure_home()
     server.start(settings)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(authority / "host.pem", authority / "host.key")
     try:
-        with forwarding(context, str(server.socket_path(settings))) as port:
+        with forwarding(host(authority), str(server.socket_path(settings))) as port:
             yield port
     finally:
         server.stop(settings)
 
 
+def host(authority):
+    """The context of a host with the certificate that was signed."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority / "host.pem", authority / "host.key")
+    return context
+
+
 @contextmanager
-def forwarding(context, path):
+def forwarding(context, at):
     listener = socket.create_server(("127.0.0.1", 0))
 
     def accept():
@@ -71,13 +77,15 @@ def forwarding(context, path):
 
     def serve(way):
         try:
-            inside = context.wrap_socket(way, server_side=True)
+            # A sentinel speaks in the clear to the server that its clients have by TLS.
+            encrypted = way.recv(1, socket.MSG_PEEK) == b"\x16"
+            inside = context.wrap_socket(way, server_side=True) if encrypted else way
         except OSError:  # the client did not like the certificate
             way.close()
             return
-        outside = socket.socket(socket.AF_UNIX)
+        outside = socket.socket(socket.AF_UNIX if isinstance(at, str) else socket.AF_INET)
         with closing(inside), closing(outside):
-            outside.connect(path)
+            outside.connect(at)
             back = threading.Thread(target=copy, args=(outside, inside), daemon=True)
             back.start()
             copy(inside, outside)
@@ -164,3 +172,36 @@ def test_a_ca_that_is_not_there_is_refused_by_the_name_of_its_file(port, tmp_pat
         server.connect(settings)
     found = {finding.name: finding for finding in diagnose(settings)}["broker"]
     assert (found.grade, str(missing) in found.what) == ("fail", True)
+
+
+def test_sentinels_are_asked_by_tls_and_data_servers_reached_by_it(authority, tmp_path):
+    with (
+        _sentinels.group(tmp_path, replicas=0) as servers,
+        forwarding(host(authority), ("127.0.0.1", servers.sentinels[0])) as port,
+        forwarding(host(authority), ("127.0.0.1", servers.primary())) as data,
+    ):
+        with servers.client(servers.sentinels[0]) as sentinel:
+            sentinel.sentinel_monitor("tls", "127.0.0.1", data, 1)
+            sentinel.sentinel_set("tls", "auth-pass", _sentinels.PASSWORD)
+        first, _, query = servers.url(name="tls").partition("?")
+        secret = f"{first.partition('@')[0]}@127.0.0.1:{port}/0?{query}&ssl=true"
+        known = f"{secret}&ssl_ca_certs={authority / 'ca.pem'}"
+        with connection.connect(known) as client:
+            until(lambda: answers(client, known), "the sentinel knows the primary")
+            assert connection.server_of(client) == ("127.0.0.1", data)
+            assert client.set("of", "ours")
+        with make_app(known).connection_for_read() as made:
+            assert made.default_channel.client.get("of") == b"ours"
+        with pytest.raises(BackendError, match=r"does not trust its certificate") as caught:
+            presence.is_served(connection.connect(secret), secret)
+        assert not connection.may_pass(caught.value)
+        assert _sentinels.THEIRS not in str(caught.value)
+
+
+def answers(client, url):
+    try:
+        with connection.translate_errors(url):
+            return client.ping()
+    except BackendError as error:
+        assert connection.may_pass(error), error
+        return False

@@ -1,0 +1,95 @@
+"""Studies go through failovers of their broker, also where it forgets what it has answered for."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+
+import pytest
+from patience import PATIENCE, until
+from penstock.app.host import locks
+from penstock.app.services import services
+from penstock.benchmarks import _sentinels, celery_users
+from penstock.benchmarks._objective_faults import ObjectiveSite, verdict
+from penstock.benchmarks._sites import Site, compare, site
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+UNHARMED = {"lost": 0, "doubled": 0, "wrong": 0}
+#: Seconds of what the broker has answered for that are lost: reports, tasks, claims and more.
+FORGETS = 1.5
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    with _sentinels.group(tmp_path_factory.mktemp("servers")) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def reaped():
+    yield
+    for process in locks._started:
+        process.wait(PATIENCE)
+
+
+def after(servers, database, *acts, kind=Site):
+    """The figures of studies that were disturbed so, and of others that were not."""
+    broker = servers.url(database)
+    with site(partial(kind, broker=broker, **celery_users.USUAL)) as hit:
+        switches = celery_users.disturb(hit, servers, acts, random.Random(database))
+        assert len(switches) == len(acts)
+        if kind is ObjectiveSite:
+            what = [verdict(hit, study) for study in hit.studies]
+            return {name: sum(len(each[name]) for each in what) for name in UNHARMED}
+        with site(Site) as plain:
+            while len(plain.studies) < len(hit.studies):
+                plain.submit(len(plain.studies))
+                plain.wait()
+            return compare(hit, plain)
+
+
+def unharmed(figures):
+    return {name: figures[name] for name in UNHARMED} == UNHARMED
+
+
+def test_a_primary_that_is_killed_costs_no_epoch_and_changes_no_bit(servers):
+    assert unharmed(after(servers, 0, servers.fail_over, servers.fail_over))
+
+
+def test_nothing_comes_of_what_the_new_primary_never_got(servers):
+    forgets = partial(servers.fail_over, forgets=FORGETS)
+    assert unharmed(after(servers, 1, forgets, forgets))
+
+
+def test_a_primary_that_is_demoted_or_hangs_is_left(servers):
+    assert unharmed(after(servers, 2, servers.demote, servers.hang))
+
+
+def test_an_objectives_other_trials_are_sent_again_to_a_broker_that_forgets(servers):
+    forgets = partial(servers.fail_over, forgets=FORGETS)
+    assert unharmed(after(servers, 3, forgets, servers.demote, forgets, kind=ObjectiveSite))
+
+
+def test_services_wait_where_no_primary_is_there(servers, tmp_path):
+    """They go on with the next one, and with the old one where it comes back as it was."""
+    make = partial(Site, broker=servers.url(4), **celery_users.USUAL)
+    with site(make) as hit:
+        services.ensure_up(hit.settings)
+        hit.submit(0)
+        hit.until(hit.last_row, "an epoch")
+        pids = {each.name: each.pid for each in services.statuses(hit.settings)}
+        until(servers.is_whole, "a whole group")
+        row, killed = hit.last_row(), list(servers.data)
+        primary = servers.primary()
+        for port in killed:
+            servers.kill(port)
+        log = hit.settings.logs / "scheduler.log"
+        until(lambda: "does not answer" in log.read_text(), "the scheduler says it")
+        servers.revive(primary)
+        for port in killed:
+            if port != primary:
+                servers.revive(port, primary=primary)
+        hit.until(lambda: hit.last_row() > row, "an epoch")
+        hit.wait()
+        assert pids == {each.name: each.pid for each in services.statuses(hit.settings)}
