@@ -24,7 +24,6 @@ from ...profiling.devices.device import KINDS
 from . import broker_url, permissions
 
 PREFIX = "PENSTOCK_"
-BROKER_SCHEMES = ("redis", "rediss", "redis+socket", "sentinel")
 LEDGER_SCHEMES = ("sqlite", "postgresql")
 #: The variable from which Celery itself takes its broker.
 CELERY_VARIABLE = "CELERY_BROKER_URL"
@@ -41,7 +40,7 @@ def _broker(url: str) -> str:
     broker_url.check(url)
     url = broker_url.normal(url)
     scheme, mark, rest = url.partition("://")
-    if not mark or scheme not in BROKER_SCHEMES or not rest.strip("/"):
+    if not mark or not rest.strip("/"):
         raise ValueError("not a broker URL")
     if scheme == "sentinel" and not re.search("[?&]master_name=[^&]", rest):
         raise ValueError("sentinels know a broker by its name")
