@@ -39,6 +39,7 @@ FILES = frozenset(
         "integration/test_restore.py",
         "integration/test_sampler_faults.py",
         "integration/test_seeding.py",
+        "integration/test_sentinels.py",
         "integration/test_steps.py",
         "integration/test_supernet.py",
         "integration/test_upgrade.py",

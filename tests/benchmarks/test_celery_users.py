@@ -1,4 +1,4 @@
-"""What the benchmark of failovers counts."""
+"""The counts of the benchmark of failovers."""
 
 from __future__ import annotations
 
