@@ -1,11 +1,11 @@
 """A client whose keys and channels begin with a prefix, in a database that others use as well.
 
-Theory of operation. Whoever uses a client knows names without the prefix. A command is given it in
-the last step before it is sent, and the names in its answer lose it in the first one. A table says
+Theory of operation. Callers of a client know names without the prefix. A command is given it in the
+last step before it is sent, and the names in its answer lose it in the first one. A table says
 where a command has names. A command that is not in it is a mistake of ours, and refused: it might
 reach what belongs to somebody else. Scripts name nothing but their ``KEYS``.
 
-What is heard on a channel says its whole name: nobody reads that.
+A message that is heard keeps the whole name of its channel: nobody reads that.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def _names(command: str, args: Sequence[Any]) -> slice:
 
 
 def _after(word: str, args: Sequence[Any]) -> int:
-    """Return the place after ``word``, which redis-py's own methods write as bytes."""
-    places = [at for at, arg in enumerate(args) if arg in (word, word.encode())]
-    if not places:
-        raise RuntimeError(f"a command without {word} has no prefix: {args}")
-    return places[0] + 1
+    """Return the number of the argument after ``word``, which redis-py itself writes as bytes."""
+    for number, arg in enumerate(args, start=1):
+        if arg in (word, word.encode()):
+            return number
+    raise RuntimeError(f"a command without {word} names nothing that a prefix could begin: {args}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
 
 import pytest
 import redis
+from flower.utils.broker import Broker
 from network import tcp_broker
 from patience import until
 from penstock.app.broker import connection, fitness, ownership, prefixed, protocol, sentinels
@@ -116,6 +118,11 @@ def test_the_table_knows_each_command_that_is_sent_and_no_other():
             prefixed.named(PREFIX, words)
 
 
+def test_scripts_name_keys_and_channels_by_what_they_are_given():
+    for script in protocol.SCRIPTS:
+        assert protocol.PREFIX not in script.text
+
+
 def test_an_unknown_command_is_not_sent_at_all(broker, ours):
     before = broker[1].info("commandstats")
     with pytest.raises(RuntimeError, match="where FLUSHALL has names is not known"):
@@ -190,9 +197,10 @@ def test_the_scheduler_and_its_calls_are_under_the_prefix(broker):
             heard.clear()
             transport.carry_out(effects)
             until(lambda: heard == [attempt], "the call is heard")
-        survey = transport.survey([])
-        assert survey.boot
-        all_keys.set("shop:penstock:alive:cpu.n.0", "1")
+        all_keys.client_kill_filter(_type="pubsub")
+        until(lambda: all_keys.publish("shop:penstock:calls", "again"), "it listens again")
+        until(lambda: "again" in heard, "it is heard")
+        assert transport.survey([]).boot
         assert transport.receive(0.05) == []
     finally:
         calls.stop()
@@ -237,6 +245,20 @@ def test_celery_is_given_it_as_its_own_option():
     assert "shop" not in conf.broker_url
     plain = make_app("redis://h:6379/0").conf
     assert "global_keyprefix" not in plain.broker_transport_options
+
+
+def test_flower_counts_the_queues_that_a_dispatch_fills(broker, ours):
+    url, all_keys = broker
+    keys = (protocol.attempt_key("t"), protocol.lease_key("t", 0), "cpu.n.0.s0")
+    assert protocol.call(ours, protocol.DISPATCH, keys, 1, "message") == 1
+    assert all_keys.llen("shop:cpu.n.0.s0") == 1
+    conf = make_app(url + OPTION).conf
+
+    async def counted():
+        page = Broker(conf.broker_url, broker_options=conf.broker_transport_options)
+        return await page.queues(["cpu.n.0.s0"])
+
+    assert asyncio.run(counted()) == [{"name": "cpu.n.0.s0", "messages": 1}]
 
 
 def test_a_client_of_sentinels_has_it_and_the_sentinels_do_not():
