@@ -123,7 +123,7 @@ def queue_name(device: str, slot: int) -> str:
 class Script:
     """One Lua script, called by its digest. The text is sent only if the server lacks it.
 
-    Its text has no name of ours: a client may have a prefix (``prefixed``), which only KEYS are given.
+    Its text has no name of ours: a client with a prefix (``prefixed``) gives that to KEYS alone.
     """
 
     def __init__(self, name: str) -> None:
