@@ -15,6 +15,7 @@ from redis.retry import Retry
 
 from ...profiling.base.errors import BackendError, UsageError
 from ...profiling.base.urls import hide_password
+from ..host.broker_url import key_at, split_prefix
 
 #: Seconds after which a command counts as unanswered by the broker.
 SOCKET_TIMEOUT = 5.0
@@ -50,8 +51,19 @@ def connect(url: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
     ``sentinel://``, where each new connection asks the sentinels which server is the primary.
 
     Connects on first use. ``timeout`` (seconds) bounds every answer. Safe to share between threads.
+    Where the URL has a prefix, the broker has it before each key and channel, and callers do not.
     Raises UsageError if the URL names a file of certificates that does not exist here.
     """
+    address, prefix = split_prefix(url)
+    client = _connect(address, timeout)
+    if prefix:
+        from . import prefixed  # others do not pay for it
+
+        prefixed.apply(client, prefix)
+    return client
+
+
+def _connect(url: str, timeout: float) -> redis.Redis:
     query = parse_qs(urlsplit(url).query)
     for path in query.get("ssl_ca_certs", ()):
         # The library would say "No such file", as if of the broker. The path must be absolute,
@@ -91,7 +103,7 @@ def connect(url: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
 
 
 @contextmanager
-def translate_errors(url: str, key: str = "a key of ours") -> Iterator[None]:
+def translate_errors(url: str, key: str | None = None) -> Iterator[None]:
     """Turn errors of the broker into BackendError: which broker, why, and what to do.
 
     Either the broker does not answer (the text contains no password), or it refuses. ``key`` is
@@ -102,8 +114,9 @@ def translate_errors(url: str, key: str = "a key of ours") -> Iterator[None]:
     except redis.ResponseError as error:
         if not is_wrong_type(error):
             raise BackendError(refusal(error)) from error
+        name = "a key of ours" if key is None else key_at(url, key)
         raise BackendError(
-            f"the broker at {hide_password(url)} holds a value of another type under {key}:"
+            f"the broker at {hide_password(url)} holds a value of another type under {name}:"
             f" {MISPLACED_ADVICE}"
         ) from error
     except (redis.ConnectionError, redis.TimeoutError) as error:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import redis
 
 from ...profiling.base.urls import hide_password
+from ..host.broker_url import split_prefix
 from . import protocol
 from .connection import IN_CLUSTER, SOCKET_TIMEOUT, BrokerUnfit, translate_errors
 from .message import EXCHANGE
@@ -92,15 +93,16 @@ _COMMANDS: tuple[protocol.Command, ...] = (
 )
 
 
-def acl_rules(database: int = 0) -> str:
+def acl_rules(database: int = 0, prefix: str = "") -> str:
     """Return what a user of the broker needs, as rules of ``ACL SETUSER``.
 
-    Patterns of channels are compared letter by letter when kombu subscribes, so they have the
-    database's number.
+    ``prefix`` is what all keys and channels begin with. Patterns of channels are compared letter by
+    letter when kombu subscribes, so they have the database's number.
     """
-    exchange = f"&/{database}.{EXCHANGE}"
-    channels = f"&{protocol.CALLS} {exchange}.pidbox {exchange}ev/*"
-    return f"{_KEYS} resetchannels {channels} {_ALLOWED}"
+    keys = f"~{prefix}*" if prefix else _KEYS
+    exchange = f"&{prefix}/{database}.{EXCHANGE}"
+    channels = f"&{prefix}{protocol.CALLS} {exchange}.pidbox {exchange}ev/*"
+    return f"{keys} resetchannels {channels} {_ALLOWED}"
 
 
 def check(client: redis.Redis, url: str) -> None:
@@ -164,5 +166,5 @@ def _check_rights(client: redis.Redis, url: str) -> None:
         raise BrokerUnfit(
             f"the broker at {hide_password(url)} forbids its user commands or keys that Penstock"
             f" needs ({names}). Have its administrator say: ACL SETUSER NAME"
-            f" {acl_rules(database)}"
+            f" {acl_rules(database, split_prefix(url)[1])}"
         )

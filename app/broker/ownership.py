@@ -7,11 +7,13 @@ forgotten. An installation with a copy of the key file is the same installation 
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from ...profiling.base.errors import BackendError
 from ...profiling.base.urls import hide_password
 from ...profiling.devices.discovery import node_name
+from ..host.broker_url import key_at, split_prefix
 from . import installation, presence, protocol
 from .server import broker_url
 
@@ -71,10 +73,11 @@ def in_use_error(url: str, holder: str) -> BrokerTaken:
 
 def other_owner_error(url: str, last: str) -> BrokerTaken:
     """The error that the broker at ``url`` was last served by ``last``, with advice."""
-    shown = hide_password(url)
+    shown, key = hide_password(url), key_at(url, protocol.INSTALLATION)
+    command = f"redis-cli -u {hide_password(split_prefix(url)[0])} DEL {shlex.quote(key)}"
     return BrokerTaken(
         f"the broker at {shown} belongs to another scheduler, which is not running: {last}. Start"
         " it there (penstock up), or give this one a broker of its own. If that one is gone for"
         " good, put its ledger and its file `key` into this state folder, or hand the"
-        f" broker over without them: redis-cli -u {shown} DEL {protocol.INSTALLATION}"
+        f" broker over without them: {command}"
     )

@@ -121,7 +121,10 @@ def queue_name(device: str, slot: int) -> str:
 
 
 class Script:
-    """One Lua script, called by its digest. The text is sent only if the server lacks it."""
+    """One Lua script, called by its digest. The text is sent only if the server lacks it.
+
+    Its text has no name of ours: a client with a prefix (``prefixed``) gives that to KEYS alone.
+    """
 
     def __init__(self, name: str) -> None:
         self.text = (Path(__file__).parent / "scripts" / f"{name}.lua").read_text("utf-8")

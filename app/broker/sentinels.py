@@ -38,7 +38,7 @@ PORT = 26379
 FORM = (
     "sentinel://[USER:PASSWORD@]HOST:PORT[;sentinel://HOST2:PORT2;...]/DB?master_name=NAME, and of"
     " sentinel_username, sentinel_password, ssl=true and ssl_ca_certs, ssl_cert_reqs,"
-    " ssl_check_hostname, ssl_certfile, ssl_keyfile what they need"
+    " ssl_check_hostname, ssl_certfile, ssl_keyfile, global_keyprefix what they need"
 )
 _TLS = frozenset(
     ("ssl_ca_certs", "ssl_cert_reqs", "ssl_check_hostname", "ssl_certfile", "ssl_keyfile")

@@ -127,11 +127,13 @@ class RedisTransport:
         commands: list[protocol.Command] = []
         for cut in effects.cuts:
             attempt = protocol.attempt_key(cut.trial)
-            commands.append(protocol.CUT.command((attempt,), (cut.fence,)))
+            command = protocol.CUT.command((attempt, protocol.CALLS), (cut.fence, attempt))
+            commands.append(command)
         for revoke in effects.revokes:
             leases = [protocol.lease_key(revoke.trial, rank) for rank in range(revoke.ranks)]
-            keys = (protocol.attempt_key(revoke.trial), *leases)
-            commands.append(protocol.REVOKE.command(keys, (revoke.fence,)))
+            attempt = protocol.attempt_key(revoke.trial)
+            keys = (attempt, protocol.CALLS, *leases)
+            commands.append(protocol.REVOKE.command(keys, (revoke.fence, attempt)))
         for study, text in effects.history:
             key = protocol.HISTORY + study
             commands.append(("XADD", key, "*", *protocol.sealed(self._key, text)))
@@ -182,8 +184,8 @@ class RedisTransport:
         Raises BackendError also once after a failover, as after any other outage.
         """
         pairs = [item for attempt in attempts for item in (attempt.trial, attempt.ranks)]
-        keys = (protocol.DEVICES, protocol.INSTALLATION, protocol.SCHEDULER)
-        arguments = (protocol.PREFIX, self._owner, HOLD_MS, *pairs)
+        keys = (protocol.DEVICES, protocol.INSTALLATION, protocol.SCHEDULER, protocol.PREFIX)
+        arguments = (self._owner, HOLD_MS, *pairs)
         command = protocol.SURVEY.command(keys, arguments)
         [boot, key], devices, seen, gone = self._execute([command])[0]
         if connection.reconnections(self._client) != self._connected:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import unquote
 
 #: Schemes of Redis and Valkey as Celery knows them.
 REDIS_SCHEMES = ("redis", "rediss", "redis+socket", "valkey", "valkeys", "sentinel")
@@ -26,10 +27,14 @@ SEVERAL = (
     "one broker, not a list: Celery fails over to the next, and fences that are on the first are"
     " not on the second. Name one, or Redis Sentinel's sentinels"
 )
-#: Words on a prefix of keys.
-PREFIXED = (
-    "a broker without global_keyprefix: our scripts and queues have names without it. Give"
-    " Penstock a database of its own: redis://host:6379/5"
+#: The option with which all keys and channels of a broker begin, named as Celery's own.
+KEYPREFIX = "global_keyprefix"
+#: A prefix that is none of Redis's patterns, and one word of a rule of its users' rights.
+_PREFIX = re.compile(r"[!-)+->@-Z^-~]{1,64}")
+#: Words on the prefixes that may be.
+PREFIXES = (
+    f"{KEYPREFIX} of 1 to 64 printable ASCII characters, without spaces, any of * ? [ ] \\, and"
+    " penstock:, with which keys of Penstock begin where there is no prefix"
 )
 
 
@@ -54,7 +59,26 @@ def refusal(url: str) -> str | None:
         return f"{ALLOWED}{f', and {why}' if why else ''}. {_ADVICE}"
     if scheme != "sentinel" and ";" in rest:
         return SEVERAL
-    return PREFIXED if "global_keyprefix=" in rest else None
+    if f"{KEYPREFIX}=" not in rest:
+        return None
+    prefix = split_prefix(url)[1]
+    return None if _PREFIX.fullmatch(prefix) and "penstock:" not in prefix else PREFIXES
+
+
+def split_prefix(url: str) -> tuple[str, str]:
+    """Return ``url`` without the prefix of all keys, and the prefix; empty where there is none."""
+    address, _, query = url.partition("?")
+    options = query.split("&")
+    rest = [option for option in options if not option.startswith(f"{KEYPREFIX}=")]
+    if len(rest) == len(options):
+        return url, ""
+    prefix = next(option for option in options if option not in rest).partition("=")[2]
+    return f"{address}{'?' if rest else ''}{'&'.join(rest)}", unquote(prefix)
+
+
+def key_at(url: str, key: str) -> str:
+    """Return the name that ``key`` has in the broker at ``url``."""
+    return split_prefix(url)[1] + key
 
 
 def check(url: str) -> None:

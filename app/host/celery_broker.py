@@ -96,18 +96,24 @@ def one_url(urls: list[str], options: Mapping[str, Any], *, tls: Any, where: str
         raise UsageError.refuse(where, shown, broker_url.SEVERAL)
     if (allowed := broker_url.refusal(urls[0])) is not None:
         raise UsageError.refuse(where, shown, allowed)
-    if options.get("global_keyprefix"):
-        raise UsageError.refuse(where, shown, broker_url.PREFIXED)
-    url = urls[0]
     try:
-        if url.startswith("sentinel://"):
-            return _of_sentinels(urls, options, tls, where)
-        if not url.partition("://")[2].strip("/"):
-            url = f"{url.partition('://')[0]}://localhost:6379/0"  # as Celery reads it
-        return broker_url.normal(_encrypted(url, tls, where) if tls else url)
+        url = _of_urls(urls, options, tls, where)
     except (TypeError, ValueError) as error:
         why = hide_password(str(error))
         raise UsageError.refuse(where, shown, f"{broker_url.ALLOWED} ({why})") from error
+    if prefix := options.get(broker_url.KEYPREFIX):
+        url = _with_options(url, {broker_url.KEYPREFIX: str(prefix)})
+    if (allowed := broker_url.refusal(url)) is not None:
+        raise UsageError.refuse(where, hide_password(url), allowed)
+    return url
+
+
+def _of_urls(urls: list[str], options: Mapping[str, Any], tls: Any, where: str) -> str:
+    if urls[0].startswith("sentinel://"):
+        return _of_sentinels(urls, options, tls, where)
+    scheme, _, rest = urls[0].partition("://")
+    url = urls[0] if rest.strip("/") else f"{scheme}://localhost:6379/0"  # as Celery reads it
+    return broker_url.normal(_encrypted(url, tls, where) if tls else url)
 
 
 def _of_sentinels(urls: list[str], options: Mapping[str, Any], tls: Any, where: str) -> str:
@@ -170,4 +176,4 @@ def _with_options(url: str, options: Mapping[str, str]) -> str:
     added = {name: value for name, value in options.items() if not re.search(f"[?&]{name}=", url)}
     if not added:
         return url
-    return f"{url}{'&' if '?' in url else '?'}{urlencode(added, safe='/', quote_via=quote)}"
+    return f"{url}{'&' if '?' in url else '?'}{urlencode(added, safe='/:', quote_via=quote)}"

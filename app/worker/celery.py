@@ -82,9 +82,11 @@ def make_app(broker_url: str) -> Any:
     from click import Option
     from kombu.utils.url import parse_url
 
+    from ..host.broker_url import KEYPREFIX, split_prefix
     from .queues import messaging
 
     app = Celery("penstock", amqp=messaging(broker_url, check_element))
+    broker_url, prefix = split_prefix(broker_url)
     # Else a CELERY_RESULT_BACKEND of the environment, which is for the user's apps, is imported.
     app.backend_cls = "disabled"
     encrypted: Any = False
@@ -92,13 +94,14 @@ def make_app(broker_url: str) -> Any:
         # Repeats what the URL says of certificates: Flower's own client looks only here, and kombu
         # checks no certificate if the URL says nothing.
         encrypted = {"ssl_cert_reqs": "required", **parse_url(broker_url).get("ssl", {})}
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {KEYPREFIX: prefix} if prefix else {}
     if broker_url.startswith("sentinel:"):
         from ..broker import sentinels
 
         address = sentinels.parse(broker_url)
         broker_url, encrypted = address.for_celery, dict(address.tls) or False
-        options = {"master_name": address.name, "sentinel_kwargs": address.sentinel_options}
+        options["master_name"] = address.name
+        options["sentinel_kwargs"] = address.sentinel_options
     app.conf.update(
         broker_url=broker_url,
         broker_use_ssl=encrypted,

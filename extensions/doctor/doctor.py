@@ -6,6 +6,7 @@ It starts nothing.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from ...app.broker.dropped import counted
 from ...app.broker.ownership import BrokerTaken, check_free
 from ...app.extensions import of_ends
 from ...app.host import locks, logs
+from ...app.host.broker_url import key_at
 from ...app.host.devices import machine
 from ...app.host.permissions import unusable
 from ...app.host.settings import PREFIX, Settings
@@ -286,15 +288,17 @@ def _contents(client: redis.Redis, url: str) -> Iterator[Finding]:
             if key is not None and presence.key_of(key) is None:
                 misplaced[protocol.INSTALLATION] = "its signing key is damaged"
     for name, words in list(misplaced.items())[:SHOWN]:
-        yield Finding("broker's keys", "fail", f"{name}: {words}", connection.MISPLACED_ADVICE)
+        what = f"{key_at(url, name)}: {words}"
+        yield Finding("broker's keys", "fail", what, connection.MISPLACED_ADVICE)
     dropped = counted(client, url)
     if dropped:
+        key = shlex.quote(key_at(url, protocol.DROPPED))
         shown = ", ".join(
             f"{n} of {location} ({check})" for (location, check), n in dropped.items()
         )
         advice = (
             "none of your results are lost; the log of the process that dropped them has"
-            f" details. Something else writes to this broker. `redis-cli DEL {protocol.DROPPED}`"
+            f" details. Something else writes to this broker. `redis-cli DEL {key}`"
             " resets the counts"
         )
         yield Finding("dropped messages", "warn", shown, advice)

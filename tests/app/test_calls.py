@@ -38,7 +38,7 @@ def running(broker_url, trial):
 
 def revoke(broker_url, trial):
     client, key = running(broker_url, trial)
-    protocol.execute(client, [protocol.REVOKE.command((key,), (7,))])
+    protocol.execute(client, [protocol.REVOKE.command((key, protocol.CALLS), (7, key))])
     return key
 
 
@@ -46,7 +46,7 @@ def test_a_cut_and_a_revocation_are_heard(broker_url, heard):
     key = revoke(broker_url, "revoked")
     until(lambda: key in heard, "it is heard")
     client, key = running(broker_url, "cut")
-    protocol.execute(client, [protocol.CUT.command((key,), (7,))])
+    protocol.execute(client, [protocol.CUT.command((key, protocol.CALLS), (7, key))])
     until(lambda: key in heard, "it is heard")
 
 

@@ -9,6 +9,7 @@ import sys
 import textwrap
 
 import pytest
+from penstock.app.host.broker_url import split_prefix
 from penstock.app.host.celery_broker import one_url
 from penstock.app.host.settings import load
 from penstock.profiling.base.errors import UsageError
@@ -135,8 +136,8 @@ def test_what_is_not_asked_for_is_not_taken_but_said(monkeypatch):
         (app_on(f"redis://a/0;redis://:{SECRET}@b/0"), "one broker, not a list"),
         (app_on("redis://a/0", broker_write_url=f"redis://:{SECRET}@b"), "one broker to read from"),
         (
-            app_on("redis://a/0", broker_transport_options={"global_keyprefix": "shop:"}),
-            "database of its own: redis://host:6379/5",
+            app_on("redis://a/0", broker_transport_options={"global_keyprefix": "shop*"}),
+            "global_keyprefix of 1 to 64 printable ASCII characters",
         ),
         (app_on("redis://a/0", broker_use_ssl={"ssl_odd": 1}), "ssl_odd.*ssl_cert_reqs"),
         (app_on("redis://a/0", broker_use_ssl={"ssl_cert_reqs": 9}), "9 is not a valid"),
@@ -169,7 +170,7 @@ def test_a_url_that_cannot_serve_is_refused_in_the_same_words(monkeypatch, url):
     ("url", "why"),
     [
         ("redis://a/0;redis://b/0", "one broker, not a list"),
-        ("redis://a/0?global_keyprefix=shop:", "database of its own"),
+        ("redis://a/0?global_keyprefix=shop*", "global_keyprefix of 1 to 64 printable"),
     ],
 )
 def test_celerys_other_ways_are_refused_of_variables_too(monkeypatch, url, why):
@@ -237,6 +238,25 @@ def test_sentinels_are_one_url_with_the_masters_name():
         one_url([SENTINELS], options, tls=False, where="it")
     with pytest.raises(UsageError, match="sentinel_kwargs of it = 'db'"):
         one_url([SENTINELS], {"sentinel_kwargs": {"db": 1}}, tls=False, where="it")
+
+
+def test_the_prefix_of_the_apps_keys_is_said_in_the_url():
+    options = {"global_keyprefix": "shop:", "visibility_timeout": 60}
+    url = one_url(["redis://db/0"], options, tls=False, where="it")
+    assert url == "redis://db/0?global_keyprefix=shop:"
+    assert one_url(["redis://"], options, tls=False, where="it") == (
+        "redis://localhost:6379/0?global_keyprefix=shop:"
+    )
+    assert one_url(["redis://db/0"], options, tls=True, where="it") == (
+        "rediss://db/0?global_keyprefix=shop:"
+    )
+    socket = one_url(["redis+socket:///run/b.sock"], options, tls=False, where="it")
+    assert socket == "redis+socket:///run/b.sock?global_keyprefix=shop:"
+    options |= {"global_keyprefix": "a&b", "master_name": "main"}
+    several = one_url([SENTINELS], options, tls=False, where="it")
+    assert several.endswith("/2?master_name=main&global_keyprefix=a%26b")
+    assert load(broker=several).broker == several
+    assert split_prefix(several)[1] == "a&b"
 
 
 def test_celerys_short_form_is_this_machine():

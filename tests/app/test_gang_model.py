@@ -236,10 +236,11 @@ class World:
     def dispatch(self, state):
         """Fence off the attempt, and send the next one."""
         leases = [protocol.lease_key(TRIAL, rank) for rank in RANKS]
-        keys, fence = [protocol.attempt_key(TRIAL), *leases], state.fence + 1
-        protocol.call(self.client, protocol.REVOKE, keys, state.fence)
+        attempt, fence = protocol.attempt_key(TRIAL), state.fence + 1
+        keys = [attempt, protocol.CALLS, *leases]
+        protocol.call(self.client, protocol.REVOKE, keys, state.fence, attempt)
         sent = [str(fence) for _ in RANKS]
-        protocol.call(self.client, protocol.DISPATCH, [*keys, *QUEUES], fence, *sent)
+        protocol.call(self.client, protocol.DISPATCH, [attempt, *leases, *QUEUES], fence, *sent)
         return replace(state, fence=fence, lost=False)
 
     def claim_limit(self, state):

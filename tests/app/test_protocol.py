@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from penstock.app.broker import connection, presence, protocol
-from penstock.app.broker.protocol import BEAT, CLAIM, CUT, DISPATCH, REPORT, REVOKE, call
+from penstock.app.broker.protocol import BEAT, CALLS, CLAIM, CUT, DISPATCH, REPORT, REVOKE, call
 from penstock.profiling.base.errors import BackendError
 from worker_bench import bench, client
 
@@ -58,7 +58,7 @@ def test_a_repeated_or_older_dispatch_sends_nothing(redis):
 def test_a_newer_dispatch_ends_owner_cut_and_lease_of_the_older(redis):
     dispatch(redis, 3)
     claim(redis, 3)
-    call(redis, CUT, (ATTEMPT,), 3)
+    call(redis, CUT, (ATTEMPT, CALLS), 3, ATTEMPT)
     assert dispatch(redis, 4) == 1
     assert redis.hgetall(ATTEMPT) == {"fence": "4", "state": "dispatched"}
     assert not redis.exists(LEASE)
@@ -97,7 +97,7 @@ def test_a_beat_renews_the_lease_says_a_cut_is_wanted_or_fenced_off(redis):
     assert beat(redis, 3) == 0
     assert redis.pttl(LEASE) > 500
     assert beat(redis, 3, "w.2") == -1
-    assert call(redis, CUT, (ATTEMPT,), 3) == 1
+    assert call(redis, CUT, (ATTEMPT, CALLS), 3, ATTEMPT) == 1
     assert beat(redis, 3) == 1
     dispatch(redis, 4)
     assert beat(redis, 3) == -1
@@ -110,7 +110,7 @@ def test_a_report_counts_only_under_fence_and_owner(redis):
     assert report(redis, 3, "w.2") == "stale"
     assert redis.xlen(protocol.REPORTS) == 0
     assert report(redis, 3, text="epoch 1") == "ok"
-    call(redis, CUT, (ATTEMPT,), 3)
+    call(redis, CUT, (ATTEMPT, CALLS), 3, ATTEMPT)
     assert report(redis, 3, text="epoch 2") == "cut"
     entries = redis.xrange(protocol.REPORTS)
     assert [fields for _, fields in entries] == [
@@ -130,14 +130,14 @@ def test_the_closing_report_ends_attempt_and_lease_and_counts_once(redis):
     assert claim(redis, 3, "w.2") == "done"
     assert beat(redis, 3) == 0, "its last report is on the way: nobody is to be stopped"
     assert not redis.exists(LEASE)
-    assert call(redis, CUT, (ATTEMPT,), 3) == 0
+    assert call(redis, CUT, (ATTEMPT, CALLS), 3, ATTEMPT) == 0
 
 
 def test_a_revoked_attempt_is_stale_everywhere_and_its_trial_can_be_sent_again(redis):
     dispatch(redis, 3)
     claim(redis, 3)
-    assert call(redis, REVOKE, (ATTEMPT, LEASE), 2) == 0
-    assert call(redis, REVOKE, (ATTEMPT, LEASE), 3) == 1
+    assert call(redis, REVOKE, (ATTEMPT, CALLS, LEASE), 2, ATTEMPT) == 0
+    assert call(redis, REVOKE, (ATTEMPT, CALLS, LEASE), 3, ATTEMPT) == 1
     assert not redis.exists(LEASE)
     assert claim(redis, 3, "w.2") == "stale"
     assert claim(redis, 4, "w.2") == "stale", "nobody sent that one"

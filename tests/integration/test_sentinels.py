@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 from patience import PATIENCE, until
+from penstock.app.broker import connection
 from penstock.app.host import locks
 from penstock.app.services import services
 from penstock.benchmarks import _sentinels, celery_users
@@ -33,9 +34,9 @@ def reaped():
         process.wait(PATIENCE)
 
 
-def after(servers, database, *acts, kind=Site):
+def after(servers, database, *acts, kind=Site, option=""):
     """The figures of studies that were disturbed so, and of others that were not."""
-    broker = servers.url(database)
+    broker = servers.url(database) + option
     with site(partial(kind, broker=broker, **celery_users.USUAL)) as hit:
         switches = celery_users.disturb(hit, servers, acts, random.Random(database))
         assert len(switches) == len(acts)
@@ -69,6 +70,14 @@ def test_a_primary_that_is_demoted_or_hangs_is_left(servers):
 def test_an_objectives_other_trials_are_sent_again_to_a_broker_that_forgets(servers):
     forgets = partial(servers.fail_over, forgets=FORGETS)
     assert unharmed(after(servers, 3, forgets, servers.demote, forgets, kind=ObjectiveSite))
+
+
+def test_keys_with_a_prefix_have_it_on_the_new_primary_too(servers):
+    assert unharmed(after(servers, 5, servers.fail_over, option="&global_keyprefix=shop:"))
+    with connection.connect(servers.url(5)) as client:
+        keys = client.keys("*")
+    assert "shop:penstock:installation" in keys
+    assert [key for key in keys if not key.startswith("shop:")] == []
 
 
 def test_services_wait_where_no_primary_is_there(servers, tmp_path):

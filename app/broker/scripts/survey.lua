@@ -1,13 +1,14 @@
--- KEYS: devices, installation, scheduler. ARGV: prefix, owner, ttl in ms, then (trial, ranks) pairs.
+-- KEYS: devices, installation, scheduler, what our keys begin with. ARGV: owner, ttl in ms, then (trial, ranks)
+-- pairs.
 -- Renews the owner's hold on the broker. Returns an error if another scheduler has it.
 -- Returns {{boot, key}, {name, record, ...} of the devices alive, {fence, state, ranks without a lease, ...} by trial,
 -- {name, record, ...} of the devices that are gone since the last survey}.
-local prefix = ARGV[1]
+local prefix = KEYS[4]
 local holder = redis.call('GET', KEYS[3])
-if holder and holder ~= ARGV[2] then
+if holder and holder ~= ARGV[1] then
   return redis.error_reply('HELD ' .. holder)
 end
-redis.call('SET', KEYS[3], ARGV[2], 'PX', ARGV[3])
+redis.call('SET', KEYS[3], ARGV[1], 'PX', ARGV[2])
 local devices, gone = {}, {}
 local known = redis.call('HGETALL', KEYS[1])
 for i = 1, #known, 2 do
@@ -21,7 +22,7 @@ for i = 1, #known, 2 do
   end
 end
 local attempts = {}
-for i = 4, #ARGV, 2 do
+for i = 3, #ARGV, 2 do
   local stored = redis.call('HMGET', prefix .. 'attempt:' .. ARGV[i], 'fence', 'state')
   local absent = {}
   for rank = 0, tonumber(ARGV[i + 1]) - 1 do
