@@ -300,6 +300,8 @@ USUAL = {
     "deadline": None,
     "at_limit": "stop",
     "notify": [],
+    "on_end": "",
+    "on_error": "",
     "tools": None,
 }
 STRATEGY = {

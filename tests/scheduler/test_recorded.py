@@ -69,6 +69,7 @@ SINCE = {
         "system_tuning.Recalled",
         "system_tuning.Rehearsed",
         "branches.Branched",
+        "celery_apps.Called",
         "editing.Edited",
         "notices.Installed",
         "notices.Told",
