@@ -12,6 +12,7 @@ import site
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -54,7 +55,8 @@ def _given(field: str, value: Any) -> str:
     if own.get("registered", True):
         from .apps import check_tasks
 
-        check_tasks(app(), signature, field)
+        with redirect_stdout(sys.stderr):  # what the app prints is not what a script prints
+            check_tasks(app(), signature, field)
     return json.dumps(
         {"app": name, "folder": _folder(), "path": _path(), "signature": signature},
         separators=(",", ":"),

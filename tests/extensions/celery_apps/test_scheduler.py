@@ -138,11 +138,3 @@ def test_arguments_are_not_in_the_words_for_a_study_or_a_call():
     world = Calling(on_end=call("secret-3f2a"))
     world.run()
     assert "secret-3f2a" not in repr(world.study) + repr(world.calls)
-
-
-def test_replicates_count_with_their_mean_as_the_first_of_them():
-    world = Calling(seeding="shared", replicates=2, n_trials=4)
-    world.run()
-    best = world.calls[0].facts["best"]
-    print([(t.number, t.value, t.params) for e in world.trace for t in getattr(e,"trials",[])], world.study.direction, world.calls[0].facts)
-    assert (best["number"], best["value"]) == (2, 2.5)
