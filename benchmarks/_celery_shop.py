@@ -24,8 +24,10 @@ PATIENCE = 120.0
 APP = """
     import json
     import os
+    import signal
+    import time
 
-    from celery import Celery, chain
+    from celery import Celery
     from penstock import celery_apps, create_study
 
     BROKER = os.environ["SHOP_BROKER"]
@@ -46,6 +48,8 @@ APP = """
 
     @app.task(bind=True)
     def deploy(self, model=None, study=None):
+        if "SHOP_DIES" in os.environ:
+            os.kill(os.getpid(), signal.SIGKILL)
         told = json.loads(self.request.headers["penstock_study"])
         note("deploy", self.request, model=model, study=study, told=told,
              again=self.request.headers["penstock_again"])
@@ -69,6 +73,12 @@ APP = """
 
     def objective(trial):
         return trial.suggest_float("x", 0.0, 1.0)
+
+
+    def gated(trial):
+        while not os.path.exists(os.path.join(os.path.dirname(os.environ["SHOP_LOG"]), "gate")):
+            time.sleep(0.02)
+        return 0.5
 
 
     def fails(trial):
@@ -167,10 +177,10 @@ class Shop:
         return [note for note in map(json.loads, lines) if note["what"] == what]
 
     def start(
-        self, *arguments: str, environment: Mapping[str, str] | None = None
+        self, *arguments: str, app: str = "shop", environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start ``celery -A shop ARGUMENTS``; what it says is in ``celery.log``."""
-        command = [sys.executable, "-P", "-m", "celery", "-A", "shop", *arguments]
+        """Start ``celery -A APP ARGUMENTS``; what it says is in ``celery.log``."""
+        command = [sys.executable, "-P", "-m", "celery", "-A", app, *arguments]
         with (self.folder / "celery.log").open("ab") as log:
             return subprocess.Popen(
                 command,

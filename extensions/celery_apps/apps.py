@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ...app.common.text import near
 from ...profiling.base.errors import UsageError
 from ...profiling.base.urls import hide_password
 
@@ -76,11 +76,10 @@ def _check(app: Any, signature: dict[str, Any], field: str, *, study: bool) -> N
         return
     name = signature["task"]
     if name not in app.tasks:
-        near = get_close_matches(name, list(app.tasks), n=3)
-        meant = f": did you mean {' or '.join(near)}?" if near else ""
         raise UsageError(
-            f"{field}: the Celery app {app.main or ''} has no task {name}{meant}. If only workers"
-            f' have it: {field}={{"task": "{name}", "registered": False}}',
+            f"{field}: the Celery app {app.main or ''} has no task {name}"
+            f"{near(name, list(app.tasks)) or '.'} If only workers have it:"
+            f' {field}={{"task": "{name}", "registered": False}}',
             field,
         )
     if study and not signature["immutable"]:

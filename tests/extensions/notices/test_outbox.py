@@ -191,7 +191,8 @@ def hangs(notice):
     threading.Event().wait()
 
 told = {"kind": "ended", "to": "json://a", "at": 0.0, "facts": {}}
-Outbox("notices", hangs, Backoff(first=1.0, longest=1.0)).put(Tell(id="1.0", cause=1, study="s-1", name="s", **told))
+outbox = Outbox("notices", hangs, Backoff(first=1.0, longest=1.0))
+outbox.put(Tell(id="1.0", cause=1, study="s-1", name="s", **told))
 begun.wait()
 print("ends")
 """
