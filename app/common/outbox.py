@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
     why: str
     #: True if another try would end alike.
     lasts: bool = False
-    tries: int = 1
+    attempts: int = 1
     #: True if it may have been sent all the same.
     unsure: bool = False
 
@@ -71,21 +71,21 @@ class Outbox(Generic[M]):
         attempt: Callable[[M], Outcome],
         pauses: Backoff,
         *,
-        tries: int | None = None,
+        attempts: int | None = None,
         most: int | None = None,
     ) -> None:
         """``name`` is that of its messages, and ``attempt`` sends one; it may take long.
 
-        ``tries`` is the most of a message, and ``most`` of them wait, further ones are given up at
+        ``attempts`` is the most of a message, and ``most`` of them wait, further ones are given up at
         once; None: there is no limit.
         """
         self._name = name
         self._attempt = attempt
         self._pauses = pauses
-        self._tries = tries
+        self._attempts = attempts
         self._most = most
         self._changed = threading.Condition()
-        #: When each message is due (monotonic seconds), in which order it came, and its tries.
+        #: When each message is due (monotonic seconds), in which order it came, and its attempts.
         self._due: list[tuple[float, int, int, M]] = []
         #: The messages that are to be sent (None) or have ended, in order.
         self._known: dict[Key, Outcome | None] = {}
@@ -121,36 +121,36 @@ class Outbox(Generic[M]):
             self._taken.update(dict.fromkeys(ended))
         return ended
 
-    def _enter(self, message: M, at: float, tries: int) -> None:
+    def _enter(self, message: M, at: float, attempts: int) -> None:
         self._count += 1
-        heapq.heappush(self._due, (at, self._count, tries, message))
+        heapq.heappush(self._due, (at, self._count, attempts, message))
         self._changed.notify()
 
     def _work(self) -> None:
         while True:
-            tries, message = self._next()
+            attempts, message = self._next()
             try:
                 outcome = self._attempt(message)
             except Exception as error:  # the thread serves others, too
                 outcome = Outcome(f"it could not be sent ({type(error).__name__})")
-            tries += 1
+            attempts += 1
             with self._changed:
-                last = outcome.lasts or tries == self._tries
+                last = outcome.lasts or attempts == self._attempts
                 if outcome.why and not last:
                     if outcome.unsure:
                         message = cast(M, replace(cast(Any, message), again=True))
-                    self._enter(message, time.monotonic() + self._pauses.after(tries), tries)
+                    self._enter(message, time.monotonic() + self._pauses.after(attempts), attempts)
                 else:
-                    self._known[key_of(message)] = outcome._replace(tries=tries)
+                    self._known[key_of(message)] = outcome._replace(attempts=attempts)
 
     def _next(self) -> tuple[int, M]:
-        """Wait for a message that is due; return its tries so far, and itself."""
+        """Wait for a message that is due; return its attempts so far, and itself."""
         with self._changed:
             while not self._due or self._due[0][0] > time.monotonic():
                 left = self._due[0][0] - time.monotonic() if self._due else None
                 self._changed.wait(left)
-            _, _, tries, message = heapq.heappop(self._due)
-            return tries, message
+            _, _, attempts, message = heapq.heappop(self._due)
+            return attempts, message
 
 
 def key_of(message: Message) -> Key:

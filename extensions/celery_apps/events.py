@@ -24,7 +24,7 @@ class Call(Decision):
     occasion: Occasion
     #: The task, as the study has it (``spec``).
     call: str = field(repr=False)
-    #: What the task is told of the study (``facts``).
+    #: The figures of the study that the task is told (``facts``).
     facts: Mapping[str, Any] = field(hash=False)
     #: True if nobody knows whether it was sent already.
     again: bool = False

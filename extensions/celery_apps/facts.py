@@ -1,7 +1,7 @@
 """The figures of a study that is over, as tasks are told of them: one JSON object.
 
-The scheduler makes it from its state, for tasks that are sent as a study ends, and whoever waits
-for a study makes it from the ledger.
+The scheduler makes it from its state, for tasks that are sent as a study ends, and a worker that
+waits for a study from the ledger.
 """
 
 from __future__ import annotations

@@ -76,5 +76,5 @@ class Carrier:
                 app=app,
                 task_id=call.task_id,
                 why=outcome.why,
-                tries=outcome.tries,
+                tries=outcome.attempts,
             )

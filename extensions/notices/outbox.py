@@ -19,7 +19,7 @@ PAUSES = Backoff(first=1.0, longest=300.0)
 
 def outbox() -> Outbox[Tell]:
     """Return an outbox of notices."""
-    return Outbox("notices", attempt, PAUSES, tries=TRIES, most=MOST)
+    return Outbox("notices", attempt, PAUSES, attempts=TRIES, most=MOST)
 
 
 def attempt(notice: Tell) -> Outcome:

@@ -65,7 +65,7 @@ class Carrier:
                 kind=notice.kind,
                 to=shown(notice.to),
                 why=outcome.why,
-                tries=outcome.tries,
+                tries=outcome.attempts,
             )
 
 

@@ -1,4 +1,4 @@
-"""What is said of a study that is over, to people and to programs."""
+"""Facts of a study that is over, for people and programs that are told of it."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def serving(*answers):
 
 
 def box(attempt, pauses=PAUSES):
-    return Outbox("notices", attempt, pauses, tries=TRIES, most=MOST)
+    return Outbox("notices", attempt, pauses, attempts=TRIES, most=MOST)
 
 
 def sent(outbox, *notices):
@@ -106,7 +106,7 @@ def test_a_service_gets_title_lines_and_mark():
 
 def test_what_a_service_refuses_is_tried_again():
     with serving(500, 503) as service:
-        assert sent(box(attempt, SOON), notice(to=service.address)) == [Outcome("", tries=3)]
+        assert sent(box(attempt, SOON), notice(to=service.address)) == [Outcome("", attempts=3)]
     assert len(service.taken) == 1
 
 
@@ -118,7 +118,7 @@ def test_a_service_that_always_refuses_is_given_up_in_words_without_the_secret()
         return Outcome("the service answered 404")
 
     [outcome] = sent(box(refused, SOON), notice())
-    assert outcome == Outcome("the service answered 404", tries=TRIES)
+    assert outcome == Outcome("the service answered 404", attempts=TRIES)
     assert len(tries) == TRIES
     with serving(404) as service:
         assert deliver(service.address, "t", "b", "info").why == "the service answered 404"
