@@ -75,6 +75,11 @@ APP = """
         return trial.suggest_float("x", 0.0, 1.0)
 
 
+    def both(trial):
+        x = trial.suggest_float("x", 0.0, 1.0)
+        return x, x if trial.number % 2 else -x
+
+
     def gated(trial):
         while not os.path.exists(os.path.join(os.path.dirname(os.environ["SHOP_LOG"]), "gate")):
             time.sleep(0.02)

@@ -76,8 +76,8 @@ class Outbox(Generic[M]):
     ) -> None:
         """``name`` is that of its messages, and ``attempt`` sends one; it may take long.
 
-        ``attempts`` is the most of a message, and ``most`` of them wait, further ones are given up at
-        once; None: there is no limit.
+        ``attempts`` is the most of a message. ``most`` messages wait, and further ones are given up
+        at once. None: there is no limit.
         """
         self._name = name
         self._attempt = attempt

@@ -35,7 +35,7 @@ def outcome(asked: dict[str, Any]) -> dict[str, Any]:
         return {"why": str(error), "lasts": True}
     except (Exception, SystemExit) as error:  # it is the user's code
         return {"why": f"its modules cannot be imported: {_worded(error)}", "lasts": True}
-    from kombu.exceptions import SerializationError
+    from kombu.exceptions import SerializationError, SerializerNotInstalled
 
     try:
         # Without a bound each connection would be tried until this process ends.
@@ -46,7 +46,7 @@ def outcome(asked: dict[str, Any]) -> dict[str, Any]:
     try:
         with connection:
             _publish(app, asked, connection)
-    except (*_LASTING, SerializationError) as error:
+    except (*_LASTING, SerializationError, SerializerNotInstalled) as error:
         return {"why": f"it cannot be sent: {_worded(error)}", "lasts": True}
     except Exception as error:
         return {"why": f"its broker did not take it: {_worded(error)}", "unsure": True}

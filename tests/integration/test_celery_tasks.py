@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from importlib.util import find_spec
 
 import pytest
@@ -217,6 +218,41 @@ def test_an_app_that_is_gone_is_given_up_and_shown(site, shop, app):
     assert "on_end (shop.deploy of gone) was not sent, in 1 try" in site.penstock(
         "status", study.id
     )
+
+
+@pytest.mark.slow
+def test_a_scheduler_with_a_task_to_send_does_not_stop_for_idleness(tmp_path, shop, app):
+    site = Installation(tmp_path / "home", devices="cpu:1x1", idle_stop=0.5)
+    try:
+        with variables_of(site):
+            study = create_study(on_end=app.deploy.s())
+            shop.broker.kill()
+            try:
+                study.submit(app.objective, 1)
+                ended = site.wait(study.id).finished_at
+                until(lambda: time.time() > ended + 5.0, "ten times the time for idleness")
+            finally:
+                shop.broker.start()
+            pid = locks.pid_of(site.settings.run, "scheduler")
+            assert pid is not None
+            assert answer(site, study).why == ""
+            until(lambda: locks.pid_of(site.settings.run, "scheduler") != pid, "it stops now")
+    finally:
+        site.close()
+
+
+@pytest.mark.slow
+def test_of_several_objectives_a_task_gets_the_front(site, shop, app):
+    study = create_study(on_end=app.deploy.s(), directions=["minimize", "maximize"])
+    study.optimize(app.both, 4, show_progress=False)
+    answer(site, study)
+    with shop.working("-P", "solo"):
+        told = result(app, celery_apps.wait_for(study, every=0.1).delay())
+        [note] = until(lambda: shop.noted("deploy"), "the task", shop.said)
+    assert note["study"] == told
+    best = {trial.number: trial.values for trial in study.best_trials}
+    assert {each["number"]: each["values"] for each in told["front"]} == best
+    assert told["best"] == told["front"][0]
 
 
 def kill_scheduler(site):
