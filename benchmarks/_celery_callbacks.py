@@ -130,6 +130,11 @@ def figures(n: int, seed: int = 0, tell: Callable[[str], None] = lambda _: None)
         # A task that a killed worker had is delivered again after the visibility timeout.
         lost = _lost(world, ids)
         runs = Counter(note["id"] for note in world.shop.noted("deploy"))
+        for number, study in enumerate(studies):
+            if runs[ids[study]] > 1:
+                notes = [n for n in world.shop.noted("deploy") if n["id"] == ids[study]]
+                again = [note["again"] for note in notes]
+                tell(f"study {number + 1} ran {len(again)} times; sent again: {again}")
         return {
             "on_end.studies": n,
             "on_end.kills": world.kills.total(),

@@ -35,14 +35,20 @@ def outcome(asked: dict[str, Any]) -> dict[str, Any]:
         return {"why": str(error), "lasts": True}
     except (Exception, SystemExit) as error:  # it is the user's code
         return {"why": f"its modules cannot be imported: {_worded(error)}", "lasts": True}
-    from kombu.exceptions import SerializationError, SerializerNotInstalled
-
     try:
         # Without a bound each connection would be tried until this process ends.
         connection = app.connection_for_write()
         connection.ensure_connection(max_retries=1, interval_start=0)
     except Exception as error:
         return {"why": f"its broker cannot be reached: {_worded(error)}"}
+    if os.getppid() != asked["scheduler"]:
+        return {"why": "its scheduler has gone"}  # the next one sends it
+    return _published(app, asked, connection)
+
+
+def _published(app: Any, asked: dict[str, Any], connection: Any) -> dict[str, Any]:
+    from kombu.exceptions import SerializationError, SerializerNotInstalled
+
     try:
         with connection:
             _publish(app, asked, connection)

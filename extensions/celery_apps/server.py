@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ def attempt(call: Call) -> Outcome:
         "task_id": call.task_id,
         "study": dict(call.facts),
         "again": call.again,
+        "scheduler": os.getpid(),
     }
     return try_in_process(send.__name__, asked, send.TIMEOUT, "its broker")
 
