@@ -121,13 +121,14 @@ def _folder() -> str:
 
 def _path() -> list[str]:
     """Return the entries of ``sys.path`` that are the user's own, and not the installation's."""
-    installed = [*sysconfig.get_paths().values(), sys.prefix, sys.base_prefix]
-    installed += [site.getusersitepackages()]
+    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
+    installed = [sysconfig.get_path(kind) for kind in kinds]
+    installed += [*site.getsitepackages(), site.getusersitepackages()]
     entries = dict.fromkeys(str(Path(each).absolute()) for each in sys.path)
     return [
         each
         for each in entries
-        if not any(Path(each).is_relative_to(folder) for folder in installed) or each == _folder()
+        if not any(Path(each).is_relative_to(folder) for folder in installed)
     ]
 
 

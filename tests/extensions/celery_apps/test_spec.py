@@ -71,6 +71,12 @@ def test_a_signature_is_stored_with_the_name_of_its_app_and_where_that_is(shop, 
     }
 
 
+def test_a_folder_of_the_users_counts_also_below_that_of_python(shop, monkeypatch):
+    below = f"{sys.base_prefix}/src/app"
+    monkeypatch.syspath_prepend(below)
+    assert below in stored(on_end=shop.deploy.s("m"))["path"]
+
+
 def test_a_name_is_of_the_app_that_the_setting_names(shop, monkeypatch):
     task = f"{shop.__name__}.deploy"
     words = refusal(on_end=task)
