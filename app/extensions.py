@@ -132,7 +132,7 @@ BY_NAME: Mapping[str, str] = {
     "LightningTrainable": "adapters.lightning:LightningTrainable",
     "PartialFit": "adapters.sklearn:PartialFit",
     "XGBoostCallback": "adapters.xgboost:XGBoostCallback",
-    "celery_apps": "celery_apps.names",
+    "celery": "celery_apps.names",
 }
 NAMES = {**PUBLIC, **BY_NAME}
 #: The extension of a kind of event that 0.2 had. Younger kinds have its name before a dot.

@@ -28,8 +28,9 @@ APP = """
     import time
 
     from celery import Celery
-    from penstock import celery_apps, create_study
+    from penstock import celery, create_study
 
+    wait_for = celery.wait_for  # so that its workers have the task
     BROKER = os.environ["SHOP_BROKER"]
     app = Celery("shop", broker=BROKER, backend=BROKER.removesuffix("/0") + "/1")
     app.conf.update(
@@ -110,7 +111,7 @@ APP = """
     def replaced(self):
         study = create_study(sampler="random")
         study.submit(objective, n_trials=2)
-        raise self.replace(celery_apps.wait_for(study, every=0.2))
+        raise self.replace(wait_for(study, every=0.2))
 
 
     @app.task(bind=True)

@@ -6,7 +6,7 @@ from .adapters.lightning import LightningTrainable as LightningTrainable
 from .adapters.lightning_loop import LightningCallback as LightningCallback
 from .adapters.sklearn import PartialFit as PartialFit
 from .adapters.xgboost import XGBoostCallback as XGBoostCallback
-from .celery_apps import names as celery_apps
+from .celery_apps import names as celery
 
 __all__ = [
     "HuggingFaceCallback",
@@ -15,5 +15,5 @@ __all__ = [
     "LightningTrainable",
     "PartialFit",
     "XGBoostCallback",
-    "celery_apps",
+    "celery",
 ]

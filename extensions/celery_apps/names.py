@@ -1,56 +1,31 @@
-"""Tasks for users' Celery apps: ``from penstock import celery_apps``.
+"""``penstock.celery``: what Penstock has for a Celery app of the user's.
 
-``wait_for`` is a signature of a task that waits for a study. A worker has the task once this module
-is imported: by that line in a module of the app's, or as ``include`` of the app.
+``wait_for`` is a task that waits for a study. Each name is loaded when first used: ``celery -A
+penstock`` imports this module, and needs none of them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from celery import shared_task
-
-from ...app.common.validation import ABOVE_0, finite
-from ...profiling.base.errors import LASTING, BackendError, TrialFailed, UsageError
-
 if TYPE_CHECKING:
-    from ...app.study.study import Study
+    from .waiting import wait_for
+
+#: Modules and names in them. ``app`` is that of our own workers, for ``celery -A penstock``.
+_LAZY = {
+    "app": ("...app.worker.celery", "app"),
+    "wait_for": (".waiting", "wait_for"),
+}
 
 __all__ = ["wait_for"]
 
 
-def wait_for(study: Study | str | None = None, every: float = 5.0) -> Any:
-    """Return a signature of a task that ends when a study does, with the study's figures.
+def __getattr__(name: str) -> Any:
+    """Return a name from the module that defines it."""
+    from importlib import import_module
 
-    ``study`` is one that was submitted, or its name or id. None: what the task before it in a chain
-    returns. The task looks every ``every`` seconds and holds no slot of a worker meanwhile. It
-    raises TrialFailed for a study that has failed.
-    """
-    seconds = finite("every", every, "seconds above 0", ABOVE_0)
-    if study is None:
-        return _wait.s(every=seconds)
-    name = study if isinstance(study, str) else getattr(study, "id", None)
-    if not isinstance(name, str):
-        raise UsageError.refuse("study", study, "a study, its name or id, or None")
-    return _wait.si(name, every=seconds)
-
-
-@shared_task(bind=True, name="penstock.wait_for", max_retries=None)  # type: ignore[untyped-decorator]
-def _wait(self: Any, study: str, every: float = 5.0) -> dict[str, Any]:
-    from ...app.host.settings import load
-    from ...app.services.ledger_location import LedgerElsewhere, ledger_reader
-    from .facts import of_ledger
-
-    try:
-        reader = ledger_reader(load())
-        row = reader.study(study)
-        facts = None if row.finished_at is None else of_ledger(reader, row)
-    except (*LASTING, LedgerElsewhere):
-        raise
-    except BackendError as error:
-        raise self.retry(countdown=every, exc=error) from error
-    if facts is None:
-        raise self.retry(countdown=every)
-    if facts["status"] == "failed":
-        raise TrialFailed("exception", f"study {row.name} failed: {row.reason}")
-    return facts
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _LAZY[name]
+    value = globals()[name] = getattr(import_module(module, __package__), attribute)
+    return value

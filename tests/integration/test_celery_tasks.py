@@ -11,7 +11,7 @@ from importlib.util import find_spec
 import pytest
 from installation import Installation, variables_of
 from patience import PATIENCE, until
-from penstock import TrialFailed, UsageError, celery_apps, create_study
+from penstock import TrialFailed, UsageError, celery, create_study
 from penstock.app.host import locks
 from penstock.extensions.celery_apps.events import Called
 from users_objectives import quick
@@ -104,7 +104,7 @@ from celery import Celery
 
 BROKER = os.environ["SHOP_BROKER"]
 app = Celery("plain", broker=BROKER, backend=BROKER.removesuffix("/0") + "/1")
-app.conf.include = ["penstock.extensions.celery_apps.names"]
+app.conf.include = ["penstock.extensions.celery_apps.waiting"]
 """
 FILE = """
 code: shop.py:objective
@@ -247,7 +247,7 @@ def test_of_several_objectives_a_task_gets_the_front(site, shop, app):
     study.optimize(app.both, 4, show_progress=False)
     answer(site, study)
     with shop.working("-P", "solo"):
-        told = result(app, celery_apps.wait_for(study, every=0.1).delay())
+        told = result(app, celery.wait_for(study, every=0.1).delay())
         [note] = until(lambda: shop.noted("deploy"), "the task", shop.said)
     assert note["study"] == told
     best = {trial.number: trial.values for trial in study.best_trials}
@@ -273,7 +273,7 @@ def test_wait_for_holds_no_slot_and_gives_what_the_tasks_of_an_end_get(site, sho
     gate.unlink(missing_ok=True)
     study.submit(app.gated, 1)
     with shop.working("-P", "solo"):
-        waits = (celery_apps.wait_for(study, every=0.1) | app.after.s())()
+        waits = (celery.wait_for(study, every=0.1) | app.after.s())()
         other = app.clean_up.delay()
         result(app, other)  # by the only slot, while the study runs
         assert study.status == "running"
@@ -290,15 +290,15 @@ def test_wait_for_raises_for_a_study_that_failed_and_what_names_none(site, shop,
     study.submit(app.fails, 2)
     with shop.working("-P", "solo"):
         with pytest.raises(TrialFailed, match=f"study {study.study_name} failed"):
-            result(app, celery_apps.wait_for(study.id, every=0.1).delay())
+            result(app, celery.wait_for(study.id, every=0.1).delay())
         with pytest.raises(UsageError, match="there is no study 'nobody'"):
-            result(app, celery_apps.wait_for("nobody").delay())
+            result(app, celery.wait_for("nobody").delay())
 
 
 @pytest.mark.slow
 def test_without_a_study_it_waits_for_the_one_that_the_task_before_it_returns(site, shop, app):
     with shop.working("-P", "solo", environment=site.environment):
-        told = result(app, (app.submit.s() | celery_apps.wait_for(every=0.1))())
+        told = result(app, (app.submit.s() | celery.wait_for(every=0.1))())
         replaced = result(app, app.replaced.delay())
     [note] = shop.noted("submit")
     assert (told["id"], told["status"]) == (note["study"], "complete")
@@ -322,7 +322,7 @@ def test_a_study_starts_inside_a_task_in_each_pool(site, shop, app, pool):
     with shop.working("-P", pool, "-c", "2", environment=site.environment):
         best = result(app, app.tune.delay())
         study = result(app, app.submit.delay())
-        told = result(app, celery_apps.wait_for(study, every=0.1).delay())
+        told = result(app, celery.wait_for(study, every=0.1).delay())
         with pytest.raises(TrialFailed, match=r"train\.csv"):
             result(app, app.tune_in_vain.delay())
     assert 0.0 <= best <= 1.0
@@ -351,7 +351,7 @@ def test_a_worker_has_the_task_also_by_include(site, shop):
     try:
         import shop as module
 
-        told = result(module, celery_apps.wait_for(study, every=0.1).delay())
+        told = result(module, celery.wait_for(study, every=0.1).delay())
     finally:
         end([worker])
     assert told["status"] == "complete"
