@@ -29,6 +29,9 @@ def name_of(app: Any) -> str | None:
 def _places(app: Any) -> Iterator[tuple[str, str]]:
     """Yield where ``app`` is held: modules and the names of their attributes."""
     for name, module in list(sys.modules.items()):
+        spec = getattr(module, "__spec__", None)
+        if name != "__main__" and getattr(spec, "name", None) != name:
+            continue  # another name of a module, or one that was never imported
         for attribute, value in list(getattr(module, "__dict__", {}).items()):
             if value is app:
                 yield name, attribute

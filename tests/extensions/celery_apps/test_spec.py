@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -163,3 +165,36 @@ def test_tasks_are_not_shown_with_a_study_and_may_differ_when_it_is_submitted_ag
     study = spec(on_end=plan.on_end)
     assert "secret-3f2a" not in repr(study) + repr(plan)
     assert differences(study, replace(study, on_end="")) == []
+
+
+SCRIPT = """
+
+if __name__ == "__main__":
+    import json
+
+    from penstock.app.spec.build import make_plan
+
+    plan = make_plan(metric="v", on_end=deploy.s("m"))
+    print(json.loads(plan.on_end)["app"], "of", json.loads(plan.on_end)["signature"]["task"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [("market.py", "market:app of "), ("a-market.py", "Put the app into a module")],
+)
+def test_an_app_of_the_script_itself_has_the_name_by_which_it_is_imported(tmp_path, file, words):
+    (tmp_path / file).write_text(SHOP.format(name="market") + SCRIPT)
+    environment = {k: v for k, v in os.environ.items() if k != "PENSTOCK_CELERY_APP"}
+    command = [sys.executable, file]
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert words in ran.stdout + ran.stderr
+
+
+def test_an_app_of_the_users_gets_no_task_of_ours(shop, tmp_path):
+    from penstock.app.worker.celery import make_app
+
+    make_app(f"redis+socket://{tmp_path}/no.sock?virtual_host=0")
+    assert not [name for name in shop.app.tasks if name.startswith("penstock.segment")]
