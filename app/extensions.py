@@ -76,6 +76,7 @@ EXTENSIONS = (
     "doctor",
     "notebooks",
     "notices",
+    "celery_apps",
 )
 #: The extensions that another one cannot do without. Where they are not there, it is not either.
 NEEDS: Mapping[str, tuple[str, ...]] = {"pages": ("report",)}
@@ -86,6 +87,7 @@ FIELDS: Mapping[str, str] = {
     "environment": "environments",
     **dict.fromkeys(("device_hours", "kwh", "money", "deadline", "at_limit"), "limits"),
     "notify": "notices",
+    **dict.fromkeys(("on_end", "on_error"), "celery_apps"),
     **dict.fromkeys(("system", "knobs", "energy_weight", "probing", "precision"), "system_tuning"),
 }
 #: The only extension by which slots of a device share a trainer (``Device.seats``). A second kind
@@ -130,6 +132,7 @@ BY_NAME: Mapping[str, str] = {
     "LightningTrainable": "adapters.lightning:LightningTrainable",
     "PartialFit": "adapters.sklearn:PartialFit",
     "XGBoostCallback": "adapters.xgboost:XGBoostCallback",
+    "celery": "celery_apps.names",
 }
 NAMES = {**PUBLIC, **BY_NAME}
 #: The extension of a kind of event that 0.2 had. Younger kinds have its name before a dot.

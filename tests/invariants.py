@@ -28,6 +28,8 @@ FILES = frozenset(
         "app/test_transport.py",
         "benchmarks/test_relish.py",
         "integration/test_best_model.py",
+        "integration/test_celery_kills.py",
+        "integration/test_celery_tasks.py",
         "integration/test_chaos.py",
         "integration/test_devices.py",
         "integration/test_exact.py",

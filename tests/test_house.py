@@ -231,8 +231,10 @@ def test_celery_is_imported_where_the_rules_say():
         r"^\s*(import|from) (celery|kombu)\b|import_module\(.(celery|kombu)\b", re.M
     )
     importers = {name_of(path) for path in modules(*FLOORS) if imported.search(path.read_text())}
-    rule = next(each for each in RULES.splitlines() if "import Celery" in each)
-    assert importers == {*re.findall(r"`(.+?)`", rule.partition("import Celery")[0])}
+    rule = next(each for each in RULES.split("\n- ") if "import Celery" in each)
+    named = {*re.findall(r"`(.+?)`", rule.partition("import Celery")[0])}
+    # An extension may be removed.
+    assert importers == {each for each in named if Path(ROOT / each).parent.is_dir()}
 
 
 def test_the_core_and_the_values_it_stands_on_do_no_input_or_output(package):

@@ -95,6 +95,8 @@ GIVEN = {
     "probing": "bandit",
     "precision": "bf16",
     "notify": ("json://127.0.0.1",),
+    "on_end": "{}",
+    "on_error": "{}",
 }
 
 

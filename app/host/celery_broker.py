@@ -41,13 +41,14 @@ def broker_of(app: str | None, variable: str | None) -> str:
 
         # What the app prints is not among what a command prints, which may be JSON.
         with cwd_in_path(), redirect_stdout(sys.stderr):
-            return _of_conf(_imported(app).conf, f"the broker of the Celery app {app}")
+            return _of_conf(imported(app).conf, f"the broker of the Celery app {app}")
     if not variable:
         raise UsageError.refuse("PENSTOCK_BROKER", broker_url.OF_CELERY, NEITHER)
     return one_url([variable], {}, tls=False, where="CELERY_BROKER_URL")
 
 
-def _imported(name: str) -> Any:
+def imported(name: str, field: str = "PENSTOCK_CELERY_APP") -> Any:
+    """Return the Celery app of this name. Raises UsageError, which says that ``field`` has it."""
     from celery import Celery
     from celery.app.utils import find_app
 
@@ -57,10 +58,10 @@ def _imported(name: str) -> Any:
     except (Exception, SystemExit) as error:  # it is the user's code
         why = hide_password(f"{type(error).__name__}: {error}")
         allowed = f"{takes}. It cannot be imported: {why}"
-        raise UsageError.refuse("PENSTOCK_CELERY_APP", name, allowed) from error
+        raise UsageError.refuse(field, name, allowed) from error
     if not isinstance(app, Celery):
         allowed = f"{takes}. This is a {type(app).__name__}, no Celery app"
-        raise UsageError.refuse("PENSTOCK_CELERY_APP", name, allowed)
+        raise UsageError.refuse(field, name, allowed)
     return app
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ...scheduler.state.state import EngineState
 
 #: Version of the bodies; it grows when a kind of event or a field is added.
-VERSION = 28
+VERSION = 29
 
 #: Stands for any value of a field of trials that follows from others.
 _ANY = object()

@@ -191,6 +191,10 @@ class Runner:
         self._plan()
         self._write(())
 
+    def has_questions(self) -> bool:
+        """Tell whether extensions wait for answers, such as whether a message was sent."""
+        return bool(self._asked(self.engine.questions))
+
     def turn(self, timeout: float) -> int:
         """One turn of the loop, waiting at most ``timeout`` seconds.
 

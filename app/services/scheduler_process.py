@@ -269,7 +269,8 @@ class Scheduler:
 
     def _idle(self, runner: Runner) -> bool:
         state = runner.engine.state
-        if state.attempts or any(study.runnable for study in state.studies.values()):
+        runs = state.attempts or any(study.runnable for study in state.studies.values())
+        if runs or runner.has_questions():
             self._busy_at = time.time()
             return False
         if time.time() - self._busy_at < self._settings.idle_stop:

@@ -77,6 +77,8 @@ def make_plan(
     share: Share | None = None,
     environment: str | None = None,
     notify: str | Sequence[str] | None = None,
+    on_end: str | Mapping[str, Any] | None = None,
+    on_error: str | Mapping[str, Any] | None = None,
 ) -> StudyPlan:
     """Check the arguments of ``create_study``. UsageError names the field, value and range."""
     metric, direction, further = parse_objectives(direction, metric, directions)
@@ -119,6 +121,8 @@ def make_plan(
         share=settled("share", Share, share),
         environment=check_environment(environment),
         notify=checked("notify", () if notify is None else notify, "notify"),
+        on_end=checked("on_end", "" if on_end is None else on_end, "on_end"),
+        on_error=checked("on_error", "" if on_error is None else on_error, "on_error"),
         space=space,
         optuna_sampler=sampler if is_optuna_sampler(sampler) else None,
         optuna_pruner=pruner,
@@ -189,6 +193,8 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         conditions=conditions,
         environment=plan.environment,
         notify=plan.notify,
+        on_end=plan.on_end,
+        on_error=plan.on_error,
         evidence=True,
         system_fixed=_is_fixed(groups),
         **surroundings,
@@ -287,6 +293,8 @@ def make_local_spec(
         tools=Code(*tools[:3]),
         environment=plan.environment,
         notify=plan.notify,
+        on_end=plan.on_end,
+        on_error=plan.on_error,
         evidence=True,
         **_surroundings(code.path, code.target),
         **{**_groups(plan, "objective"), "system": "off"},

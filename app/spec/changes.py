@@ -13,7 +13,8 @@ from .space import parameter
 
 #: Fields that may differ: the number of trials, the observations (both may grow), weight, priority,
 #: when it gives up (studies of older versions never did), the command line and folder of the
-#: script, who is told, and a sampler's pickle. Below them, fields that are compared in another way.
+#: script, who is told or called, and a sampler's pickle. Below them, fields that are compared in
+#: another way.
 _NO_CHANGE = {
     *(
         "n_trials",
@@ -27,6 +28,8 @@ _NO_CHANGE = {
         "tools",
         "system_fixed",
         "notify",
+        "on_end",
+        "on_error",
     ),
     *("code", "strategy", "space"),
 }

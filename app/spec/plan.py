@@ -44,6 +44,9 @@ class StudyPlan:
     environment: str = ""
     #: The addresses that are told of the study (``StudySpec.notify``).
     notify: tuple[str, ...] = field(default=(), repr=False)
+    #: The tasks that are sent when it is over (``StudySpec.on_end``).
+    on_end: str = field(default="", repr=False)
+    on_error: str = field(default="", repr=False)
     #: Set only by an Optuna ``GridSampler``, which brings its own space.
     space: Space | None = None
     #: The sampler and the pruner that the user gave as Optuna's objects.

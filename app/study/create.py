@@ -93,6 +93,8 @@ def create_study(
     share: Share | None = None,
     environment: str | None = None,
     notify: str | Sequence[str] | None = None,
+    on_end: str | Mapping[str, Any] | None = None,
+    on_error: str | Mapping[str, Any] | None = None,
 ) -> Study:
     """A study to be submitted with ``optimize`` or ``submit``.
 
@@ -141,6 +143,9 @@ def create_study(
             ``penstock submit --environment`` says.
         notify: who is told when it ends, fails, stands still or will miss its deadline: an address
             as Apprise has them, ``$NAME`` of a variable of the scheduler's that has one, or a list.
+        on_end: a task of your Celery app that is sent when it ends, unless it failed: a signature,
+            its name, or a mapping (docs/for-celery-users.md). It gets the argument ``study``.
+        on_error: the same, sent when it failed.
 
     Raises:
         UsageError: an argument is unknown or out of its range, or the name is taken.
@@ -163,6 +168,8 @@ def create_study(
         share=share,
         environment=script_run().environment if environment is None else environment,
         notify=notify,
+        on_end=on_end,
+        on_error=on_error,
     )
     name = check_name(study_name)
     flag("load_if_exists", load_if_exists)

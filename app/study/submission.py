@@ -153,7 +153,7 @@ def begin(handle: StudyHandle) -> None:
     plan = handle.plan
     spec = make_asked_spec(handle.id, handle.study_name, plan.objectives)
     spec = replace(spec, seed=plan.seed, seeding=plan.seeding, environment=plan.environment)
-    spec = replace(spec, notify=plan.notify)
+    spec = replace(spec, notify=plan.notify, on_end=plan.on_end, on_error=plan.on_error)
     check_extended(replace(spec, data_token=plan.share.data_token))
     client = handle.connect()
     spec = _submit_new(handle, spec)

@@ -145,7 +145,8 @@ def make_app(broker_url: str) -> Any:
     )
     app.steps["worker"].add(_worker_step(app))
 
-    @app.task(name=TASK, bind=True, typing=False)  # type: ignore[untyped-decorator]  # no types
+    # shared: other apps of the process, which are the user's, would have it, too.
+    @app.task(name=TASK, bind=True, typing=False, shared=False)  # type: ignore[untyped-decorator]
     def segment(self: Any, text: object = None, seal: object = None) -> dict[str, Any]:
         worker: Worker = self.app.worker
         return worker.run(text, seal)

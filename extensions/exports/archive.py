@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 KIND = Kind("export", "penstock_export", 1, "penstock export STUDY")
 #: The most epochs in one import: 100,000 keep the scheduler busy for 6 s.
 MAX_EPOCHS = 250_000
+#: Fields of a study that say who is told or called.
+_TOLD = ("notify", "on_end", "on_error")
 
 
 #: A whole number that a ledger's column can hold, and a valid point in time (seconds since 1970).
@@ -203,8 +205,8 @@ def archive_of(reader: Reader, study_id: str) -> Archive:
 
 
 def _without_addresses(spec: dict[str, Any]) -> dict[str, Any]:
-    """Leave out who is told: addresses hold secrets, and no stranger is to be told."""
-    return {name: value for name, value in spec.items() if name != "notify"}
+    """Leave out who is told or called: they hold secrets, and no stranger is to be told."""
+    return {name: value for name, value in spec.items() if name not in _TOLD}
 
 
 def read_archive(file: Path) -> Archive:

@@ -26,7 +26,7 @@ MARKS: Mapping[Kind, str] = {
     "late": "warning",
 }
 #: The word at the end of a notice of which nobody knows whether it was sent.
-AGAIN = "It may come for the second time: the scheduler began anew before it knew of the first."
+AGAIN = "It may come for the second time: nobody knows whether the first one was sent."
 
 
 def title(notice: Tell) -> str:

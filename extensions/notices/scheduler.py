@@ -15,19 +15,16 @@ its end, or one trial of which is sent on, ends again.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
-from math import isfinite
 from typing import Any
 
 from ...scheduler.engine.engine import Parts
 from ...scheduler.model.events import EpochReported, StudyStopped, Tick
-from ...scheduler.model.pareto import front
 from ...scheduler.model.study import StudySpec, deadline_of
 from ...scheduler.model.trial import Trial, TrialState
+from ...scheduler.outlook.ending import LONGEST, best_trials, ending
 from ...scheduler.outlook.forecast import misses_by
 from ...scheduler.resources.slots import free_slots
-from ...scheduler.state.configurations import as_sampled
 from ...scheduler.state.extensions import Begins, Extension
 from ...scheduler.state.state import Attempt, StudyState
 from .addresses import INSTALLATION
@@ -38,8 +35,6 @@ from .judgement import Standing, all_fail, is_late, look_again, patience, until_
 NAME = "notices"
 #: Occasions that may come again with each end.
 _ENDS = ("ended", "failed")
-#: The longest text of an error that is sent (characters).
-_LONGEST = 300
 
 
 def plug(parts: Parts) -> Extension:
@@ -146,7 +141,7 @@ class _Teller:
         others = sum(trial.epoch > 0 for trial in trials if trial.state is not TrialState.FAILED)
         if all_fail(len(failed), others):
             last = max(failed, key=lambda trial: (trial.finished_at or 0.0, trial.number))
-            why = "" if last.failure is None else last.failure.message[:_LONGEST]
+            why = "" if last.failure is None else last.failure.message[:LONGEST]
             self._tell(study, "all_fail", {"failed": len(failed), "why": why})
 
     def on_over(self, study: StudyState) -> None:
@@ -154,14 +149,7 @@ class _Teller:
         if isinstance(self._core.event, StudyStopped) and ended < self._core.at:
             return  # what it was reopened for was refused
         trials = self._core.trials_of(study)
-        states = Counter(str(trial.state) for trial in trials)
-        facts = {
-            "status": study.status,
-            "message": study.message[:_LONGEST],
-            "seconds": max(0.0, self._core.at - study.created_at),
-            "trials": dict(sorted(states.items())),
-            "best": _best(study.spec, trials),
-        }
+        facts = ending(study, trials, self._core.at) | {"best": _best(study.spec, trials)}
         self._tell(study, "failed" if study.status == "failed" else "ended", facts)
 
     def forget(self, study: str) -> None:
@@ -294,31 +282,16 @@ def _looks(record: dict[str, Any]) -> Iterator[float]:
 
 
 def _best(spec: StudySpec, trials: list[Trial]) -> dict[str, Any] | None:
-    """Return the best trial as readers will show it, or the size of the front; None without any.
-
-    Replicates count with their mean.
-    """
-    seen = as_sampled(spec, trials)
-    valued = [
-        trial
-        for trial in seen
-        if trial.value is not None and isfinite(trial.value) and trial.feasible
-    ]
-    longest = max((trial.epoch for trial in valued), default=0)
-    completed = [trial for trial in valued if trial.state is TrialState.COMPLETED]
-    found = completed or [trial for trial in valued if trial.epoch == longest]
-    if not found:
+    """Return the best trial as readers will show it, or the size of the front; None without any."""
+    best = best_trials(spec, trials)
+    if not best:
         return None
     if spec.further:
-        signs = [each.sign for each in spec.objectives]
-        values = [(trial.value or 0.0, *trial.further) for trial in found]
-        scores = [[s * v for s, v in zip(signs, row, strict=True)] for row in values]
-        return {"front": len(front(scores))}
-    best = max(found, key=lambda trial: (spec.sign * (trial.value or 0.0), -trial.number))
+        return {"front": len(best)}
     return {
-        "number": best.number,
+        "number": best[0].number,
         "metric": spec.metric,
-        "value": best.value,
-        "params": dict(best.params),
+        "value": best[0].value,
+        "params": dict(best[0].params),
         "mean": spec.replicates > 1,
     }

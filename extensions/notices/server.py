@@ -8,13 +8,14 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from ...app.common.outbox import Key, Outbox, key_of
 from ...app.runner.decision_collector import Turn
 from ...scheduler.model.events import Event
 from ...scheduler.state.state import EngineState
 from .addresses import shown
 from .events import Installed, Tell, Told
 from .letters import HAPPENED
-from .outbox import Key, Outbox, attempt, key_of
+from .outbox import outbox
 from .scheduler import NAME
 from .spec import INSTALL
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: The outbox of this process.
-_OUTBOX = Outbox(attempt)
+_OUTBOX = outbox()
 
 
 class Carrier:
@@ -33,7 +34,7 @@ class Carrier:
 
     decisions = (Tell,)
 
-    def __init__(self, outbox: Outbox = _OUTBOX) -> None:
+    def __init__(self, outbox: Outbox[Tell] = _OUTBOX) -> None:
         self._outbox = outbox
         #: The notices without an answer.
         self._open: dict[Key, Tell] = {}
@@ -64,7 +65,7 @@ class Carrier:
                 kind=notice.kind,
                 to=shown(notice.to),
                 why=outcome.why,
-                tries=outcome.tries,
+                tries=outcome.attempts,
             )
 
 

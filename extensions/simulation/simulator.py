@@ -115,7 +115,8 @@ def simulate(
     stands still while the engine decides. Raises BackendError if the studies are not over after
     ``longest`` simulated seconds.
     """
-    studies = [replace(spec, notify=()) for spec in studies]  # nobody is told of what only may be
+    # Nobody is told of what only may be.
+    studies = [replace(spec, notify=(), on_end="", on_error="") for spec in studies]
     clock = clock or SimulatedClock()
     ledger = MemoryLedger()
     known = EngineState(costs=costs or CostTable(), sharing=sharing or SharingTable())

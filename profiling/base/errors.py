@@ -47,9 +47,14 @@ class TrialFailed(PenstockError):
     __module__ = "penstock"
 
     def __init__(self, kind: str, message: str, traceback: str = "") -> None:
+        # Those of the call: pickles and the results of Celery's tasks make it again of them.
         super().__init__(message)
+        self.args = kind, message, traceback
         self.kind = kind
         self.traceback = traceback
+
+    def __str__(self) -> str:
+        return str(self.args[1])
 
 
 class BackendError(PenstockError):

@@ -272,6 +272,10 @@ class StudySpec:
     #: The addresses that are told of it, or ``$NAME`` of variables that have them. Not shown, as
     #: they hold secrets.
     notify: tuple[str, ...] = field(default=(), repr=False)
+    #: The Celery task that is sent when it ends, and the one that is sent when it fails, each as
+    #: JSON (``extensions.celery_apps``); empty: none. Not shown, as arguments may hold secrets.
+    on_end: str = field(default="", repr=False)
+    on_error: str = field(default="", repr=False)
 
     @property
     def limited(self) -> bool:

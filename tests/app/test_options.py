@@ -133,7 +133,7 @@ def test_groups_are_copied_and_pickled_as_other_values(kind):
 
 def test_create_study_has_few_arguments_and_optunas_come_first():
     names = [*inspect.signature(create_study).parameters]
-    assert len(names) <= 21
+    assert len(names) <= 23
     optunas = [*inspect.signature(optuna.create_study).parameters]
     assert names[: len(optunas)] == optunas
     assert {*GROUPS} <= {*names}
@@ -300,6 +300,8 @@ USUAL = {
     "deadline": None,
     "at_limit": "stop",
     "notify": [],
+    "on_end": "",
+    "on_error": "",
     "tools": None,
 }
 STRATEGY = {

@@ -71,6 +71,7 @@ WRITERS = {
     "policy": {"planning"},
     "prices": {"devices"},
     "ext": {
+        "celery_apps.scheduler",
         "limits.scheduler",
         "nas.scheduler",
         "notices.scheduler",

@@ -11,7 +11,7 @@ from penstock.scheduler.model.decisions import Decision
 from sequence_themes import THEMES
 
 #: The kinds of decision that 0.2 had: ``Recall`` is younger.
-DECISIONS = {kind.__name__ for kind in Decision.__subclasses__()} - {"Recall", "Tell"}
+DECISIONS = {kind.__name__ for kind in Decision.__subclasses__()} - {"Call", "Recall", "Tell"}
 
 
 #: The extensions that have fields in every snapshot of 0.2. Without one of them such a snapshot
@@ -69,6 +69,7 @@ SINCE = {
         "system_tuning.Recalled",
         "system_tuning.Rehearsed",
         "branches.Branched",
+        "celery_apps.Called",
         "editing.Edited",
         "notices.Installed",
         "notices.Told",

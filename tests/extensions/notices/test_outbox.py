@@ -13,19 +13,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from patience import PATIENCE, until
+from penstock.app.common.outbox import AT_ONCE, Outbox, Outcome, key_of
 from penstock.app.runner.decision_collector import Turn
 from penstock.extensions.notices import letters
 from penstock.extensions.notices.events import Tell, Told
-from penstock.extensions.notices.outbox import (
-    AT_ONCE,
-    MOST,
-    TRIES,
-    Outbox,
-    Outcome,
-    attempt,
-    deliver,
-    key_of,
-)
+from penstock.extensions.notices.outbox import MOST, PAUSES, TRIES, attempt, deliver
 from penstock.extensions.notices.server import Carrier
 from penstock.extensions.notices.show import told
 from penstock.profiling.base.backoff import Backoff
@@ -88,6 +80,10 @@ def serving(*answers):
     server.server_close()
 
 
+def box(attempt, pauses=PAUSES):
+    return Outbox("notices", attempt, pauses, attempts=TRIES, most=MOST)
+
+
 def sent(outbox, *notices):
     """Put notices in, and wait for all outcomes."""
     keys = [key_of(each) for each in notices]
@@ -99,7 +95,7 @@ def sent(outbox, *notices):
 
 def test_a_service_gets_title_lines_and_mark():
     with serving() as service:
-        assert sent(Outbox(attempt), notice(to=service.address)) == [Outcome("")]
+        assert sent(box(attempt), notice(to=service.address)) == [Outcome("")]
     [message] = service.taken
     assert message["title"] == "my study ended"
     assert "1 h 01 min; trials: 2 completed, 1 failed" in message["message"]
@@ -110,7 +106,7 @@ def test_a_service_gets_title_lines_and_mark():
 
 def test_what_a_service_refuses_is_tried_again():
     with serving(500, 503) as service:
-        assert sent(Outbox(attempt, SOON), notice(to=service.address)) == [Outcome("", tries=3)]
+        assert sent(box(attempt, SOON), notice(to=service.address)) == [Outcome("", attempts=3)]
     assert len(service.taken) == 1
 
 
@@ -121,8 +117,8 @@ def test_a_service_that_always_refuses_is_given_up_in_words_without_the_secret()
         tries.append(each)
         return Outcome("the service answered 404")
 
-    [outcome] = sent(Outbox(refused, SOON), notice())
-    assert outcome == Outcome("the service answered 404", tries=TRIES)
+    [outcome] = sent(box(refused, SOON), notice())
+    assert outcome == Outcome("the service answered 404", attempts=TRIES)
     assert len(tries) == TRIES
     with serving(404) as service:
         assert deliver(service.address, "t", "b", "info").why == "the service answered 404"
@@ -130,10 +126,10 @@ def test_a_service_that_always_refuses_is_given_up_in_words_without_the_secret()
 
 def test_what_would_end_alike_is_not_tried_again(monkeypatch):
     monkeypatch.delenv("TEAM", raising=False)
-    [outcome] = sent(Outbox(attempt), notice(to="$TEAM"))
+    [outcome] = sent(box(attempt), notice(to="$TEAM"))
     assert outcome == Outcome("$TEAM is not set where the scheduler runs", lasts=True)
     monkeypatch.setenv("TEAM", "nowhere://secret")
-    [outcome] = sent(Outbox(attempt), notice(to="$TEAM"))
+    [outcome] = sent(box(attempt), notice(to="$TEAM"))
     assert outcome.lasts
     assert outcome.why == "it is no address that Apprise knows"
 
@@ -144,7 +140,7 @@ def test_what_raises_is_an_outcome_and_others_are_sent():
             raise RuntimeError("secret")
         return Outcome("")
 
-    first, second = sent(Outbox(broken, SOON), notice(), notice(number=2))
+    first, second = sent(box(broken, SOON), notice(), notice(number=2))
     assert first.why == "it could not be sent (RuntimeError)"
     assert second == Outcome("")
 
@@ -157,7 +153,7 @@ def test_what_is_known_is_not_sent_twice():
         gate.wait()
         return Outcome("")
 
-    outbox = Outbox(slow)
+    outbox = box(slow)
     outbox.put(notice())
     outbox.put(notice(again=True))
     until(lambda: begun, "its try")
@@ -174,7 +170,7 @@ def test_of_many_notices_each_has_its_outcome_and_is_sent_once():
         made.append(each.id)
         return Outcome("")
 
-    outbox, notices = Outbox(quick), [notice(number=n) for n in range(1, MOST)]
+    outbox, notices = box(quick), [notice(number=n) for n in range(1, MOST)]
     for each in notices:
         assert sent(outbox, each) == [Outcome("")]
     assert sent(outbox, *notices) == [Outcome("")] * len(notices)
@@ -184,8 +180,9 @@ def test_of_many_notices_each_has_its_outcome_and_is_sent_once():
 #: A program that puts a notice in which is never sent, and ends.
 ENDS = """
 import threading
+from penstock.app.common.outbox import Outbox
 from penstock.extensions.notices.events import Tell
-from penstock.extensions.notices.outbox import Outbox
+from penstock.profiling.base.backoff import Backoff
 
 begun = threading.Event()
 
@@ -194,7 +191,8 @@ def hangs(notice):
     threading.Event().wait()
 
 told = {"kind": "ended", "to": "json://a", "at": 0.0, "facts": {}}
-Outbox(hangs).put(Tell(id="1.0", cause=1, study="s-1", name="s", **told))
+outbox = Outbox("notices", hangs, Backoff(first=1.0, longest=1.0))
+outbox.put(Tell(id="1.0", cause=1, study="s-1", name="s", **told))
 begun.wait()
 print("ends")
 """
@@ -215,7 +213,7 @@ def test_more_than_wait_at_most_are_given_up_at_once():
         gate.wait()
         return Outcome("")
 
-    outbox = Outbox(slow)
+    outbox = box(slow)
     notices = [notice(number=n) for n in range(1, MOST + AT_ONCE + 10)]
     for each in notices:
         outbox.put(each)
@@ -228,7 +226,7 @@ def test_more_than_wait_at_most_are_given_up_at_once():
 def test_a_service_that_never_answers_holds_only_its_own_notice():
     with socket.create_server(("127.0.0.1", 0)) as silent, serving() as service:
         hung = notice(to=f"json://127.0.0.1:{silent.getsockname()[1]}/?rto=900&cto=900")
-        outbox = Outbox(attempt, Backoff(first=1e6, longest=1e6))
+        outbox = box(attempt, Backoff(first=1e6, longest=1e6))
         carrier = Carrier(outbox)
         turn = Turn()
         for each in (hung, notice(number=2, to=service.address)):
@@ -242,7 +240,7 @@ def test_a_service_that_never_answers_holds_only_its_own_notice():
 
 
 def test_what_became_of_a_notice_is_an_event_without_the_secret(caplog):
-    outbox = Outbox(lambda each: Outcome("the service answered 404", lasts=True))
+    outbox = box(lambda each: Outcome("the service answered 404", lasts=True))
     carrier, turn = Carrier(outbox), Turn()
     carrier.carry_out(notice(), turn, 1.0)
     turn.after[0](None)

@@ -1,0 +1,182 @@
+"""Sends messages apart from the scheduler's loop: threads that wait for processes which send.
+
+Theory of operation. The loop only puts messages in and takes outcomes out. A few threads take what
+is due and start a process for each try, which ends by itself after a time; what fails is due again
+after a pause, ever longer, until it is given up. Threads and processes are nobody's to wait for: a
+scheduler that ends leaves them.
+
+One outbox of each kind serves a process. The scheduler may rebuild its runner, which then asks
+again for all that has no answer: what is known here by its key is not sent twice.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+
+from ...profiling.base.backoff import Backoff
+
+#: The number of messages that are sent at once.
+AT_ONCE = 4
+#: The most outcomes that are remembered after they were taken.
+REMEMBERED = 1000
+#: Seconds that a process may take beyond its own limit.
+_GRACE = 10.0
+
+#: The key by which a message is known: the ids of its study and of its decision.
+Key = tuple[str, str]
+
+
+class Message(Protocol):
+    """A decision (a dataclass) that something is sent about a study."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def study(self) -> str:
+        """The study's id."""
+
+    @property
+    def again(self) -> bool:
+        """True if nobody knows whether it was sent already."""
+
+
+M = TypeVar("M", bound=Message)
+
+
+class Outcome(NamedTuple):
+    """The end of a message, or of a try: ``why`` it was not sent; empty if it was."""
+
+    why: str
+    #: True if another try would end alike.
+    lasts: bool = False
+    attempts: int = 1
+    #: True if it may have been sent all the same.
+    unsure: bool = False
+
+
+class Outbox(Generic[M]):
+    """Messages that are to be sent, and what has become of them."""
+
+    def __init__(
+        self,
+        name: str,
+        attempt: Callable[[M], Outcome],
+        pauses: Backoff,
+        *,
+        attempts: int | None = None,
+        most: int | None = None,
+    ) -> None:
+        """``name`` is that of its messages, and ``attempt`` sends one; it may take long.
+
+        ``attempts`` is the most of a message. ``most`` messages wait, and further ones are given up
+        at once. None: there is no limit.
+        """
+        self._name = name
+        self._attempt = attempt
+        self._pauses = pauses
+        self._attempts = attempts
+        self._most = most
+        self._changed = threading.Condition()
+        #: When each message is due (monotonic seconds), in which order it came, and its attempts.
+        self._due: list[tuple[float, int, int, M]] = []
+        #: The messages that are to be sent (None) or have ended, in order.
+        self._known: dict[Key, Outcome | None] = {}
+        #: Those of them whose outcome was taken, which are forgotten when there are many.
+        self._taken: dict[Key, None] = {}
+        self._threads = 0
+        self._count = 0
+
+    def put(self, message: M) -> None:
+        """Have a message sent, unless it is known."""
+        with self._changed:
+            key = key_of(message)
+            if key in self._known:
+                return
+            for old in list(self._taken)[: max(0, len(self._taken) - REMEMBERED)]:
+                del self._taken[old]
+                self._known.pop(old, None)
+            self._known[key] = None
+            if self._most is not None and len(self._due) >= self._most:
+                self._known[key] = Outcome(f"{self._most} {self._name} wait to be sent already")
+                return
+            self._enter(message, time.monotonic(), 0)
+            if self._threads < AT_ONCE:
+                self._threads += 1
+                # What it waits for may hang, and must not keep the process from its end.
+                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+
+    def ended(self, keys: Collection[Key]) -> dict[Key, Outcome]:
+        """Return the outcomes of those of ``keys`` that have one."""
+        with self._changed:
+            found = {key: self._known.get(key) for key in keys}
+            ended = {key: outcome for key, outcome in found.items() if outcome is not None}
+            self._taken.update(dict.fromkeys(ended))
+        return ended
+
+    def _enter(self, message: M, at: float, attempts: int) -> None:
+        self._count += 1
+        heapq.heappush(self._due, (at, self._count, attempts, message))
+        self._changed.notify()
+
+    def _work(self) -> None:
+        while True:
+            attempts, message = self._next()
+            try:
+                outcome = self._attempt(message)
+            except Exception as error:  # the thread serves others, too
+                outcome = Outcome(f"it could not be sent ({type(error).__name__})")
+            attempts += 1
+            with self._changed:
+                last = outcome.lasts or attempts == self._attempts
+                if outcome.why and not last:
+                    if outcome.unsure:
+                        message = cast(M, replace(cast(Any, message), again=True))
+                    self._enter(message, time.monotonic() + self._pauses.after(attempts), attempts)
+                else:
+                    self._known[key_of(message)] = outcome._replace(attempts=attempts)
+
+    def _next(self) -> tuple[int, M]:
+        """Wait for a message that is due; return its attempts so far, and itself."""
+        with self._changed:
+            while not self._due or self._due[0][0] > time.monotonic():
+                left = self._due[0][0] - time.monotonic() if self._due else None
+                self._changed.wait(left)
+            _, _, attempts, message = heapq.heappop(self._due)
+            return attempts, message
+
+
+def key_of(message: Message) -> Key:
+    """Return what a message is known by."""
+    return message.study, message.id
+
+
+def try_in_process(module: str, asked: Mapping[str, Any], seconds: float, who: str) -> Outcome:
+    """Run a module that sends what it is asked for, and wait for its end.
+
+    It reads ``asked`` as JSON, writes fields of ``Outcome`` as JSON, and ends after ``seconds`` by
+    itself. ``who`` is to answer it.
+    """
+    # -P: a file in the working directory is never imported in place of a library.
+    command = [sys.executable, "-P", "-m", module]
+    try:
+        ran = subprocess.run(
+            command,
+            input=json.dumps(asked).encode(),
+            capture_output=True,
+            timeout=seconds + _GRACE,
+            start_new_session=True,  # Ctrl-C is for who started it
+            check=False,
+        )
+        return Outcome(**json.loads(ran.stdout))
+    except (subprocess.TimeoutExpired, TypeError, ValueError):
+        return Outcome(f"{who} did not answer within {seconds:g} s", unsure=True)
+    except OSError as error:
+        return Outcome(f"no process could be started ({error.strerror})")

@@ -1,0 +1,159 @@
+"""Counts the tasks of ends of studies while scheduler, the user's broker and worker are killed.
+
+    python -m benchmarks._celery_callbacks [STUDIES]
+
+Each study is short, and while it runs or ends one of the three is killed (``kill -9``) and started
+again. The user's broker syncs each write, and their worker acknowledges late.
+
+- ``on_end.studies`` and ``on_end.kills``
+- ``on_end.lost``: studies whose task never ran
+- ``on_end.doubled``: tasks that ran again, under the id of the first time
+- ``on_end.other_ids``: tasks under another id than the ledger names
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from penstock import create_study
+from penstock.app.host import locks
+from penstock.app.host.settings import Settings, load
+from penstock.app.ledger.reader import Reader
+from penstock.app.services import services
+from penstock.extensions.celery_apps.events import Called
+
+from ._celery_shop import Shop, end, shop_in
+
+#: The longest time (seconds) from a study's submission to the kill, so that it hits any phase.
+DELAY = 2.0
+#: Seconds until what was killed must have brought all to its end.
+LIMIT = 300.0
+ACTS = ("scheduler", "broker", "worker")
+
+
+class _World:
+    """An installation, a shop and its worker."""
+
+    def __init__(self, settings: Settings, shop: Shop) -> None:
+        self.settings = settings
+        self.shop = shop
+        self.reader = Reader(settings.ledger_url)
+        self.kills: Counter[str] = Counter()
+        self._worker = self._new_worker()
+
+    def _new_worker(self) -> Any:
+        return self.shop.start("worker", "-P", "solo", "-l", "WARNING")
+
+    def kill(self, what: str, rng: random.Random) -> None:
+        """Kill one, and see to it that there is another one."""
+        if what == "scheduler":
+            pid = locks.pid_of(self.settings.run, "scheduler")
+            if pid is None:  # the one before is just being replaced
+                return
+            os.kill(pid, signal.SIGKILL)
+            self.until(lambda: locks.pid_of(self.settings.run, "scheduler") not in (None, pid))
+        elif what == "broker":
+            self.shop.broker.kill()
+            time.sleep(rng.uniform(0, DELAY))
+            self.shop.broker.start()
+        else:
+            end([self._worker])
+            self._worker = self._new_worker()
+        self.kills[what] += 1
+
+    def called(self, study: str) -> list[Called]:
+        return [event for _, event in self.reader.of_study(study, Called)]
+
+    def until(self, holds: Callable[[], Any]) -> Any:
+        """Return the first true answer of ``holds``. Raises TimeoutError."""
+        deadline = time.monotonic() + LIMIT
+        while not (answer := holds()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not in {LIMIT:g} s\n{self.shop.said()}")
+            time.sleep(0.05)
+        return answer
+
+    def close(self) -> None:
+        end([self._worker])
+        services.take_down(self.settings, grace=2.0)
+
+
+@contextmanager
+def _world() -> Iterator[_World]:
+    with tempfile.TemporaryDirectory(prefix="penstock-shop-") as name, shop_in(Path(name)) as shop:
+        quick = {"lease_ms": 1500, "claim_timeout": 3.0, "idle_stop": 600.0, "preload": "nothing"}
+        settings = load(home=Path(name) / "home", devices="cpu:1x1", **quick)
+        before = dict(os.environ)
+        os.environ.update(settings.environment() | shop.variables)
+        sys.path.insert(0, str(shop.folder))
+        world = _World(settings, shop)
+        try:
+            services.ensure_up(settings)
+            yield world
+        finally:
+            world.close()
+            sys.path.remove(str(shop.folder))
+            sys.modules.pop("shop", None)
+            os.environ.clear()
+            os.environ.update(before)
+
+
+def figures(n: int, seed: int = 0, tell: Callable[[str], None] = lambda _: None) -> dict[str, int]:
+    """Return the figures of ``n`` studies. Raises TimeoutError for what does not recover."""
+    rng = random.Random(seed)
+    with _world() as world:
+        import shop
+
+        studies = []
+        for number in range(n):
+            study = create_study(sampler="random", on_end=shop.deploy.s(model=str(number)))
+            study.submit(shop.objective, 2)
+            studies.append(study.id)
+            time.sleep(rng.uniform(0, DELAY))
+            what = ACTS[number % len(ACTS)]
+            world.kill(what, rng)
+            world.until(lambda name=study.id: world.reader.study(name).finished_at)
+            tell(f"{number + 1}/{n} studies, {what} killed")
+        world.until(lambda: all(map(world.called, studies)))
+        ids = {study: world.called(study)[-1].task_id for study in studies}
+        # A task that a killed worker had is delivered again after the visibility timeout.
+        lost = _lost(world, ids)
+        runs = Counter(note["id"] for note in world.shop.noted("deploy"))
+        for number, study in enumerate(studies):
+            if runs[ids[study]] > 1:
+                notes = [n for n in world.shop.noted("deploy") if n["id"] == ids[study]]
+                again = [note["again"] for note in notes]
+                tell(f"study {number + 1} ran {len(again)} times; sent again: {again}")
+        return {
+            "on_end.studies": n,
+            "on_end.kills": world.kills.total(),
+            "on_end.lost": len(lost),
+            "on_end.doubled": sum(runs[name] - 1 for name in ids.values() if runs[name]),
+            "on_end.other_ids": len(runs.keys() - set(ids.values())),
+        }
+
+
+def _lost(world: _World, ids: dict[str, str]) -> set[str]:
+    """Return the ids of tasks that have not run when a time without news has passed."""
+    deadline = time.monotonic() + LIMIT
+    while True:
+        lost = set(ids.values()) - {note["id"] for note in world.shop.noted("deploy")}
+        if not lost or time.monotonic() > deadline:
+            return lost
+        time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    studies = int(sys.argv[1]) if len(sys.argv) > 1 else 12
+    print(json.dumps(figures(studies, tell=lambda words: print(words, file=sys.stderr)), indent=1))

@@ -1,0 +1,109 @@
+"""The user's Celery app: the name by which others import it, and the tasks that it has."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ...app.common.text import near
+from ...profiling.base.errors import UsageError
+from ...profiling.base.urls import hide_password
+
+#: Libraries whose own modules hold apps, too.
+_LIBRARIES = ("celery", "kombu", "flower", "penstock")
+
+
+def name_of(app: Any) -> str | None:
+    """Return the name by which ``app`` is imported, as in ``shop.celery:app``; None without one."""
+    names = []
+    for module, attribute in _places(app):
+        importable = module if module != "__main__" else _name_of_script()
+        if importable is not None and importable.partition(".")[0] not in _LIBRARIES:
+            names.append((importable != app.main, len(importable), f"{importable}:{attribute}"))
+    return min(names)[-1] if names else None
+
+
+def _places(app: Any) -> Iterator[tuple[str, str]]:
+    """Yield where ``app`` is held: modules and the names of their attributes."""
+    for name, module in list(sys.modules.items()):
+        spec = getattr(module, "__spec__", None)
+        if name != "__main__" and getattr(spec, "name", None) != name:
+            continue  # another name of a module, or one that was never imported
+        for attribute, value in list(getattr(module, "__dict__", {}).items()):
+            if value is app:
+                yield name, attribute
+
+
+def _name_of_script() -> str | None:
+    """Return the name by which the running script is imported; None if it cannot be."""
+    main = sys.modules["__main__"]
+    if (spec := getattr(main, "__spec__", None)) is not None:  # python -m
+        return str(spec.name).removesuffix(".__main__")
+    file = getattr(main, "__file__", None)
+    if file is None or not Path(file).stem.isidentifier():
+        return None
+    try:
+        known = find_spec(Path(file).stem)
+    except (ImportError, ValueError):
+        return None
+    same = known is not None and known.origin and Path(known.origin).resolve()
+    return Path(file).stem if same == Path(file).resolve() else None
+
+
+def check_tasks(app: Any, signature: dict[str, Any], field: str) -> None:
+    """Check that ``app`` has the tasks of a signature, and that they take their arguments.
+
+    Raises UsageError, which names the task and those of nearly the same name.
+    """
+    try:
+        app.loader.import_default_modules()
+    except (Exception, SystemExit) as error:  # it is the user's code
+        why = hide_password(f"{type(error).__name__}: {error}")
+        raise UsageError(
+            f"{field}: a module of the app's tasks cannot be imported: {why}"
+        ) from error
+    _check(app, signature, field, study=True)
+
+
+def _check(app: Any, signature: dict[str, Any], field: str, *, study: bool) -> None:
+    """Check a signature; with ``study`` its first task is called with that argument."""
+    linked = [each for name in ("link", "link_error") for each in _links(signature, name)]
+    for each in linked:
+        _check(app, each, field, study=False)
+    if signature["subtask_type"] == "chain":
+        for index, each in enumerate(signature["kwargs"]["tasks"]):
+            _check(app, each, field, study=study and index == 0)
+        return
+    name = signature["task"]
+    if name not in app.tasks:
+        raise UsageError(
+            f"{field}: the Celery app {app.main or ''} has no task {name}"
+            f"{near(name, list(app.tasks)) or '.'} If only workers have it:"
+            f' {field}={{"task": "{name}", "registered": False}}',
+            field,
+        )
+    if study and not signature["immutable"]:
+        _check_takes_study(app.tasks[name], signature, field)
+
+
+def _links(signature: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    links: list[dict[str, Any]] = signature["options"].get(name, [])
+    return links
+
+
+def _check_takes_study(task: Any, signature: dict[str, Any], field: str) -> None:
+    check = getattr(task, "__header__", None)
+    if check is None or not task.typing:
+        return
+    try:
+        check(*signature["args"], **signature["kwargs"], study={})
+    except TypeError as error:
+        raise UsageError(
+            f"{field}: {signature['task']} is called with these arguments and with study=, the"
+            f" study's figures, and does not take them ({error}): add that parameter, or give an"
+            " immutable signature, .si()",
+            field,
+        ) from error

@@ -1,0 +1,74 @@
+"""The figures of a study that is over, as tasks are told of them: one JSON object.
+
+The scheduler makes it from its state, for tasks that are sent as a study ends, and a worker that
+waits for a study from the ledger.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...scheduler.outlook.ending import LONGEST, best_trials, ending
+
+if TYPE_CHECKING:
+    from ...app.ledger.reader import Reader
+    from ...app.ledger.rows import StudyRow
+    from ...scheduler.model.trial import Trial
+    from ...scheduler.state.state import StudyState
+
+Facts = dict[str, Any]
+#: The most trials of a front.
+MOST = 100
+
+
+def of_state(study: StudyState, trials: Sequence[Trial], at: float) -> Facts:
+    """Return the figures of a study that is over at ``at``."""
+    spec, size = study.spec, study.spec.replicates
+    best = [
+        _trial(trial.number * size, (trial.value or 0.0, *trial.further), dict(trial.params))
+        for trial in best_trials(spec, trials)
+    ]
+    named = {"id": spec.id, "name": spec.name, **ending(study, trials, at)}
+    return named | _best(best, several=bool(spec.further))
+
+
+def of_ledger(reader: Reader, study: StudyRow) -> Facts:
+    """Return the figures of a study that is over by its rows."""
+    from ...app.ledger.summary import front_of, mean_of
+
+    trials = reader.trials(study.id)
+    front = front_of(study, trials)
+    if study.replicates > 1 and front:
+        best = [_trial(front[0].number, (mean_of(front) or 0.0,), front[0].params)]
+    else:
+        best = [_trial(trial.number, trial.values, trial.params) for trial in front]
+    return {
+        "id": study.id,
+        "name": study.name,
+        "status": study.status,
+        "message": study.message[:LONGEST],
+        "seconds": study.response,
+        "trials": dict(sorted(Counter(trial.state for trial in trials).items())),
+        **_best(best, several=bool(study.further)),
+    }
+
+
+def _trial(number: int, values: Sequence[float], params: dict[str, Any]) -> Facts:
+    return {"number": number, "values": list(values), "params": params}
+
+
+def _best(best: list[Facts], *, several: bool) -> Facts:
+    """Return ``best``, the best trial or None; of several objectives also the ``front``.
+
+    The best trial is then the one of the front with the lowest number.
+    """
+    if several:
+        front = sorted(best, key=lambda trial: int(trial["number"]))[:MOST]
+        return {"best": front[0] if front else None, "front": front}
+    if not best:
+        return {"best": None}
+    only = best[0]
+    [value] = only.pop("values")
+    return {"best": {**only, "value": value}}

@@ -1,0 +1,125 @@
+"""Sends one task of a user's app: the program of a process that is started for it.
+
+It reads a JSON object from its input, and writes one with the outcome. So the scheduler has neither
+Celery nor the user's code, and a broker that does not answer holds only this process up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from ...profiling.base.errors import UsageError
+from ...profiling.base.urls import hide_password
+
+#: Seconds that sending may take, with the import of the app. The process ends then by itself, also
+#: where nobody waits for it.
+TIMEOUT = 60
+#: Errors that another try would meet again. Those of a broker are not among them.
+_LASTING = (AttributeError, ImportError, LookupError, TypeError, ValueError)
+
+
+def outcome(asked: dict[str, Any]) -> dict[str, Any]:
+    """Send what is asked for. Return the fields of ``app.common.outbox.Outcome``."""
+    with suppress(OSError):  # it may be gone, and the app be installed
+        os.chdir(asked["folder"])
+    sys.path[:0] = [each for each in asked["path"] if each not in sys.path]
+    try:
+        app = _app(asked["app"])
+    except UsageError as error:
+        return {"why": str(error), "lasts": True}
+    except (Exception, SystemExit) as error:  # it is the user's code
+        return {"why": f"its modules cannot be imported: {_worded(error)}", "lasts": True}
+    try:
+        # Without a bound each connection would be tried until this process ends.
+        connection = app.connection_for_write()
+        connection.ensure_connection(max_retries=1, interval_start=0)
+    except Exception as error:
+        return {"why": f"its broker cannot be reached: {_worded(error)}"}
+    if os.getppid() != asked["scheduler"]:
+        return {"why": "its scheduler has gone"}  # the next one sends it
+    return _published(app, asked, connection)
+
+
+def _published(app: Any, asked: dict[str, Any], connection: Any) -> dict[str, Any]:
+    from kombu.exceptions import SerializationError, SerializerNotInstalled
+
+    try:
+        with connection:
+            _publish(app, asked, connection)
+    except (*_LASTING, SerializationError, SerializerNotInstalled) as error:
+        return {"why": f"it cannot be sent: {_worded(error)}", "lasts": True}
+    except Exception as error:
+        return {"why": f"its broker did not take it: {_worded(error)}", "unsure": True}
+    return {"why": ""}
+
+
+def _app(name: str) -> Any:
+    """Return the app with all its tasks, whose own options count, made to send and to be told."""
+    from ...app.host.celery_broker import imported
+
+    app = imported(name, "the app")
+    app.loader.import_default_modules()
+    app.conf.task_always_eager = False
+    options = dict(app.conf.broker_transport_options or {})
+    app.conf.broker_transport_options = options | {"confirm_publish": True}
+    return app
+
+
+def _publish(app: Any, asked: dict[str, Any], connection: Any) -> None:
+    from celery.canvas import Signature
+
+    told = with_study(asked["signature"], asked["study"], asked["task_id"])
+    # RabbitMQ has no null in a header's list; an object in JSON is the same for every broker.
+    headers = {"penstock_study": json.dumps(asked["study"]), "penstock_again": asked["again"]}
+    signature = Signature.from_dict(told, app=app)
+    headers = {**(signature.options.pop("headers", None) or {}), **headers}
+    signature.apply_async(
+        task_id=asked["task_id"], headers=headers, connection=connection, retry=False
+    )
+
+
+def with_study(signature: dict[str, Any], study: dict[str, Any], task_id: str) -> dict[str, Any]:
+    """Return a signature whose first task gets ``study``, unless it is immutable.
+
+    Those of a chain get ids that follow from ``task_id``, which is the last one's.
+    """
+    if signature["subtask_type"] == "chain":
+        tasks = signature["kwargs"]["tasks"]
+        first = with_study(tasks[0], study, task_id)
+        steps = [_with_id(each, task_id, index) for index, each in enumerate([first, *tasks[1:]])]
+        steps[-1] = {**steps[-1], "options": {**steps[-1]["options"], "task_id": task_id}}
+        return {**signature, "kwargs": {"tasks": steps}}
+    if signature["immutable"]:
+        return signature
+    return {**signature, "kwargs": {**signature["kwargs"], "study": study}}
+
+
+def _with_id(task: dict[str, Any], of: str, index: int) -> dict[str, Any]:
+    task_id = str(uuid5(NAMESPACE_URL, f"penstock:{of}/{index}"))
+    return {**task, "options": {**task["options"], "task_id": task_id}}
+
+
+def _worded(error: BaseException) -> str:
+    return hide_password(f"{type(error).__name__}: {error}")[:300]
+
+
+def main() -> None:
+    """Send the task that the input has."""
+    signal.alarm(TIMEOUT)
+    asked = json.load(sys.stdin)
+    # What the user's code prints is no answer.
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    result = outcome(asked)
+    os.write(answer, json.dumps(result).encode())
+    os._exit(0)  # threads of the user's code are nobody's to wait for
+
+
+if __name__ == "__main__":
+    main()

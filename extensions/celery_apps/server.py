@@ -1,0 +1,82 @@
+"""Carries out that tasks are sent."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...app.common.outbox import Key, Outbox, Outcome, key_of, try_in_process
+from ...app.runner.decision_collector import Turn
+from ...profiling.base.backoff import Backoff
+from ...scheduler.model.events import Event
+from . import send
+from .events import Call, Called
+
+if TYPE_CHECKING:
+    from ...app.ledger.ledger import Ledger
+
+log = logging.getLogger(__name__)
+
+#: The pauses between tries (seconds). There is no last one: a broker that is away comes back.
+PAUSES = Backoff(first=1.0, longest=60.0)
+
+
+def attempt(call: Call) -> Outcome:
+    """Send a task in a process of its own, and wait for its end."""
+    asked = json.loads(call.call) | {
+        "task_id": call.task_id,
+        "study": dict(call.facts),
+        "again": call.again,
+        "scheduler": os.getpid(),
+    }
+    return try_in_process(send.__name__, asked, send.TIMEOUT, "its broker")
+
+
+#: The outbox of this process.
+_OUTBOX = Outbox("calls", attempt, PAUSES)
+
+
+class Carrier:
+    """Puts calls into the outbox once the ledger has the end; says what came of them."""
+
+    decisions = (Call,)
+
+    def __init__(self, outbox: Outbox[Call] = _OUTBOX) -> None:
+        self._outbox = outbox
+        #: The calls without an answer.
+        self._open: dict[Key, Call] = {}
+
+    def carry_out(self, decision: Call, turn: Turn, at: float) -> Event | None:
+        turn.after.append(partial(self._post, decision))
+        return None
+
+    def _post(self, call: Call, ledger: Ledger) -> None:
+        self._open[key_of(call)] = call
+        self._outbox.put(call)
+
+    def answers(self, at: float) -> Iterator[Event]:
+        """Yield what has become of calls since the last call."""
+        if not self._open:  # asked at every turn
+            return
+        for key, outcome in self._outbox.ended(self._open).items():
+            call = self._open.pop(key)
+            target = json.loads(call.call)
+            task, app = target["signature"]["task"], target["app"]
+            if outcome.why:
+                name = call.facts["name"]
+                log.warning("%s was not sent for %s: %s", task, name, outcome.why)
+            yield Called(
+                at=at,
+                cause=call.id,
+                study=call.study,
+                occasion=call.occasion,
+                task=task,
+                app=app,
+                task_id=call.task_id,
+                why=outcome.why,
+                tries=outcome.attempts,
+            )

@@ -1,0 +1,220 @@
+"""Checks the tasks that a study is given, alike in script and scheduler.
+
+A task is stored as JSON: the ``signature`` with its fields in Celery's own words, the name of the
+``app``, and where that is found: the working ``folder`` and the ``path`` of modules of who gave it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from functools import partial
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...profiling.base.errors import UsageError
+from ...tasks.process.lifeline import MARK_VARIABLE
+
+if TYPE_CHECKING:
+    from ...scheduler.model.study import StudySpec
+
+#: Options of a message that can be given. Its id is the study's.
+OPTIONS = (
+    *("queue", "routing_key", "exchange", "priority", "countdown", "expires", "headers"),
+    *("link", "link_error", "serializer", "compression", "shadow", "ignore_result"),
+    *("time_limit", "soft_time_limit"),
+)
+_LINKS = ("link", "link_error")
+#: Keys of a mapping that is no signature of Celery's, and of one that is.
+_KEYS = ("task", "app", "args", "kwargs", "queue", "options", "immutable", "registered")
+_CELERYS = ("task", "args", "kwargs", "options", "subtask_type", "immutable", "chord_size")
+_ALLOWED = (
+    'a task\'s name as "shop.deploy", a signature as app.signature("shop.deploy"), a chain of'
+    f" these, or a mapping of {', '.join(_KEYS)}"
+)
+NO_APP = (
+    "{field} = {task!r}: in which Celery app is that task? Put the app into a module that workers"
+    " import, too, and give a signature of it, or say its name before the script runs:"
+    " export PENSTOCK_CELERY_APP=shop.celery:app (what `celery -A` takes)"
+)
+
+
+def _given(field: str, value: Any) -> str:
+    """Return what is stored of a task. A trainer, which calls nobody, need not have the app."""
+    if MARK_VARIABLE in os.environ:
+        return ""
+    signature = _signature(field, value)
+    own = value if isinstance(value, Mapping) else {}
+    name, app = _app_of(field, value, signature)
+    if own.get("registered", True):
+        from .apps import check_tasks
+
+        with redirect_stdout(sys.stderr):  # what the app prints is not what a script prints
+            check_tasks(app(), signature, field)
+    return json.dumps(
+        {"app": name, "folder": _folder(), "path": _path(), "signature": signature},
+        separators=(",", ":"),
+    )
+
+
+#: The check of each field, as in ``extensions.limits``.
+CHECKS: Mapping[str, Callable[[str, Any], Any]] = {"on_end": _given, "on_error": _given}
+
+
+def check_spec(spec: StudySpec) -> None:
+    """Check the tasks of a study that arrives at the scheduler. Raises UsageError."""
+    for field in CHECKS:
+        if text := getattr(spec, field):
+            _check_stored(field, text)
+
+
+def _check_stored(field: str, text: str) -> None:
+    try:
+        stored = json.loads(text)
+        places = [stored["app"], stored["folder"], *stored["path"]]
+        signature = stored["signature"]
+    except (ValueError, TypeError, LookupError) as error:
+        raise UsageError.refuse(field, text[:100], "what create_study() makes of a task") from error
+    if not all(isinstance(each, str) for each in places):
+        raise UsageError.refuse(field, text[:100], "what create_study() makes of a task")
+    _signature(field, signature)
+
+
+def _app_of(field: str, value: Any, signature: dict[str, Any]) -> tuple[str, Callable[[], Any]]:
+    """Return the name of the app, and what returns it."""
+    canvas = sys.modules.get("celery.canvas")
+    if canvas is not None and isinstance(value, canvas.Signature):
+        from .apps import name_of
+
+        if (name := name_of(value.app)) is not None:
+            return name, lambda: value.app
+    where, name = f"{field}.app", value.get("app") if isinstance(value, Mapping) else None
+    if name is None:
+        from ...app.host.settings import load
+
+        where, name = "PENSTOCK_CELERY_APP", load().celery_app
+    if name is None:
+        raise UsageError(NO_APP.format(field=field, task=signature["task"]), field)
+    if not isinstance(name, str):
+        raise UsageError.refuse(where, name, "what `celery -A` takes, as shop.celery:app")
+    return name, partial(_imported, name, where)
+
+
+def _imported(name: str, where: str) -> Any:
+    from ...app.host.celery_broker import imported
+
+    return imported(name, where)
+
+
+def _folder() -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:  # it was deleted
+        return ""
+
+
+def _path() -> list[str]:
+    """Return the entries of ``sys.path`` that are the user's own, and not the installation's."""
+    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
+    installed = [sysconfig.get_path(kind) for kind in kinds]
+    installed += [*site.getsitepackages(), site.getusersitepackages()]
+    entries = dict.fromkeys(str(Path(each).absolute()) for each in sys.path)
+    return [
+        each
+        for each in entries
+        if not any(Path(each).is_relative_to(folder) for folder in installed)
+    ]
+
+
+def _signature(field: str, value: Any) -> dict[str, Any]:
+    """Return a task as Celery has it, in plain JSON. Raises UsageError."""
+    if isinstance(value, str):
+        value = {"task": value}
+    if not isinstance(value, Mapping):
+        raise UsageError.refuse(field, value, _ALLOWED)
+    kind = value.get("subtask_type")
+    if kind == "chain":
+        return _chain(field, value)
+    if kind is not None:
+        raise UsageError.refuse(field, f"a {kind}", _ALLOWED)
+    for name in value:
+        if name not in (*_KEYS, *_CELERYS):
+            raise UsageError.refuse(f"{field}.{name}", value[name], f"one of {', '.join(_KEYS)}")
+    task = value.get("task")
+    if not isinstance(task, str) or not task or task != "".join(task.split()):
+        raise UsageError.refuse(f"{field}.task", task, "a task's name, as shop.deploy")
+    immutable = value.get("immutable", False)
+    for name in ("immutable", "registered"):
+        if not isinstance(value.get(name, False), bool):
+            raise UsageError.refuse(f"{field}.{name}", value[name], "true or false")
+    kwargs = _plain(f"{field}.kwargs", value.get("kwargs") or {}, dict)
+    if "study" in kwargs and not immutable:
+        allowed = "other names: study= is the argument that Penstock adds"
+        raise UsageError.refuse(f"{field}.kwargs", "study", allowed)
+    options = dict(value.get("options") or {})
+    if "queue" in value:
+        options["queue"] = value["queue"]
+    return {
+        "task": task,
+        "args": _plain(f"{field}.args", value.get("args") or [], list),
+        "kwargs": kwargs,
+        "options": _options(f"{field}.options", options),
+        "subtask_type": None,
+        "immutable": immutable,
+        "chord_size": None,
+    }
+
+
+def _chain(field: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    tasks = (value.get("kwargs") or {}).get("tasks")
+    if not isinstance(tasks, list | tuple) or not tasks or value.get("args"):
+        raise UsageError.refuse(field, "a chain", "one of tasks, without arguments of its own")
+    steps = [_signature(field, each) for each in tasks]
+    if any(each["subtask_type"] is not None for each in steps):
+        raise UsageError.refuse(field, "a chain of chains", _ALLOWED)
+    return {
+        "task": "celery.chain",
+        "args": [],
+        "kwargs": {"tasks": steps},
+        "options": _options(f"{field}.options", value.get("options") or {}),
+        "subtask_type": "chain",
+        "immutable": False,
+        "chord_size": None,
+    }
+
+
+def _options(field: str, given: Any) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise UsageError.refuse(field, given, f"a mapping of {', '.join(OPTIONS)}")
+    options = {}
+    for name, value in given.items():
+        if name not in OPTIONS:
+            raise UsageError.refuse(f"{field}.{name}", value, f"one of {', '.join(OPTIONS)}")
+        if name in _LINKS:
+            links = value if isinstance(value, list | tuple) else [value]
+            options[name] = [_signature(f"{field}.{name}", each) for each in links]
+        elif value is not None:
+            options[name] = _plain(f"{field}.{name}", value)
+    return options
+
+
+def _plain(field: str, value: Any, kind: type | None = None) -> Any:
+    """Return ``value`` with lists and dicts only. Raises UsageError for what JSON does not have."""
+    if isinstance(value, list | tuple) and kind in (None, list):
+        return [_plain(field, each) for each in value]
+    if isinstance(value, Mapping) and kind in (None, dict):
+        for name in value:
+            if not isinstance(name, str):
+                raise UsageError.refuse(field, name, "names that are text")
+        return {name: _plain(f"{field}.{name}", each) for name, each in value.items()}
+    is_plain = value is None or isinstance(value, bool | int | str)
+    if kind is None and (is_plain or (isinstance(value, float) and isfinite(value))):
+        return value
+    what = "JSON" if kind is None else "a list" if kind is list else "a mapping"
+    raise UsageError.refuse(field, value, f"{what}: text, numbers, true, false, lists, mappings")

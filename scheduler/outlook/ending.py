@@ -1,0 +1,52 @@
+"""Facts of a study that is over, for people and programs that are told of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any
+
+from ..model.pareto import front
+from ..model.study import StudySpec
+from ..model.trial import Trial, TrialState
+from ..state.configurations import as_sampled
+from ..state.state import StudyState
+
+#: The longest message that is sent (characters).
+LONGEST = 300
+
+
+def ending(study: StudyState, trials: Sequence[Trial], at: float) -> dict[str, Any]:
+    """Return how a study has ended at ``at``: its status and why, its seconds, trials by state."""
+    states = Counter(str(trial.state) for trial in trials)
+    return {
+        "status": study.status,
+        "message": study.message[:LONGEST],
+        "seconds": max(0.0, at - study.created_at),
+        "trials": dict(sorted(states.items())),
+    }
+
+
+def best_trials(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
+    """Return the best trial of a study that is over, or its Pareto front; empty without any.
+
+    Replicates count with their mean, as the trial whose number is their configuration's.
+    """
+    valued = [
+        trial
+        for trial in as_sampled(spec, trials)
+        if trial.value is not None and isfinite(trial.value) and trial.feasible
+    ]
+    longest = max((trial.epoch for trial in valued), default=0)
+    completed = [trial for trial in valued if trial.state is TrialState.COMPLETED]
+    found = completed or [trial for trial in valued if trial.epoch == longest]
+    if spec.further:
+        signs = [each.sign for each in spec.objectives]
+        values = [(trial.value or 0.0, *trial.further) for trial in found]
+        scores = [[s * v for s, v in zip(signs, row, strict=True)] for row in values]
+        return [found[index] for index in front(scores)]
+    best = max(
+        found, key=lambda trial: (spec.sign * (trial.value or 0.0), -trial.number), default=None
+    )
+    return [] if best is None else [best]
