@@ -64,8 +64,8 @@ if TYPE_CHECKING:
     __all__ += public.__all__
 
 #: Public names and where each is defined. It is loaded when first used: ``import penstock`` costs
-#: nothing. ``celery`` is for ``celery -A penstock``, not for users, and so not in ``__all__``.
-#: The names of extensions are in ``app.extensions``.
+#: nothing. ``celery`` is for ``celery -A penstock``, where the extension of that name is not there,
+#: which has the app as well. The names of extensions are in ``app.extensions``.
 _LAZY = {
     "ASHA": "app.spec.strategies:ASHA",
     "BackendError": "profiling.base.errors:BackendError",
@@ -108,6 +108,8 @@ def __getattr__(name: str) -> Any:
     if name == "__all__":  # asked for by ``import *``, which needs no extension
         return [*sorted(_LAZY.keys() - {"celery"}), *_extensions().public()]
     where = _LAZY.get(name)
+    if name == "celery" and _extensions().lacking("celery_apps") is None:
+        where = None
     if where is None and (name.startswith("_") or name not in _extensions().NAMES):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -76,6 +76,7 @@ EXTENSIONS = (
     "doctor",
     "notebooks",
     "notices",
+    "celery_apps",
 )
 #: The extensions that another one cannot do without. Where they are not there, it is not either.
 NEEDS: Mapping[str, tuple[str, ...]] = {"pages": ("report",)}
@@ -130,6 +131,7 @@ BY_NAME: Mapping[str, str] = {
     "LightningTrainable": "adapters.lightning:LightningTrainable",
     "PartialFit": "adapters.sklearn:PartialFit",
     "XGBoostCallback": "adapters.xgboost:XGBoostCallback",
+    "celery": "celery_apps.names",
 }
 NAMES = {**PUBLIC, **BY_NAME}
 #: The extension of a kind of event that 0.2 had. Younger kinds have its name before a dot.

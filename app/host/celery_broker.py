@@ -47,6 +47,14 @@ def broker_of(app: str | None, variable: str | None) -> str:
     return one_url([variable], {}, tls=False, where="CELERY_BROKER_URL")
 
 
+def broker_of_app(app: Any, name: str) -> str:
+    """Return the URL of the broker of a Celery app, which ``name`` is called in messages.
+
+    Raises UsageError if the broker cannot carry Penstock.
+    """
+    return _of_conf(app.conf, f"the broker of the Celery app {name}")
+
+
 def _imported(name: str) -> Any:
     from celery import Celery
     from celery.app.utils import find_app

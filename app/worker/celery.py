@@ -84,7 +84,8 @@ def make_app(broker_url: str) -> Any:
 
     from .queues import messaging
 
-    app = Celery("penstock", amqp=messaging(broker_url, check_element))
+    # No fixups: a DJANGO_SETTINGS_MODULE in the environment is for the user's own apps, too.
+    app = Celery("penstock", amqp=messaging(broker_url, check_element), fixups=())
     # Else a CELERY_RESULT_BACKEND of the environment, which is for the user's apps, is imported.
     app.backend_cls = "disabled"
     encrypted: Any = False

@@ -1,0 +1,1 @@
+"""Users' own Celery apps: their workers serve devices."""
