@@ -47,14 +47,6 @@ def broker_of(app: str | None, variable: str | None) -> str:
     return one_url([variable], {}, tls=False, where="CELERY_BROKER_URL")
 
 
-def broker_of_app(app: Any, name: str) -> str:
-    """Return the URL of the broker of a Celery app, which ``name`` is called in messages.
-
-    Raises UsageError if the broker cannot carry Penstock.
-    """
-    return _of_conf(app.conf, f"the broker of the Celery app {name}")
-
-
 def _imported(name: str) -> Any:
     from celery import Celery
     from celery.app.utils import find_app
@@ -87,6 +79,14 @@ def _of_conf(conf: Any, where: str) -> str:
     # Without a word Celery takes RabbitMQ on this machine.
     urls = [read or "amqp://"] if isinstance(read, str) or not read else list(read)
     return one_url(urls, options, tls=tls, where=where)
+
+
+def broker_of_app(app: Any, name: str) -> str:
+    """Return the URL of the broker of a Celery app, which is called ``name`` in messages.
+
+    Raises UsageError if the broker cannot carry Penstock.
+    """
+    return _of_conf(app.conf, f"the broker of the Celery app {name}")
 
 
 def one_url(urls: list[str], options: Mapping[str, Any], *, tls: Any, where: str) -> str:

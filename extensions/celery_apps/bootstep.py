@@ -30,14 +30,15 @@ LOOK_INTERVAL = 1.0
 #: Seconds that a keeper may take to end its agent, which has 35 to drain and then 5 more.
 KEEPER_GRACE = 45.0
 _LEVELS = {"info": logging.INFO, "error": logging.ERROR}
-_BROKER = "PENSTOCK_BROKER"
+#: The settings that the worker's tasks have from here on.
+_TOLD = ("PENSTOCK_BROKER", "PENSTOCK_DEVICES")
 
 
 def install(app: Any, devices: str = "auto") -> None:
     """Have the workers of a Celery app serve the devices of their machines, next to its tasks.
 
     ``devices`` is as in ``penstock worker --devices``; ``auto`` is what PENSTOCK_DEVICES says, else
-    all. The broker is PENSTOCK_BROKER, else that of the app.
+    all. The broker is PENSTOCK_BROKER, else that of the app; studies that tasks begin have it, too.
     """
     app.steps["worker"].add(_step(devices))
 
@@ -67,7 +68,8 @@ class ServedDevices:
             log.error("this worker serves no devices: %s", error)
         else:
             # Studies that the worker's tasks begin are for these devices. The pool forks later.
-            os.environ[_BROKER] = self._settings.broker or ""
+            told = self._settings.environment()
+            os.environ.update({name: told[name] for name in _TOLD})
 
     def start(self) -> None:
         """Begin to serve them. A failure is logged: the worker's own tasks do without."""
