@@ -49,7 +49,8 @@ class AgentKeeper:
         self._log = settings.logs / f"{AGENT}.log"
         #: The size of the agent's log as it was started.
         self._begin = 0
-        self._said = ""
+        #: The last words of each level.
+        self._said: dict[str, str] = {}
 
     def run(self) -> None:
         """Keep an agent running until told to end it."""
@@ -73,6 +74,8 @@ class AgentKeeper:
                     self._end(agent, process, told)
                     return
             past = past.ended(time.monotonic())
+            if past.early == 0:
+                self._said.clear()
             self._report(agent.wait())
             told = self._wait(None, past.due - time.monotonic())
 
@@ -99,7 +102,7 @@ class AgentKeeper:
             )
             return None
         self._begin = begin
-        self._say("info", f"the devices are served by process {agent.pid}, its log is {self._log}")
+        self._say("info", f"this worker serves this machine's devices, see {self._log}")
         return agent
 
     def _report(self, status: int) -> None:
@@ -136,9 +139,9 @@ class AgentKeeper:
 
     def _say(self, level: str, words: str) -> None:
         """Say something, but not twice in a row: what fails is tried again for ever."""
-        if words != self._said:
+        if words != self._said.get(level):
             print(f"{level}\t{' '.join(words.split())}", flush=True)  # noqa: T201 - as it says above
-        self._said = words
+        self._said[level] = words
 
 
 def main() -> None:
