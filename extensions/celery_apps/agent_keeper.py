@@ -125,10 +125,11 @@ class AgentKeeper:
     def _wait(self, process: Pidfd | None, timeout: float) -> signal.Signals | None:
         """Return what to do once told so; None if the process ends or the time is over before."""
         deadline = time.monotonic() + timeout
-        ends = [process] if process is not None else []
+        watched: list[int | Pidfd] = [self._wake, self._worker]
+        watched += [process] if process is not None else []
         while (left := deadline - time.monotonic()) > 0:
             limit = None if math.isinf(left) else left
-            ready, _, _ = select.select([self._wake, self._worker, *ends], [], [], limit)
+            ready, _, _ = select.select(watched, [], [], limit)
             if self._worker in ready:
                 return END
             if self._wake in ready:

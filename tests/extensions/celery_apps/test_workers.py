@@ -17,7 +17,7 @@ from installation import Installation, serving, variables_of
 from network import PASSWORD, tcp_broker
 from patience import PATIENCE, until
 from penstock import FullBudget, create_study
-from penstock.app.broker import connection
+from penstock.app.broker import connection, presence
 from penstock.app.host import locks
 from penstock.scheduler.model.events import AttemptLost
 
@@ -110,10 +110,11 @@ class Shop:
         return (self.folder / f"{name}.log").read_text()
 
     def schedule(self):
-        """``penstock scheduler`` on the other machine."""
+        """``penstock scheduler`` on the other machine, which serves from here on."""
         with (self.folder / "scheduler.log").open("wb") as log:
             process = self.head.start("scheduler", stdout=log, stderr=log)
         self.workers.append(process)
+        self.until(lambda: presence.is_served(self.client, self.url), "the scheduler serves")
 
     def send(self, task, *arguments):
         given = ("call", f"shop.{task}", "--args", json.dumps(arguments))
@@ -302,7 +303,8 @@ def test_what_is_killed_of_it_is_started_again_by_what_is_left(shop):
     agent = shop.agent()
     os.kill(agent, signal.SIGKILL)
     shop.until(lambda: shop.agent() not in (None, agent), "another agent")
-    assert "what serves this machine's devices ended (signal 9)" in shop.log()
+    words = "what serves this machine's devices ended (signal 9)"
+    shop.until(lambda: words in shop.log(), "the worker says so")
     agent = shop.agent()
     keeper = psutil.Process(agent).parent()
     assert keeper.ppid() == worker.pid
