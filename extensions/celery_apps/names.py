@@ -1,21 +1,31 @@
 """``penstock.celery``: what Penstock has for a Celery app of the user's.
 
-``install`` has the app's workers serve the devices of their machines.
+``install`` has the app's workers serve the devices of their machines. Each name is loaded when
+first used: ``celery -A penstock`` imports this module, and needs none of them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .bootstep import install
+if TYPE_CHECKING:
+    from .bootstep import install as install
+
+#: Where each name is defined. ``app`` is that of our own workers, for ``celery -A penstock``.
+_LAZY = {
+    "app": ("...app.worker.celery", "app"),
+    "install": (".bootstep", "install"),
+}
 
 __all__ = ["install"]
 
 
 def __getattr__(name: str) -> Any:
-    """Return the app of Penstock's own workers: ``celery -A penstock`` looks for it here."""
-    if name != "app":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ...app.worker.celery import app
+    """Return a name from the module that defines it."""
+    from importlib import import_module
 
-    return app
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _LAZY[name]
+    value = globals()[name] = getattr(import_module(module, __package__), attribute)
+    return value
