@@ -156,7 +156,7 @@ class Shop:
         return not held
 
     def until(self, holds, what):
-        return until(holds, what, lambda: self.logs())
+        return until(holds, what, self.logs)
 
     def logs(self):
         own = [f"== {path.name}\n{path.read_text()[-3000:]}" for path in self.folder.glob("*.log")]
