@@ -16,10 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import penstock
 import redis
 from celery import Celery  # noqa: TID251 - it is a user's app
-
-import penstock
 from penstock.app.broker import connection, server
 from penstock.app.host.settings import Settings
 from penstock.app.services import services

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .bootstep import install as install
+    from .bootstep import install
 
 #: Where each name is defined. ``app`` is that of our own workers, for ``celery -A penstock``.
 _LAZY = {

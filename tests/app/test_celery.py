@@ -103,7 +103,7 @@ def test_a_scheduler_does_not_load_celery_and_a_worker_does_not_load_torch():
     heavy = {"torch", "optuna", "sqlalchemy", "celery", "kombu"}
     assert not heavy & loaded("import penstock.app.broker.transport")
     assert not heavy & loaded("import penstock")
-    worker = loaded("import penstock.app.worker.worker, penstock; penstock.celery.finalize()")
+    worker = loaded("from penstock.app.worker import celery, worker; celery.app.finalize()")
     assert heavy & worker == {"celery", "kombu"}
 
 
