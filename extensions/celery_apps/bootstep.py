@@ -54,7 +54,7 @@ def _step(devices: str) -> Any:
 
 
 class ServedDevices:
-    """What a Celery worker starts and stops with itself."""
+    """The devices that a Celery worker serves from its start to its end."""
 
     def __init__(self, worker: Any, devices: str) -> None:
         self._worker = worker

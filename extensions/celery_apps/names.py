@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .bootstep import install
 
-#: Where each name is defined. ``app`` is that of our own workers, for ``celery -A penstock``.
+#: Modules and names in them. ``app`` is that of our own workers, for ``celery -A penstock``.
 _LAZY = {
     "app": ("...app.worker.celery", "app"),
     "install": (".bootstep", "install"),
