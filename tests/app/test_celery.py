@@ -8,7 +8,9 @@ import subprocess
 import sys
 from base64 import b64decode
 
+import penstock
 import pytest
+from penstock.app import extensions
 from penstock.app.broker.message import TASK, message
 from penstock.app.worker.celery import make_app, worker_argv
 from penstock.profiling.devices.device import Device
@@ -122,6 +124,13 @@ def test_celery_finds_the_app_from_a_folder_with_files_of_the_same_names(tmp_pat
     assert "broker_connection_retry_on_startup: True" in run.stdout
 
 
+def test_celery_finds_the_app_also_without_what_is_for_users_apps(tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(extensions, "lacking", lambda name: name)
+    monkeypatch.setitem(vars(penstock), "celery", None)
+    assert penstock.__getattr__("celery").main == "penstock"
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:celery")
 def test_a_broker_that_went_away_is_looked_for_again_at_once_and_then_less_often(tmp_path):
     app = make_app(f"redis+socket://{tmp_path}/no.sock?virtual_host=0")
@@ -136,6 +145,7 @@ def test_variables_for_the_users_own_apps_are_not_for_ours(tmp_path, monkeypatch
     for name in ("BROKER_URL", "BROKER_READ_URL", "BROKER_WRITE_URL"):
         monkeypatch.setenv(f"CELERY_{name}", "redis://production:6379/0")
     monkeypatch.setenv("CELERY_RESULT_BACKEND", "no.such.module:Backend")
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "no.such.settings")  # a warning without Django
     app = make_app(f"{ours}?virtual_host=0")
     ours_read = f"{ours.removeprefix('redis+')}?virtual_host=0"
     assert type(app.backend).__name__ == "DisabledBackend"

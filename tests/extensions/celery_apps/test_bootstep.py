@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import penstock
 import psutil
 import pytest
-from celery import Celery
+from celery import Celery  # noqa: TID251 - it is a user's app
 from patience import PATIENCE, until
 from penstock.extensions.celery_apps import agent_keeper, bootstep
 from penstock.extensions.celery_apps.bootstep import ServedDevices
@@ -80,7 +80,7 @@ def test_a_second_install_is_one_step():
 
 
 def test_celery_finds_our_own_app_next_to_what_is_for_users():
-    from celery.app.utils import find_app
+    from celery.app.utils import find_app  # noqa: TID251 - as `celery -A` does it
 
     assert penstock.celery.__name__ == "penstock.extensions.celery_apps.names"
     assert find_app("penstock").main == "penstock"
