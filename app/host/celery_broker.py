@@ -82,6 +82,14 @@ def _of_conf(conf: Any, where: str) -> str:
     return one_url(urls, options, tls=tls, where=where)
 
 
+def broker_of_app(app: Any, name: str) -> str:
+    """Return the URL of the broker of a Celery app, which is called ``name`` in messages.
+
+    Raises UsageError if the broker cannot carry Penstock.
+    """
+    return _of_conf(app.conf, f"the broker of the Celery app {name}")
+
+
 def one_url(urls: list[str], options: Mapping[str, Any], *, tls: Any, where: str) -> str:
     """Return a broker's URL that says all that Celery's settings say of it.
 

@@ -285,16 +285,20 @@ class Agent:
 
 @contextmanager
 def _signals() -> Iterator[int]:
-    """A descriptor that becomes readable with each SIGTERM and SIGINT."""
+    """A descriptor that becomes readable with each SIGTERM and SIGINT.
+
+    The interpreter writes to it as the signal comes. A handler in Python would wait for this
+    thread, which sleeps on where the kernel has given the signal to another one.
+    """
     read, write = os.pipe()
-
-    def tell(signum: int, _: object) -> None:
-        os.write(write, b"x")
-
-    before = {number: signal.signal(number, tell) for number in (signal.SIGTERM, signal.SIGINT)}
+    os.set_blocking(write, False)
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    earlier = signal.set_wakeup_fd(write)
     try:
         yield read
     finally:
+        signal.set_wakeup_fd(earlier)
         for number, handler in before.items():
             signal.signal(number, handler)
         os.close(read)

@@ -1,1 +1,1 @@
-"""Tasks of users' Celery apps: sent when a study is over, and those that wait for one."""
+"""Users' Celery apps: tasks that are sent when a study is over or wait for one; served devices."""

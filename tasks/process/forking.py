@@ -7,12 +7,14 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 #: prctl's calls, from <linux/prctl.h>.
+_PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_MM, _PR_SET_MM_MAP = 35, 14
@@ -82,6 +84,14 @@ def adopting() -> Iterator[None]:
         yield
     finally:
         adopt_orphans(False)
+
+
+def end_with_parent() -> None:
+    """Have the kernel send this process SIGTERM when its parent ends, also as another program.
+
+    A parent that has ended before is not noticed.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def forbid_tracing() -> None:

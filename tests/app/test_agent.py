@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import psutil
@@ -317,6 +319,20 @@ def test_it_can_be_told_to_stop_while_it_waits_for_the_broker(settings, start):
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENCE) == 0
     assert "s3cret" not in (settings.logs / "agent.log").read_text()
+
+
+def test_a_signal_that_the_kernel_gives_to_another_thread_is_heard():
+    """As it does with the second of two that come at once: nothing wakes the sleeping thread."""
+
+    def tell():
+        time.sleep(0.2)  # it sleeps by then; else it would hear of any signal
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    thread = threading.Thread(target=tell)
+    with node_agent._signals() as wake:
+        thread.start()
+        assert select.select([wake], [], [], PATIENCE)[0] == [wake]
+        thread.join()
 
 
 def test_a_wrong_password_ends_it(settings, client):

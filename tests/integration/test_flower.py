@@ -6,6 +6,8 @@ import base64
 import json
 import re
 import socket
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 
@@ -14,6 +16,7 @@ import users_trainables
 from installation import variables_of
 from patience import PATIENCE
 from penstock import FullBudget, create_study
+from penstock.app.broker.message import TASK
 from penstock.app.services.flower import USER, password_file
 
 pytestmark = pytest.mark.integration
@@ -119,3 +122,36 @@ def test_it_shows_how_far_a_running_task_is(tasks):
 def test_its_result_is_the_last_epoch_and_its_metric(tasks):
     for said in tasks.values():
         assert re.search(r"'epoch': \d, 'accuracy': [\d.]+", said[-1]["result"]), said[-1]["result"]
+
+
+def test_its_metrics_count_tasks_by_one_name(flower, password, tasks):
+    _, text = flower("/metrics", password)
+    counted = re.findall(r'^flower_events_total\{.*task="(.+?)".*type="(task-\S+?)"', text, re.M)
+    assert {name for name, _ in counted} == {TASK}
+    kinds = {"task-received", "task-started", "task-progress", "task-succeeded"}
+    assert {kind for _, kind in counted} == kinds
+
+
+def test_inspect_says_what_a_segment_tries_in_which_trial_and_epochs(site):
+    study = create_study(
+        study_name="inspected", metric="accuracy", sampler="random", strategy=FullBudget(50)
+    )
+    study.submit(users_trainables.Leisurely, {"lr": [0.1], "width": [4]}, n_trials=1)
+
+    def active():
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "celery", "-A", "penstock", "inspect", "active", "-j"],
+            env=site.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return [each for found in json.loads(done.stdout or "{}").values() for each in found]
+
+    (task,) = site.until(active, "a segment at work")
+    trial, epochs, fence = task["id"].split(".")
+    assert trial.startswith("inspected-")
+    assert task["name"] == TASK
+    assert task["args"] == "()"
+    words = f"lr=0.1 width=4 trial={trial} epochs={epochs[1:]} fence={fence[1:]}"
+    assert task["kwargs"] == words

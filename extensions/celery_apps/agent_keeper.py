@@ -1,0 +1,168 @@
+"""Keep a node agent running as long as a Celery worker runs: ``python -m ...agent_keeper PID``.
+
+It is a program of its own, because a worker's main process has no place for it: a task of the solo
+pool stops everything there for as long as it takes, and a thread would make the forks of prefork
+unsafe. It serves the devices of ``Settings.devices`` by ``penstock worker``, starts that again when
+it ends, and waits while another agent serves this machine.
+
+SIGTERM drains, SIGINT ends the agent at once, and so does the end of the worker, whose process id
+is ``PID``. What is to be said goes to standard output, a line each: a level of ``logging``, a tab,
+and the words.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from ...app.host import locks, logs
+from ...app.host.pidfd import Pidfd
+from ...app.host.settings import Settings, load
+from ...app.services.services import AGENT_GRACE, agent_of
+from ...profiling.base.backoff import Restarts
+from ...profiling.base.errors import PenstockError
+
+#: The lock of a machine's agent.
+AGENT = "agent"
+#: Seconds between two looks whether another agent of this machine has ended.
+RETRY_INTERVAL = 2.0
+#: Seconds that an agent may take that does not wait for its trials.
+END_GRACE = 5.0
+
+DRAIN, END = signal.SIGTERM, signal.SIGINT
+
+
+class AgentKeeper:
+    """Keeps one agent. ``worker`` is the Celery worker, ``wake`` has a byte for each signal."""
+
+    def __init__(self, settings: Settings, worker: Pidfd, wake: int) -> None:
+        self._settings = settings
+        self._worker = worker
+        self._wake = wake
+        self._log = settings.logs / f"{AGENT}.log"
+        #: The size of the agent's log as it was started.
+        self._begin = 0
+        #: The last words of each level.
+        self._said: dict[str, str] = {}
+
+    def run(self) -> None:
+        """Keep an agent running until told to end it."""
+        past, told = Restarts(), None
+        while told is None:
+            began = time.monotonic()
+            try:
+                agent = self._start()
+            except (PenstockError, OSError) as error:
+                past = past.started(began).ended(began)
+                self._say("error", f"this machine's devices cannot be served: {error}")
+                told = self._wait(None, past.due - began)
+                continue
+            if agent is None:
+                told = self._wait(None, RETRY_INTERVAL)
+                continue
+            past = past.started(began)
+            with Pidfd.of(agent.pid) as process:
+                told = self._wait(process, math.inf)
+                if told is not None:
+                    self._end(agent, process, told)
+                    return
+            past = past.ended(time.monotonic())
+            if past.early == 0:
+                self._said.clear()
+            self._report(agent.wait())
+            told = self._wait(None, past.due - time.monotonic())
+
+    def _start(self) -> subprocess.Popen[bytes] | None:
+        """Return a new agent; None while another one serves this machine."""
+        self._settings.ensure_home()
+        program = agent_of(self._settings.devices).argv
+        bound = (sys.executable, "-P", "-m", f"{__package__}.bound", str(os.getpid()))
+        begin = self._log.stat().st_size if self._log.exists() else 0
+        agent = locks.spawn_service(
+            self._settings.run,
+            AGENT,
+            (*bound, *program),
+            env=os.environ,
+            log=self._log,
+            cwd=self._settings.home,
+        )
+        if agent is None:
+            holder = locks.pid_of(self._settings.run, AGENT)
+            self._say(
+                "info",
+                f"process {holder} serves this machine's devices already (its state folder is"
+                f" {self._settings.home}): this worker takes over when it ends",
+            )
+            return None
+        self._begin = begin
+        self._say("info", f"this worker serves this machine's devices, see {self._log}")
+        return agent
+
+    def _report(self, status: int) -> None:
+        """Say how an agent has ended that was not told to."""
+        how = f"signal {-status}" if status < 0 else f"exit status {status}"
+        why = logs.last_error(self._log, self._begin)
+        words = f"what serves this machine's devices ended ({how}), and is started again"
+        self._say("error" if status else "info", f"{words}: {why} (see {self._log})")
+
+    def _end(self, agent: subprocess.Popen[bytes], process: Pidfd, told: signal.Signals) -> None:
+        process.send(signal.SIGTERM)
+        if told == DRAIN:
+            self._wait(process, AGENT_GRACE)
+        # Not a second SIGTERM, which would be one with the first while that is not handled.
+        process.send(signal.SIGINT)
+        if not process.wait(END_GRACE):
+            process.send(signal.SIGKILL)
+        agent.wait()
+
+    def _wait(self, process: Pidfd | None, timeout: float) -> signal.Signals | None:
+        """Return what to do once told so; None if the process ends or the time is over before."""
+        deadline = time.monotonic() + timeout
+        watched: list[int | Pidfd] = [self._wake, self._worker]
+        watched += [process] if process is not None else []
+        while (left := deadline - time.monotonic()) > 0:
+            limit = None if math.isinf(left) else left
+            ready, _, _ = select.select(watched, [], [], limit)
+            if self._worker in ready:
+                return END
+            if self._wake in ready:
+                return signal.Signals(os.read(self._wake, 1)[0])
+            if ready:
+                return None
+        return None
+
+    def _say(self, level: str, words: str) -> None:
+        """Say something, but not twice in a row: what fails is tried again for ever."""
+        if words != self._said.get(level):
+            print(f"{level}\t{' '.join(words.split())}", flush=True)  # noqa: T201 - as it says above
+        self._said[level] = words
+
+
+def main() -> None:
+    """Keep an agent running for the Celery worker that has started this process."""
+    worker = int(sys.argv[1])
+    with _signals() as wake, suppress(ProcessLookupError), Pidfd.of(worker) as process:
+        if os.getppid() == worker:
+            AgentKeeper(load(), process, wake).run()
+
+
+@contextmanager
+def _signals() -> Iterator[int]:
+    """Yield a descriptor from which the number of each signal can be read."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    for number in (DRAIN, END):
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(write)
+    yield read
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""The step of users' own Celery workers that serves the devices of their machines.
+
+It runs in a worker's main process alone, never in a pool's children, and has no thread: what starts
+the node agent, waits for another one and starts it again is a process (``agent_keeper``), which
+this one starts, listens to, and tells how to end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+from celery import bootsteps, signals
+
+from ...app.host.celery_broker import broker_of_app
+from ...app.host.settings import Settings, load
+from ...profiling.base.backoff import Restarts
+from ...profiling.base.errors import PenstockError
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks at what the keeper says.
+LOOK_INTERVAL = 1.0
+#: Seconds that a keeper may take to end its agent, which has 35 to drain and then 5 more.
+KEEPER_GRACE = 45.0
+_LEVELS = {"info": logging.INFO, "error": logging.ERROR}
+#: The settings that the worker's tasks have from here on.
+_TOLD = ("PENSTOCK_BROKER", "PENSTOCK_DEVICES")
+
+
+def install(app: Any, devices: str = "auto") -> None:
+    """Have the workers of a Celery app serve the devices of their machines, next to its tasks.
+
+    ``devices`` is as in ``penstock worker --devices``; ``auto`` is what PENSTOCK_DEVICES says, else
+    all. The broker is PENSTOCK_BROKER, else that of the app; studies that tasks begin have it, too.
+    """
+    app.steps["worker"].add(_step(devices))
+
+
+def _step(devices: str) -> Any:
+    class Devices(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery ships no types
+        requires = ("celery.worker.components:Timer",)
+
+        def create(self, parent: Any) -> ServedDevices:
+            return ServedDevices(parent, devices)
+
+    return Devices
+
+
+class ServedDevices:
+    """The devices that a Celery worker serves from its start to its end."""
+
+    def __init__(self, worker: Any, devices: str) -> None:
+        self._worker = worker
+        self._process: subprocess.Popen[bytes] | None = None
+        self._restarts = Restarts()
+        self._output = b""
+        self._settings: Settings | None = None
+        try:
+            self._settings = _settings(worker.app, devices)
+        except PenstockError as error:
+            log.error("this worker serves no devices: %s", error)
+        else:
+            # Studies that the worker's tasks begin are for these devices. The pool forks later.
+            told = self._settings.environment()
+            os.environ.update({name: told[name] for name in _TOLD})
+
+    def start(self) -> None:
+        """Begin to serve them. A failure is logged: the worker's own tasks do without."""
+        if self._settings is None:
+            return
+        self._look()
+        self._worker.timer.call_repeatedly(LOOK_INTERVAL, self._look)
+        # Tasks that run may wait for studies, which need devices: these go once the pool is empty.
+        signals.worker_shutdown.connect(self._drain, sender=self._worker, weak=False)
+        signals.worker_shutting_down.connect(self._shutting_down, weak=False)
+
+    def stop(self) -> None:
+        """Do nothing yet: see ``start``."""
+
+    def terminate(self) -> None:
+        """End what serves them, without waiting for trials."""
+        self._end(signal.SIGINT)
+
+    def _drain(self, **_: Any) -> None:
+        if self._process is not None and self._process.poll() is None:
+            log.info("trials on this worker's devices end their epoch, then it ends")
+        self._end(signal.SIGTERM)
+
+    def _shutting_down(self, how: str = "", **_: Any) -> None:
+        """Hear of each signal, also while trials are waited for."""
+        if how == "Cold" and self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(how)
+        try:
+            self._process.wait(KEEPER_GRACE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._listen()
+        self._process = None
+
+    def _look(self) -> None:
+        """Log what the keeper says, and start it if it does not run."""
+        now = time.monotonic()
+        if self._process is not None:
+            self._listen()
+            if (status := self._process.poll()) is None:
+                return
+            self._process = None
+            self._restarts = self._restarts.ended(now)
+            log.error("what keeps this worker's devices served ended (exit status %d)", status)
+        if now >= self._restarts.due:
+            self._restarts = self._restarts.started(now)
+            try:
+                self._process = self._start_keeper()
+            except OSError as error:
+                self._restarts = self._restarts.ended(now)
+                log.error("what keeps this worker's devices served cannot be started: %s", error)
+
+    def _start_keeper(self) -> subprocess.Popen[bytes]:
+        assert self._settings is not None
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", f"{__package__}.agent_keeper", str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **self._settings.environment()},
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        self._output = b""
+        return process
+
+    def _listen(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        with suppress(BlockingIOError):
+            while more := os.read(self._process.stdout.fileno(), 1 << 16):
+                self._output += more
+        *lines, self._output = self._output.split(b"\n")
+        for line in lines:
+            level, _, words = line.decode(errors="replace").partition("\t")
+            log.log(_LEVELS[level], "%s", words)
+
+
+def _settings(app: Any, devices: str) -> Settings:
+    """Return the settings of what serves the devices. Raises UsageError."""
+    given = {} if devices == Settings.model_fields["devices"].default else {"devices": devices}
+    settings = load(**given)
+    if settings.broker is not None:
+        return settings
+    return load(**given, broker=broker_of_app(app, app.main or "of this worker"))
