@@ -1,19 +1,11 @@
-"""Counts the tasks of ends of studies while scheduler, the user's broker and worker are killed.
-
-    python -m benchmarks._celery_callbacks [STUDIES]
+"""Tasks at the ends of studies while scheduler, the user's broker and their worker are killed.
 
 Each study is short, and while it runs or ends one of the three is killed (``kill -9``) and started
 again. The user's broker syncs each write, and their worker acknowledges late.
-
-- ``on_end.studies`` and ``on_end.kills``
-- ``on_end.lost``: studies whose task never ran
-- ``on_end.doubled``: tasks that ran again, under the id of the first time
-- ``on_end.other_ids``: tasks under another id than the ledger names
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -136,11 +128,11 @@ def figures(n: int, seed: int = 0, tell: Callable[[str], None] = lambda _: None)
                 again = [note["again"] for note in notes]
                 tell(f"study {number + 1} ran {len(again)} times; sent again: {again}")
         return {
-            "on_end.studies": n,
-            "on_end.kills": world.kills.total(),
-            "on_end.lost": len(lost),
-            "on_end.doubled": sum(runs[name] - 1 for name in ids.values() if runs[name]),
-            "on_end.other_ids": len(runs.keys() - set(ids.values())),
+            "studies": n,
+            "kills": world.kills.total(),
+            "lost": len(lost),
+            "doubled": sum(runs[name] - 1 for name in ids.values() if runs[name]),
+            "other_ids": len(runs.keys() - set(ids.values())),
         }
 
 
@@ -152,8 +144,3 @@ def _lost(world: _World, ids: dict[str, str]) -> set[str]:
         if not lost or time.monotonic() > deadline:
             return lost
         time.sleep(0.1)
-
-
-if __name__ == "__main__":
-    studies = int(sys.argv[1]) if len(sys.argv) > 1 else 12
-    print(json.dumps(figures(studies, tell=lambda words: print(words, file=sys.stderr)), indent=1))

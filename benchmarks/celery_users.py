@@ -1,176 +1,85 @@
-"""Studies on a broker as those have it who use Celery already: through failovers of sentinels.
+"""Penstock next to a team's own Celery: their broker's failovers, their tasks, their workers.
 
-    python -m benchmarks.celery_users --json FILE [--quick]
+    python -m benchmarks.celery_users --json FILE [--parts PART ...] [--quick]
 
-A primary, two replicas and three sentinels are the broker of one node with two workers. The primary
-is killed (``kill -9``) again and again, a random time after an accepted epoch, and comes back as a
-replica of its successor. Studies run one after another, of three kinds in turn: trials of a
-``TorchTrainable`` under ASHA, an Optuna objective, and trials with common prefixes.
+``sentinel`` (``_failovers``): the broker is a primary with two replicas and three sentinels, and
+the primary is killed in running studies of three kinds.
 
 - ``sentinel.failovers``: the kills, ``sentinel.studies``: the studies that had them, and
   ``sentinel.unasked``: further failovers, where sentinels gave up a primary that was only slow
-- ``sentinel.lost``, ``doubled`` and ``wrong``: epochs, as in ``benchmarks.chaos``, compared with an
-  installation without failovers. Which trials ASHA promotes depends on when they end, so there each
-  trial trains all its epochs: an epoch is lost where a later one of its trial was accepted. Of an
-  objective, values are computed again from its parameters
+- ``sentinel.lost``, ``doubled`` and ``wrong``: epochs, as in ``benchmarks.chaos``
 - ``sentinel.recovery_s``: from ``+switch-master`` to the next accepted epoch
-- ``sentinel.down_after_ms``: in which a primary must be silent to be given up, which is before that
+- ``sentinel.down_after_ms``: for how long a primary must be silent to be given up, which is before
+
+``on_end`` (``_celery_callbacks``): short studies have a task sent at their end while scheduler, the
+user's broker and their worker are killed in turn.
+
+- ``on_end.studies`` and ``on_end.kills``
+- ``on_end.lost``: studies whose task never ran
+- ``on_end.doubled``: tasks that ran again, under the id of the first time
+- ``on_end.other_ids``: tasks under another id than the ledger names
+
+``pools`` (``_celery_pools``): for each of Celery's pools that is installed, a task starts a study
+on the device that its own worker serves, next to other tasks of the app.
+
+- ``pools.POOL.completed`` of ``trials``, and ``seconds`` in all
+
+``shared`` (``_celery_shared``): a study in a database with others' keys, under a prefix.
+
+- ``shared.foreign_keys_touched``: keys of others that were changed, removed or added
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import random
 import sys
-import tempfile
-import time
-from collections import Counter
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from penstock import ASHA, FullBudget
-from penstock.app.services import services
-
-from ._digits import DigitsNet, PacedNet
-from ._objective_faults import ObjectiveSite, verdict
+from . import _celery_callbacks, _celery_pools, _celery_shared, _failovers
 from ._results import Run
-from ._sentinels import Group, Switch, group
-from ._sites import MAX_EPOCHS, MIN_EPOCHS, TRIALS, PrefixSite, Site, compare, plan_of, site
 
-FAILOVERS, QUICK = 20, 2
-DOWN_AFTER_MS = 1000
-#: The longest time (seconds) between an epoch and the next kill, so that it hits any phase.
-DELAY = 0.5
-
-#: Of an installation that has failovers: leases as users have them, and studies that outlast one.
-USUAL = {"lease_ms": 5000, "claim_timeout": 6.0, "paced": True}
+#: The kills of the parts in a whole and in a quick run.
+FAILOVERS, STUDIES = (20, 2), (200, 3)
+#: Figures that must be 0.
+FAULTS = ("lost", "doubled", "wrong", "other_ids", "foreign_keys_touched")
 
 Tell = Callable[[str], None]
 
 
-class AshaSite(Site):
-    """An installation whose trials are under ASHA. ``full``: each trains all its epochs."""
-
-    def __init__(self, home: Path, *, full: bool = False, **given: Any) -> None:
-        super().__init__(home, **given)
-        self._full = full
-
-    def submit(self, seed: int) -> None:
-        asha = ASHA(min_epochs=MIN_EPOCHS, max_epochs=MAX_EPOCHS)
-        plan = plan_of(seed, FullBudget(MAX_EPOCHS) if self._full else asha)
-        self._submit(plan, TRIALS, PacedNet if self.paced else DigitsNet)
+def parts_of(seed: int, quick: bool, tell: Tell) -> dict[str, Callable[[], dict[str, Any]]]:
+    """Return what measures each part."""
+    return {
+        "sentinel": lambda: _failovers.campaign(FAILOVERS[quick], seed, tell),
+        "on_end": lambda: _celery_callbacks.figures(STUDIES[quick], seed, tell),
+        "pools": lambda: _celery_pools.pools(tell),
+        "shared": _celery_shared.foreign_keys_touched,
+    }
 
 
-#: For each kind of study the installation that has failovers, and the one to compare with.
-KINDS: dict[str, tuple[Callable[..., Site], Callable[[Path], Site] | None]] = {
-    "asha": (AshaSite, partial(AshaSite, full=True)),
-    "objective": (ObjectiveSite, None),
-    "prefixes": (PrefixSite, partial(PrefixSite, alone=True)),
-}
-
-
-def disturb(
-    at: Site,
-    servers: Group,
-    acts: Sequence[Callable[[], Switch]],
-    rng: random.Random,
-    tell: Tell = lambda _: None,
-) -> list[Switch]:
-    """Run studies during failovers, which ``acts`` bring about; then let the last study end."""
-    services.ensure_up(at.settings)
-    switches: list[Switch] = []
-    row = 0
-
-    def ready(row: int) -> bool:
-        """Keep studies running until all servers are at work, and an epoch has come since."""
-        if not at.studies or at.over():
-            at.submit(len(at.studies))
-        return at.last_row() > row and servers.is_whole()
-
-    while len(switches) < len(acts):
-        at.until(lambda row=row: ready(row), "an epoch, and a whole group")
-        time.sleep(rng.uniform(0, DELAY))
-        switches.append(acts[len(switches)]())
-        row = at.last_row()
-        tell(f"{len(switches)}/{len(acts)} failovers: {switches[-1].port} is the primary")
-    at.wait()
-    return switches
-
-
-def recoveries(switches: list[Switch], at: Site) -> list[float]:
-    """Return the seconds from each failover to the next accepted epoch of any trial."""
-    times = sorted(row.at for row in at.epochs())
-    nexts = ((switch, [t for t in times if t > switch.at]) for switch in switches)
-    return [after[0] - switch.at for switch, after in nexts if after]
-
-
-def judged(at: Site, other: Site | None, tell: Tell) -> Counter[str]:
-    """Count what is lost, doubled and wrong in the studies of ``at``."""
-    sums = Counter(lost=0, doubled=0, wrong=0)
-    if other is None:
-        for study in at.studies:
-            for name, what in verdict(at, study).items():
-                sums[name] += len(what)
-                for each in what:
-                    tell(f"{name}: {study}: {each}")
-        return sums
-    while len(other.studies) < len(at.studies):
-        other.submit(len(other.studies))
-        other.wait()
-    figures = compare(at, other)
-    if isinstance(at, AshaSite):
-        figures["lost"] = sum(map(partial(gaps, at), at.studies))
-    return Counter({name: figures[name] for name in sums})
-
-
-def gaps(at: Site, study: str) -> int:
-    """Return how many epochs of a study lack, of those before the last one of each trial."""
-    last: dict[int, int] = {}
-    places = at.outcome(study).bits
-    for trial, epoch in places:
-        last[trial] = max(last.get(trial, 0), epoch)
-    return sum(last.values()) - len(places) + TRIALS - len(last)
-
-
-def campaign(n: int, seed: int, tell: Tell = lambda _: None) -> dict[str, Any]:
-    """Return the figures of ``n`` failovers. Raises Stuck."""
-    rng, sums, seconds = random.Random(seed), Counter[str](), list[float]()
-    with (
-        tempfile.TemporaryDirectory(prefix="penstock-sentinels-") as folder,
-        group(Path(folder), down_after_ms=DOWN_AFTER_MS) as servers,
-    ):
-        for database, (kind, (hit, plain)) in enumerate(KINDS.items()):
-            share = n // len(KINDS) + (database < n % len(KINDS))
-            if not share:
-                continue
-            tell(f"{kind}: {share} failovers")
-            with site(partial(hit, broker=servers.url(database), **USUAL)) as at:
-                switches = disturb(at, servers, [servers.fail_over] * share, rng, tell)
-                seconds += recoveries(switches, at)
-                sums.update(studies=len(at.studies), epochs=len(at.epochs()), failovers=share)
-                if plain is None:
-                    sums.update(judged(at, None, tell))
-                else:
-                    with site(plain) as other:
-                        sums.update(judged(at, other, tell))
-    sums["unasked"] = len(servers.switches) - n
-    recovery = {"p50": median(seconds), "max": max(seconds)}
-    return {**sums, "recovery_s": recovery, "down_after_ms": DOWN_AFTER_MS}
+def faults(figures: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the names of figures that show a fault. A task may run twice under one id."""
+    return [
+        f"{part}.{name}"
+        for part, values in figures.items()
+        for name, value in values.items()
+        if name in FAULTS and value and (part, name) != ("on_end", "doubled")
+    ]
 
 
 def main() -> None:
-    """Print and write the figures; the exit status says whether all came out the same."""
+    """Print and write the figures; the exit status says whether any shows a fault."""
+    names = list(parts_of(0, False, lambda _: None))
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--failovers", type=int, default=FAILOVERS)
+    parser.add_argument("--parts", nargs="+", choices=names, default=names)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK} failovers")
+    parser.add_argument("--quick", action="store_true", help="few kills")
     options = parser.parse_args()
-    this_run = Run("celery_users", baseline="the same studies, undisturbed")
+    whole = not options.quick and options.parts == names
+    this_run = Run("celery_users", baseline="the same studies, undisturbed", whole=whole)
     # The caller's broker and ledger are not for killing.
     for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
         del os.environ[name]
@@ -178,12 +87,14 @@ def main() -> None:
     def tell(words: str) -> None:
         print(words, file=sys.stderr, flush=True)
 
-    figures = campaign(QUICK if options.quick else options.failovers, options.seed, tell)
-    for name, value in figures.items():
-        print(f"sentinel.{name:16} {value}")
-    this_run.write(options.json, {"sentinel": figures})
-    if any(figures[name] for name in ("lost", "doubled", "wrong")):
-        sys.exit("failovers have changed results")
+    measured = parts_of(options.seed, options.quick, tell)
+    figures = {part: measured[part]() for part in options.parts}
+    for part, values in figures.items():
+        for name, value in values.items():
+            print(f"{part}.{name:24} {value}")
+    this_run.write(options.json, figures)
+    if bad := faults(figures):
+        sys.exit(f"these should be 0: {', '.join(bad)}")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from patience import PATIENCE, until
 from penstock.app.broker import connection
 from penstock.app.host import locks
 from penstock.app.services import services
-from penstock.benchmarks import _sentinels, celery_users
+from penstock.benchmarks import _failovers, _sentinels
 from penstock.benchmarks._objective_faults import ObjectiveSite, verdict
 from penstock.benchmarks._sites import Site, compare, site
 
@@ -37,8 +37,8 @@ def reaped():
 def after(servers, database, *acts, kind=Site, option=""):
     """The figures of studies that were disturbed so, and of others that were not."""
     broker = servers.url(database) + option
-    with site(partial(kind, broker=broker, **celery_users.USUAL)) as hit:
-        switches = celery_users.disturb(hit, servers, acts, random.Random(database))
+    with site(partial(kind, broker=broker, **_failovers.USUAL)) as hit:
+        switches = _failovers.disturb(hit, servers, acts, random.Random(database))
         assert len(switches) == len(acts)
         if kind is ObjectiveSite:
             what = [verdict(hit, study) for study in hit.studies]
@@ -82,7 +82,7 @@ def test_keys_with_a_prefix_have_it_on_the_new_primary_too(servers):
 
 def test_services_wait_where_no_primary_is_there(servers, tmp_path):
     """They go on with the next one, and with the old one where it comes back as it was."""
-    make = partial(Site, broker=servers.url(4), **celery_users.USUAL)
+    make = partial(Site, broker=servers.url(4), **_failovers.USUAL)
     with site(make) as hit:
         services.ensure_up(hit.settings)
         hit.submit(0)

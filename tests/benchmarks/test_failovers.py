@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+from penstock.benchmarks._failovers import gaps, recoveries
 from penstock.benchmarks._sentinels import Switch
 from penstock.benchmarks._sites import TRIALS, Outcome
-from penstock.benchmarks.celery_users import gaps, recoveries
 
 
 def test_an_epoch_is_lost_where_a_later_one_of_its_trial_or_the_whole_trial_is():
