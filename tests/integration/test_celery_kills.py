@@ -15,12 +15,18 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.extension("
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_no_task_is_lost_or_comes_under_another_id_while_all_are_killed():
-    command = [sys.executable, "-m", "benchmarks._celery_callbacks", "3"]
+def test_no_task_is_lost_or_comes_under_another_id_while_all_are_killed(tmp_path):
+    file = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "benchmarks.celery_users", "--quick", "--parts", "on_end"]
     ran = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False
+        [*command, "--json", str(file)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    counted = json.loads(ran.stdout)
-    assert counted["on_end.kills"] == 3
-    assert (counted["on_end.lost"], counted["on_end.other_ids"]) == (0, 0)
+    counted = json.loads(file.read_text())["on_end"]
+    assert counted["kills"] == 3
+    assert (counted["lost"], counted["other_ids"]) == (0, 0)

@@ -54,13 +54,15 @@ def unharmed(figures):
     return {name: figures[name] for name in UNHARMED} == UNHARMED
 
 
-def test_a_primary_that_is_killed_costs_no_epoch_and_changes_no_bit(servers):
-    assert unharmed(after(servers, 0, servers.fail_over, servers.fail_over))
-
-
-def test_nothing_comes_of_what_the_new_primary_never_got(servers):
+def test_a_primary_that_is_killed_costs_no_epoch_also_of_what_its_replicas_never_got(servers):
+    """All keys have a prefix, which the next primary's have, too."""
     forgets = partial(servers.fail_over, forgets=FORGETS)
-    assert unharmed(after(servers, 1, forgets, forgets))
+    acts = (servers.fail_over, forgets)
+    assert unharmed(after(servers, 0, *acts, option="&global_keyprefix=shop:"))
+    with connection.connect(servers.url(0)) as client:
+        keys = client.keys("*")
+    assert "shop:penstock:installation" in keys
+    assert [key for key in keys if not key.startswith("shop:")] == []
 
 
 def test_a_primary_that_is_demoted_or_hangs_is_left(servers):
@@ -69,15 +71,7 @@ def test_a_primary_that_is_demoted_or_hangs_is_left(servers):
 
 def test_an_objectives_other_trials_are_sent_again_to_a_broker_that_forgets(servers):
     forgets = partial(servers.fail_over, forgets=FORGETS)
-    assert unharmed(after(servers, 3, forgets, servers.demote, forgets, kind=ObjectiveSite))
-
-
-def test_keys_with_a_prefix_have_it_on_the_new_primary_too(servers):
-    assert unharmed(after(servers, 5, servers.fail_over, option="&global_keyprefix=shop:"))
-    with connection.connect(servers.url(5)) as client:
-        keys = client.keys("*")
-    assert "shop:penstock:installation" in keys
-    assert [key for key in keys if not key.startswith("shop:")] == []
+    assert unharmed(after(servers, 3, forgets, servers.demote, kind=ObjectiveSite))
 
 
 def test_services_wait_where_no_primary_is_there(servers, tmp_path):
