@@ -165,6 +165,7 @@ def _check_rights(client: redis.Redis, url: str) -> None:
         names = ", ".join(dict.fromkeys(denied))
         raise BrokerUnfit(
             f"the broker at {hide_password(url)} forbids its user commands or keys that Penstock"
-            f" needs ({names}). Have its administrator say: ACL SETUSER NAME"
+            f" needs ({names}). These rules are for a user that nobody else has, since they take"
+            " others from it. Have its administrator say: ACL SETUSER NAME"
             f" {acl_rules(database, split_prefix(url)[1])}"
         )

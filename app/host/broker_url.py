@@ -31,6 +31,13 @@ SEVERAL = (
 KEYPREFIX = "global_keyprefix"
 #: A prefix that is none of Redis's patterns, and one word of a rule of its users' rights.
 _PREFIX = re.compile(r"[!-)+->@-Z^-~]{1,64}")
+#: Options of a URL that redis-py knows, and ours; others are of TLS and of sockets.
+_OPTIONS = frozenset(
+    (
+        *(KEYPREFIX, "db", "username", "password", "client_name", "protocol", "timeout"),
+        *("health_check_interval", "max_connections", "retry_on_timeout", "retry_on_error"),
+    )
+)
 #: Words on the prefixes that may be.
 PREFIXES = (
     f"{KEYPREFIX} of 1 to 64 printable ASCII characters, without spaces, any of * ? [ ] \\, and"
@@ -57,12 +64,29 @@ def refusal(url: str) -> str | None:
     if scheme not in REDIS_SCHEMES:
         why = next((why for begins, why in _REASONS.items() if scheme.startswith(begins)), None)
         return f"{ALLOWED}{f', and {why}' if why else ''}. {_ADVICE}"
-    if scheme != "sentinel" and ";" in rest:
-        return SEVERAL
+    if scheme != "sentinel":
+        address, _, query = rest.partition("?")
+        location = address.rpartition("@")[2]
+        database = location.partition("/")[2]
+        if ";" in rest or "," in location:
+            return SEVERAL
+        if not scheme.startswith("redis+") and (why := _misread(database, query)):
+            return f"{ALLOWED}, with {why}"
     if f"{KEYPREFIX}=" not in rest:
         return None
     prefix = split_prefix(url)[1]
     return None if _PREFIX.fullmatch(prefix) and "penstock:" not in prefix else PREFIXES
+
+
+def _misread(database: str, query: str) -> str:
+    """Return what a part of a URL should be that redis-py misreads; empty if there is none."""
+    if database and not database.isdecimal():
+        return "the number of a database behind the slash"
+    for option in filter(None, query.split("&")):
+        name = option.partition("=")[0]
+        if name not in _OPTIONS and not name.startswith(("ssl_", "socket_")):
+            return f"other options than {name}"
+    return ""
 
 
 def split_prefix(url: str) -> tuple[str, str]:

@@ -33,7 +33,13 @@ def attempt(call: Call) -> Outcome:
         "again": call.again,
         "scheduler": os.getpid(),
     }
-    return try_in_process(send.__name__, asked, send.TIMEOUT, "its broker")
+    outcome = try_in_process(send.__name__, asked, send.TIMEOUT, "its broker")
+    if outcome.why and not outcome.lasts:
+        name = call.facts["name"]
+        log.warning(
+            "%s of %s is not sent yet, and tried again: %s", call.occasion, name, outcome.why
+        )
+    return outcome
 
 
 #: The outbox of this process.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...app.common.text import count
@@ -23,4 +25,19 @@ def called(event: Called) -> str:
 
 def status_lines(reader: Reader, study: StudyRow) -> str:
     """Return the line of a study's status on its tasks; empty where there was none."""
-    return "; ".join(called(event) for _, event in reader.of_study(study.id, Called))
+    events = [event for _, event in reader.of_study(study.id, Called)]
+    sentences = [*map(called, events), waiting(study, events)]
+    return "; ".join(sentence for sentence in sentences if sentence)
+
+
+def waiting(study: StudyRow, events: Sequence[Called]) -> str:
+    """Return a sentence on the task of a study that is over and has no outcome yet, if any."""
+    if study.finished_at is None or any(event.at >= study.finished_at for event in events):
+        return ""
+    occasion = "on_error" if study.status == "failed" else "on_end"
+    call = json.loads(study.spec_json).get(occasion)
+    if not call:
+        return ""
+    target = json.loads(call)
+    name = f"{occasion} ({target['signature']['task']} of {target['app']})"
+    return f"{name} is not sent yet; the scheduler tries again, and its log says why"

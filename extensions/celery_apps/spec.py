@@ -31,6 +31,8 @@ OPTIONS = (
     *("time_limit", "soft_time_limit"),
 )
 _LINKS = ("link", "link_error")
+#: Those that are numbers. ``expires`` may be a time as text, too.
+_NUMBERS = ("priority", "countdown", "time_limit", "soft_time_limit")
 #: Keys of a mapping that is no signature of Celery's, and of one that is.
 _KEYS = ("task", "app", "args", "kwargs", "queue", "options", "immutable", "registered")
 _CELERYS = ("task", "args", "kwargs", "options", "subtask_type", "immutable", "chord_size")
@@ -137,6 +139,9 @@ def _signature(field: str, value: Any) -> dict[str, Any]:
     if isinstance(value, str):
         value = {"task": value}
     if not isinstance(value, Mapping):
+        name = getattr(value, "name", None)
+        if isinstance(name, str) and callable(getattr(value, "s", None)):  # a task itself
+            raise UsageError.refuse(field, name, f"its signature, .s() or .si(), or {_ALLOWED}")
         raise UsageError.refuse(field, value, _ALLOWED)
     kind = value.get("subtask_type")
     if kind == "chain":
@@ -200,6 +205,8 @@ def _options(field: str, given: Any) -> dict[str, Any]:
             links = value if isinstance(value, list | tuple) else [value]
             options[name] = [_signature(f"{field}.{name}", each) for each in links]
         elif value is not None:
+            if name in _NUMBERS and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise UsageError.refuse(f"{field}.{name}", value, "a number")
             options[name] = _plain(f"{field}.{name}", value)
     return options
 

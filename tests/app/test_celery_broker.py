@@ -261,3 +261,16 @@ def test_the_prefix_of_the_apps_keys_is_said_in_the_url():
 
 def test_celerys_short_form_is_this_machine():
     assert one_url(["redis://"], {}, tls=False, where="it") == "redis://localhost:6379/0"
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("redis://db:6379/shop", "the number of a database behind the slash"),
+        ("redis://db/0?global_keyprefx=shop:", "other options than global_keyprefx"),
+        ("redis://:s@db:6379/0,redis://other/0", "one broker, not a list"),
+    ],
+)
+def test_parts_of_a_url_that_would_be_misread_are_refused(url, words, tmp_path):
+    with pytest.raises(UsageError, match=words):
+        load(home=tmp_path, broker=url)

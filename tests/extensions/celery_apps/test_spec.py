@@ -198,3 +198,17 @@ def test_an_app_of_the_users_gets_no_task_of_ours(shop, tmp_path):
 
     make_app(f"redis+socket://{tmp_path}/no.sock?virtual_host=0")
     assert not [name for name in shop.app.tasks if name.startswith("penstock.segment")]
+
+
+def test_a_task_without_its_signature_and_a_countdown_in_words_are_refused_with_what_to_write():
+    class Task:
+        name = "shop.deploy"
+
+        def s(self):
+            raise NotImplementedError
+
+    with pytest.raises(UsageError, match=r"its signature, .s\(\) or .si\(\)"):
+        create_study(on_end=Task())
+    given = {"task": "shop.deploy", "app": "shop", "options": {"countdown": "soon"}}
+    with pytest.raises(UsageError, match=r"on_end.options.countdown = 'soon'.*a number"):
+        create_study(on_end=given)
