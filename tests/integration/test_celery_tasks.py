@@ -167,6 +167,10 @@ def test_a_broker_that_is_away_at_the_end_gets_the_task_when_it_is_back(site, sh
     try:
         study.optimize(app.objective, 1, show_progress=False)
         assert [e for _, e in site.reader.of_study(study.id, Called)] == []
+        shown = site.penstock("status", study.study_name)
+        assert "on_end (shop.deploy of shop:app) is not sent yet" in shown
+        log = site.settings.logs / "scheduler.log"
+        until(lambda: "is not sent yet, and tried again" in log.read_text(), "the log says why")
     finally:
         shop.broker.start()
     event = answer(site, study)
