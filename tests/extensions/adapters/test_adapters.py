@@ -292,7 +292,9 @@ for name in ("keras", "pytorch_lightning", "transformers", "xgboost"):
     sys.modules[name] = None
 import penstock
 from penstock.app.extensions import BY_NAME
-for name in BY_NAME:
+for name, where in BY_NAME.items():
+    if not where.startswith("adapters."):
+        continue
     try:
         print(name, getattr(penstock, name).__doc__[:12])
     except penstock.UsageError as error:
