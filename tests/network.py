@@ -18,7 +18,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import pytest
-from patience import PATIENCE
+import redis
+from patience import PATIENCE, until
+from penstock.app.broker import connection
 from penstock.app.host.broker_program import find_server
 
 #: The password of the brokers here.
@@ -154,6 +156,24 @@ def tcp_broker(
     finally:
         process.terminate()
         process.wait(PATIENCE)
+
+
+@contextmanager
+def answering_broker(*options: str) -> Iterator[tuple[str, redis.Redis]]:
+    """The URL of a broker on this machine that answers, and a client of it with all rights.
+
+    ``options`` are further ones of the server.
+    """
+    with tcp_broker("127.0.0.1", more=options) as url, connection.connect(url) as client:
+        until(lambda: _answers(client), "the broker answers")
+        yield url, client
+
+
+def _answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
 
 
 def _port(node: str) -> str:

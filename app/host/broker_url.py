@@ -67,8 +67,9 @@ def refusal(url: str) -> str | None:
     if scheme != "sentinel":
         address, _, query = rest.partition("?")
         location = address.rpartition("@")[2]
-        database = location.partition("/")[2]
-        if ";" in rest or "," in location:
+        database = location.partition("/")[2].strip("/")
+        # A password may have such a sign, but no address behind it.
+        if re.search("[;,]", location) or re.search("[;,][a-z+]+://", address):
             return SEVERAL
         if not scheme.startswith("redis+") and (why := _misread(database, query)):
             return f"{ALLOWED}, with {why}"

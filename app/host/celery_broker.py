@@ -41,7 +41,7 @@ def broker_of(app: str | None, variable: str | None) -> str:
 
         # What the app prints is not among what a command prints, which may be JSON.
         with cwd_in_path(), redirect_stdout(sys.stderr):
-            return _of_conf(imported(app).conf, f"the broker of the Celery app {app}")
+            return broker_of_app(imported(app), app)
     if not variable:
         raise UsageError.refuse("PENSTOCK_BROKER", broker_url.OF_CELERY, NEITHER)
     return one_url([variable], {}, tls=False, where="CELERY_BROKER_URL")
@@ -65,7 +65,12 @@ def imported(name: str, field: str = "PENSTOCK_CELERY_APP") -> Any:
     return app
 
 
-def _of_conf(conf: Any, where: str) -> str:
+def broker_of_app(app: Any, name: str) -> str:
+    """Return the URL of the broker of a Celery app, which is called ``name`` in messages.
+
+    Raises UsageError if the broker cannot carry Penstock.
+    """
+    conf, where = app.conf, f"the broker of the Celery app {name}"
     try:
         read, write = conf.broker_read_url, conf.broker_write_url
         options, tls = dict(conf.broker_transport_options or {}), conf.broker_use_ssl
@@ -80,14 +85,6 @@ def _of_conf(conf: Any, where: str) -> str:
     # Without a word Celery takes RabbitMQ on this machine.
     urls = [read or "amqp://"] if isinstance(read, str) or not read else list(read)
     return one_url(urls, options, tls=tls, where=where)
-
-
-def broker_of_app(app: Any, name: str) -> str:
-    """Return the URL of the broker of a Celery app, which is called ``name`` in messages.
-
-    Raises UsageError if the broker cannot carry Penstock.
-    """
-    return _of_conf(app.conf, f"the broker of the Celery app {name}")
 
 
 def one_url(urls: list[str], options: Mapping[str, Any], *, tls: Any, where: str) -> str:

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...scheduler.engine.engine import Parts
-from ...scheduler.model.events import StudyStopped
 from ...scheduler.model.study import StudySpec
+from ...scheduler.outlook.ending import ended_before
 from ...scheduler.state.extensions import Extension
 from ...scheduler.state.state import StudyState
 from .events import Call, Called, Occasion
@@ -50,9 +50,8 @@ class _Caller:
         self._state = parts.core.state
 
     def on_over(self, study: StudyState) -> None:
-        ended = self._core.at if study.finished_at is None else study.finished_at
-        if isinstance(self._core.event, StudyStopped) and ended < self._core.at:
-            return  # what it was reopened for was refused
+        if ended_before(study, self._core.event, self._core.at):
+            return
         occasion: Occasion = "on_error" if study.status == "failed" else "on_end"
         call = study.spec.on_error if study.status == "failed" else study.spec.on_end
         if not call:

@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...scheduler.engine.engine import Parts
-from ...scheduler.model.events import EpochReported, StudyStopped, Tick
+from ...scheduler.model.events import EpochReported, Tick
 from ...scheduler.model.study import StudySpec, deadline_of
 from ...scheduler.model.trial import Trial, TrialState
-from ...scheduler.outlook.ending import LONGEST, best_trials, ending
+from ...scheduler.outlook.ending import LONGEST, best_trials, ended_before, ending
 from ...scheduler.outlook.forecast import misses_by
 from ...scheduler.resources.slots import free_slots
 from ...scheduler.state.extensions import Begins, Extension
@@ -145,9 +145,8 @@ class _Teller:
             self._tell(study, "all_fail", {"failed": len(failed), "why": why})
 
     def on_over(self, study: StudyState) -> None:
-        ended = self._core.at if study.finished_at is None else study.finished_at
-        if isinstance(self._core.event, StudyStopped) and ended < self._core.at:
-            return  # what it was reopened for was refused
+        if ended_before(study, self._core.event, self._core.at):
+            return
         trials = self._core.trials_of(study)
         facts = ending(study, trials, self._core.at) | {"best": _best(study.spec, trials)}
         self._tell(study, "failed" if study.status == "failed" else "ended", facts)

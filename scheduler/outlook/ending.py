@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
+from ..model.events import Event, StudyStopped
 from ..model.pareto import front
 from ..model.study import StudySpec
 from ..model.trial import Trial, TrialState
@@ -15,6 +16,15 @@ from ..state.state import StudyState
 
 #: The longest message that is sent (characters).
 LONGEST = 300
+
+
+def ended_before(study: StudyState, event: Event, at: float) -> bool:
+    """Tell whether a study that is over at ``event`` has ended before.
+
+    It was reopened for something that was refused, and is closed again.
+    """
+    ended = at if study.finished_at is None else study.finished_at
+    return isinstance(event, StudyStopped) and ended < at
 
 
 def ending(study: StudyState, trials: Sequence[Trial], at: float) -> dict[str, Any]:

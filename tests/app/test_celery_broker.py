@@ -269,8 +269,15 @@ def test_celerys_short_form_is_this_machine():
         ("redis://db:6379/shop", "the number of a database behind the slash"),
         ("redis://db/0?global_keyprefx=shop:", "other options than global_keyprefx"),
         ("redis://:s@db:6379/0,redis://other/0", "one broker, not a list"),
+        ("redis://db:6379/0,redis://:s@other/0", "one broker, not a list"),
+        ("redis://db:6379/0;redis://:s@other/0", "one broker, not a list"),
     ],
 )
 def test_parts_of_a_url_that_would_be_misread_are_refused(url, words, tmp_path):
     with pytest.raises(UsageError, match=words):
         load(home=tmp_path, broker=url)
+
+
+def test_a_password_may_have_the_signs_of_a_list_and_a_path_a_slash_at_its_end(tmp_path):
+    url = "redis://user:a,b;c@db:6379/2/"
+    assert load(home=tmp_path, broker=url).broker == url

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 import socket
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import redis
-from network import tcp_broker
-from patience import until
+from network import answering_broker
 from penstock.app.broker import connection, fitness, ownership, protocol
 from penstock.app.broker.connection import BrokerUnfit
 from penstock.app.host.settings import load
@@ -19,21 +16,6 @@ from penstock.profiling.base.errors import BackendError
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 USER, WORD = "penstock", "s3cret"
-
-
-@contextmanager
-def broker(*options):
-    """The URL of a broker, and a client of it with all rights."""
-    with tcp_broker("127.0.0.1", more=options) as url, connection.connect(url) as client:
-        until(lambda: answers(client), "the broker answers")
-        yield url, client
-
-
-def answers(client):
-    try:
-        return client.ping()
-    except redis.ConnectionError:
-        return False
 
 
 def as_user(url):
@@ -54,7 +36,7 @@ def refusal(url):
 
 
 def test_a_plain_server_is_fit_and_nothing_is_left_there():
-    with broker() as (url, client):
+    with answering_broker() as (url, client):
         fitness.check(client, url)
         assert client.keys("*") == []
 
@@ -63,7 +45,7 @@ def test_each_command_of_the_rules_is_missed_where_it_is_forbidden():
     # Databases other than 0, what only the checks ask, and what goes with a command that is tried.
     untried = {"select", "info", "exec", "discard", "subscribe", "unsubscribe", "punsubscribe"}
     commands = {word[1:] for word in fitness.acl_rules().split() if word.startswith("+")}
-    with broker() as (url, client):
+    with answering_broker() as (url, client):
         for name in sorted(commands - untried):
             rules = ("reset", "on", f">{WORD}", "~*", "&*", "+@all", f"-{name}")
             client.execute_command("ACL", "SETUSER", USER, *rules)
@@ -72,7 +54,7 @@ def test_each_command_of_the_rules_is_missed_where_it_is_forbidden():
 
 def test_a_user_with_the_documented_rules_is_fit():
     assert documented() == fitness.acl_rules()
-    with broker() as (url, client):
+    with answering_broker() as (url, client):
         rules = documented().split()
         client.execute_command("ACL", "SETUSER", USER, "on", f">{WORD}", *rules)
         with connection.connect(as_user(url)) as theirs:
@@ -86,7 +68,7 @@ def test_a_user_with_the_documented_rules_is_fit():
 
 
 def test_the_rules_are_for_the_database_that_the_url_names():
-    with broker() as (url, client):
+    with answering_broker() as (url, client):
         elsewhere = re.sub("/0$", "/5", as_user(url))
         rules = fitness.acl_rules(5).split()
         client.execute_command("ACL", "SETUSER", USER, "on", f">{WORD}", *rules)
@@ -95,7 +77,7 @@ def test_the_rules_are_for_the_database_that_the_url_names():
 
 
 def test_a_user_without_scripts_starts_no_scheduler(tmp_path):
-    with broker() as (url, client):
+    with answering_broker() as (url, client):
         rules = ("on", f">{WORD}", "~*", "&*", "+@all", "-@scripting")
         client.execute_command("ACL", "SETUSER", USER, *rules)
         settings = load(home=tmp_path / "home", broker=as_user(url))
@@ -107,7 +89,7 @@ def test_a_user_without_scripts_starts_no_scheduler(tmp_path):
 
 
 def test_a_user_who_may_not_read_is_told_where_the_rules_are():
-    with broker() as (url, client):
+    with answering_broker() as (url, client):
         client.execute_command("ACL", "SETUSER", USER, "on", f">{WORD}", "+ping")
         with (
             connection.connect(as_user(url)) as theirs,
@@ -120,7 +102,7 @@ def test_a_node_of_a_cluster_is_refused(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as free:
         bus = str(free.getsockname()[1])  # by default 10000 above the port, which may be too high
     options = ("--cluster-enabled", "yes", "--cluster-port", bus, "--dir", str(tmp_path))
-    with broker(*options) as (url, client):
+    with answering_broker(*options) as (url, client):
         assert "is a node of a Redis Cluster, and fences are scripts" in refusal(url)
         with (
             pytest.raises(BackendError, match="is a node of a Redis Cluster"),
@@ -131,9 +113,9 @@ def test_a_node_of_a_cluster_is_refused(tmp_path):
 
 def test_a_replica_is_refused_by_the_name_of_its_primary(tmp_path):
     data = ("--dir", str(tmp_path))
-    with broker(*data) as (primary, _):
+    with answering_broker(*data) as (primary, _):
         port = primary.rpartition(":")[2].partition("/")[0]
-        with broker(*data, "--replicaof", "127.0.0.1", port) as (url, _):
+        with answering_broker(*data, "--replicaof", "127.0.0.1", port) as (url, _):
             assert f"set PENSTOCK_BROKER to its primary, which it says is 127.0.0.1:{port}" in (
                 refusal(url)
             )
@@ -141,7 +123,7 @@ def test_a_replica_is_refused_by_the_name_of_its_primary(tmp_path):
 
 def test_a_broker_that_keeps_nothing_on_its_disk_is_known(tmp_path):
     data = ("--dir", str(tmp_path))
-    with broker(*data) as (url, client):
+    with answering_broker(*data) as (url, client):
         assert fitness.forgets(client, url)
         client.config_set("save", "60 1")
         assert not fitness.forgets(client, url)
@@ -150,5 +132,5 @@ def test_a_broker_that_keeps_nothing_on_its_disk_is_known(tmp_path):
         client.execute_command("ACL", "SETUSER", USER, *rules)
         with connection.connect(as_user(url)) as theirs:
             assert not fitness.forgets(theirs, as_user(url))
-    with broker(*data, "--appendonly", "yes") as (url, client):
+    with answering_broker(*data, "--appendonly", "yes") as (url, client):
         assert not fitness.forgets(client, url)

@@ -10,7 +10,7 @@ import sys
 import pytest
 import redis
 from flower.utils.broker import Broker
-from network import tcp_broker
+from network import answering_broker
 from patience import until
 from penstock.app.broker import connection, fitness, ownership, prefixed, protocol, sentinels
 from penstock.app.broker.connection import BrokerUnfit
@@ -32,9 +32,8 @@ USER, WORD = "penstock", "s3cret"
 @pytest.fixture
 def broker():
     """The URL of a broker without a prefix, and a client that sees all of its keys."""
-    with tcp_broker("127.0.0.1") as url, connection.connect(url) as client:
-        until(lambda: answers(client), "the broker answers")
-        yield url, client
+    with answering_broker() as served:
+        yield served
 
 
 @pytest.fixture
@@ -42,13 +41,6 @@ def ours(broker):
     """A client of the same broker by its URL with a prefix."""
     with connection.connect(broker[0] + OPTION) as client:
         yield client
-
-
-def answers(client):
-    try:
-        return client.ping()
-    except redis.ConnectionError:
-        return False
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ def test_doctor_names_the_primary_and_a_sentinel_that_is_silent(servers, tmp_pat
 
 
 def test_each_refusal_of_a_demoted_server_may_pass_and_closes_the_connection(failing):
-    """Here the server does not close it, as a sentinel would have it do."""
+    """Demote a server by hand: a sentinel would have it close its connections as well."""
     url, primary = failing.url(), failing.primary()
     client, blocked = connection.connect(url), connection.connect(url)
     client.set("a", 1)

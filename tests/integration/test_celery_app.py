@@ -9,11 +9,10 @@ import sys
 import textwrap
 
 import pytest
-import redis
 from installation import Installation
-from network import PASSWORD, tcp_broker
+from network import PASSWORD, answering_broker
 from patience import until
-from penstock.app.broker import connection, fitness
+from penstock.app.broker import fitness
 from penstock.app.host.settings import load
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -49,16 +48,8 @@ USER, WORD = "penstock", "s3cret"
 
 @pytest.fixture
 def broker():
-    with tcp_broker("127.0.0.1") as url, connection.connect(url) as client:
-        until(lambda: answers(client), "the broker answers")
-        yield url, client
-
-
-def answers(client):
-    try:
-        return client.ping()
-    except redis.ConnectionError:
-        return False
+    with answering_broker() as served:
+        yield served
 
 
 @pytest.fixture

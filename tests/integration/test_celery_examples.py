@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from installation import Installation
+from network import answering_broker
 from patience import PATIENCE, until
-from penstock.app.host.broker_program import find_server
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = [pytest.mark.integration, pytest.mark.extension("celery_apps")]
@@ -52,12 +52,11 @@ def test_a_view_starts_a_study_and_a_task_gets_its_result(tmp_path, example, ser
         pytest.importorskip("django", reason="Django is not installed")
     folder = tmp_path / "project"
     shutil.copytree(EXAMPLES / example, folder)
-    broker, port = f"redis://127.0.0.1:{free_port()}/0", free_port()
+    port = free_port()
     site = Installation(tmp_path / "home", devices="cpu:1x1")
     env = {
         **os.environ,
         **site.environment,
-        "SHOP_BROKER": broker,
         "SHOP_DEPLOYED": str(tmp_path / "deployed.json"),
         "PENSTOCK_CELERY_APP": "shop",
     }
@@ -69,11 +68,11 @@ def test_a_view_starts_a_study_and_a_task_gets_its_result(tmp_path, example, ser
         undo.callback(process.terminate)
 
     with ExitStack() as undo:
+        env["SHOP_BROKER"], _ = undo.enter_context(answering_broker())
         said = undo.enter_context((tmp_path / "said.log").open("wb"))
         undo.callback(
             subprocess.run, [sys.executable, "-m", "penstock", "down"], env=env, cwd=folder
         )
-        start(str(find_server()), "--port", broker[:-2].rpartition(":")[2], "--save", "")
         start(sys.executable, "-m", "celery", "-A", "shop", "worker", "--pool", "solo")
         address = f"http://127.0.0.1:{port}"
         start(sys.executable, *(word.format(port=port) for word in serve))

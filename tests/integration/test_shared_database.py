@@ -9,9 +9,9 @@ import textwrap
 
 import pytest
 from installation import Installation
-from network import PASSWORD, tcp_broker
+from network import PASSWORD, answering_broker
 from patience import until
-from penstock.app.broker import connection, fitness
+from penstock.app.broker import fitness
 from penstock.extensions.exports.prometheus import Collector
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -54,17 +54,8 @@ UNASKED = ("client|setinfo", "config|get")
 
 @pytest.fixture
 def broker():
-    with tcp_broker("127.0.0.1") as url, connection.connect(url) as client:
-        until(lambda: answers(url), "the broker answers")
-        yield url, client
-
-
-def answers(url):
-    with connection.connect(url) as client:
-        try:
-            return client.ping()
-        except connection.redis.ConnectionError:
-            return False
+    with answering_broker() as served:
+        yield served
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from importlib.util import find_spec
 import psutil
 import pytest
 from installation import Installation, serving, variables_of
-from network import PASSWORD, tcp_broker
+from network import PASSWORD, answering_broker
 from patience import PATIENCE, until
 from penstock import FullBudget, create_study
-from penstock.app.broker import connection, presence
+from penstock.app.broker import presence
 from penstock.app.host import locks
 from penstock.scheduler.model.events import AttemptLost
 
@@ -186,21 +186,10 @@ def has_ended(pid):
 
 @pytest.fixture
 def shop(tmp_path):
-    with tcp_broker("127.0.0.1") as url, connection.connect(url) as client:
-        until(lambda: connects(client), "the broker answers")
+    with answering_broker() as (url, client):
         shop = Shop(tmp_path, url, client)
         yield shop
         shop.close()
-
-
-def connects(client):
-    try:
-        return client.ping()
-    except OSError:
-        return False
-    except Exception as error:
-        assert "onnect" in str(error), error
-        return False
 
 
 @pytest.mark.parametrize("pool", POOLS)
