@@ -322,7 +322,7 @@ def test_it_can_be_told_to_stop_while_it_waits_for_the_broker(settings, start):
 
 
 def test_a_signal_that_the_kernel_gives_to_another_thread_is_heard():
-    """As it does with the second of two that come at once: nothing wakes the sleeping thread."""
+    """Give it to a thread that does not wait: nothing in Python wakes the one that does."""
 
     def tell():
         time.sleep(0.2)  # it sleeps by then; else it would hear of any signal

@@ -11,7 +11,7 @@ import textwrap
 import pytest
 from installation import Installation
 from network import PASSWORD, answering_broker
-from patience import until
+from patience import PATIENCE, until
 from penstock.app.broker import fitness
 from penstock.app.host.settings import load
 
@@ -145,12 +145,12 @@ def test_a_variable_of_celerys_alone_writes_nothing_to_its_broker(broker, site, 
     variables = {"CELERY_BROKER_URL": url, "SHOP_BROKER": url}
     environment = {**site.environment, **variables}
     process = site.start("run", script, cwd=script.parent, env=environment)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
     assert err.count("CELERY_BROKER_URL (redis://***@") == 1
     assert PASSWORD not in out + err
     assert client.keys("penstock:*") == []
     again = site.start("up", cwd=script.parent, env=environment)
-    _, err = again.communicate(timeout=120)
+    _, err = again.communicate(timeout=PATIENCE)
     assert "CELERY_BROKER_URL" not in err
     until(lambda: client.llen("celery") == 2, "the shop's orders")

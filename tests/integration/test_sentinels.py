@@ -55,7 +55,7 @@ def unharmed(figures):
 
 
 def test_a_primary_that_is_killed_costs_no_epoch_also_of_what_its_replicas_never_got(servers):
-    """All keys have a prefix, which the next primary's have, too."""
+    """Give all keys a prefix, which those of the next primary have, too."""
     forgets = partial(servers.fail_over, forgets=FORGETS)
     acts = (servers.fail_over, forgets)
     assert unharmed(after(servers, 0, *acts, option="&global_keyprefix=shop:"))
@@ -75,7 +75,7 @@ def test_an_objectives_other_trials_are_sent_again_to_a_broker_that_forgets(serv
 
 
 def test_services_wait_where_no_primary_is_there(servers, tmp_path):
-    """They go on with the next one, and with the old one where it comes back as it was."""
+    """Bring back the old primary as it was: services go on with it."""
     make = partial(Site, broker=servers.url(4), **_failovers.USUAL)
     with site(make) as hit:
         services.ensure_up(hit.settings)
