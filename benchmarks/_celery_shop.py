@@ -26,6 +26,7 @@ APP = """
     import os
     import signal
     import time
+    from functools import partial
 
     from celery import Celery
     from penstock import celery, create_study
@@ -39,6 +40,8 @@ APP = """
         broker_connection_retry_on_startup=True,
         broker_transport_options={"visibility_timeout": 3},
     )
+    # Celery gives a process's later apps each task that is shared, and tests load several shops.
+    task = partial(app.task, shared=False)
 
 
     def note(what, request, **values):
@@ -47,7 +50,7 @@ APP = """
             file.write(json.dumps(line) + "\\n")
 
 
-    @app.task(bind=True)
+    @task(bind=True)
     def deploy(self, model=None, study=None):
         if "SHOP_DIES" in os.environ:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -57,17 +60,17 @@ APP = """
         return study
 
 
-    @app.task(bind=True)
+    @task(bind=True)
     def alert(self, study):
         note("alert", self.request, study=study)
 
 
-    @app.task(bind=True)
+    @task(bind=True)
     def clean_up(self):
         note("clean_up", self.request)
 
 
-    @app.task(bind=True)
+    @task(bind=True)
     def after(self, study):
         note("after", self.request, study=study)
 
@@ -91,7 +94,7 @@ APP = """
         raise RuntimeError("no such file: train.csv")
 
 
-    @app.task(bind=True)
+    @task(bind=True)
     def tune(self):
         study = create_study(sampler="random")
         study.optimize(objective, n_trials=2, show_progress=False)
@@ -99,7 +102,7 @@ APP = """
         return study.best_value
 
 
-    @app.task(bind=True)
+    @task(bind=True)
     def submit(self):
         study = create_study(sampler="random")
         study.submit(objective, n_trials=2)
@@ -107,14 +110,14 @@ APP = """
         return study.id
 
 
-    @app.task(bind=True)
+    @task(bind=True)
     def replaced(self):
         study = create_study(sampler="random")
         study.submit(objective, n_trials=2)
         raise self.replace(wait_for(study, every=0.2))
 
 
-    @app.task(bind=True)
+    @task(bind=True)
     def tune_in_vain(self):
         create_study(sampler="random").optimize(fails, n_trials=2, show_progress=False)
 

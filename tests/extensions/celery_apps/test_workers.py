@@ -36,12 +36,12 @@ APP = """
     penstock.celery.install(app, devices=os.environ.get("SHOP_DEVICES", "cpu:1x1"))
 
 
-    @app.task
+    @app.task(shared=False)  # later shops of a test process are other apps
     def order(number):
         redis.Redis.from_url(os.environ["SHOP_BROKER"]).rpush("orders", number)
 
 
-    @app.task
+    @app.task(shared=False)
     def tune():
         study = penstock.create_study(sampler="random")
         study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=2)
