@@ -97,7 +97,13 @@ def rendezvous_key(trial: str, fence: int, rank: int) -> str:
 
 
 def alive_key(device: str) -> str:
+    """Return the key that lives as long as a worker serves; it says whose (``folder_id``)."""
     return f"{PREFIX}alive:{device}"
+
+
+def claim_key(device: str) -> str:
+    """Return the key by which an agent has a device before its worker does; as ``alive_key``."""
+    return f"{PREFIX}claim:{device}"
 
 
 def script_key(study: str) -> str:

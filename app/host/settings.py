@@ -292,6 +292,13 @@ class Settings(BaseModel):
         with self._of_home():
             _probe(self.run / f"probe.{os.getpid()}")
 
+    def folder_id(self) -> str:
+        """Return a name that no other state folder has. It is made on first use."""
+        file = self.run / "identity"
+        with contextlib.suppress(FileExistsError), file.open("x") as new:
+            new.write(os.urandom(16).hex())
+        return file.read_text("ascii", "replace")
+
     def close_home(self) -> str | None:
         """Make the state folder, and let nobody else write to it. Returns what was wrong, in words.
 

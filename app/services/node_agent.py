@@ -21,9 +21,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from ...profiling.base.backoff import RESTARTS
 from ...profiling.base.errors import BackendError, UsageError
@@ -51,6 +49,8 @@ log = logging.getLogger(__name__)
 NAME = "agent"
 #: Seconds for a private broker that is being restarted, and for a broker that refuses the agent.
 BROKER_TIMEOUT = 5.0
+#: Milliseconds for which a device's name is taken by an agent whose worker is still to begin.
+CLAIM_MS = 60_000
 #: Seconds that a scheduler may be away while workers drain. A scheduler that was stopped at the
 #: same time is back by then, if a survivor revives it.
 UNSERVED_GRACE = 4.0
@@ -116,7 +116,7 @@ class Agent:
             client = self._reach_broker()
         except StopRequested:
             return 0
-        self._claim_name(client)
+        self._claim_names(client)
         self._end_strays()  # an earlier agent and its workers may have been killed
         try:
             # Before the workers, since its imports take longest.
@@ -145,6 +145,7 @@ class Agent:
     def _join(self, client: redis.Redis) -> None:
         installation = self._installation(client)
         store.check(installation.store, installation.key)
+        self._claim_names(client)  # it may have waited for long
 
     def _reach_broker(self) -> redis.Redis:
         """Wait for the broker. One of several machines may come up after this one."""
@@ -179,20 +180,34 @@ class Agent:
                 self._supervise(client)
             self._sleep(0.05)
 
-    def _claim_name(self, client: redis.Redis) -> None:
-        """Refuse a node name under which another state folder already serves."""
-        node = self._served[0].device.node
-        own_identity = _identity(self._settings.run / "identity")
-        key = f"{protocol.PREFIX}node:{node}"
-        with connection.translate_errors(self._url):
-            holder = client.get(key)
-            if holder is not None and holder != own_identity:
-                names = [served.device.name for served in self._served]
-                if client.exists(*map(protocol.alive_key, names)):
-                    raise UsageError.refuse(
-                        "PENSTOCK_NODE", node, "a name under which no other node serves"
-                    )
-            client.set(key, own_identity)
+    def _claim_names(self, client: redis.Redis) -> None:
+        """Take the devices' names on the broker, for as long as no worker has them yet.
+
+        Raises UsageError where an agent of another state folder serves or begins to. The names are
+        taken in order, so of agents that begin at one time not every one is refused.
+        """
+        own = self._settings.folder_id()
+        taken: list[str] = []
+        for name in sorted(served.device.name for served in self._served):
+            claim = protocol.claim_key(name)
+            with connection.translate_errors(self._url):
+                client.set(claim, own, nx=True, px=CLAIM_MS)
+                holders = client.mget(claim, protocol.alive_key(name))
+                others = [holder for holder in holders if holder not in (None, own)]
+                if not others:
+                    client.pexpire(claim, CLAIM_MS)
+                    taken.append(claim)
+                    continue
+                if holders[0] == own:
+                    taken.append(claim)
+                if taken:
+                    client.delete(*taken)
+            raise UsageError.refuse(
+                "PENSTOCK_NODE",
+                self._served[0].device.node,
+                f"a name under which no other state folder serves: one serves {name} on this broker"
+                " (give this one other devices by PENSTOCK_DEVICES, or end that one's agent)",
+            )
 
     # -- supervising -----------------------------------------------------------------------------
 
@@ -232,9 +247,12 @@ class Agent:
     def _forget(self, client: redis.Redis, served: ServedDevice, how: str) -> None:
         """Tell the scheduler at once, with the reason, before the device's entry expires."""
         earlier = self._served[: self._served.index(served)]
+        name = served.device.name
         try:
             with connection.translate_errors(self._url):
-                client.delete(protocol.alive_key(served.device.name))
+                # The name stays this folder's until the next worker has it.
+                client.set(protocol.claim_key(name), self._settings.folder_id(), px=CLAIM_MS)
+                client.delete(protocol.alive_key(name))
             # Of several devices whose workers keep ending only the first is reported.
             if served.keeps_ending and not any(other.keeps_ending for other in earlier):
                 presence.report_ending(client, self._url, served.crash_words(how))
@@ -278,7 +296,7 @@ class Agent:
         names = [served.device.name for served in self._served]
         try:
             with connection.translate_errors(self._url):
-                client.delete(*map(protocol.alive_key, names))
+                client.delete(*map(protocol.alive_key, names), *map(protocol.claim_key, names))
         except BackendError as error:
             log.info("%s: the devices' entries will expire", error)
 
@@ -311,13 +329,3 @@ def _check_address(address: str) -> None:
     except OSError as error:
         allowed = f"an address of this machine ({error.strerror})"
         raise UsageError.refuse("PENSTOCK_ADDRESS", address, allowed) from error
-
-
-def _identity(file: Path) -> str:
-    """A unique name for this state folder, created on first use."""
-    try:
-        with file.open("x") as new:
-            new.write(uuid4().hex)
-    except FileExistsError:
-        pass
-    return file.read_text("ascii", "replace")

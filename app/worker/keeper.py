@@ -68,13 +68,17 @@ class IdleListener(Protocol):
 class Keeper(threading.Thread):
     """The slots' threads hand it sessions, and take them back."""
 
-    def __init__(self, device: Device, url: str, lease_ms: int, listener: Listener) -> None:
+    def __init__(
+        self, device: Device, url: str, lease_ms: int, listener: Listener, folder: str
+    ) -> None:
+        """``folder`` is the id of the worker's state folder (``Settings.folder_id``)."""
         super().__init__(name="keeper", daemon=True)
         self.incarnation = uuid4().hex
         self.draining = False
         self._device = device
         self._url = url
         self._lease_ms = lease_ms
+        self._folder = folder
         self._listener = listener
         # A broker that does not answer may delay the keeper for one beat, not for more.
         self._client = connection.connect(url, timeout=max(0.3, lease_ms / 3000))
@@ -226,7 +230,7 @@ class Keeper(threading.Thread):
         alive = protocol.alive_key(self._device.name)
         return [
             ("HSET", protocol.DEVICES, self._device.name, self._record()),
-            ("SET", alive, self.incarnation, "PX", self._lease_ms),
+            ("SET", alive, self._folder, "PX", self._lease_ms),
             ("XRANGE", protocol.RELEASES, f"({self._seen_release}", "+", "COUNT", 1000),
         ]
 

@@ -55,7 +55,7 @@ class Worker:
         self._show = show
         self._link = Link(url)
         self._dropped = Dropped()
-        self._keeper = Keeper(device, url, settings.lease_ms, self)
+        self._keeper = Keeper(device, url, settings.lease_ms, self, settings.folder_id())
         self._calls = Calls(url, self._keeper.called)
         self._idle_trainers = IdleTrainers(self)
         address = settings.address or self._link.address()

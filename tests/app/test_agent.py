@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -282,21 +283,51 @@ def test_a_second_agent_of_the_state_folder_is_refused(settings):
         node_agent.main(settings)
 
 
-def test_a_second_state_folder_under_the_same_node_name_is_refused(
-    settings, client, installation, tmp_path
-):
-    """It is let in once nothing of the other is alive any more."""
-    core = sorted(os.sched_getaffinity(0))[0]
+@pytest.fixture
+def other(settings, tmp_path):
+    """Another state folder for the same broker, whose node has the same name."""
     url = server.broker_url(settings)
-    other = load(home=tmp_path / "other", broker=url, devices="cpu:1x1", node="here")
-    client.set(f"{protocol.PREFIX}node:here", "the other's identity")
-    client.set(protocol.alive_key(f"cpu.here.{core}"), "x")
-    with pytest.raises(UsageError, match=r"PENSTOCK_NODE = 'here'"):
+    return load(home=tmp_path / "other", broker=url, devices="cpu:1x1", node="here")
+
+
+@pytest.mark.parametrize("key", [protocol.alive_key, protocol.claim_key])
+def test_a_second_state_folder_under_the_same_node_name_is_refused(
+    settings, other, client, installation, key
+):
+    """It is let in once the other's agent has ended and its worker is not alive any more."""
+    core = sorted(os.sched_getaffinity(0))[0]
+    name = f"cpu.here.{core}"
+    client.set(key(name), settings.folder_id())
+    with pytest.raises(UsageError, match=f"PENSTOCK_NODE = 'here'.*serves {re.escape(name)}"):
         node_agent.main(other)
-    client.delete(protocol.alive_key(f"cpu.here.{core}"))
+    assert [client.get(each(name)) for each in (protocol.alive_key, protocol.claim_key)].count(
+        settings.folder_id()
+    ) == 1, "a refused agent leaves what it has found"
+    client.delete(key(name))
     client.hset(protocol.INSTALLATION, "store", "file:///nowhere")
     with pytest.raises(BackendError, match="not the installation's"):
         node_agent.main(other)
+    assert client.get(protocol.claim_key(name)) is None, "nor keeps a name when it ends"
+
+
+def test_of_two_state_folders_that_begin_at_one_time_one_serves(
+    settings, other, client, installation, start
+):
+    """Also while its worker is started again after it was killed."""
+    agents = [start(settings), start(other)]
+    name = until(lambda: next(iter(serving(client)), None))
+    until(lambda: [each for each in agents if each.poll() is not None])
+    [refused] = [each for each in agents if each.poll() is not None]
+    first, second = (other, settings) if refused is agents[0] else (settings, other)
+    assert "PENSTOCK_NODE = 'here' is refused" in (second.logs / "agent.log").read_text()
+    assert client.get(protocol.alive_key(name)) == first.folder_id()
+    client.delete(protocol.claim_key(name))
+    served = serving(client)[name]["incarnation"]
+    os.kill(locks.pid_of(first.run, f"device-{name}"), signal.SIGKILL)
+    until(lambda: client.get(protocol.claim_key(name)) == first.folder_id())
+    until(lambda: another(client, name, served))
+    locks.stop(other.run, node_agent.NAME, grace=5)
+    locks.wait_gone(other.run, f"device-{name}", PATIENCE)
 
 
 def test_it_waits_for_a_broker_that_comes_up_later_and_serves_it(
@@ -376,8 +407,6 @@ def test_an_address_that_is_not_this_machines_is_refused(tmp_path):
         node_agent.main(settings)
 
 
-def test_a_damaged_identity_is_one_all_the_same(tmp_path):
-    (tmp_path / "identity").write_bytes(b"\xff\xfe")
-    assert node_agent._identity(tmp_path / "identity") == node_agent._identity(
-        tmp_path / "identity"
-    )
+def test_a_damaged_identity_is_one_all_the_same(settings):
+    (settings.run / "identity").write_bytes(b"\xff\xfe")
+    assert settings.folder_id() == settings.folder_id()
