@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING, Literal
 from ...app.broker import connection, fitness, presence, protocol, server
 from ...app.broker import installation as store
 from ...app.broker.dropped import counted
-from ...app.broker.ownership import BrokerTaken, check_free
+from ...app.broker.ownership import (
+    BrokerTaken,
+    check_free,
+    last_served_by,
+    other_owner_error,
+    served_by,
+)
 from ...app.extensions import of_ends
 from ...app.host import locks, logs
 from ...app.host.broker_url import key_at
@@ -219,6 +225,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
                 return
             if settings.broker.startswith("sentinel:"):
                 yield from _sentinels(client, settings.broker)
+            yield from _owner(client, settings)
             yield from _persistence(client, settings.broker)
             yield from _eviction(client, settings.broker)
             yield from _contents(client, settings.broker)
@@ -244,6 +251,17 @@ def _broker(settings: Settings) -> Iterator[Finding]:
     for aside in server.unreadable(settings):
         what = f"a log that it could not read was moved to {aside}"
         yield Finding("broker", "warn", what, "nothing is lost; remove the folder when you like")
+
+
+def _owner(client: redis.Redis, settings: Settings) -> Iterator[Finding]:
+    """Yield a finding if the broker is that of another state folder's scheduler."""
+    assert settings.broker is not None
+    if (holder := served_by(settings, client)) is not None:
+        words = f"the scheduler of {holder} serves it, and gets the studies of this state folder"
+        yield Finding("broker's scheduler", "ok", words)
+    elif (last := last_served_by(settings, client)) is not None:
+        words = str(other_owner_error(settings.broker, last))
+        yield Finding("broker's scheduler", "fail", words)
 
 
 def _persistence(client: redis.Redis, url: str) -> Iterator[Finding]:

@@ -245,6 +245,17 @@ def test_a_broker_of_the_users_is_named_with_its_origin_and_with_what_it_lacks(
         assert "CONFIG SET appendonly yes" in found["broker's disk"].advice
         client.config_set("save", "60 1")
         assert "broker's disk" not in findings(settings)
+        client.set(protocol.SCHEDULER, "/srv/a on here")
+        mark = {"key": "ab", "boot": "1", "owner": "/srv/a on here"}
+        client.hset(protocol.INSTALLATION, mapping=mark)
+        served = findings(settings)["broker's scheduler"]
+        assert served.grade == "ok"
+        assert "/srv/a on here serves it" in served.what
+        client.delete(protocol.SCHEDULER)
+        gone = findings(settings)["broker's scheduler"]
+        assert gone.grade == "fail"
+        assert "belongs to another scheduler, which is not running: /srv/a on here" in gone.what
+        client.delete(protocol.INSTALLATION)
         rules = ("on", ">word", "~*", "&*", "+@all", "-evalsha")
         client.execute_command("ACL", "SETUSER", "weak", *rules)
         monkeypatch.setenv("CELERY_BROKER_URL", re.sub("//.*@", "//weak:word@", url))
