@@ -101,11 +101,22 @@ def _app_of(field: str, value: Any, signature: dict[str, Any]) -> tuple[str, Cal
         from ...app.host.settings import load
 
         where, name = "PENSTOCK_CELERY_APP", load().celery_app
+    if name is None and (task := _running_task()) is not None:
+        from .apps import name_of
+
+        if (name := name_of(task.app)) is not None:
+            return name, lambda: task.app
     if name is None:
         raise UsageError(NO_APP.format(field=field, task=signature["task"]), field)
     if not isinstance(name, str):
         raise UsageError.refuse(where, name, "what `celery -A` takes, as shop.celery:app")
     return name, partial(_imported, name, where)
+
+
+def _running_task() -> Any:
+    """Return the user's own task that this thread runs; None if it runs none."""
+    state = sys.modules.get("celery._state")
+    return None if state is None else state.get_current_task()
 
 
 def _imported(name: str, where: str) -> Any:

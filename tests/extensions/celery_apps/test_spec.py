@@ -90,6 +90,15 @@ def test_a_name_is_of_the_app_that_the_setting_names(shop, monkeypatch):
     assert kept["signature"]["options"] == {"queue": "slow"}
 
 
+def test_inside_a_task_a_name_is_of_its_app(shop):
+    @shop.app.task(shared=False)
+    def tune():
+        return stored(on_end={"task": f"{shop.__name__}.deploy", "args": ["m"]})["app"]
+
+    assert tune.apply().get() == f"{shop.__name__}:app"
+    assert "export PENSTOCK_CELERY_APP" in refusal(on_end=f"{shop.__name__}.deploy")
+
+
 def test_an_app_without_a_module_needs_one_or_the_setting():
     app = Celery("of_no_module", set_as_current=False)
     words = refusal(on_end=app.signature("shop.deploy"))
