@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import math
 import subprocess
 import sys
 import threading
@@ -55,8 +56,9 @@ class Outcome(NamedTuple):
     """The end of a message, or of a try: ``why`` it was not sent; empty if it was."""
 
     why: str
-    #: True if another try would end alike.
-    lasts: bool = False
+    #: The most tries of a message that fails in this way, if not all that the outbox has: 1 if
+    #: another try would end alike.
+    limit: int | None = None
     attempts: int = 1
     #: True if it may have been sent all the same.
     unsure: bool = False
@@ -135,7 +137,8 @@ class Outbox(Generic[M]):
                 outcome = Outcome(f"it could not be sent ({type(error).__name__})")
             attempts += 1
             with self._changed:
-                last = outcome.lasts or attempts == self._attempts
+                limits = [each for each in (outcome.limit, self._attempts) if each is not None]
+                last = attempts >= min(limits, default=math.inf)
                 if outcome.why and not last:
                     if outcome.unsure:
                         message = cast(M, replace(cast(Any, message), again=True))

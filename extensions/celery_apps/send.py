@@ -20,6 +20,8 @@ from ...profiling.base.urls import hide_password
 #: Seconds that sending may take, with the import of the app. The process ends then by itself, also
 #: where nobody waits for it.
 TIMEOUT = 60
+#: The most tries while the app cannot be imported, which are an hour: it may be being deployed.
+IMPORTS = 66
 #: Errors that another try would meet again. Those of a broker are not among them.
 _LASTING = (AttributeError, ImportError, LookupError, TypeError, ValueError)
 
@@ -32,9 +34,9 @@ def outcome(asked: dict[str, Any]) -> dict[str, Any]:
     try:
         app = _app(asked["app"])
     except UsageError as error:
-        return {"why": str(error), "lasts": True}
+        return {"why": str(error), "limit": IMPORTS}
     except (Exception, SystemExit) as error:  # it is the user's code
-        return {"why": f"its modules cannot be imported: {_worded(error)}", "lasts": True}
+        return {"why": f"its modules cannot be imported: {_worded(error)}", "limit": IMPORTS}
     try:
         # Without a bound each connection would be tried until this process ends.
         connection = app.connection_for_write()
@@ -53,7 +55,7 @@ def _published(app: Any, asked: dict[str, Any], connection: Any) -> dict[str, An
         with connection:
             _publish(app, asked, connection)
     except (*_LASTING, SerializationError, SerializerNotInstalled) as error:
-        return {"why": f"it cannot be sent: {_worded(error)}", "lasts": True}
+        return {"why": f"it cannot be sent: {_worded(error)}", "limit": 1}
     except Exception as error:
         return {"why": f"its broker did not take it: {_worded(error)}", "unsure": True}
     return {"why": ""}

@@ -34,7 +34,7 @@ def attempt(call: Call) -> Outcome:
         "scheduler": os.getpid(),
     }
     outcome = try_in_process(send.__name__, asked, send.TIMEOUT, "its broker")
-    if outcome.why and not outcome.lasts:
+    if outcome.why and outcome.limit != 1:
         name = call.facts["name"]
         log.warning(
             "%s of %s is not sent yet, and tried again: %s", call.occasion, name, outcome.why

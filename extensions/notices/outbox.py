@@ -26,7 +26,7 @@ def attempt(notice: Tell) -> Outcome:
     """Send a notice in a process of its own, and wait for its end."""
     address = resolve(notice.to, os.environ)
     if address is None:
-        return Outcome(f"{shown(notice.to)} is not set where the scheduler runs", lasts=True)
+        return Outcome(f"{shown(notice.to)} is not set where the scheduler runs", limit=1)
     return deliver(address, letters.title(notice), letters.body(notice), letters.MARKS[notice.kind])
 
 

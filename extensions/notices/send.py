@@ -21,13 +21,13 @@ _STATUS = re.compile(r"error=(\d{3})\b")
 
 
 def outcome(asked: dict[str, Any]) -> dict[str, Any]:
-    """Send what is asked for. Return ``why`` it was not sent, and if that ``lasts``."""
+    """Send what is asked for. Return the fields of ``app.common.outbox.Outcome``."""
     from apprise import Apprise, AppriseAsset, LogCapture
 
     asset = AppriseAsset(app_id="Penstock", app_desc="Penstock", async_mode=False)
     service = Apprise.instantiate(asked["address"], asset=asset)
     if service is None:
-        return {"why": "it is no address that Apprise knows", "lasts": True}
+        return {"why": "it is no address that Apprise knows", "limit": 1}
     sender = Apprise(asset=asset)
     sender.add(service)
     with LogCapture() as captured:  # type: ignore[no-untyped-call]
@@ -36,9 +36,9 @@ def outcome(asked: dict[str, Any]) -> dict[str, Any]:
         )
         found = _STATUS.search(captured.getvalue())
     if sent:
-        return {"why": "", "lasts": False}
+        return {"why": ""}
     why = f"the service answered {found[1]}" if found else "the service did not take it"
-    return {"why": why, "lasts": False}
+    return {"why": why}
 
 
 def main() -> None:
@@ -49,10 +49,11 @@ def main() -> None:
         try:
             result = outcome(asked)
         except ImportError:
-            result = {"why": "Apprise is not installed: pip install 'penstock[notify]'"}
+            why = "Apprise is not installed: pip install 'penstock[notify]'"
+            result = {"why": why, "limit": 1}
         except Exception as error:  # a service's plugin may raise anything
-            result = {"why": f"Apprise raised {type(error).__name__}"}
-    json.dump({"lasts": True} | result, sys.stdout)
+            result = {"why": f"Apprise raised {type(error).__name__}", "limit": 1}
+    json.dump(result, sys.stdout)
 
 
 if __name__ == "__main__":

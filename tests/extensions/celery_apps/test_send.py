@@ -10,7 +10,7 @@ import pytest
 from patience import until
 from penstock.app.common.outbox import Outbox, Outcome
 from penstock.app.runner.decision_collector import Turn
-from penstock.extensions.celery_apps import server
+from penstock.extensions.celery_apps import send, server
 from penstock.extensions.celery_apps.events import Call, Called
 from penstock.extensions.celery_apps.send import with_study
 from penstock.extensions.celery_apps.show import called
@@ -80,23 +80,32 @@ def test_a_task_is_published_as_the_app_says_and_never_run(shop, broker):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"app": "gone"}, "the app = 'gone' is refused"),
         ({"options": {"serializer": "no such"}}, "it cannot be sent: "),
         ({"kwargs": {"size": 3}}, "it cannot be sent: TypeError"),
     ],
 )
-def test_what_another_try_would_meet_again_lasts(shop, changes, words):
+def test_what_another_try_would_meet_again_is_not_tried_again(shop, changes, words):
     outcome = server.attempt(call(shop, **changes))
     assert words in outcome.why
-    assert outcome.lasts
+    assert outcome.limit == 1
 
 
-def test_a_module_of_tasks_that_is_broken_lasts(shop):
+def test_an_app_that_cannot_be_imported_is_tried_for_an_hour(shop):
     with (shop / "shop.py").open("a") as file:
         file.write('\n\napp.conf.include = ["no_such_module"]\n')
-    outcome = server.attempt(call(shop))
-    assert "its modules cannot be imported: ModuleNotFoundError" in outcome.why
-    assert outcome.lasts
+    broken, gone = server.attempt(call(shop)), server.attempt(call(shop, app="gone"))
+    assert "its modules cannot be imported: ModuleNotFoundError" in broken.why
+    assert "the app = 'gone' is refused" in gone.why
+    assert broken.limit == gone.limit == send.IMPORTS
+    waits = [server.PAUSES.after(failures) for failures in range(1, send.IMPORTS)]
+    assert 3600 <= sum(waits) < 3700
+
+
+def test_what_fails_so_often_is_given_up():
+    outbox = Outbox("calls", lambda _: Outcome("no such module", limit=3), SOON)
+    outbox.put(call("/"))
+    [outcome] = until(lambda: list(outbox.ended([("s-1", "1.0")]).values()), "its outcome")
+    assert outcome == Outcome("no such module", limit=3, attempts=3)
 
 
 def test_a_broker_that_is_away_is_tried_again_and_not_given_up(shop, broker):
@@ -117,7 +126,7 @@ def test_a_broker_that_is_away_is_tried_again_and_not_given_up(shop, broker):
     turn.after[0](None)
     [event] = until(lambda: list(carrier.answers(2.0)), "its answer")
     assert "its broker cannot be reached" in made[0].why
-    assert not made[0].lasts
+    assert made[0].limit is None
     assert event == Called(
         at=2.0, cause="1.0", study="s-1", occasion="on_end", task="shop.deploy", app="shop",
         task_id=given.task_id, tries=len(made),

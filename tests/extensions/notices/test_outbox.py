@@ -127,10 +127,10 @@ def test_a_service_that_always_refuses_is_given_up_in_words_without_the_secret()
 def test_what_would_end_alike_is_not_tried_again(monkeypatch):
     monkeypatch.delenv("TEAM", raising=False)
     [outcome] = sent(box(attempt), notice(to="$TEAM"))
-    assert outcome == Outcome("$TEAM is not set where the scheduler runs", lasts=True)
+    assert outcome == Outcome("$TEAM is not set where the scheduler runs", limit=1)
     monkeypatch.setenv("TEAM", "nowhere://secret")
     [outcome] = sent(box(attempt), notice(to="$TEAM"))
-    assert outcome.lasts
+    assert outcome.limit == 1
     assert outcome.why == "it is no address that Apprise knows"
 
 
@@ -240,7 +240,7 @@ def test_a_service_that_never_answers_holds_only_its_own_notice():
 
 
 def test_what_became_of_a_notice_is_an_event_without_the_secret(caplog):
-    outbox = box(lambda each: Outcome("the service answered 404", lasts=True))
+    outbox = box(lambda each: Outcome("the service answered 404", limit=1))
     carrier, turn = Carrier(outbox), Turn()
     carrier.carry_out(notice(), turn, 1.0)
     turn.after[0](None)
