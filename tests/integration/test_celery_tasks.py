@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import time
-from importlib.util import find_spec
 
 import pytest
 from installation import Installation, variables_of
@@ -311,15 +310,7 @@ def test_without_a_study_it_waits_for_the_one_that_the_task_before_it_returns(si
     assert replaced["trials"] == {"completed": 2}
 
 
-POOLS = [
-    "prefork",
-    "threads",
-    "solo",
-    pytest.param(
-        "gevent",
-        marks=pytest.mark.skipif(find_spec("gevent") is None, reason="gevent is not installed"),
-    ),
-]
+POOLS = ["prefork", "threads", "solo", "gevent"]
 
 
 @pytest.mark.slow

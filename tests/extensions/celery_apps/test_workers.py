@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
-from importlib.util import find_spec
 
 import psutil
 import pytest
@@ -58,17 +57,7 @@ APP = """
 """
 #: The epochs of a study that outlasts what is done meanwhile, until the file ``hurry`` is there.
 LONG = 200
-POOLS = [
-    "prefork",
-    "threads",
-    "solo",
-    *(
-        pytest.param(
-            name, marks=pytest.mark.skipif(find_spec(name) is None, reason=f"{name} is missing")
-        )
-        for name in ("gevent", "eventlet")
-    ),
-]
+POOLS = ["prefork", "threads", "solo", "gevent"]
 
 
 class Shop:
@@ -80,6 +69,7 @@ class Shop:
         self.common = {"broker": url, "store": f"file://{folder / 'store'}", "lease_ms": 20_000}
         self.head = Installation(folder / "head", node="head", devices="cpu:1x1", **self.common)
         self.node = Installation(folder / "node", node="node", lease_ms=20_000)
+        self.other = Installation(folder / "other", node="node", lease_ms=20_000)
         (folder / "shop.py").write_text(textwrap.dedent(APP))
         self.workers = []
 
@@ -174,7 +164,7 @@ class Shop:
         sys.modules.pop("shop", None)
         if str(self.folder) in sys.path:
             sys.path.remove(str(self.folder))
-        for site in (self.node, self.head):
+        for site in (self.node, self.other, self.head):
             site.close()
         self.until(self.gone, "nothing is left")
 
@@ -282,9 +272,30 @@ def test_two_workers_on_a_machine_make_one_agent_and_the_second_takes_over(shop)
     assert "asked to stop again: not waiting" in shop.node.log("agent")
 
 
+def test_a_worker_of_another_state_folder_says_that_the_devices_are_served(shop, monkeypatch):
+    shop.schedule()
+    first = shop.worker("threads")
+    shop.until(lambda: serving(shop.head) == {"node"}, "the device joins")
+    known = shop.head.reader.devices()
+    monkeypatch.setattr(shop, "node", shop.other)
+    second = shop.worker("threads", name="two")
+    said = "PENSTOCK_NODE = 'node' is refused"
+    shop.until(lambda: said in shop.log("two"), "the second one says so")
+    shop.send("order", 1)
+    shop.until(lambda: shop.orders() == ["1"], "the shop's own task")
+    assert shop.head.reader.devices() == known
+    first.terminate()
+    assert first.wait(PATIENCE) == 0
+    shop.until(shop.agent, "the second one takes over")
+    second.terminate()
+    assert second.wait(PATIENCE) == 0
+
+
 def test_what_restarts_the_pool_ends_no_trial(shop):
     shop.schedule()
-    shop.worker("prefork", "--max-tasks-per-child", "1", "--autoscale", "3,1")
+    # No process of a pool is within a memory of 1 MB after a task.
+    limits = ("--max-memory-per-child", "1000", "--max-tasks-per-child", "3")
+    shop.worker("prefork", *limits, "--autoscale", "3,1")
     shop.until(lambda: serving(shop.head) == {"node"}, "the device joins")
     agent = shop.agent()
     study = shop.submit(epochs=30)
