@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .app.client.study.create import create_study, load_study
+    from .app.client.study.storage import storage
+    from .app.client.study.study import Study
     from .app.spec.options import Limits, Resources, Share, SystemTuning
     from .app.spec.sampler_options import Sampler
     from .app.spec.space import Categorical, Float, Int
@@ -20,13 +23,10 @@ if TYPE_CHECKING:
         MedianStopping,
         SuccessiveHalving,
     )
-    from .app.study.create import create_study, load_study
-    from .app.study.storage import storage
-    from .app.study.study import Study
+    from .base.errors import BackendError, PenstockError, TrialFailed, UsageError
     from .extensions import public
     from .extensions.public import *  # noqa: F403 - they are theirs
     from .extensions.public_by_name import *  # noqa: F403
-    from .profiling.base.errors import BackendError, PenstockError, TrialFailed, UsageError
     from .tasks.contracts.contract import Data, EpochTrial, TorchTrainable, epoch_function
 
     __all__ = [
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 #: which has the app as well. The names of extensions are in ``app.extensions``.
 _LAZY = {
     "ASHA": "app.spec.strategies:ASHA",
-    "BackendError": "profiling.base.errors:BackendError",
+    "BackendError": "base.errors:BackendError",
     "Categorical": "app.spec.space:Categorical",
     "CurveStopping": "app.spec.strategies:CurveStopping",
     "Data": "tasks.contracts.contract:Data",
@@ -82,22 +82,22 @@ _LAZY = {
     "Int": "app.spec.space:Int",
     "Limits": "app.spec.options:Limits",
     "MedianStopping": "app.spec.strategies:MedianStopping",
-    "PenstockError": "profiling.base.errors:PenstockError",
+    "PenstockError": "base.errors:PenstockError",
     "Resources": "app.spec.options:Resources",
     "Sampler": "app.spec.sampler_options:Sampler",
     "Share": "app.spec.options:Share",
     "Steps": "app.spec.steps:Steps",
-    "Study": "app.study.study:Study",
+    "Study": "app.client.study.study:Study",
     "SuccessiveHalving": "app.spec.strategies:SuccessiveHalving",
     "SystemTuning": "app.spec.options:SystemTuning",
     "TorchTrainable": "tasks.contracts.contract:TorchTrainable",
-    "TrialFailed": "profiling.base.errors:TrialFailed",
-    "UsageError": "profiling.base.errors:UsageError",
-    "celery": "app.worker.celery:app",
-    "create_study": "app.study.create:create_study",
+    "TrialFailed": "base.errors:TrialFailed",
+    "UsageError": "base.errors:UsageError",
+    "celery": "app.node.worker.celery:app",
+    "create_study": "app.client.study.create:create_study",
     "epoch_function": "tasks.contracts.contract:epoch_function",
-    "load_study": "app.study.create:load_study",
-    "storage": "app.study.storage:storage",
+    "load_study": "app.client.study.create:load_study",
+    "storage": "app.client.study.storage:storage",
 }
 
 

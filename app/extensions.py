@@ -8,10 +8,10 @@ its state, where that is no plain JSON.
 ``spec``: ``CHECKS`` of its fields of ``StudySpec`` (``FIELDS``), ``check_plan`` of a study as its
 user's code describes it, and ``check_spec`` and ``check_submitted`` of one at the scheduler's door.
 ``server``: ``Carrier``, which carries out its decisions; ``REPORTS``, what reads its reports;
-``COMMANDS``, its kinds of command (``app.runner.commands``); ``reopens``, which tells whether one
-reopens a study that is over, and ``check_past``, which refuses it before; ``settle``, which
-completes the specification of a study that is submitted, by the ledger; ``answer``, of values that
-a reply to a command has; ``chosen``, of events that say what an operator's settings have changed.
+``COMMANDS``, its kinds of command (``app.server.runner.commands``); ``reopens``, which tells
+whether one reopens a study that is over, and ``check_past``, which refuses it before; ``settle``,
+which completes the specification of a study that is submitted, by the ledger; ``answer``, of values
+that a reply to a command has; ``chosen``, of events that say what an operator's settings changed.
 ``show``: what readers see beside the core's; who shows it asks for it (``of_ends``).
 ``control``: ``steer`` and ``branch``, which send commands about one trial, and ``edit`` about its
 study; what a trial's page in the browser ``offers`` to do to it, and ``act``, which does it.
@@ -41,7 +41,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ..profiling.base.errors import UsageError
+from ..base.errors import UsageError
 
 if TYPE_CHECKING:
     from ..profiling.devices.device import Device

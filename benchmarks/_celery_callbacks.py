@@ -22,7 +22,7 @@ from penstock import create_study
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings, load
 from penstock.app.ledger.reader import Reader
-from penstock.app.services import services
+from penstock.app.server.services import services
 from penstock.extensions.celery_apps.events import Called
 
 from ._celery_shop import Shop, end, shop_in

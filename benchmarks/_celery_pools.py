@@ -21,7 +21,7 @@ import redis
 from celery import Celery  # noqa: TID251 - it is a user's app
 from penstock.app.broker import connection, server
 from penstock.app.host.settings import Settings
-from penstock.app.services import services
+from penstock.app.server.services import services
 
 POOLS = ("prefork", "threads", "solo", "gevent", "eventlet")
 #: Trials of the study, and tasks of the app that run next to it.

@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from statistics import median
 
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 from penstock.profiling.costs.reference_curves import SpeedCurve
 from penstock.profiling.costs.throughput import Allocation, Measured, packed_allocation
 

@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any
 
 from penstock import ASHA, FullBudget
-from penstock.app.services import services
+from penstock.app.server.services import services
 
 from ._digits import DigitsNet, PacedNet
 from ._objective_faults import ObjectiveSite, verdict

@@ -22,8 +22,8 @@ from penstock.app.broker import connection, protocol
 from penstock.app.broker import server as broker
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings
-from penstock.app.services import services
-from penstock.profiling.base.errors import UsageError
+from penstock.app.server.services import services
+from penstock.base.errors import UsageError
 
 from benchmarks._trainers import LAUNCHER, fork_servers, trainers, worker_forks
 

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 
 
 def frozen_seed(paths: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import psutil
 from penstock.app.broker import protocol, server
 from penstock.app.host import locks
-from penstock.app.services import services
+from penstock.app.server.services import services
 
 from benchmarks._trainers import LAUNCHER
 

@@ -22,11 +22,11 @@ import penstock
 import torch
 from penstock.app.extensions import names
 from penstock.tasks.process.failure import Lost
-from penstock.tasks.process.identity import Identity
-from penstock.tasks.process.messages import CodeRef, SegmentTask
 from penstock.tasks.process.pipe import Abandoned, Run
 from penstock.tasks.trainer.segment import Segments
 from penstock.tasks.training.determinism import configure
+from penstock.wire.identity import Identity
+from penstock.wire.messages import CodeRef, SegmentTask
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 

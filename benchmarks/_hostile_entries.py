@@ -20,7 +20,7 @@ from penstock.app.broker import protocol
 from penstock.app.broker.message import message
 from penstock.app.ledger.codec import spec_from_json
 from penstock.app.ledger.rows import EpochRow
-from penstock.tasks.process.messages import CodeRef, SegmentTask, dumps, seal
+from penstock.wire.messages import CodeRef, SegmentTask, dumps, seal
 
 from . import _hostile_plain
 from ._hostile_site import OVERCOME, Field

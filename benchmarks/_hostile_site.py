@@ -27,16 +27,16 @@ import psutil
 import redis
 from penstock import BackendError, FullBudget, PenstockError
 from penstock.app.broker import server
+from penstock.app.client.study.handle import StudyHandle
+from penstock.app.client.study.study import Study
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings
-from penstock.app.launching import process as launcher
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.rows import TrialRow
-from penstock.app.services import services
+from penstock.app.node.launching import process as launcher
+from penstock.app.server.services import services
 from penstock.app.spec.build import make_plan, new_id
 from penstock.app.spec.options import Limits
-from penstock.app.study.handle import StudyHandle
-from penstock.app.study.study import Study
 
 from . import _hostile_plain
 from ._hostile_terms import EPOCHS, MARKS, value
@@ -57,7 +57,9 @@ SETTLE = 8.0
 LOGS, FOLDER = 64 << 20, 256 << 20
 SERVICES = (server.NAME, "scheduler", "agent")
 
-_OURS = re.compile(rf'File "{re.escape(str(HERE.parent))}/(app|tasks|scheduler|profiling)/')
+_OURS = re.compile(
+    rf'File "{re.escape(str(HERE.parent))}/(app|tasks|scheduler|profiling|wire|base)/'
+)
 _EMPTY = re.compile(r"^\W*(None|exit code 0|exception|error|failed)?\W*$", re.IGNORECASE)
 _numbers = count()
 

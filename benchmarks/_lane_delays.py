@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 from penstock import FullBudget
+from penstock.app.client.study.handle import StudyHandle
+from penstock.app.client.study.study import Study
 from penstock.app.host.settings import Settings
 from penstock.app.ledger.reader import Reader
 from penstock.app.spec.build import make_plan, new_id
-from penstock.app.study.handle import StudyHandle
-from penstock.app.study.study import Study
 
 from ._studies import Steady, installation
 

@@ -12,14 +12,14 @@ from typing import Any
 import psutil
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings
-from penstock.app.launching.client import TrainerLauncher
-from penstock.app.launching.variables import environment
-from penstock.app.sessions.trainer import Trainer
-from penstock.app.worker.lanes import Lane
+from penstock.app.node.launching.client import TrainerLauncher
+from penstock.app.node.launching.variables import environment
+from penstock.app.node.sessions.trainer import Trainer
+from penstock.app.node.worker.lanes import Lane
 from penstock.extensions.memory.traces.estimator import in_child
 from penstock.profiling.devices.device import Device
 from penstock.tasks.contracts.code import reference
-from penstock.tasks.process.messages import CodeRef, SegmentTask
+from penstock.wire.messages import CodeRef, SegmentTask
 
 from ._memory_cases import Case, Drawn, draw_cases
 from ._studies import installation

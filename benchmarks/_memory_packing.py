@@ -27,9 +27,9 @@ from statistics import fmean
 from typing import Any
 
 from penstock.app.extensions import PLUGS
+from penstock.base.footprint import Footprint
 from penstock.extensions.memory.events import FootprintReported
 from penstock.extensions.memory.fit import RESERVE, need
-from penstock.profiling.base.footprint import Footprint
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.decisions import Ask, Decision, Dispatch

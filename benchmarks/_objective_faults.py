@@ -22,7 +22,7 @@ from optuna import samplers
 from penstock import create_study
 from penstock.app.broker import protocol
 from penstock.app.ledger.rows import TrialRow
-from penstock.app.optuna_bridge.updates import LedgerUpdates, merged
+from penstock.app.server.optuna_bridge.updates import LedgerUpdates, merged
 
 from ._faults import KINDS, Faults, Hit, Kind
 from ._objective_code import (

@@ -15,7 +15,7 @@ from pathlib import Path
 
 NAME = "penstock"
 #: The package's folders; ``__init__.py`` and ``__main__.py`` belong to it, too.
-FLOORS = ("app", "extensions", "profiling", "scheduler", "tasks")
+FLOORS = ("app", "base", "extensions", "profiling", "scheduler", "tasks", "wire")
 #: What a function does beyond declaring: it chooses, repeats, catches, or makes code of its own.
 ACTS = (
     ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.TryStar, ast.With,

@@ -18,7 +18,7 @@ from penstock.app.broker.client import Client
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings
 from penstock.app.ledger.reader import Reader
-from penstock.app.services import services
+from penstock.app.server.services import services
 from penstock.scheduler.model.events import EpochReported
 
 from benchmarks._browser import PATIENCE, Browser

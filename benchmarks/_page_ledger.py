@@ -10,8 +10,8 @@ from random import Random
 from penstock.app.common.clock import SimulatedClock
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.restore import restore
-from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.runner.runner import Runner
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.runner.runner import Runner
 from penstock.extensions.simulation.devices.transport import SimulatedTransport
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import StudySubmitted

@@ -15,7 +15,7 @@ import penstock
 from penstock.app.host.settings import Settings
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.rows import EpochRow
-from penstock.app.services import services
+from penstock.app.server.services import services
 from penstock.extensions.system_tuning.asked.decisions import Recalled
 from penstock.extensions.system_tuning.races.measured import Rehearsed, WindowsMeasured
 from penstock.extensions.system_tuning.shown.similar import find_similar

@@ -27,9 +27,9 @@ from penstock.app.extensions import PLUGS
 from penstock.app.host.settings import Settings
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.writes import Batch
-from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.runner.runner import Runner
-from penstock.app.worker.celery import worker_argv
+from penstock.app.node.worker.celery import worker_argv
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.runner.runner import Runner
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import PolicyChosen, StudySubmitted

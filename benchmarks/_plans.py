@@ -24,7 +24,7 @@ from penstock.app.broker import server
 from penstock.app.host.locks import pid_of
 from penstock.app.host.settings import Settings, load
 from penstock.app.ledger.reader import Reader
-from penstock.app.services import services
+from penstock.app.server.services import services
 
 from ._gangs import MODELS, OPTIMIZERS, SHARDS
 from ._sites import LOOK, Stuck, joined, start_agent

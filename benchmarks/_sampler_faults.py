@@ -20,10 +20,10 @@ from optuna import samplers
 from optuna.artifacts import FileSystemArtifactStore, get_all_artifact_meta
 from optuna.trial import TrialState
 from penstock import Categorical, Float, Int, create_study
+from penstock.app.client.study.study import Study
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings
 from penstock.app.ledger.reader import Reader
-from penstock.app.study.study import Study
 
 from ._faults import Faults
 from ._sampler_objective import STEPS, TEXT, Wanderer, traced

@@ -24,8 +24,8 @@ import psutil
 import torch
 from penstock.app import extensions
 from penstock.tasks.contracts.code import reference
-from penstock.tasks.process.messages import CodeRef, SegmentTask
 from penstock.tasks.trainer import variables as names
+from penstock.wire.messages import CodeRef, SegmentTask
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 

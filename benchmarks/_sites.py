@@ -23,17 +23,17 @@ from pathlib import Path
 from typing import Any
 
 from penstock import BackendError, FullBudget, SuccessiveHalving, TorchTrainable
+from penstock.app.client.study.handle import StudyHandle
+from penstock.app.client.study.study import Study
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.rows import EpochRow
-from penstock.app.services import services
-from penstock.app.services.supervisor import Supervisor
+from penstock.app.server.services import services
+from penstock.app.server.services.supervisor import Supervisor
 from penstock.app.spec.build import make_plan, new_id
 from penstock.app.spec.options import Resources
 from penstock.app.spec.plan import StudyPlan
-from penstock.app.study.handle import StudyHandle
-from penstock.app.study.study import Study
 from penstock.scheduler.model.events import EpochReported
 from penstock.scheduler.model.study import StrategySpec
 

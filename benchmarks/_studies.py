@@ -20,7 +20,7 @@ import torch
 from penstock.app.host.locks import pid_of
 from penstock.app.host.settings import Settings, load
 from penstock.app.ledger.reader import Reader
-from penstock.app.services import services
+from penstock.app.server.services import services
 from torch import nn
 from torch.utils.data import TensorDataset
 

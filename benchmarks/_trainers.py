@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 from penstock.app.host import locks
-from penstock.app.worker import forks
+from penstock.app.node.worker import forks
 
 LAUNCHER = "launcher"
 

@@ -54,7 +54,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
 
 from . import _anytime_sides as sides_
 from ._anytime_figures import Ran, Scale, figures_of

@@ -38,13 +38,13 @@ from statistics import median
 import penstock
 from penstock.app.host.launcher import Launcher
 from penstock.app.host.settings import Settings
-from penstock.app.launching.fork_server import ForkServer
 from penstock.app.ledger.reader import Reader
-from penstock.app.status.stall_monitor import StallMonitor
-from penstock.app.worker.lanes import Lane
+from penstock.app.node.launching.fork_server import ForkServer
+from penstock.app.node.worker.lanes import Lane
+from penstock.app.show.status.stall_monitor import StallMonitor
 from penstock.profiling.devices.device import Device
 from penstock.tasks.contracts.code import refer
-from penstock.tasks.process.messages import CodeRef, SegmentTask, dumps
+from penstock.wire.messages import CodeRef, SegmentTask, dumps
 
 from ._results import Run
 from ._studies import Steady, installation

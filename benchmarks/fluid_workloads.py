@@ -25,7 +25,7 @@ from typing import Any
 import penstock
 from penstock.app.host.settings import Settings
 from penstock.app.ledger.reader import Reader
-from penstock.app.services import services
+from penstock.app.server.services import services
 from penstock.scheduler.model.study import StrategySpec
 
 from ._plans import policy

@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from penstock.app.launching.variables import NO_LOG
+from penstock.app.node.launching.variables import NO_LOG
 from penstock.extensions.lanes.worker import variables
 
 from ._frozen import frozen_seed

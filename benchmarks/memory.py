@@ -30,7 +30,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from penstock.app.launching.variables import ALLOCATOR, NO_LOG
+from penstock.app.node.launching.variables import ALLOCATOR, NO_LOG
 from penstock.extensions.memory.resident import Grown, resident_bytes, slope
 from penstock.extensions.memory.traces.allocator import peak_bytes
 

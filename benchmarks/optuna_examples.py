@@ -34,7 +34,7 @@ from typing import Any
 
 from penstock.app.host.settings import Settings
 from penstock.app.ledger.reader import Reader
-from penstock.app.services import services
+from penstock.app.server.services import services
 
 from benchmarks._results import Run
 from benchmarks._studies import installation

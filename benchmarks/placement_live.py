@@ -22,7 +22,7 @@ from statistics import fmean, median
 from typing import Any
 
 import penstock
-from penstock.app.services import services
+from penstock.app.server.services import services
 
 from ._intervals import half_interval
 from ._live import DEVICES, FLAT, Ran, Workload, bound, costs, foretold, run, workloads

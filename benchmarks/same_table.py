@@ -19,7 +19,7 @@ from typing import Any
 import penstock
 from penstock.app.host.settings import Settings
 from penstock.app.ledger.reader import Reader
-from penstock.app.services import services
+from penstock.app.server.services import services
 
 from ._data import mnist_is_here
 from ._digits import SPACE, DigitsNet

@@ -30,11 +30,11 @@ from statistics import median
 import psutil
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings
-from penstock.app.launching.client import TrainerLauncher
-from penstock.app.launching.variables import environment
-from penstock.app.worker.lanes import Lane
+from penstock.app.node.launching.client import TrainerLauncher
+from penstock.app.node.launching.variables import environment
+from penstock.app.node.worker.lanes import Lane
 from penstock.profiling.devices.device import Device
-from penstock.tasks.process.messages import CodeRef, SegmentTask
+from penstock.wire.messages import CodeRef, SegmentTask
 
 from benchmarks._results import Run
 from benchmarks._studies import installation

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.app.host.settings import Settings
-from penstock.app.services import services
+from penstock.app.server.services import services
 
 from benchmarks._results import Run
 from benchmarks._strangers_cases import CASES, Case

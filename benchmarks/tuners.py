@@ -31,7 +31,7 @@ from statistics import mean, median
 from typing import Any
 
 import optuna
-from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
 from penstock.app.spec.space import parse_space
 from penstock.extensions.simulation.simulator import simulate
 from penstock.profiling.devices.device import Device

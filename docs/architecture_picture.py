@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 from penstock import nas
-from penstock.app.drawings.charts import STUDIES
+from penstock.app.show.drawings.charts import STUDIES
 from penstock.extensions.nas.graphs.derivation import described
 from penstock.extensions.nas.pictures.outline import boxes_of
 from penstock.extensions.nas.pictures.picture import picture

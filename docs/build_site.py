@@ -29,7 +29,7 @@ SHOWN = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE"),
     *("docs", "deploy", "examples"),
 )
-PACKAGE = ("__init__.py", "app", "extensions", "profiling", "scheduler", "tasks")
+PACKAGE = ("__init__.py", "app", "base", "extensions", "profiling", "scheduler", "tasks", "wire")
 HEAD = """# Python names
 
 All that `import penstock` offers, from its docstrings. [Reference](docs/reference.md#public-names)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from penstock.app.drawings.charts import STUDIES
-from penstock.app.views.delays import epoch_spans
+from penstock.app.show.drawings.charts import STUDIES
+from penstock.app.show.views.delays import epoch_spans
 from penstock.extensions.simulation.experiment import run, simulated_devices
 from penstock.extensions.simulation.outcome import ExperimentResult, Simulation
 from penstock.extensions.simulation.workload import StudyWork, TrialWork, Workload, study_spec

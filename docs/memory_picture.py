@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 from penstock import Data, TorchTrainable
+from penstock.base.wording import size_words
 from penstock.extensions.memory.traces.allocator import Change
 from penstock.extensions.memory.traces.trace import allocated
-from penstock.profiling.base.wording import size_words
 from penstock.tasks.training import loop
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset

@@ -21,16 +21,16 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 from penstock.app.broker.client import Client
-from penstock.app.drawings.page import picture_of_mark
 from penstock.app.host.settings import load
 from penstock.app.ledger.reader import Reader
-from penstock.app.optuna_bridge.storage import LedgerStorage
-from penstock.app.views.live import Watcher
-from penstock.app.views.plan import plan_view
-from penstock.app.views.progress import View
-from penstock.app.views.screen import study_screen
+from penstock.app.server.optuna_bridge.storage import LedgerStorage
+from penstock.app.show.drawings.page import picture_of_mark
+from penstock.app.show.views.live import Watcher
+from penstock.app.show.views.plan import plan_view
+from penstock.app.show.views.progress import View
+from penstock.app.show.views.screen import study_screen
+from penstock.base.errors import PenstockError
 from penstock.benchmarks._browser import Browser
-from penstock.profiling.base.errors import PenstockError
 from rich.console import Console, RenderableType
 from rich.terminal_theme import TerminalTheme
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from penstock.app.drawings.charts import STUDIES
+from penstock.app.show.drawings.charts import STUDIES
 from penstock.extensions.simulation.experiment import run, simulated_devices
 from penstock.extensions.simulation.gantt import spans
 from penstock.extensions.simulation.outcome import Simulation

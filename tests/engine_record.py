@@ -33,7 +33,7 @@ from typing import Any
 
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, state_from_json, state_to_json
-from penstock.profiling.base.errors import IllegalTransition
+from penstock.base.errors import IllegalTransition
 from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.study import DELETED
 from penstock.scheduler.outlook.autoscale import device_demand

@@ -13,12 +13,12 @@ from penstock.app.broker.transport import RedisTransport
 from penstock.app.ledger.codec import spec_from_json
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.writes import Batch
-from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
 from penstock.scheduler.model.decisions import Member
 from penstock.scheduler.model.events import StudySubmitted, Suggested, Tick, TrialWritten
 from penstock.scheduler.model.study import StudyRecord, trial_id
 from penstock.scheduler.model.trial import AcceptedEpoch, Failure, Trial, TrialState
-from penstock.tasks.process.messages import Forged, check_seal
+from penstock.wire.messages import Forged, check_seal
 
 KEY = b"k" * 32
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from patience import PATIENCE
 from penstock.tasks.gangs import peers
-from penstock.tasks.process.identity import Identity
 from penstock.tasks.training import loop
+from penstock.wire.identity import Identity
 
 from benchmarks._gangs import MODELS
 

@@ -19,7 +19,7 @@ from penstock.app.host import locks
 from penstock.app.host.settings import load
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.rows import StudyRow
-from penstock.app.services import services
+from penstock.app.server.services import services
 from penstock.scheduler.model.events import EpochReported
 from penstock.scheduler.model.study import number_of
 from penstock.tasks.trainer.variables import ENVIRONMENT, IDENTITY

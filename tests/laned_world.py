@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from drive_world import World, check_invariants, spec
-from penstock.profiling.base.footprint import Footprint
+from penstock.base.footprint import Footprint
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.events import DeviceJoined, PolicyChosen, Tick

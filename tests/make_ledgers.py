@@ -28,8 +28,8 @@ from penstock.app.ledger.codec import encode
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.restore import restore
-from penstock.app.stories.story import trial_story
-from penstock.app.views.best import best_facts
+from penstock.app.show.stories.story import trial_story
+from penstock.app.show.views.best import best_facts
 
 RECORDED = Path(__file__).parent / "recorded"
 FOLDER = RECORDED / "ledgers"

@@ -28,6 +28,7 @@ from drive_world import spec
 from engine_record import FOLDER, Recorder, Sequence, read
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_to_json
+from penstock.base.footprint import Footprint
 from penstock.extensions.memory.events import FootprintReported
 from penstock.extensions.prefixes.between import earlier_trial, group_of
 from penstock.extensions.prefixes.chain import chain_of, has_prefixes, is_checked, link_at
@@ -39,7 +40,6 @@ from penstock.extensions.system_tuning.asked.decisions import (
     Consult,
 )
 from penstock.extensions.system_tuning.races.measured import Profiled, Window, WindowsMeasured
-from penstock.profiling.base.footprint import Footprint
 from penstock.profiling.costs.width_window import widths_up_to
 from penstock.profiling.devices.device import Device
 from penstock.profiling.knobs.knobs import SystemConfig

@@ -11,7 +11,7 @@ import penstock
 import pytest
 from installation import Installation, variables_of
 from optuna.distributions import FloatDistribution
-from penstock.app.study.optuna_scripts import on_devices
+from penstock.app.client.study.optuna_scripts import on_devices
 
 MARKS = [
     pytest.mark.integration,

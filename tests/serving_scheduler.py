@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from patience import PATIENCE
 from penstock.app.host.settings import Settings
-from penstock.app.services.scheduler_process import Scheduler
+from penstock.app.server.services.scheduler_process import Scheduler
 
 
 @contextmanager

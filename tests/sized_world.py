@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from drive_world import World, check_invariants, spec
+from penstock.base.footprint import Footprint
 from penstock.extensions.memory.events import FootprintReported
 from penstock.extensions.memory.fit import RESERVE
 from penstock.extensions.memory.resident import LOADED, SLOPE
-from penstock.profiling.base.footprint import Footprint
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import (
     DeviceJoined,

@@ -11,9 +11,9 @@ from penstock.app.ledger.codec import encode
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.restore import restore
-from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.runner.commands import to_event as command_to_event
-from penstock.app.runner.runner import Runner
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.runner.commands import to_event as command_to_event
+from penstock.app.server.runner.runner import Runner
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import StudySubmitted
 from penstock.scheduler.model.study import Code, StrategySpec, StudySpec

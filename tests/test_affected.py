@@ -47,7 +47,7 @@ def test_a_change_of_the_core_does_not_reach_who_starts_nothing_of_it(reach):
         ("benchmarks/chaos.py", "integration/test_chaos.py", 1),
         ("tasks/trainer/__main__.py", "extensions/fusion/test_lockstep.py", 2),
         ("docs/measured.md", "test_docs.py", 0),
-        ("app/study/epoch_callbacks.py", "test_house.py", 1),
+        ("app/client/study/epoch_callbacks.py", "test_house.py", 1),
     ],
 )
 def test_helpers_fixtures_public_names_benchmarks_processes_and_texts_count(

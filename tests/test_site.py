@@ -11,8 +11,8 @@ from pathlib import Path
 import penstock
 import pytest
 from patience import PATIENCE
-from penstock.app.drawings.page import picture_of_mark
 from penstock.app.extensions import BY_NAME
+from penstock.app.show.drawings.page import picture_of_mark
 from penstock.extensions.nas import names as nas
 from system import missing
 

@@ -21,13 +21,13 @@ from patience import PATIENCE
 from penstock.app import extensions
 from penstock.tasks.contracts.code import reference
 from penstock.tasks.contracts.contract import is_epoch_function
-from penstock.tasks.process.channel import Channel
 from penstock.tasks.process.fork_server import Client
 from penstock.tasks.process.forking import adopting
 from penstock.tasks.process.lifeline import MARK_VARIABLE
-from penstock.tasks.process.messages import CodeRef, SegmentTask
 from penstock.tasks.process.output import MARK
 from penstock.tasks.trainer import variables as names
+from penstock.wire.channel import Channel
+from penstock.wire.messages import CodeRef, SegmentTask
 
 EXTENSIONS = ",".join(extensions.names("trainer"))
 

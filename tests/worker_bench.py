@@ -17,8 +17,8 @@ from penstock.app.broker.transport import RedisTransport
 from penstock.app.common.ports import Effects, Message, OpenAttempt
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings
-from penstock.app.launching import process as launcher_process
-from penstock.app.worker.celery import worker_argv
+from penstock.app.node.launching import process as launcher_process
+from penstock.app.node.worker.celery import worker_argv
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.decisions import Dispatch, Member, Segment
 from penstock.scheduler.model.study import Code, StudySpec

@@ -13,13 +13,13 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...profiling.base.errors import BackendError, UsageError
-from ...profiling.base.urls import hide_password
+from ...base.errors import BackendError, UsageError
+from ...base.urls import hide_password
 from ...profiling.knobs.knobs import SystemConfig
 from ...profiling.similarity.history import HistoryEntry
 from ...scheduler.model.events import StudyImported
 from ...scheduler.model.study import Params, StudySpec
-from ...tasks.process.messages import Forged, dumps, parse, seal
+from ...wire.messages import Forged, dumps, parse, seal
 from ..common.text import in_shell
 from ..host import locks
 from ..host.settings import Settings

@@ -13,8 +13,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from ...profiling.base.errors import BackendError, UsageError
-from ...profiling.base.urls import hide_password
+from ...base.errors import BackendError, UsageError
+from ...base.urls import hide_password
 from ..host.broker_url import key_at, split_prefix
 
 #: Seconds after which a command counts as unanswered by the broker.

@@ -1,16 +1,16 @@
 """Read a device's record on the broker, for the scheduler.
 
-The device's worker writes it (``app.worker.keeper``), and so may anyone with access to the broker.
-Anything else than a record is refused.
+The device's worker writes it (``app.node.worker.keeper``), and so may anyone with access to the
+broker. Anything else than a record is refused.
 """
 
 from __future__ import annotations
 
 from pydantic import TypeAdapter
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...profiling.devices.device import Device
-from ...tasks.process.messages import Forged, parse
+from ...wire.messages import Forged, parse
 from .. import extensions
 from ..common.ports import LiveDevice
 from ..common.schema import why

@@ -16,7 +16,7 @@ from typing import get_args
 
 import redis
 
-from ...tasks.process.messages import Check, Forged
+from ...wire.messages import Check, Forged
 from . import connection, protocol
 
 log = logging.getLogger(__name__)

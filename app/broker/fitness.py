@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import redis
 
-from ...profiling.base.urls import hide_password
+from ...base.urls import hide_password
 from ..host.broker_url import split_prefix
 from . import protocol
 from .connection import IN_CLUSTER, SOCKET_TIMEOUT, BrokerUnfit, translate_errors

@@ -13,8 +13,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from ...profiling.base.errors import BackendError, UsageError
-from ...profiling.base.urls import hide_password
+from ...base.errors import BackendError, UsageError
+from ...base.urls import hide_password
 from ...tasks.checkpoints.stores import make_folder, open_store, unusable
 from ..common.timeouts import within
 from . import presence

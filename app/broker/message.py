@@ -11,7 +11,7 @@ import platform
 from base64 import b64decode, b64encode
 from typing import Any
 
-from ...tasks.process.messages import Forged, SegmentTask
+from ...wire.messages import Forged, SegmentTask
 
 #: The exchange of operators' requests (`celery -A penstock inspect`). Events have one beginning so.
 EXCHANGE = "penstock"

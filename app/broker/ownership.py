@@ -10,8 +10,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from ...profiling.base.errors import BackendError
-from ...profiling.base.urls import hide_password
+from ...base.errors import BackendError
+from ...base.urls import hide_password
 from ...profiling.devices.discovery import node_name
 from ..host.broker_url import key_at, split_prefix
 from . import installation, presence, protocol

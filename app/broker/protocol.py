@@ -27,7 +27,7 @@ from typing import Any
 
 import redis
 
-from ...tasks.process.messages import seal
+from ...wire.messages import seal
 
 PREFIX = "penstock:"
 REPORTS = f"{PREFIX}reports"

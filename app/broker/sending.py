@@ -10,7 +10,7 @@ import logging
 
 from ...scheduler.model.decisions import Dispatch
 from ...scheduler.model.study import Code, Scalar, StudySpec, replicate_of
-from ...tasks.process.messages import (
+from ...wire.messages import (
     CodeRef,
     ParentRef,
     SegmentTask,

@@ -30,8 +30,8 @@ from redis.sentinel import (
     SentinelManagedSSLConnection,
 )
 
-from ...profiling.base.errors import UsageError
-from ...profiling.base.urls import hide_password
+from ...base.errors import UsageError
+from ...base.urls import hide_password
 
 SCHEME = "sentinel://"
 PORT = 26379

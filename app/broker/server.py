@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from ...profiling.base.errors import BackendError, UsageError
+from ...base.errors import BackendError, UsageError
 from ..common.timeouts import within
 from ..host import locks
 from ..host.broker_program import (

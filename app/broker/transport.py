@@ -12,8 +12,8 @@ from typing import Any
 
 import redis
 
-from ...profiling.base.errors import BackendError
-from ...tasks.process.messages import Forged, open_body
+from ...base.errors import BackendError
+from ...wire.messages import Forged, open_body
 from ..common.ports import AttemptStatus, Effects, LiveDevice, Message, OpenAttempt, Survey
 from . import connection, ownership, presence, protocol
 from .device_records import parse_device_record

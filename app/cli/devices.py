@@ -51,7 +51,7 @@ def devices(ctx: typer.Context, as_json: Json = False) -> None:
 @capacity.command("list")
 def list_devices(as_json: Json = False) -> None:
     """List every device, its state, and what runs there."""
-    from ..views.devices import device_facts, device_table
+    from ..show.views.devices import device_facts, device_table
 
     settings = settings_of()
     facts = device_facts(reader_of(settings), served=scheduler_runs(settings))
@@ -64,7 +64,7 @@ def drain(names: Names, within: Within = None) -> None:
 
     Their workers stay up. With --within, what still runs then is revoked, and the command waits.
     """
-    from ..study import control
+    from ..client.study import control
 
     if within is None:
         say(control.drain(settings_of(), names))
@@ -75,7 +75,7 @@ def drain(names: Names, within: Within = None) -> None:
 @capacity.command()
 def undrain(names: Names) -> None:
     """Return devices that were drained or freed."""
-    from ..study import control
+    from ..client.study import control
 
     say(control.undrain(settings_of(), names))
 
@@ -94,7 +94,7 @@ def free(
 
 def _wait_free(take_out: Callable[[Client], list[str]], within: float) -> None:
     """Take devices out and tell of each as it becomes free."""
-    from ..views.devices import wait_free
+    from ..show.views.devices import wait_free
 
     settings = settings_of()
     reader = reader_of(settings)

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from ...profiling.base.errors import BackendError
-from ...profiling.base.importing import importing
-from ...profiling.base.wording import size_words
+from ...base.errors import BackendError
+from ...base.importing import importing
+from ...base.wording import size_words
 from .terminal import Json, present, reader_of, say, settings_of
 
 Devices = Annotated[
@@ -24,8 +24,8 @@ Devices = Annotated[
 
 def plan(as_json: Json = False) -> None:
     """Show what the scheduler would do next: who runs until when, who waits and why."""
-    from ..study import control
-    from ..views.plan import plan_view
+    from ..client.study import control
+    from ..show.views.plan import plan_view
 
     present(control.plan(settings_of()), as_json, plan_view)
 
@@ -36,7 +36,7 @@ def gc(
     ] = False,
 ) -> None:
     """Delete checkpoints that no ledger row names, and empty logs older than PENSTOCK_LOG_AGE."""
-    from ..services.garbage import find
+    from ..server.services.garbage import find
 
     freed, files = 0, 0
     for each in find(settings_of()):
@@ -57,7 +57,7 @@ def backup(
     ] = None,
 ) -> None:
     """Write a copy of the ledger, as it is now, to a file."""
-    from ..services.backups import back_up
+    from ..server.services.backups import back_up
 
     made, known = back_up(settings_of(), file)
     say(f"{made}  {known.newest} events, {known.studies} studies")
@@ -72,7 +72,7 @@ def restore(
     ] = None,
 ) -> None:
     """Replace the ledger with a backup while nothing runs here, or list the backups."""
-    from ..services.backups import list_backups, restore_backup
+    from ..server.services.backups import list_backups, restore_backup
 
     settings = settings_of()
     if file is not None:
@@ -87,7 +87,7 @@ def restore(
 
 def up(devices: Devices = None) -> None:
     """Start broker, scheduler and workers, and keep them running."""
-    from ..services.services import ensure_up, startup_trouble, statuses
+    from ..server.services.services import ensure_up, startup_trouble, statuses
 
     settings = settings_of(devices)
     ensure_up(settings, devices, stays=True)
@@ -100,8 +100,8 @@ def up(devices: Devices = None) -> None:
 
 def down() -> None:
     """Stop all services here. Studies continue when they are started again."""
-    from ..services.services import take_down
-    from ..study.control import unfinished
+    from ..client.study.control import unfinished
+    from ..server.services.services import take_down
 
     settings = settings_of()
     ended = take_down(settings)
@@ -118,7 +118,7 @@ def worker(devices: Devices = None) -> None:
     from ...tasks.process.forking import forbid_tracing
 
     with importing():
-        from ..services import node_agent
+        from ..node.agent import node_agent
 
     forbid_tracing()  # nor what it forks, which are its workers
     raise typer.Exit(node_agent.main(settings_of(devices)))
@@ -134,7 +134,7 @@ def flower(
 ) -> None:
     """Show queues, workers and tasks in Flower, in the browser."""
     from ..broker.server import connect
-    from ..services import flower as flowers
+    from ..server.services import flower as flowers
 
     settings = settings_of()
     settings.ensure_home()
@@ -154,7 +154,7 @@ def dashboard(
 
     It needs the extra 'dashboard' of penstock, and listens on this machine only.
     """
-    from ..optuna_bridge.dashboard import ADDRESS, serving
+    from ..server.optuna_bridge.dashboard import ADDRESS, serving
 
     reader = reader_of()
     reader.newest()  # says so here where nothing has run yet

@@ -14,8 +14,8 @@ from typing import Annotated
 
 import typer
 
-from ...profiling.base.errors import TrialFailed
-from ...profiling.base.importing import importing
+from ...base.errors import TrialFailed
+from ...base.importing import importing
 from ..host.permissions import forbid_others_to_write
 from .devices import capacity
 from .machine import (
@@ -100,11 +100,11 @@ def watch(
 
     Ctrl-C ends the watching, not the study. The next watch continues the logs.
     """
+    from ..client.study.epoch_callbacks import EpochCallback, Feed
+    from ..client.study.watching import show_failures
     from ..extensions import end_of
-    from ..status.stall_monitor import StallMonitor
-    from ..study.epoch_callbacks import EpochCallback, Feed
-    from ..study.watching import show_failures
-    from ..views.live import follow
+    from ..show.status.stall_monitor import StallMonitor
+    from ..show.views.live import follow
 
     settings = settings_of()
     reader = reader_of(settings)
@@ -128,8 +128,8 @@ def watch(
 @app.command("ls", rich_help_panel=STUDIES)
 def list_studies(as_json: Json = False) -> None:
     """List all studies with their progress."""
-    from ..services.ledger_location import ledger_url
-    from ..status.study_list import studies_facts, study_table
+    from ..server.services.ledger_location import ledger_url
+    from ..show.status.study_list import studies_facts, study_table
 
     settings = settings_of()
     facts = studies_facts(ledger_url(settings), partial(scheduler_runs, settings))
@@ -139,8 +139,8 @@ def list_studies(as_json: Json = False) -> None:
 @app.command(rich_help_panel=STUDIES)
 def status(name: Name = None, as_json: Json = False) -> None:
     """Show a study's progress, with its failures in full."""
-    from ..status.listing import status_facts, status_view
-    from ..status.stall_monitor import StallMonitor
+    from ..show.status.listing import status_facts, status_view
+    from ..show.status.stall_monitor import StallMonitor
 
     settings = settings_of()
     reader = reader_of(settings)
@@ -163,7 +163,7 @@ def story(
     """Show what happened to one trial, in order, and why."""
     from dataclasses import asdict
 
-    from ..stories.story import find_trial, render, trial_story
+    from ..show.stories.story import find_trial, render, trial_story
 
     reader = reader_of()
     found = trial_story(reader, *find_trial(reader, trial))
@@ -201,7 +201,7 @@ app.add_typer(capacity, name="devices", rich_help_panel=MACHINE)
 def scheduler() -> None:
     """Run the scheduler in the foreground."""
     with importing():
-        from ..services import scheduler_process
+        from ..server.services import scheduler_process
 
     scheduler_process.main(settings_of())
 

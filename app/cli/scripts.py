@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...profiling.base.errors import PenstockError, TrialFailed, UsageError
-from ...profiling.base.importing import importing
+from ...base.errors import PenstockError, TrialFailed, UsageError
+from ...base.importing import importing
 from ..common.text import in_shell
 from .terminal import (
     FAILED,
@@ -25,7 +25,7 @@ from .terminal import (
 )
 
 if TYPE_CHECKING:
-    from ..study.handle import StudyHandle
+    from ..client.study.handle import StudyHandle
 
 #: The ends of the names of studies' files.
 STUDY_FILES = (".yaml", ".yml")
@@ -113,15 +113,15 @@ def submit(
             note(f"{script.name} has results of what it submitted only under `penstock run`")
         raise
     except PenstockError as error:
-        from ..optuna_bridge.frozen_trials import NoTrial
-        from ..services.ledger_location import LedgerElsewhere
+        from ..server.optuna_bridge.frozen_trials import NoTrial
+        from ..server.services.ledger_location import LedgerElsewhere
 
         # It asks for the results of what was only submitted: so far it was to go.
         if not (studies and isinstance(error, NoTrial | LedgerElsewhere)):
             raise
         cut_short = _cut_short(script, error)
     finally:
-        from ..services.ledger_location import elsewhere
+        from ..server.services.ledger_location import elsewhere
 
         where = elsewhere(settings_of()) if studies else None
         for study in studies:
@@ -158,17 +158,17 @@ def _run(
     source = _source(script, as_module=as_module)
     with _services_ahead(source) if source.suffix == ".py" else nullcontext():
         # Imported while the launcher process imports what takes longest.
-        from ..study.handle import running
+        from ..client.study.handle import running
 
         runs: Callable[[Path, Sequence[str]], None]
         if as_module:
-            from ..study.script import run_module as runs
+            from ..client.study.script import run_module as runs
         elif (owner := PROGRAMS.get(script.suffix)) is not None:
             runs = end_of(owner, "program", f"a program in {script.suffix}").run
         elif script.suffix in STUDY_FILES:
-            from ..study.study_file import run_study_file as runs
+            from ..client.study.study_file import run_study_file as runs
         else:
-            from ..study.script import run_script as runs
+            from ..client.study.script import run_script as runs
         with running(
             detach=detach, environment=environment, limits=given, submitted=studies, aside=aside
         ):
@@ -180,7 +180,7 @@ def _source(script: Path, *, as_module: bool) -> Path:
     """The file of what is run: of a module, where it is found."""
     if not as_module:
         return script
-    from ..study.script import source_of
+    from ..client.study.script import source_of
 
     return source_of(script) or script
 
@@ -192,7 +192,7 @@ def _services_ahead(script: Path) -> Iterator[None]:
     with suppress(PenstockError, OSError, ImportError):  # said when the script asks
         with importing():
             from ..host.settings import load
-            from ..services.ahead import services_ahead
+            from ..server.services.ahead import services_ahead
 
         if any(name in script.read_bytes() for name in (b"penstock", b"optuna")):
             beside = services_ahead(load(), script)
@@ -233,8 +233,8 @@ def _show_outcomes(studies: list[StudyHandle], began: float, since: float) -> bo
 
     The run ``began`` in a process that there has been ``since`` (seconds of the clock).
     """
-    from ..study.script import outcome, show
-    from ..study.watching import asked_message, detached_message, open_message
+    from ..client.study.script import outcome, show
+    from ..client.study.watching import asked_message, detached_message, open_message
 
     if not studies:
         return False

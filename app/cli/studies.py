@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ..common.text import count
 from ..spec.amounts import HIGHEST, LOWEST, MAX_PRIORITY
 from .terminal import (
@@ -125,7 +125,7 @@ def best(
     ] = None,
 ) -> None:
     """Show a study's best trial: value, parameters, metrics, and where its checkpoint is."""
-    from ..views.best import best_facts, best_view
+    from ..show.views.best import best_facts, best_view
 
     reader = reader_of()
     study = study_of(reader, name)
@@ -165,7 +165,7 @@ def logs(
     The lines are those that the logs of this machine's trainers have kept.
     """
     from ...scheduler.model.study import number_of, study_of_trial
-    from ..status.printed import PrintedLines
+    from ..show.status.printed import PrintedLines
 
     settings = settings_of()
     reader = reader_of(settings)
@@ -197,7 +197,7 @@ def logs(
 
 def _named(reader: Reader, typed: str | None) -> tuple[StudyRow, TrialRow | None]:
     """The study, and the trial if one was named. Raises UsageError where there is neither."""
-    from ..stories.story import find_trial
+    from ..show.stories.story import find_trial
 
     try:
         return study_of(reader, typed), None

@@ -14,18 +14,18 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
-from ...profiling.base.errors import PenstockError, TrialFailed, UsageError
+from ...base.errors import PenstockError, TrialFailed, UsageError
 from ..common.plain import plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ..broker.client import Client
+    from ..client.study.control import Control
     from ..common.console import PlainConsole
     from ..host.settings import Settings
     from ..ledger.reader import Reader
     from ..ledger.rows import StudyRow
-    from ..study.control import Control
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -228,7 +228,7 @@ def settings_of(devices: str | None = None) -> Settings:
 
 def reader_of(settings: Settings | None = None) -> Reader:
     """The ledger, to be read. BackendError where it is on another machine, and where."""
-    from ..services.ledger_location import ledger_reader
+    from ..server.services.ledger_location import ledger_reader
 
     return ledger_reader(settings or settings_of())
 
@@ -245,14 +245,14 @@ def study_of(reader: Reader, name: str | None) -> StudyRow:
 
 def client_of(settings: Settings | None = None) -> Client:
     """Who sends commands, and a scheduler that hears them."""
-    from ..study import control
+    from ..client.study import control
 
     return control.client_of(settings or settings_of())
 
 
 def control_of() -> Control:
     """What can be done to studies."""
-    from ..study.control import Control
+    from ..client.study.control import Control
 
     settings = settings_of()
     return Control(settings, reader_of(settings))
@@ -265,7 +265,7 @@ def scheduler_runs(settings: Settings) -> bool:
     # Asked first, since the rest takes long to import, and nobody else is asked without a broker.
     if locks.is_running(settings.run, "scheduler") or settings.broker is None:
         return locks.is_running(settings.run, "scheduler")
-    from ..services.services import scheduler_answers
+    from ..server.services.services import scheduler_answers
 
     return scheduler_answers(settings)
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from secrets import token_hex
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 
 
 def write_atomic(path: Path, content: str | bytes, what: str) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
-from ...profiling.base.backoff import Backoff
+from ...base.backoff import Backoff
 
 #: The number of messages that are sent at once.
 AT_ONCE = 4

@@ -1,7 +1,7 @@
 """What the runner needs from outside: a broker to talk through, and samplers to ask.
 
 The real ones are ``app.broker.transport.RedisTransport`` and
-``app.optuna_bridge.samplers.SamplerHost``. The simulator has a transport of its own.
+``app.server.optuna_bridge.samplers.SamplerHost``. The simulator has a transport of its own.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 from annotated_types import Interval
 
-from ...profiling.base.values import value_class
+from ...base.values import value_class
 from ...profiling.devices.device import Device
 from ...scheduler.model.decisions import Cut, Dispatch, Release, Revoke
 from ...scheduler.model.snapshot import Plan, Snapshot
 from ...scheduler.model.study import Params, Scalar, StudySpec
 from ...scheduler.model.trial import Trial
-from ...tasks.process.messages import Forged
+from ...wire.messages import Forged
 
 #: Seconds that a worker that was told to stop may take to end an epoch (then its agent ends it).
 DRAIN_GRACE = 30.0

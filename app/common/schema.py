@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from ...profiling.base.errors import PenstockError
+from ...base.errors import PenstockError
 
 
 class Adapters(dict[Any, "TypeAdapter[Any]"]):

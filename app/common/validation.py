@@ -6,8 +6,8 @@ import math
 from collections.abc import Collection
 from typing import Any
 
-from ...profiling.base.errors import UsageError
-from ...profiling.base.values import MAX_INT
+from ...base.errors import UsageError
+from ...base.values import MAX_INT
 
 #: The least float above 0, for ranges that exclude 0.
 ABOVE_0 = math.ulp(0.0)

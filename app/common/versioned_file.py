@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from .schema import why
 
 

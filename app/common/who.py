@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import socket
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 
 #: The longest reason, in characters.
 LONGEST = 500

@@ -14,8 +14,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
-from ...profiling.base.errors import UsageError
-from ...profiling.base.wording import worded
+from ...base.errors import UsageError
+from ...base.wording import worded
 from .text import near
 
 #: The place of a value: the keys and indices that lead to it.

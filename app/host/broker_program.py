@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ...profiling.base.errors import BackendError
+from ...base.errors import BackendError
 from ..common.atomic_file import write_atomic
 
 #: The folder of the log, in the broker's folder.

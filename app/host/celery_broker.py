@@ -15,8 +15,8 @@ from contextlib import redirect_stdout
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from ...profiling.base.errors import UsageError
-from ...profiling.base.urls import hide_password
+from ...base.errors import UsageError
+from ...base.urls import hide_password
 from . import broker_url
 
 #: Options of ``broker_use_ssl`` that a URL can carry.

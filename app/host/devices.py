@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...profiling.devices.device import Device
 from ...profiling.devices.discovery import Machine, discover, find_devices
 from ...profiling.devices.nvml import NoNvml, Nvml, open_nvml

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...tasks.process.lifeline import MARK_VARIABLE
 from .launcher import end_marked, new_mark
 

@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ...profiling.base.errors import BackendError, UsageError
+from ...base.errors import BackendError, UsageError
 from .logs import open_log
 from .pidfd import Pidfd
 

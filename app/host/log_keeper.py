@@ -28,7 +28,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from . import locks
 from .logs import CUT
 from .settings import Settings

@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.config import JsonDict
 
-from ...profiling.base.errors import BackendError, UsageError
-from ...profiling.base.urls import hide_password
+from ...base.errors import BackendError, UsageError
+from ...base.urls import hide_password
 from ...profiling.devices.device import KINDS
 from . import broker_url, permissions
 

@@ -14,8 +14,8 @@ from functools import wraps
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from ...profiling.base.errors import BackendError, TrialFailed, UsageError
-from ...profiling.base.hiding import explained
+from ...base.errors import BackendError, TrialFailed, UsageError
+from ...base.hiding import explained
 from ..common.plain import plain
 from . import settings
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Row, select
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...profiling.knobs.knobs import OFFERED, SystemConfig, possible
 from ...profiling.similarity.history import MAX_LETTERS
 from .databases.tables import ADOPTED

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticSerializationError
 
-from ...profiling.base.errors import BackendError, UsageError
+from ...base.errors import BackendError, UsageError
 from ...scheduler.model import events
 from ...scheduler.model.events import Event, Unread
 from ...scheduler.model.snapshot import Plan, Snapshot

@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy import Row, select
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...scheduler.model.decisions import Member, Parent
 from ...scheduler.model.events import Proposed
 from ...scheduler.model.finished import FinishedStudy, PastTrial

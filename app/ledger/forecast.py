@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...profiling.base.errors import LedgerRefused, PenstockError
+from ...base.errors import LedgerRefused, PenstockError
 
 if TYPE_CHECKING:
     from .reader import Reader

@@ -25,7 +25,7 @@ from pydantic import (
 )
 from sqlalchemy import Row, Select, Table, select
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...profiling.similarity.history import HistoryEntry, check, trimmed
 from ..common.schema import why
 from ..common.versioned_file import Body, Kind, read_own, to_text

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ...profiling.base.errors import BrokenExtension
+from ...base.errors import BrokenExtension
 from ...scheduler.engine.engine import Engine
 from ...scheduler.model.events import Event, StudyPaused, StudyResumed
 from ...scheduler.state.state import StudyState

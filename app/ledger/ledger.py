@@ -23,7 +23,7 @@ from typing import Any, Protocol, Self
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, select, update
 
-from ...profiling.base.errors import IllegalTransition
+from ...base.errors import IllegalTransition
 from ...profiling.similarity.history import HistoryEntry
 from ...scheduler.model.events import Event, StudyWritten
 from ...scheduler.model.finished import EarlierTrial, FinishedStudy, PastTrial

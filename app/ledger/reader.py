@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sqlalchemy import ColumnElement, Row, Select, func, select
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...profiling.similarity.history import HistoryEntry
 from ...scheduler.model.events import (
     AttemptFailed,

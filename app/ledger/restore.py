@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ...profiling.base.errors import (
+from ...base.errors import (
     BackendError,
     BrokenExtension,
     IllegalTransition,

@@ -14,7 +14,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...profiling.base.errors import BackendError, UsageError
+from ...base.errors import BackendError, UsageError
 from ...profiling.costs.segment_costs import SegmentStart
 from ...scheduler.model.early_failure import is_in_part
 from ...scheduler.model.segment_length import LengthReason, SegmentLength

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Delete, Table, bindparam, delete, func, select
 from sqlalchemy.dialects import sqlite
 
-from ...profiling.base.values import value_class
+from ...base.values import value_class
 from ...scheduler.model.decisions import Member, Parent
 from ...scheduler.model.events import Event
 from ...scheduler.model.study import StudyRecord

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...profiling.knobs.knobs import check_exact
 from ...scheduler.model.study import (
     FUSE,

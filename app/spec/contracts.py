@@ -7,7 +7,7 @@ from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...tasks.contracts.by_value import name_of
 from ...tasks.contracts.contract import TorchTrainable, is_epoch_function
 from ...tasks.contracts.function_source import function_of, parsed

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ...profiling.base.errors import UsageError
-from ...profiling.base.pieces import later_piece
+from ...base.errors import UsageError
+from ...base.pieces import later_piece
 from ...scheduler.model.study import Condition
 from ..common.validation import finite, flag, one_of, whole
 from .space import Categorical, Space, grid_size, parameter, parse_space

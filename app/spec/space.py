@@ -15,7 +15,7 @@ from decimal import Decimal, InvalidOperation
 from math import prod
 from typing import Any
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...scheduler.model.study import Condition, Scalar
 from ..common.plain import plain
 from ..common.validation import finite, flag, whole

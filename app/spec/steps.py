@@ -1,7 +1,7 @@
 """``Steps``: a hyperparameter that is a step function of the epoch, and what a space makes of it.
 
 In a space it stands for an ordinary parameter a piece: ``lr``, ``lr@6``. So samplers, conditions,
-exports and the wire know nothing of it (``profiling.base.pieces``).
+exports and the wire know nothing of it (``base.pieces``).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...profiling.base.errors import UsageError
-from ...profiling.base.pieces import MARK, later_piece, piece_name
+from ...base.errors import UsageError
+from ...base.pieces import MARK, later_piece, piece_name
 from ..common.validation import whole
 from .contracts import NAMES
 from .space import Parameter, When, as_parameter

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...scheduler.model.study import Condition, Observation, StudySpec
 from ..common.validation import finite
 from .conditions import is_active

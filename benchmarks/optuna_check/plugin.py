@@ -28,7 +28,7 @@ import pytest
 from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage
 from optuna.testing import storages as testing
 from penstock.app.host.settings import load
-from penstock.app.services import services
+from penstock.app.server.services import services
 
 from benchmarks.optuna_check import CHOICES, MODE
 

@@ -22,7 +22,7 @@ from _training import BATCH, curve, examples, network
 from penstock.app.host.locks import pid_of
 from penstock.app.host.settings import load
 from penstock.app.ledger.reader import Reader
-from penstock.app.services import services
+from penstock.app.server.services import services
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import TensorDataset

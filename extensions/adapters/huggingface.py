@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...tasks.contracts.contract import EpochTrial
 from .passes import Passes, missing
 

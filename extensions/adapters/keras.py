@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...tasks.contracts.contract import EpochTrial
 from .passes import Passes, missing
 

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, default_collate
 
-from ...profiling.base.errors import TrialFailed, UsageError
+from ...base.errors import TrialFailed, UsageError
 from ...tasks.contracts.contract import Data, TorchTrainable
 from .passes import missing
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...tasks.contracts.contract import EpochTrial
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...tasks.contracts.contract import EpochTrial
 from .passes import Passes, missing
 

@@ -48,10 +48,10 @@ def branch(
     The branch has the random numbers and the data that the trial has from there on, so the changed
     values are all that differs. A study may be over.
     """
+    from ...app.client.study.control import client_of
     from ...app.ledger.codec import spec_from_json
+    from ...app.show.stories.story import find_trial
     from ...app.spec.entered import choices_of, pairs, typed
-    from ...app.stories.story import find_trial
-    from ...app.study.control import client_of
     from . import control
 
     settings = settings_of()

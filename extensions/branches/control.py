@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...app.common.text import in_shell
 from ...app.common.validation import whole
 from ...app.common.who import check_reason, user
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 
 if TYPE_CHECKING:
     from ...app.broker.client import Client

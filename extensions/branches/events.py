@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...profiling.base.values import Natural, value_class
+from ...base.values import Natural, value_class
 from ...scheduler.model.events import Event
 from ...scheduler.model.study import Params
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from markupsafe import Markup
 
 from ...app.broker.client import Client
-from ...app.drawings.page import filled
 from ...app.ledger.codec import spec_from_json
-from ...app.services.services import scheduler_answers
+from ...app.server.services.services import scheduler_answers
+from ...app.show.drawings.page import filled
 from ...app.spec.entered import Fields, value, whole
 from ...app.spec.space import parameter
-from ...profiling.base.errors import PenstockError, UsageError
+from ...base.errors import PenstockError, UsageError
 from ...scheduler.model.decisions import Parent
 from ...scheduler.model.study import trial_id
 from ...scheduler.state.state import StudyState
@@ -86,7 +86,7 @@ def trial_form(reader: Reader, study: StudyRow, trial: TrialRow) -> Markup:
 
 def made_by(settings: Settings, reader: Reader, fields: Fields) -> str:
     """Make the branches that a form asks for, and say so. Errors as ``control.branch``."""
-    from ...app.study.control import client_of
+    from ...app.client.study.control import client_of
 
     asked = _asked(reader, fields)
     numbers = control.branch(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ...app.runner.user_commands import Context, Words, no_trial
-from ...profiling.base.values import Natural
+from ...app.server.runner.user_commands import Context, Words, no_trial
+from ...base.values import Natural
 from ...scheduler.model.events import Event
 from ...scheduler.model.finished import FinishedStudy
 from ...scheduler.model.study import (

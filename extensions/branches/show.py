@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...app.common.text import count, number
-from ...app.views.progress import changes
+from ...app.show.views.progress import changes
 from ...scheduler.model.events import Event
 from ...scheduler.model.study import number_of
 from .events import Branched
 
 if TYPE_CHECKING:
-    from ...app.drawings.charts import Section
     from ...app.ledger.reader import Reader
     from ...app.ledger.rows import TrialRow
+    from ...app.show.drawings.charts import Section
     from ...scheduler.model.study import StudySpec
 
 #: The room before a branch of a branch, a level each.
@@ -45,9 +45,9 @@ def report_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
     """Return the report's tree of branches; empty where there are none."""
     from markupsafe import Markup
 
-    from ...app.drawings.charts import Section
-    from ...app.drawings.columns import Column
-    from ...app.drawings.page import filled
+    from ...app.show.drawings.charts import Section
+    from ...app.show.drawings.columns import Column
+    from ...app.show.drawings.page import filled
 
     if not any(trial.replaces == "" for trial in trials):
         return Section(Markup())

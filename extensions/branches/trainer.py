@@ -20,15 +20,15 @@ from typing import Any
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from ...profiling.base.errors import BackendError, TrialFailed
+from ...base.errors import BackendError, TrialFailed
 from ...tasks.checkpoints import checkpoint
 from ...tasks.checkpoints.state import copy_on_device
 from ...tasks.gangs import peers
-from ...tasks.process.messages import SegmentTask
 from ...tasks.trainer.hooks import Beginning, Hook, Parts
 from ...tasks.trainer.warm import state_name
 from ...tasks.training import determinism, loop
 from ...tasks.training.training import Training
+from ...wire.messages import SegmentTask
 
 #: The name of the extension.
 NAME = "branches"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ...app.common.validation import finite, whole
 from ...app.spec.conditions import is_active
 from ...app.spec.space import Categorical, Int, Parameter, check_params, parameter
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...scheduler.model.study import Params, Scalar, StudySpec
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import StudyState

@@ -25,9 +25,9 @@ from contextlib import contextmanager, suppress
 from ...app.host import locks, logs
 from ...app.host.pidfd import Pidfd
 from ...app.host.settings import Settings, load
-from ...app.services.services import AGENT_GRACE, agent_of
-from ...profiling.base.backoff import Restarts
-from ...profiling.base.errors import PenstockError
+from ...app.server.services.services import AGENT_GRACE, agent_of
+from ...base.backoff import Restarts
+from ...base.errors import PenstockError
 
 #: The lock of a machine's agent.
 AGENT = "agent"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ...app.common.text import near
-from ...profiling.base.errors import UsageError
-from ...profiling.base.urls import hide_password
+from ...base.errors import UsageError
+from ...base.urls import hide_password
 
 #: Libraries whose own modules hold apps, too.
 _LIBRARIES = ("celery", "kombu", "flower", "penstock")

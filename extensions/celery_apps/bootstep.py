@@ -20,8 +20,8 @@ from celery import bootsteps, signals
 
 from ...app.host.celery_broker import broker_of_app
 from ...app.host.settings import Settings, load
-from ...profiling.base.backoff import Restarts
-from ...profiling.base.errors import PenstockError
+from ...base.backoff import Restarts
+from ...base.errors import PenstockError
 
 log = logging.getLogger(__name__)
 

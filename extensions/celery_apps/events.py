@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Any, Literal
 from uuid import NAMESPACE_URL, uuid5
 
-from ...profiling.base.values import Natural, value_class
+from ...base.values import Natural, value_class
 from ...scheduler.model.decisions import Decision
 from ...scheduler.model.events import Event
 

@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from ...profiling.base.errors import UsageError
-from ...profiling.base.urls import hide_password
+from ...base.errors import UsageError
+from ...base.urls import hide_password
 
 #: Seconds that sending may take, with the import of the app. The process ends then by itself, also
 #: where nobody waits for it.

@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...app.common.outbox import Key, Outbox, Outcome, key_of, try_in_process
-from ...app.runner.decision_collector import Turn
-from ...profiling.base.backoff import Backoff
+from ...app.server.runner.decision_collector import Turn
+from ...base.backoff import Backoff
 from ...scheduler.model.events import Event
 from . import send
 from .events import Call, Called

@@ -18,7 +18,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...tasks.process.lifeline import MARK_VARIABLE
 
 if TYPE_CHECKING:

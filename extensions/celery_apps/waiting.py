@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from celery import shared_task
 
 from ...app.common.validation import ABOVE_0, finite
-from ...profiling.base.errors import LASTING, BackendError, TrialFailed, UsageError
+from ...base.errors import LASTING, BackendError, TrialFailed, UsageError
 
 if TYPE_CHECKING:
-    from ...app.study.study import Study
+    from ...app.client.study.study import Study
 
 
 def wait_for(study: Study | str | None = None, every: float = 5.0) -> Any:
@@ -36,7 +36,7 @@ def wait_for(study: Study | str | None = None, every: float = 5.0) -> Any:
 @shared_task(bind=True, name="penstock.wait_for", max_retries=None)  # type: ignore[untyped-decorator]
 def _wait(self: Any, study: str, every: float = 5.0) -> dict[str, Any]:
     from ...app.host.settings import load
-    from ...app.services.ledger_location import LedgerElsewhere, ledger_reader
+    from ...app.server.services.ledger_location import LedgerElsewhere, ledger_reader
     from .facts import of_ledger
 
     try:

@@ -35,9 +35,9 @@ from ...app.host.devices import machine
 from ...app.host.permissions import unusable
 from ...app.host.settings import PREFIX, Settings
 from ...app.host.stopped import stop_of, stop_words, stopped_services
-from ...app.services import services
-from ...profiling.base.errors import BackendError, LedgerDamaged, LedgerRefused, PenstockError
-from ...profiling.base.urls import hide_password
+from ...app.server.services import services
+from ...base.errors import BackendError, LedgerDamaged, LedgerRefused, PenstockError
+from ...base.urls import hide_password
 from ...profiling.counters.capabilities import Capability, capabilities
 from ...profiling.counters.energy import open_meters
 from ...profiling.devices.discovery import find_devices
@@ -382,8 +382,8 @@ def _trouble(settings: Settings, service: str) -> str | None:
 def _ledger(settings: Settings) -> Iterator[Finding]:
     from ...app.ledger.databases.open import database_at
     from ...app.ledger.reader import Reader
-    from ...app.services.backups import GONE_ADVICE, is_ledger_gone
-    from ...app.services.ledger_location import elsewhere
+    from ...app.server.services.backups import GONE_ADVICE, is_ledger_gone
+    from ...app.server.services.ledger_location import elsewhere
 
     shown = hide_password(settings.ledger_url)
     if settings.ledger is not None:

@@ -14,7 +14,7 @@ from ...app.extensions import FIELDS, end_of
 from ...app.spec.amounts import check_priority, check_weight
 from ...app.spec.sampler_options import check_space
 from ...app.spec.space import Categorical, Float, Int, Space, as_parameter, parameter, parse_space
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...scheduler.model.study import Edits, Scalar, StudySpec
 from ...scheduler.strategies.base import RULES, rungs_of
 from .events import Change

@@ -49,9 +49,9 @@ def edit(
 
     Trials that have begun keep their values; those that have not are drawn again.
     """
+    from ...app.client.study.control import client_of
     from ...app.ledger.codec import spec_from_json
     from ...app.spec.entered import choices_of, pairs, typed
-    from ...app.study.control import client_of
     from . import control
 
     settings = settings_of()

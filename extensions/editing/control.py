@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...app.common.who import check_reason, user
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from .changes import SETTINGS, form_of
 from .events import Change
 

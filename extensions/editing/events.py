@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ...profiling.base.values import value_class
+from ...base.values import value_class
 from ...scheduler.model.events import Event
 from ...scheduler.model.study import StudySpec
 

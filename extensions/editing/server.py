@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ...app.extensions import of_ends
-from ...app.runner.user_commands import Context, Words
-from ...profiling.base.errors import UsageError
+from ...app.server.runner.user_commands import Context, Words
+from ...base.errors import UsageError
 from ...scheduler.model.events import Event
 from ...scheduler.model.study import OVER, Scalar, deadline_of
 from ...scheduler.state.state import EngineState

@@ -10,9 +10,9 @@ from ...scheduler.model.events import Event
 from .events import Change, Edited
 
 if TYPE_CHECKING:
-    from ...app.drawings.charts import Section
     from ...app.ledger.reader import Reader
     from ...app.ledger.rows import StudyRow, TrialRow
+    from ...app.show.drawings.charts import Section
     from ...scheduler.model.study import StudySpec
 
 #: The text in a stored study that was edited.
@@ -46,9 +46,9 @@ def report_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
     """Return the report's table of edits; empty where there are none."""
     from markupsafe import Markup
 
-    from ...app.drawings.charts import Section
-    from ...app.drawings.columns import Column
-    from ...app.drawings.page import filled
+    from ...app.show.drawings.charts import Section
+    from ...app.show.drawings.columns import Column
+    from ...app.show.drawings.page import filled
 
     edits = [] if spec.edits is None else [e for _, e in reader.of_study(spec.id, Edited)]
     if not edits:

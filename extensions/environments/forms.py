@@ -13,7 +13,7 @@ from __future__ import annotations
 import shlex
 from typing import Any, NamedTuple
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...profiling.devices.device import Device
 
 KINDS = ("venv", "rootfs", "command")

@@ -3,7 +3,7 @@
 Theory of operation. A trainer speaks over a socket that it inherits, and is told by variables which
 one that is. So it may be started by any program that passes descriptors and variables on. It
 imports its environment's own Penstock, which must be of the worker's version: the trainer says
-which it has when it is ready (``app.sessions.endings``). It is never forked, because the fork
+which it has when it is ready (``app.node.sessions.endings``). It is never forked, because the fork
 server has imported the worker's libraries.
 
 - ``venv:``: its ``bin/python``. What the user has put on ``PYTHONPATH`` is not for it.
@@ -23,7 +23,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ...app.launching.launch import ARGUMENTS, CannotStart, Launch
+from ...app.node.launching.launch import ARGUMENTS, CannotStart, Launch
 from ...tasks.trainer import variables as names
 from .forms import KINDS, Environment
 

@@ -23,8 +23,8 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from ...app.common.versioned_file import Body, Kind, read_own
 from ...app.ledger.codec import spec_from_json
-from ...app.optuna_bridge.updates import LedgerUpdates, merged, study_attributes
-from ...profiling.base.errors import UsageError
+from ...app.server.optuna_bridge.updates import LedgerUpdates, merged, study_attributes
+from ...base.errors import UsageError
 from ...profiling.knobs.knobs import Value
 from ...scheduler.model.decisions import Member, Parent
 from ...scheduler.model.events import StudyImported

@@ -22,10 +22,10 @@ from ...app.cli.terminal import (
     study_of,
 )
 from ...app.common.text import count, in_shell
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 
 if TYPE_CHECKING:
-    from ...app.study.epoch_callbacks import EpochCallback
+    from ...app.client.study.epoch_callbacks import EpochCallback
 
 commands = Application()
 
@@ -100,7 +100,7 @@ def import_study(
     that Optuna's own code wrote, only those that are known to be plain data are kept.
     """
     from ...app.extensions import has_command
-    from ...app.optuna_bridge.plain_attributes import only_listed
+    from ...app.server.optuna_bridge.plain_attributes import only_listed
     from .archive import read_archive, to_event
 
     event, dropped = only_listed(to_event(read_archive(file)))

@@ -13,7 +13,7 @@ from itertools import accumulate
 from prometheus_client.core import HistogramMetricFamily, Metric
 
 from ...app.ledger.reader import Reader
-from ...app.views.delays import delays_of
+from ...app.show.views.delays import delays_of
 
 #: Upper bounds of the buckets (seconds): from a second to a week.
 BOUNDS = (1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 28800.0, 86400.0, 604800.0)

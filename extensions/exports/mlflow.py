@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ...app.study.epoch_callbacks import EpochCallback, Log, Point
-from ...profiling.base.errors import BackendError
-from ...profiling.base.extras import need
-from ...profiling.base.urls import hide_password
+from ...app.client.study.epoch_callbacks import EpochCallback, Log, Point
+from ...base.errors import BackendError
+from ...base.extras import need
+from ...base.urls import hide_password
 from ...scheduler.model.trial import TrialState
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from ...app.host.settings import Settings
 from ...app.ledger.codec import state_from_json, state_to_json
 from ...app.ledger.reader import Reader
 from ...app.ledger.restore import follow, restore
-from ...profiling.base.errors import BackendError, UsageError
+from ...base.errors import BackendError, UsageError
 from ...profiling.costs.outcomes import Tally
 from ...scheduler.engine.engine import Engine
 from ...scheduler.model.study import HOUR, KWH, OVER

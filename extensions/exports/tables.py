@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ...app.common.plain import encodable, plain
-from ...app.views.spending import joules_of
-from ...profiling.base.errors import BackendError
-from ...profiling.base.extras import missing_extra
+from ...app.show.views.spending import joules_of
+from ...base.errors import BackendError
+from ...base.extras import missing_extra
 from ...profiling.knobs.knobs import config_text
 from ...scheduler.model.study import number_of, study_of_trial
 from ...tasks.objectives.objects import value_of

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...app.client.study.epoch_callbacks import EpochCallback, Log, Point
 from ...app.ledger.codec import spec_from_json
-from ...app.study.epoch_callbacks import EpochCallback, Log, Point
-from ...profiling.base.errors import BackendError, UsageError
-from ...profiling.base.extras import need
+from ...base.errors import BackendError, UsageError
+from ...base.extras import need
 
 if TYPE_CHECKING:
     from ...app.ledger.rows import StudyRow, TrialRow

@@ -15,8 +15,8 @@ from threading import Thread
 from typing import NoReturn
 
 from ...tasks.process.lifeline import ending_with_us
-from ...tasks.process.messages import SegmentTask
 from ...tasks.process.pipe import ReleaseTrial, Run, Work
+from ...wire.messages import SegmentTask
 from .name import NAME
 from .turn_page import TurnPage
 from .turns import Turn, Turns

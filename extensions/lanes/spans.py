@@ -13,10 +13,10 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...app.views.delays import Span
+from ...app.show.views.delays import Span
 
 if TYPE_CHECKING:
-    from ...app.views.delays import Epoch
+    from ...app.show.views.delays import Epoch
 
 #: Seconds: turns that are shorter than this are taken to be none. It is more than the distance
 #: between two times of today (2.4e-7 s), which are floats.

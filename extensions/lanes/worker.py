@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...app.launching.variables import ALLOCATOR
+from ...app.node.launching.variables import ALLOCATOR
 from .turn_page import TurnPage
 
 #: Added where several trials take turns in a trainer, each in a thread of its own. They share one

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...app.common.validation import ABOVE_0, finite, one_of
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...scheduler.model.study import AT_LIMIT, POINT_IN_TIME, deadline_of
 from .limits import unaccountable
 

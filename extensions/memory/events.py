@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...profiling.base.footprint import Footprint
-from ...profiling.base.values import Natural, Whole, value_class
+from ...base.footprint import Footprint
+from ...base.values import Natural, Whole, value_class
 from ...scheduler.model.events import Event
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...profiling.base.footprint import Footprint
+from ...base.footprint import Footprint
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import EngineState
 from .processes import Processes

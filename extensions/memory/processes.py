@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from ...profiling.base.footprint import Footprint
+from ...base.footprint import Footprint
 from .margin import OTHERS, margin
 from .resident import MOST, SLOPE, Grown, resident_bytes, slope
 

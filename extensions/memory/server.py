@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from ...app.runner.reports import Reader, read_as
-from ...profiling.base.footprint import Footprint
+from ...app.server.runner.reports import Reader, read_as
+from ...base.footprint import Footprint
 from ...scheduler.model.events import Event
 from .events import FootprintReported
 

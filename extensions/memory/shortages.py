@@ -8,7 +8,7 @@ needs least. Needs that were measured are true, so the fault is looked for among
 * *Its own fault*, otherwise: the trial is taken to need ``RAISE`` times as much. After ``TOGETHER``
   shortages beside others it shares no device any more.
 * *Alone*: it goes on where a larger device is. Else it cannot be trained here, and fails for good.
-  Samplers see it as a bad trial (``app.optuna_bridge``).
+  Samplers see it as a bad trial (``app.server.optuna_bridge``).
 
 A shortage beside others is no failure of the trial's code, so it does not count as one. Where it is
 not known how much memory the device has or the trial needs, or where the user limits the trial's

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...app.common.text import count
 from ...app.ledger.codec import spec_from_json
-from ...profiling.base.footprint import Footprint
-from ...profiling.base.wording import size_words
+from ...base.footprint import Footprint
+from ...base.wording import size_words
 from ...scheduler.model.events import EpochReported, Event
 from ...scheduler.model.study import number_of
 from .events import FootprintReported

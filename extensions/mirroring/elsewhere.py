@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import optuna
 
-from ...app.services.ledger_location import ledger_reader
-from ...app.study.storage import open_storage
-from ...profiling.base.errors import BackendError, UsageError
+from ...app.client.study.storage import open_storage
+from ...app.server.services.ledger_location import ledger_reader
+from ...base.errors import BackendError, UsageError
 from ...scheduler.model.study import OVER
 from . import late_trials
 from .mirror import Mirror
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class StudyElsewhere(Mirror):
-    """The study, as whoever makes ours has it (``app.study.storage.Elsewhere``)."""
+    """The study, as whoever makes ours has it (``app.client.study.storage.Elsewhere``)."""
 
     @property
     def name(self) -> str:

@@ -23,7 +23,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from ...app.host.locks import hold
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from .mirror import NOTE, Mirror, end_waiting
 
 #: What is asked of a study of ours by its id: its trials, and whether it is over. None: unknown.

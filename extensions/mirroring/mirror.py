@@ -22,7 +22,7 @@ from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 
 #: The beginning of the user's study's system attributes that note ours (``late_trials``).
 NOTE = "penstock:study:"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...profiling.base.values import Whole, value_class
+from ...base.values import Whole, value_class
 from ...scheduler.model.events import Event
 from .models.architecture import Architecture
 

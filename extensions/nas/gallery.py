@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from markupsafe import Markup
 
 from ...app.common.text import count, number
-from ...app.drawings.charts import STUDIES
-from ...app.drawings.page import filled
 from ...app.ledger.summary import front_of, ranked
-from ...app.views.progress import scores
+from ...app.show.drawings.charts import STUDIES
+from ...app.show.drawings.page import filled
+from ...app.show.views.progress import scores
 from .events import Derived
 from .pictures.outline import Box, boxes_of, primitive_words, shortened
 from .pictures.picture import picture

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...profiling.base.footprint import Footprint
+from ...base.footprint import Footprint
 from ...scheduler.model.study import Metrics, StudySpec, batch_of
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import EngineState

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...app.common.atomic_file import write_atomic
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 
 if TYPE_CHECKING:
     from .trained import TrainedModel

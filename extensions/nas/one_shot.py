@@ -14,12 +14,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...app.common.validation import whole
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...scheduler.model.study import StrategySpec, SuperNet
 from .trained import TrainedModel, trained_model
 
 if TYPE_CHECKING:
-    from ...app.study.study import Study
+    from ...app.client.study.study import Study
 
 
 def OneShot(  # noqa: N802 - reads as the value it is, as the other strategies do
@@ -35,7 +35,7 @@ def OneShot(  # noqa: N802 - reads as the value it is, as the other strategies d
     study whose code makes no super-net, and for one that was imported. Where that code cannot be
     imported here, none is refused: then candidates fail whose weights are not in the state.
     """
-    from ...app.study.study import Study
+    from ...app.client.study.study import Study
 
     measured = whole("OneShot.batches", batches, low=1)
     study = _named(supernet) if isinstance(supernet, str) else supernet
@@ -89,9 +89,9 @@ def _makes_supernet(found: TrainedModel) -> bool:
 
 def _named(name: str) -> Study:
     """The study of this name or id. Raises UsageError naming the argument if there is none."""
+    from ...app.client.study.create import load_study
     from ...app.host.settings import load
-    from ...app.services.ledger_location import ledger_reader
-    from ...app.study.create import load_study
+    from ...app.server.services.ledger_location import ledger_reader
 
     if ledger_reader(load()).is_empty():
         raise _refused(name, "nothing has run here yet")

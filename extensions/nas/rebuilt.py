@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...tasks.contracts.contract import TorchTrainable
 from ...tasks.contracts.pieces import Pieces, StartParams
 from ...tasks.training.seeding import seed_phase

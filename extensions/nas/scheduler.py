@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...profiling.base.footprint import Footprint
+from ...base.footprint import Footprint
 from ...profiling.costs.table import StudyFeatures
 from ...scheduler.engine.engine import Parts
 from ...scheduler.model.decisions import Member

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from ...app.runner.reports import Reader, read_as
+from ...app.server.runner.reports import Reader, read_as
 from ...scheduler.model.events import Event
 from .events import Derived, Described
 from .models.architecture import Architecture

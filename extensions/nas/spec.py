@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...app.spec.contracts import NAMES
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 
 if TYPE_CHECKING:
     from ...app.spec.plan import StudyPlan

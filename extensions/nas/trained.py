@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...app.ledger.codec import spec_from_json
 from ...app.ledger.summary import front_of, ranked
-from ...app.views.progress import final_metrics, numbers_of
-from ...profiling.base.errors import UsageError
-from ...profiling.base.urls import hide_password
-from ...profiling.base.wording import worded
+from ...app.show.views.progress import final_metrics, numbers_of
+from ...base.errors import UsageError
+from ...base.urls import hide_password
+from ...base.wording import worded
 from ...scheduler.model.study import number_of, replicate_of
 from ...scheduler.model.trial import TrialState
 from ...tasks.contracts.by_value import PREFIX
@@ -36,9 +36,9 @@ from .events import Derived
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from ...app.client.study.study import Study
     from ...app.ledger.reader import Reader
     from ...app.ledger.rows import DurableRow, StudyRow, TrialRow
-    from ...app.study.study import Study
     from ...scheduler.model.study import StudySpec
 
 #: A last state is written beside training, and may be known only after the study's end. It is

@@ -13,12 +13,12 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ...profiling.base.errors import BackendError
+from ...base.errors import BackendError
 from ...tasks.process.failure import Lost
-from ...tasks.process.messages import SegmentTask, dumps
 from ...tasks.trainer.hooks import Epoch, Hook, Parts, Segment
 from ...tasks.training.loop import Result
 from ...tasks.training.training import Training
+from ...wire.messages import SegmentTask, dumps
 from .models.choices import choices_of
 from .weights import SuperNetWeights
 

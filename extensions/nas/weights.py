@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...profiling.base.errors import BackendError, TrialFailed
+from ...base.errors import BackendError, TrialFailed
 from ...tasks.checkpoints.checkpoint import load
 
 if TYPE_CHECKING:

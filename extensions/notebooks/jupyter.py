@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from ...app.study.optuna_scripts import on_devices
-from ...app.study.script import say
+from ...app.client.study.optuna_scripts import on_devices
+from ...app.client.study.script import say
 
 _loaded = ExitStack()
 

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from ...app.study.optuna_scripts import on_devices
-from ...app.study.script import as_python, say, users_code
-from ...profiling.base.errors import UsageError
+from ...app.client.study.optuna_scripts import on_devices
+from ...app.client.study.script import as_python, say, users_code
+from ...base.errors import UsageError
 
 #: Magics without use or meaning outside Jupyter, which are left out without a word.
 _NEEDLESS = {"matplotlib", "load_ext", "reload_ext", "unload_ext", "autoreload", "config"}

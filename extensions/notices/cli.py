@@ -24,7 +24,7 @@ def notify(
     """Send a message to addresses as studies do, and say which services took it."""
     import os
 
-    from ...profiling.base.errors import UsageError
+    from ...base.errors import UsageError
     from .addresses import resolve, shown
     from .outbox import deliver
     from .spec import CHECKS

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal
 
-from ...profiling.base.values import Natural, value_class
+from ...base.values import Natural, value_class
 from ...scheduler.model.decisions import Decision
 from ...scheduler.model.events import Event
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ...app.common.outbox import Outbox, Outcome, try_in_process
-from ...profiling.base.backoff import Backoff
+from ...base.backoff import Backoff
 from . import letters, send
 from .addresses import resolve, shown
 from .events import Tell

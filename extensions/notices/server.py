@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ...app.common.outbox import Key, Outbox, key_of
-from ...app.runner.decision_collector import Turn
+from ...app.server.runner.decision_collector import Turn
 from ...scheduler.model.events import Event
 from ...scheduler.state.state import EngineState
 from .addresses import shown

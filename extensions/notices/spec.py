@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...tasks.process.lifeline import MARK_VARIABLE
 from .addresses import is_address, is_variable, resolve, shown
 

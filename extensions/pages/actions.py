@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ...app.client.study.control import Control, drain, undrain
 from ...app.extensions import end_of, of_ends
 from ...app.ledger.codec import spec_from_json
 from ...app.spec.entered import Fields, number, value, whole
 from ...app.spec.space import parameter
-from ...app.study.control import Control, drain, undrain
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from .forms import PARAM
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from ...profiling.base.errors import PenstockError, UsageError
+from ...base.errors import PenstockError, UsageError
 from ..report.report import report_text
 from .actions import carry_out
 from .compare import compare_page

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from ...app.common.text import duration, number
-from ...app.drawings.charts import STUDIES, Figure
-from ...app.drawings.columns import Column
-from ...app.views.progress import failure_words, final_metrics, scores
-from ...profiling.base.errors import UsageError
+from ...app.show.drawings.charts import STUDIES, Figure
+from ...app.show.drawings.columns import Column
+from ...app.show.views.progress import failure_words, final_metrics, scores
+from ...base.errors import UsageError
 from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import FINAL
 from ...scheduler.strategies.base import UNBOUNDED

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from ...app.drawings.columns import Column
-from ...app.views.devices import COLUMNS, GONE, NUMBERS, device_facts, shown_devices
+from ...app.show.drawings.columns import Column
+from ...app.show.views.devices import COLUMNS, GONE, NUMBERS, device_facts, shown_devices
 from ...scheduler.model.study import study_of_trial
 from ..report.timeline import holdings, study_colours
 from . import company
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ...app.ledger.rows import EpochRow, Work
-    from ...app.views.devices import Facts
+    from ...app.show.views.devices import Facts
     from .site import Site
 
 #: Of how many of the newest epochs of all studies it is shown which device held which trial.

@@ -14,10 +14,10 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 
 if TYPE_CHECKING:
-    from ...app.drawings.columns import Column
+    from ...app.show.drawings.columns import Column
 
 Row = TypeVar("Row")
 

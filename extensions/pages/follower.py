@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.concurrency import run_in_threadpool
 
-from ...profiling.base.errors import PenstockError
+from ...base.errors import PenstockError
 
 if TYPE_CHECKING:
     from ...app.ledger.reader import Reader

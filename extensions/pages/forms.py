@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from ...app.ledger.rows import StudyRow
-    from ...app.views.devices import Facts
+    from ...app.show.views.devices import Facts
     from ...scheduler.model.study import StudySpec
 
 #: Before the name of a parameter in the form that enqueues a configuration.

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...app.drawings.page import charts_script, plotly_script, style_sheet
+from ...app.show.drawings.page import charts_script, plotly_script, style_sheet
 from .pieces import part
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ...app.optuna_bridge.dashboard import is_ours
-from ...profiling.base.errors import UsageError
+from ...app.server.optuna_bridge.dashboard import is_ours
+from ...base.errors import UsageError
 
 #: The SHA-256 of an empty style element, to which plotly.js adds its rules.
 _EMPTY = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"

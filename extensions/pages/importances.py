@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...app.optuna_bridge.importances import LEAST, Importances, importances
-from ...profiling.base.errors import PenstockError
+from ...app.server.optuna_bridge.importances import LEAST, Importances, importances
+from ...base.errors import PenstockError
 from ...scheduler.model.trial import FINAL
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Shares:
         self, study: StudyRow, over: int, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
     ) -> None:
         # Imported here because it imports Optuna, which takes a second.
-        from ...app.optuna_bridge.frozen_trials import Results
+        from ...app.server.optuna_bridge.frozen_trials import Results
 
         began = time.thread_time()
         shares, failed = None, True

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from ...app.common.text import number
-from ...app.drawings.charts import shade
-from ...app.drawings.svg import drawing, element
+from ...app.show.drawings.charts import shade
+from ...app.show.drawings.svg import drawing, element
 from ..report import parameter_figures
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from ...app.drawings.page import filled
+from ...app.show.drawings.page import filled
 
 
 def part(template: str, /, **values: Any) -> Markup:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from ...app.broker.client import Client
+from ...app.client.study.control import no_scheduler
 from ...app.common.text import duration, number
-from ...app.drawings.columns import Column
 from ...app.extensions import of_ends
-from ...app.study.control import no_scheduler
-from ...app.views.plan import COLUMNS, head_words, plan_rows
-from ...profiling.base.errors import PenstockError
+from ...app.show.drawings.columns import Column
+from ...app.show.views.plan import COLUMNS, head_words, plan_rows
+from ...base.errors import PenstockError
 from .frame import Content, Page
 from .pieces import link, part
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ...app.optuna_bridge.dashboard import ADDRESS
-from ...profiling.base.errors import UsageError
+from ...app.server.optuna_bridge.dashboard import ADDRESS
+from ...base.errors import UsageError
 from .application import application
 from .gate import CONNECTION, Gate, Proxy
 

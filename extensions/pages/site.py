@@ -6,13 +6,13 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...app.client.study.control import Control
 from ...app.host import locks
 from ...app.ledger.forecast import Forecasts
-from ...app.services.services import scheduler_answers
-from ...app.status.printed import Line, PrintedLines
-from ...app.study.control import Control
-from ...app.views.live import Watcher
-from ...profiling.base.errors import PenstockError
+from ...app.server.services.services import scheduler_answers
+from ...app.show.status.printed import Line, PrintedLines
+from ...app.show.views.live import Watcher
+from ...base.errors import PenstockError
 from ...scheduler.model.study import study_of_trial
 from .importances import Shares
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...app.host.settings import Settings
     from ...app.ledger.reader import Reader
     from ...app.ledger.rows import EpochRow
-    from ...app.views.progress import View
+    from ...app.show.views.progress import View
 
 #: How many studies are kept as they were read last, and of how many logs the ends.
 KEPT = 64

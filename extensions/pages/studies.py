@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from ...app.common.text import number, share_words, status_word
-from ...app.drawings.columns import Column
-from ...app.drawings.page import moment
-from ...app.drawings.svg import element
 from ...app.ledger.listed import Listed, read_listed
-from ...app.status.listing import view_facts
-from ...app.status.study_list import done_words, started_words, took_words
+from ...app.show.drawings.columns import Column
+from ...app.show.drawings.page import moment
+from ...app.show.drawings.svg import element
+from ...app.show.status.listing import view_facts
+from ...app.show.status.study_list import done_words, started_words, took_words
 from ...scheduler.model.trial import TrialState
 from .frame import Content, Page
 from .pieces import link, page_of, pager, part

@@ -12,11 +12,11 @@ from markupsafe import Markup
 
 from ...app.extensions import of_ends
 from ...app.ledger.codec import spec_from_json
-from ...app.status.stall_monitor import StallMonitor
-from ...app.views.progress import best_words
-from ...app.views.screen import progress_words
-from ...app.views.spending import energy_words, late_words
-from ...app.views.utilisation import usage_of
+from ...app.show.status.stall_monitor import StallMonitor
+from ...app.show.views.progress import best_words
+from ...app.show.views.screen import progress_words
+from ...app.show.views.spending import energy_words, late_words
+from ...app.show.views.utilisation import usage_of
 from ...scheduler.model.events import EpochReported
 from ..report import device_sharing, figures, lineage, parameter_figures, report
 from ..report.timeline import timeline

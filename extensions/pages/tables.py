@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ...app.common.console import text_of
 from ...app.common.plain import plain
-from ...app.drawings.columns import Column
+from ...app.show.drawings.columns import Column
 from .pieces import part
 
 if TYPE_CHECKING:

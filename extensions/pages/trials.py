@@ -14,8 +14,8 @@ from markupsafe import Markup
 from ...app.common.text import count
 from ...app.extensions import of_ends
 from ...app.ledger.summary import front_of, ranked
-from ...app.stories.story import find_trial, trial_story
-from ...profiling.base.errors import UsageError
+from ...app.show.stories.story import find_trial, trial_story
+from ...base.errors import UsageError
 from ...scheduler.model.trial import FINAL, TrialState
 from ..report import figures
 from ..report.table import best_first, trial_columns
@@ -27,8 +27,8 @@ from .parallel import parallel_part
 from .pieces import link, page_of, pager, part
 
 if TYPE_CHECKING:
-    from ...app.drawings.columns import Column
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
+    from ...app.show.drawings.columns import Column
     from .site import Site
 
 #: How many trials a page lists.

@@ -3,7 +3,7 @@
 Theory of operation. The bits of an epoch follow from the code, the data, the study's seed and
 machine, what the keys of random numbers hold, and the hyperparameters in force up to that epoch. Of
 one study all of it is the same but the last two. So a trial's *chain* has a link for each epoch at
-which hyperparameters enter (``profiling.base.pieces``), and the key of a link covers all links
+which hyperparameters enter (``base.pieces``), and the key of a link covers all links
 before it:
 
     H_0 = digest(replicate, what enters at 0)
@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
-from ...profiling.base.pieces import entering, pieces
+from ...base.pieces import entering, pieces
 from ...scheduler.model.study import Scalar, StudySpec, replicate_of
 from ...scheduler.model.trial import Trial
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from ...app.common.text import count, number
-from ...app.drawings.svg import drawing, element
+from ...app.show.drawings.svg import drawing, element
 
 if TYPE_CHECKING:
     from .tree import Edge

@@ -35,7 +35,7 @@ def common_section(
     """
     from markupsafe import Markup
 
-    from ...app.drawings.page import filled
+    from ...app.show.drawings.page import filled
     from .common import study_prefixes
     from .picture import tree_picture
     from .view import count_words, facts_in_words

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from ...profiling.base.pieces import entering
+from ...base.pieces import entering
 from ...scheduler.model.study import Params, StudySpec
 from ...scheduler.model.trial import Trial, TrialState
 from .chain import Chain, chain_of, common_epochs, is_checked, link_at

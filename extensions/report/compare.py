@@ -17,13 +17,19 @@ from markupsafe import Markup
 
 from ...app.common.atomic_file import write_atomic
 from ...app.common.text import duration, number
-from ...app.drawings.charts import STUDIES
-from ...app.drawings.columns import Column
-from ...app.drawings.page import moment, page
 from ...app.ledger.codec import spec_from_json
+from ...app.show.drawings.charts import STUDIES
+from ...app.show.drawings.columns import Column
+from ...app.show.drawings.page import moment, page
+from ...app.show.views.progress import (
+    StudyProgress,
+    final_metrics,
+    numbers_of,
+    reached,
+    study_progress,
+)
 from ...app.spec.space import parameter
-from ...app.views.progress import StudyProgress, final_metrics, numbers_of, reached, study_progress
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...scheduler.model.study import StudySpec
 from ...scheduler.model.trial import TrialState
 from . import figures

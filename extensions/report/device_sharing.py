@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...app.common.text import count, duration
-from ...app.drawings.columns import Column
-from ...app.drawings.page import filled
+from ...app.show.drawings.columns import Column
+from ...app.show.drawings.page import filled
 from ...scheduler.model.study import number_of
 
 if TYPE_CHECKING:

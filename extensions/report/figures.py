@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from ...app.drawings.charts import Figure, axis, colours, is_log, summary, unit_of
 from ...app.ledger.summary import front_of, ranked, sign
-from ...app.views.progress import best_of, scores
+from ...app.show.drawings.charts import Figure, axis, colours, is_log, summary, unit_of
+from ...app.show.views.progress import best_of, scores
 
 if TYPE_CHECKING:
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow

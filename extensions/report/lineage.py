@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from ...app.drawings.charts import Figure, colours, lanes_height, summary
-from ...app.views.progress import changes
+from ...app.show.drawings.charts import Figure, colours, lanes_height, summary
+from ...app.show.views.progress import changes
 from ...scheduler.model.study import number_of
 
 if TYPE_CHECKING:

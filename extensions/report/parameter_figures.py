@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from ...app.common.text import number
-from ...app.drawings.charts import LANE, MARGIN, SCALE, Figure, axis, is_log, shade
 from ...app.ledger.summary import ranked
+from ...app.show.drawings.charts import LANE, MARGIN, SCALE, Figure, axis, is_log, shade
 
 if TYPE_CHECKING:
     from ...app.ledger.rows import StudyRow, TrialRow
-    from ...app.optuna_bridge.importances import Importances
+    from ...app.server.optuna_bridge.importances import Importances
 
 #: Up to this many different numbers are drawn evenly spaced, as choices are (32, 64, 128, 256).
 MAX_EVEN_TICKS = 6

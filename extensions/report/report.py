@@ -15,15 +15,15 @@ from markupsafe import Markup
 
 from ...app.common.atomic_file import write_atomic
 from ...app.common.text import count, duration, label, number
-from ...app.drawings.charts import Section
-from ...app.drawings.page import moment, page
 from ...app.extensions import of_ends
 from ...app.ledger.codec import spec_from_json
 from ...app.ledger.forecast import Forecast, forecast_of
 from ...app.ledger.summary import ranked
-from ...app.optuna_bridge.importances import LEAST, Importances, importances
-from ...app.views.delays import delay_words, delays_of, summary
-from ...app.views.progress import (
+from ...app.server.optuna_bridge.importances import LEAST, Importances, importances
+from ...app.show.drawings.charts import Section
+from ...app.show.drawings.page import moment, page
+from ...app.show.views.delays import delay_words, delays_of, summary
+from ...app.show.views.progress import (
     StudyProgress,
     best_who,
     best_words,
@@ -36,8 +36,8 @@ from ...app.views.progress import (
     study_progress,
     tools_words,
 )
-from ...app.views.spending import energy_words, spent_words
-from ...app.views.utilisation import beside, usage_of, words
+from ...app.show.views.spending import energy_words, spent_words
+from ...app.show.views.utilisation import beside, usage_of, words
 from ...scheduler.model.events import EpochReported
 from ...scheduler.model.study import ENDLESS
 from ...scheduler.model.trial import TrialState
@@ -50,7 +50,7 @@ from .timeline import timeline
 if TYPE_CHECKING:
     from ...app.ledger.reader import Reader
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
-    from ...app.views.utilisation import Usage
+    from ...app.show.views.utilisation import Usage
     from ...scheduler.model.study import StrategySpec, StudySpec
 
 
@@ -150,7 +150,7 @@ def _importances(
     if len(trials) < LEAST:
         return None
     # Imported here because it imports Optuna, which takes a second.
-    from ...app.optuna_bridge.frozen_trials import Results
+    from ...app.server.optuna_bridge.frozen_trials import Results
 
     return importances(Results(reader, study.id).frozen(trials, epochs), study.plan)
 
@@ -356,7 +356,7 @@ def _expected(forecast: Forecast) -> str:
 
 def _written(reader: Reader, study: StudyRow) -> Written:
     # Imported here because it imports Optuna.
-    from ...app.optuna_bridge.updates import LedgerUpdates, study_attributes
+    from ...app.server.optuna_bridge.updates import LedgerUpdates, study_attributes
     from ...tasks.objectives.objects import value_of
 
     user, system = study_attributes(LedgerUpdates(reader, study.id).read_written())

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from ...app.common.text import duration, number
-from ...app.drawings.charts import colours
-from ...app.drawings.columns import Column
 from ...app.ledger.summary import ranked
-from ...app.views.progress import told, violated
-from ...app.views.spending import joules_of
+from ...app.show.drawings.charts import colours
+from ...app.show.drawings.columns import Column
+from ...app.show.views.progress import told, violated
+from ...app.show.views.spending import joules_of
 from ...scheduler.model.trial import TOLD
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from ...app.common.text import duration
-from ...app.drawings.charts import (
+from ...app.show.drawings.charts import (
     STUDIES,
     Figure,
     axis,

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
-from ...profiling.base.errors import TrialFailed
+from ...base.errors import TrialFailed
 from ...tasks.contracts.rng import key
 from ...tasks.training.data import Rows
 from .blocks import BLOCK, Blocks, Columns, same_blocks

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
-from ...profiling.base.errors import TrialFailed
-from ...profiling.base.wording import named
+from ...base.errors import TrialFailed
+from ...base.wording import named
 from ...tasks.system.tensor_bytes import same_bits
 from ...tasks.training.data import in_memory, length
 from ...tasks.training.seeding import generators

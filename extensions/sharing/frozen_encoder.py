@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ...profiling.base.errors import TrialFailed
-from ...profiling.base.wording import named
+from ...base.errors import TrialFailed
+from ...base.wording import named
 from ...tasks.system.tensor_bytes import bytes_of, held
 from ...tasks.training.determinism import machine_signature
 from ...tasks.training.seeding import generators

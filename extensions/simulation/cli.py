@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...app.cli.terminal import STUDIES, Application, Json, present, reader_of
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 
 if TYPE_CHECKING:
     from .workload import Workload
@@ -74,7 +74,7 @@ def simulate(
     """
     import logging
 
-    from ...app.runner import answers
+    from ...app.server.runner import answers
     from ...scheduler.policies.names import POLICIES
     from .experiment import run, simulated_devices
     from .table import Progress, simulation_view

@@ -13,10 +13,10 @@ from functools import partial
 from itertools import pairwise
 from statistics import fmean
 
-from ...app.advice.policy_host import check_policy
 from ...app.extensions import sharing_of
-from ...app.views.delays import epoch_spans, summary, trial_delays
-from ...profiling.base.errors import UsageError
+from ...app.server.advice.policy_host import check_policy
+from ...app.show.views.delays import epoch_spans, summary, trial_delays
+from ...base.errors import UsageError
 from ...profiling.devices.device import Device
 from ...profiling.devices.discovery import parse_spec
 from ...scheduler.model.events import AttemptFailed, Event, PolicyFailed

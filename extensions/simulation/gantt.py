@@ -14,9 +14,9 @@ from itertools import groupby, repeat
 from markupsafe import Markup
 
 from ...app.common.text import number
-from ...app.drawings.charts import STUDIES, WIDE_LANES, unit_of
-from ...app.drawings.svg import drawing, element, titled
-from ...app.views.delays import epoch_spans
+from ...app.show.drawings.charts import STUDIES, WIDE_LANES, unit_of
+from ...app.show.drawings.svg import drawing, element, titled
+from ...app.show.views.delays import epoch_spans
 from ...profiling.devices.device import Device
 from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import AcceptedEpoch

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...profiling.costs.reference_curves import Family, fitted
 from ...profiling.costs.throughput import Shape
 from ...scheduler.model.study import Params

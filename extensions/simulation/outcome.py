@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...app.common.text import count
-from ...app.views.delays import Completion, Delays
+from ...app.show.views.delays import Completion, Delays
 from ...profiling.devices.device import Device
 from ...scheduler.model.trial import AcceptedEpoch
 from .workload import Workload

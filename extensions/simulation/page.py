@@ -10,9 +10,9 @@ from pathlib import Path
 
 from ...app.common.atomic_file import write_atomic
 from ...app.common.text import duration
-from ...app.drawings.charts import STUDIES
-from ...app.drawings.columns import Column
-from ...app.drawings.page import page
+from ...app.show.drawings.charts import STUDIES
+from ...app.show.drawings.columns import Column
+from ...app.show.drawings.page import page
 from .gantt import busy, colour, colours, gantt
 from .outcome import ExperimentResult, Simulation
 from .table import headline

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from ...app.common.text import count, duration
 from ...app.extensions import of_ends
 from ...app.ledger.codec import spec_from_json
-from ...app.views.utilisation import beside
-from ...profiling.base.errors import UsageError
+from ...app.show.views.utilisation import beside
+from ...base.errors import UsageError
 from ...profiling.costs.company import Company
 from ...profiling.costs.table import FIRST_RESIZE
 from ...scheduler.model.events import EpochReported

@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from ...app.advice.policy_host import PluginHost
 from ...app.common.clock import SimulatedClock
 from ...app.extensions import PLUGS
 from ...app.extensions import names as extensions
 from ...app.ledger.ledger import MemoryLedger
-from ...app.optuna_bridge.samplers import SamplerHost
-from ...app.runner.reports import to_events
-from ...app.runner.runner import Runner
-from ...profiling.base.errors import BackendError
+from ...app.server.advice.policy_host import PluginHost
+from ...app.server.optuna_bridge.samplers import SamplerHost
+from ...app.server.runner.reports import to_events
+from ...app.server.runner.runner import Runner
+from ...base.errors import BackendError
 from ...profiling.costs.interference import SharingTable
 from ...profiling.costs.table import CostTable
 from ...profiling.devices.device import Device

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from ...app.common.text import duration
-from ...app.drawings.svg import element, titled
-from ...app.views.delays import Span, epoch_spans
+from ...app.show.drawings.svg import element, titled
+from ...app.show.views.delays import Span, epoch_spans
 from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import AcceptedEpoch
 from ...scheduler.policies.las import level

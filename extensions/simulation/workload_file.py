@@ -15,9 +15,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from ...app.client.study.study_file import strategy_from
 from ...app.common.yaml_file import KeyPath, YamlFile
-from ...app.study.study_file import strategy_from
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...profiling.costs.company import Company
 from ...profiling.costs.reference_curves import curve
 from ...profiling.costs.throughput import Shape

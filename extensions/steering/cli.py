@@ -65,8 +65,8 @@ def retry(trials: TrialNames, reason: Reason = "") -> None:
 
 
 def _steer(names: list[str], verb: Verb, reason: str, to: int | None = None) -> None:
-    from ...app.stories.story import find_trial
-    from ...app.study.control import client_of
+    from ...app.client.study.control import client_of
+    from ...app.show.stories.story import find_trial
     from .control import done, steer
 
     settings = settings_of()

@@ -80,7 +80,7 @@ def act(
     settings: Settings, study: StudyRow, number: int, verb: str, *, to: int | None, why: str
 ) -> str:
     """Do it, and say what was done. Errors as ``steer``."""
-    from ...app.study.control import client_of
+    from ...app.client.study.control import client_of
 
     steer(client_of(settings), study.id, number, cast(Verb, verb), to=to, why=why)
     return done(study, number, cast(Verb, verb), to)

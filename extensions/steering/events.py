@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from ...profiling.base.values import Natural, value_class
+from ...base.values import Natural, value_class
 from ...scheduler.model.events import Event
 
 #: The things that can be done to a trial.

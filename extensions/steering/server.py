@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...app.runner.user_commands import Context, Words, no_trial
-from ...profiling.base.errors import UsageError
-from ...profiling.base.values import Natural
+from ...app.server.runner.user_commands import Context, Words, no_trial
+from ...base.errors import UsageError
+from ...base.values import Natural
 from ...scheduler.model.events import Event
 from ...scheduler.model.finished import FinishedStudy
 from ...scheduler.model.study import StudyRecord

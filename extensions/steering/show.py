@@ -12,9 +12,9 @@ from ...scheduler.model.trial import FINAL
 from .events import Steered
 
 if TYPE_CHECKING:
-    from ...app.drawings.charts import Section
     from ...app.ledger.reader import Reader
     from ...app.ledger.rows import StudyRow, TrialRow
+    from ...app.show.drawings.charts import Section
     from ...scheduler.model.study import StudySpec
 
 _DONE = {
@@ -52,9 +52,9 @@ def report_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
     """Return the report's table of decisions; empty where there are none."""
     from markupsafe import Markup
 
-    from ...app.drawings.charts import Section
-    from ...app.drawings.columns import Column
-    from ...app.drawings.page import filled
+    from ...app.show.drawings.charts import Section
+    from ...app.show.drawings.columns import Column
+    from ...app.show.drawings.page import filled
 
     decisions = [event for _, event in reader.of_trials(spec.id, Steered)]
     if not decisions:

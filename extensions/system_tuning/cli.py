@@ -21,7 +21,7 @@ def similar(
     as_json: Json = False,
 ) -> None:
     """Show which known workloads a trial resembles, and which system parameters paid off."""
-    from ...app.stories.story import find_trial
+    from ...app.show.stories.story import find_trial
     from .shown.similar import find_similar, similarity_facts, similarity_view
     from .trial_profiles import find_profile
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...app.common.text import count, duration
 from ...app.ledger.codec import spec_from_json
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...profiling.knobs.knobs import OFFERED, SystemConfig, Value, possible
 from ...profiling.similarity.evidence import Evidence, failed_of, known_of, sureness
 from ...profiling.similarity.history import HistoryEntry, machine_class, source_of

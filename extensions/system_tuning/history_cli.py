@@ -50,7 +50,7 @@ def adopt(
     """Pin a system configuration: studies of that code have it from their first epoch on."""
     from time import time
 
-    from ...profiling.base.errors import UsageError
+    from ...base.errors import UsageError
     from ...profiling.knobs.knobs import config_text
     from .history import best_known, config_from, find_workload, history_facts
 

@@ -12,8 +12,8 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...app.runner.decision_collector import Turn
-from ...app.runner.reports import Reader, config_of, read_as, reader
+from ...app.server.runner.decision_collector import Turn
+from ...app.server.runner.reports import Reader, config_of, read_as, reader
 from ...profiling.knobs.knobs import SystemConfig, part
 from ...profiling.similarity.evidence import Evidence, failed_of, known_of, prior_of
 from ...profiling.similarity.history import HistoryEntry, source_of

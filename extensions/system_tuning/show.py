@@ -13,9 +13,9 @@ from .races.measured import Profiled, Rehearsed, WindowsMeasured
 from .shown.tried import tried
 
 if TYPE_CHECKING:
-    from ...app.drawings.charts import Section
     from ...app.ledger.reader import Reader
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
+    from ...app.show.drawings.charts import Section
     from ...scheduler.model.events import Event
     from ...scheduler.model.study import StudySpec
 

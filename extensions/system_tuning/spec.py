@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...app.common.validation import finite, one_of
 from ...app.spec.amounts import ENERGY_ALLOWED, ENERGY_FIELD
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...profiling.knobs.knobs import check_knobs
 from ...scheduler.model.study import PRECISION
 from .races.racing import PROBING, check_probing

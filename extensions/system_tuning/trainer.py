@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...profiling.knobs.knobs import SystemConfig, merged, part
-from ...tasks.process.messages import SegmentTask
 from ...tasks.process.pipe import Run
 from ...tasks.system.system import READING, System
 from ...tasks.trainer.hooks import Epoch, Hook, Parts, Segment
@@ -14,6 +13,7 @@ from ...tasks.training import determinism
 from ...tasks.training.data import by_rows, length
 from ...tasks.training.loop import Result, Tick
 from ...tasks.training.training import Training
+from ...wire.messages import SegmentTask
 from .measuring import windows
 from .measuring.probe import probe
 from .measuring.profiles import Profiles

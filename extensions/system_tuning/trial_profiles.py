@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...app.extensions import of_ends
 from ...app.ledger.codec import spec_from_json
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...profiling.similarity.history import HistoryEntry, Profile, machine_class, source_of
 from ...scheduler.model.study import StudySpec, number_of
 from ...scheduler.model.trial import Trial

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from ..base.errors import UsageError
+from ...base.errors import UsageError
 from .throughput import Allocation, Coefficients, packed_allocation
 
 FILE = Path(__file__).with_name("families.json")

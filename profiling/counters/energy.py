@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from pynvml import NVMLError
 
-from ..base.errors import UsageError
+from ...base.errors import UsageError
 from ..devices.nvml import start_nvml
 from .zeus import zeus_meters
 

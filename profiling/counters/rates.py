@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ..base.errors import UsageError
+from ...base.errors import UsageError
 from .windows import CounterWindow, Fault
 
 

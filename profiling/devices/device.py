@@ -17,7 +17,7 @@ from typing import Annotated
 
 from annotated_types import Interval, Len
 
-from ..base.values import Natural
+from ...base.values import Natural
 
 #: The most slots, and the most cores, of a device.
 MAX_SIZE = 4096

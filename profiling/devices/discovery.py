@@ -17,7 +17,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..base.errors import UsageError
+from ...base.errors import UsageError
 from .cgroups import usable_cores, usable_memory
 from .device import Device
 from .nvml import Nvml

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import log2
 
-from ..base.errors import UsageError
+from ...base.errors import UsageError
 
 Value = str | int | bool
 SystemConfig = tuple[tuple[str, Value], ...]

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ..base.errors import UsageError
+from ...base.errors import UsageError
 from ..devices.device import Device
 from ..knobs.knobs import KNOBS, SystemConfig, possible
 

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..base.errors import UsageError
+from ...base.errors import UsageError
 from ..knobs.knobs import SystemConfig, config_text
 from .clusters import cluster
 from .evidence import Prior, failed_of, known_of, prior_of, sureness

@@ -9,7 +9,7 @@ loss counts against the devices where it happened; a device rests after several 
 
 from __future__ import annotations
 
-from ...profiling.base.backoff import Backoff
+from ...base.backoff import Backoff
 from ...profiling.costs.width_window import has_gain
 from ..model.decisions import Release
 from ..model.early_failure import failing_alike, failing_in_part, missing_metric

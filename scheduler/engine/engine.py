@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ...profiling.base.errors import BrokenExtension
+from ...base.errors import BrokenExtension
 from ..model.decisions import Ask, Decision
 from ..model.events import (
     AttemptFailed,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from ...profiling.base.values import value_class
+from ...base.values import value_class
 from ...profiling.costs.failure_rate import PRIOR
 from ...profiling.knobs.knobs import SystemConfig
 from .snapshot import Snapshot

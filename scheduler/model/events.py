@@ -11,7 +11,7 @@ from typing import Annotated
 
 from annotated_types import Ge
 
-from ...profiling.base.values import Amount, Natural, Positive, Whole, value_class
+from ...base.values import Amount, Natural, Positive, Whole, value_class
 from ...profiling.devices.device import Device
 from ...profiling.knobs.knobs import SystemConfig
 from .finished import EarlierTrial, FinishedStudy, FinishedTrial
@@ -291,7 +291,7 @@ class TrialWritten(Event):
     values: tuple[float, ...] = ()
     #: Why it failed, for its user.
     reason: str = ""
-    #: The digest of the trial's draws after this (``profiling.base.draws``), where its sampler runs
+    #: The digest of the trial's draws after this (``base.draws``), where its sampler runs
     #: beside its objective; empty: not known, but no draw may differ from an accepted one. None:
     #: nothing is checked, as in ledgers of 0.2 and where its user trains the trial.
     draws_digest: str | None = None
@@ -411,7 +411,7 @@ class EpochReported(Event):
     #: For so many trials together, what their trainer expects an epoch to take of each, over what
     #: it takes alone; empty if it does not know.
     company: tuple[tuple[Several, Positive], ...] = ()
-    #: The digest of the draws under which an objective reports (``profiling.base.draws``); None:
+    #: The digest of the draws under which an objective reports (``base.draws``); None:
     #: its sampler does not run beside it, or an older worker does not say.
     draws_digest: str | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...profiling.base.values import value_class
+from ...base.values import value_class
 
 Scalar = str | int | float | bool | None
 Params = tuple[tuple[str, Scalar], ...]
@@ -174,7 +174,7 @@ class StudySpec:
     n_trials: int
     #: Optuna distributions (JSON) by name; None for a define-by-run ``objective``.
     space: tuple[tuple[str, str], ...] | None
-    #: A name that ``app.optuna_bridge.samplers`` knows.
+    #: A name that ``app.server.optuna_bridge.samplers`` knows.
     sampler: str = "random"
     #: The sampler's keyword arguments (JSON).
     sampler_options: str = "{}"

@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ...profiling.base.errors import IllegalTransition
-from ...profiling.base.values import value_class
+from ...base.errors import IllegalTransition
+from ...base.values import value_class
 from ...profiling.knobs.knobs import SystemConfig
 from .decisions import Member, Parent
 from .segment_length import SegmentLength

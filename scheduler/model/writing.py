@@ -2,7 +2,7 @@
 
 Optuna's trials have parameters that are suggested while the objective runs, intermediate values by
 step, and attributes. The engine decides nothing by distributions, steps and attributes: they are in
-events only, and readers collect them from there (``app.optuna_bridge``).
+events only, and readers collect them from there (``app.server.optuna_bridge``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ...profiling.base.draws import Draw
+from ...base.draws import Draw
 from .study import Scalar
 
 #: Optuna's states of a trial, in lower case.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 
 POLICIES = (
     "fifo", "longest_first", "static_fluid", "dynamic_fluid", "waterfill",

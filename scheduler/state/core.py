@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...profiling.base.draws import digest_of
+from ...base.draws import digest_of
 from ..model.decisions import Cut, Decision, Revoke
 from ..model.events import Event
 from ..model.study import Params, StudySpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ...profiling.base.footprint import Footprint
+from ...base.footprint import Footprint
 from ..model.study import Metrics
 
 

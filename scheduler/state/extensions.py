@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...profiling.base.errors import BrokenExtension
-from ...profiling.base.footprint import Footprint
+from ...base.errors import BrokenExtension
+from ...base.footprint import Footprint
 from ...profiling.devices.device import Device
 from ...profiling.knobs.knobs import SystemConfig
 from ..model.decisions import Decision, Member, Parent, Segment

@@ -22,7 +22,7 @@ def next_trials(
     """Return ``trial``, and the first of its study that wait, as far as they are ``unknown``.
 
     Each is what a trainer needs to make it as it is before its first epoch
-    (fields of ``tasks.process.messages.SegmentTask``).
+    (fields of ``wire.messages.SegmentTask``).
     """
 
     def candidates() -> Iterator[Trial]:

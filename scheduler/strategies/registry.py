@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ..model.study import StudySpec
 from .asha import Asha
 from .base import RULES, STRATEGIES, UNBOUNDED, rungs

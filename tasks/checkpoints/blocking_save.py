@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...profiling.base.backoff import Backoff
+from ...base.backoff import Backoff
 from ..process.failure import Lost
 from ..process.pipe import Run
 from .checkpoint import Store, reason

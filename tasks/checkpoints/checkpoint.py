@@ -21,9 +21,9 @@ from typing import Any
 
 import torch
 
-from ...profiling.base.errors import BackendError
-from ...profiling.base.urls import hide_password
-from ...profiling.base.wording import worded
+from ...base.errors import BackendError
+from ...base.urls import hide_password
+from ...base.wording import worded
 from ...profiling.costs.failure_rate import checkpoint_interval
 from .state import canonical, copy_state, state_hash
 from .stores import check_space, is_local, make_folder, open_store, unusable, write_synced

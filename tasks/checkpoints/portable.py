@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 
 ALLOWED = (
     "tensors, NumPy arrays of numbers, numbers, texts, bytes, None, and lists, tuples and dicts of "

@@ -13,9 +13,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ...profiling.base.errors import BackendError
-from ...profiling.base.urls import hide_password
-from ...profiling.base.wording import size_words
+from ...base.errors import BackendError
+from ...base.urls import hide_password
+from ...base.wording import size_words
 
 #: What a checkpoint must leave free on a local disk: these bytes, or on a small disk this share.
 #: Ledger and broker write there too, and a full disk stops them.

@@ -28,10 +28,10 @@ from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import IO, Any, ClassVar
 
-from ...profiling.base.errors import BackendError, TrialFailed, UsageError
-from ...profiling.base.extras import import_hint
-from ...profiling.base.moved_modules import loads
-from ...profiling.base.wording import named, worded
+from ...base.errors import BackendError, TrialFailed, UsageError
+from ...base.extras import import_hint
+from ...base.moved_modules import loads
+from ...base.wording import named, worded
 from ..checkpoints.stores import code_file, open_store, unusable
 from .import_names import imported_names
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from . import by_value
 from .import_digest import import_digest
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from .by_value import behind
 from .pieces import Pieces, StartParams
 

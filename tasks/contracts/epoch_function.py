@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...profiling.base.errors import BackendError, TrialFailed, UsageError
+from ...base.errors import BackendError, TrialFailed, UsageError
 from ..process.failure import Lost
 from ..process.pipe import Run
 from . import rng

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from ...profiling.base.errors import TrialFailed, UsageError
-from ...profiling.base.wording import worded
-from ..process.messages import SegmentTask
+from ...base.errors import TrialFailed, UsageError
+from ...base.wording import worded
+from ...wire.messages import SegmentTask
 
 
 def checked(metrics: Mapping[str, float], task: SegmentTask, epoch: int) -> dict[str, float]:

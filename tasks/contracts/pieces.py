@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...profiling.base.errors import TrialFailed
-from ...profiling.base.pieces import in_force, later_piece
+from ...base.errors import TrialFailed
+from ...base.pieces import in_force, later_piece
 
 
 class Pieces:

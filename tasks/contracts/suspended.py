@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Generic, NoReturn, TypeVar
 
-from ...profiling.base.errors import TrialFailed
+from ...base.errors import TrialFailed
 from ..process import forks
 from ..process.main_thread import MAIN_THREAD, Wake, wait_until
 from ..process.output import printing_for

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ...profiling.base.errors import BackendError, TrialFailed
+from ...base.errors import BackendError, TrialFailed
 from . import by_value
 from .code import IMPORT_TARGET, Found, file_digest, import_script, walk
 from .import_digest import IMPORTS, import_digest

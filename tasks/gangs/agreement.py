@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...profiling.base.errors import TrialFailed
+from ...base.errors import TrialFailed
 from .gang import Gang
 
 

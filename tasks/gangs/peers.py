@@ -1,7 +1,7 @@
 """Transfer a trial's training state between trainers, from memory to memory.
 
 Theory of operation. Every trainer serves the states that it holds. Whoever knows its identity
-(``tasks.process.identity``) may ask for one. A thread for each connection answers, so a state can
+(``wire.identity``) may ask for one. A thread for each connection answers, so a state can
 leave while the trainer's main thread does something else; ``lend`` guarantees that this very state
 does not change meanwhile. The asking side keeps its connections, because the first state through
 one pays for what later ones find ready: the connection, and the shared memory between processes of
@@ -25,9 +25,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
-from ...profiling.base.errors import BackendError
+from ...base.errors import BackendError
+from ...wire.identity import Identity
 from ..process import forks
-from ..process.identity import Identity
 from . import tensor_stream
 from .shared_memory import Offer, Ring, accept
 

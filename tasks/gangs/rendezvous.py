@@ -21,9 +21,9 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
-from ...profiling.base.errors import BackendError
+from ...base.errors import BackendError
+from ...wire.identity import Identity, listen
 from ..process.failure import Lost
-from ..process.identity import Identity, listen
 from . import peers
 from .gang import Gang
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn.modules.batchnorm import _NormBase
 
-from ...profiling.base.errors import TrialFailed
+from ...base.errors import TrialFailed
 from .buffers import Wire
 from .tree_sum import Block, blocks, fold, push, split
 

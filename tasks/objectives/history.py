@@ -2,8 +2,8 @@
 
 An update is a JSON object about one trial (its number is ``n``) or about the study. It says what
 holds from now on: a state, values, suggested parameters, intermediate values, attributes. So it may
-be applied twice. ``app.optuna_bridge.updates`` makes updates from the ledger and from the engine's
-events; scheduler, trainers and clients share this form.
+be applied twice. ``app.server.optuna_bridge.updates`` makes updates from the ledger and from the
+engine's events; scheduler, trainers and clients share this form.
 
 What a trial of another process has ``sampled`` comes ahead of that, from its worker. It is shown
 to whoever looks at the running trials, until the scheduler has said what holds. An attempt that

@@ -15,7 +15,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ...profiling.base.errors import BackendError
+from ...base.errors import BackendError
 from ..contracts.function_source import Slot
 from ..contracts.shared_state import LEFT
 from .objects import StoredObject

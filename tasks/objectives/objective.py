@@ -33,12 +33,12 @@ from optuna.study import StudyDirection
 from optuna.study._tell import _tell_with_warning
 from optuna.trial import TrialState
 
-from ...profiling.base.draws import digest_of
-from ...profiling.base.errors import PenstockError, TrialFailed, UsageError
+from ...base.draws import digest_of
+from ...base.errors import PenstockError, TrialFailed, UsageError
+from ...wire.messages import Scalar, SegmentTask
 from ..contracts import rng
 from ..contracts.suspended import Function, PausedFunctions, Report
 from ..process import forks
-from ..process.messages import Scalar, SegmentTask
 from ..process.pipe import Run
 from . import objects
 from .left import Left, is_best, refusal, values_of

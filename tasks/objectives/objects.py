@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...profiling.base.errors import BackendError, PenstockError, UsageError
-from ...profiling.base.moved_modules import loads
-from ...profiling.base.wording import named, size_words, worded
+from ...base.errors import BackendError, PenstockError, UsageError
+from ...base.moved_modules import loads
+from ...base.wording import named, size_words, worded
 from ..checkpoints.stores import (
     check_space,
     is_local,

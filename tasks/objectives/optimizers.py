@@ -2,11 +2,11 @@
 
 Theory of operation. Optuna's ``CmaEsSampler`` pickles its optimizer into system attributes of a
 trial, and unpickles whatever stands there. An import brings no such attribute
-(``app.optuna_bridge.plain_attributes``), but a storage of Optuna's that its user names (a mirrored
-one, a copied study) may, and it may be a stranger's. So where users' samplers run, Optuna's module
-opens a pickle only if it names classes of optimizers and of their arrays: none of them does
-anything when it is made. Optuna has no place for such a check, so its module gets this one's
-``loads`` for that of ``pickle``.
+(``app.server.optuna_bridge.plain_attributes``), but a storage of Optuna's that its user names (a
+mirrored one, a copied study) may, and it may be a stranger's. So where users' samplers run,
+Optuna's module opens a pickle only if it names classes of optimizers and of their arrays: none of
+them does anything when it is made. Optuna has no place for such a check, so its module gets this
+one's ``loads`` for that of ``pickle``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 
 _OPTIMIZERS = {("cmaes._cma", "CMA"), ("cmaes._cmawm", "CMAwM"), ("cmaes._sepcma", "SepCMA")}
 #: Arrays and numbers; NumPy 1 has the inner module under its other name.

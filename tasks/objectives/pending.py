@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...profiling.base.errors import PenstockError, UsageError
+from ...base.errors import PenstockError, UsageError
 
 #: Seconds for which a write may wait for others.
 SEND_AFTER = 0.2

@@ -31,8 +31,8 @@ from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
-from ...profiling.base.errors import BackendError, PenstockError, UsageError
-from ...profiling.base.wording import worded
+from ...base.errors import BackendError, PenstockError, UsageError
+from ...base.wording import worded
 from ..contracts.workspace import Workspace
 from ..process.failure import failure_of, where
 from ..process.lifeline import end_all

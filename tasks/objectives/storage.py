@@ -22,8 +22,8 @@ from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from ...profiling.base.errors import UsageError
-from ..process.messages import number_text
+from ...base.errors import UsageError
+from ...wire.messages import number_text
 from .history import History
 from .objects import StoredObject, with_objects, with_objects_of
 from .read_side import changed, with_own_dicts

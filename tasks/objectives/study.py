@@ -15,8 +15,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 
-from ...profiling.base.errors import UsageError
-from ...profiling.base.wording import worded
+from ...base.errors import UsageError
+from ...base.wording import worded
 from ..contracts.code import is_imported
 from .distributions import categorical, to_text
 from .left import Left

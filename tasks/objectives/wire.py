@@ -1,4 +1,4 @@
-"""Trials and their parts in the form of messages (``app.runner.user_commands`` reads them)."""
+"""Trials and their parts in the form of messages, which the scheduler's ``user_commands`` reads."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from optuna.distributions import BaseDistribution, check_distribution_compatibility
 
-from ...profiling.base.errors import UsageError
-from ..process.messages import MAX_MESSAGE, number_text
+from ...base.errors import UsageError
+from ...wire.messages import MAX_MESSAGE, number_text
 from . import typed_json
 from .distributions import scalar_of, to_text
 

@@ -13,7 +13,7 @@ from optuna.distributions import BaseDistribution
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial
 
-from ..process.messages import number_text
+from ...wire.messages import number_text
 from .read_side import ReadSide, changed
 from .wire import attribute, suggestion, user_attribute
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 from errno import ENOMEM
 from pathlib import Path
 
-from ...profiling.base.errors import BackendError, TrialFailed
-from ...profiling.base.extras import import_hint
-from ...profiling.base.wording import named, worded
+from ...base.errors import BackendError, TrialFailed
+from ...base.extras import import_hint
+from ...base.wording import named, worded
 
 
 class Lost(BackendError):

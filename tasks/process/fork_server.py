@@ -31,8 +31,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ...profiling.base.importing import importing
-from .channel import Channel
+from ...base.importing import importing
+from ...wire.channel import Channel
 from .forking import fork_twice, unsafe
 from .lifeline import ending_with_us
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...profiling.base.errors import TrialFailed
-from ...profiling.base.wording import named, worded
-from .messages import MAX_MESSAGE, dumps
+from ...base.errors import TrialFailed
+from ...base.wording import named, worded
+from ...wire.messages import MAX_MESSAGE, dumps
 
 
 def line_of(message: dict[str, Any]) -> bytes:

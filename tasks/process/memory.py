@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...profiling.base.errors import TrialFailed
+from ...base.errors import TrialFailed
 from .failure import failure_of
 
 #: What a process takes of a GPU besides its tensors: context and libraries (bytes). PyTorch's

@@ -24,16 +24,16 @@ from queue import SimpleQueue
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
 from ...profiling.knobs.knobs import SystemConfig
+from ...wire.channel import Channel
+from ...wire.messages import Scalar, SegmentTask, number_text
 from . import forks
-from .channel import Channel
 from .energy import Metering
 from .lifeline import PIPE_CLOSED, end_all
 from .lines import line_of
 from .main_thread import Wake, wait_until
 from .memory import PeakMemory
-from .messages import Scalar, SegmentTask, number_text
 
 if TYPE_CHECKING:
     from .turn import Turn

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import torch
 
-from ...profiling.base.errors import TrialFailed
+from ...base.errors import TrialFailed
 
 #: The size of a tensor (elements) that torch adds to with all of its threads.
 _ALL_THREADS = 1 << 18

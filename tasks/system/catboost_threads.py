@@ -1,10 +1,10 @@
 """CatBoost computes with the slot's cores, unless the user's code says otherwise.
 
 Other libraries take their number of threads from variables that the worker sets for a trainer
-(``app.launching.variables``). CatBoost reads none. By default it takes all cores of the machine,
-and beside other slots it then takes theirs or waits for them. So its *defaults* are changed here,
-as soon as user code imports it. A ``thread_count`` that user code passes stays. It is never
-imported by us, and where a future version is made otherwise, it keeps its own defaults and a
+(``app.node.launching.variables``). CatBoost reads none. By default it takes all cores of the
+machine, and beside other slots it then takes theirs or waits for them. So its *defaults* are
+changed here, as soon as user code imports it. A ``thread_count`` that user code passes stays. It is
+never imported by us, and where a future version is made otherwise, it keeps its own defaults and a
 warning is logged. A process that user code starts anew (``spawn``) has CatBoost's own defaults.
 """
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ...profiling.base.errors import TrialFailed
+from ...base.errors import TrialFailed
 from ...profiling.knobs.knobs import Value
 from . import precision
 from .affinity import pinned

@@ -25,8 +25,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...profiling.base.errors import BackendError
-from ...profiling.base.wording import worded
+from ...base.errors import BackendError
+from ...base.wording import worded
+from ...wire.messages import SUSPENDABLE, CodeRef
 from ..contracts.metrics import Infeasible
 from ..contracts.workspace import Workspace
 from ..process import forks
@@ -35,7 +36,6 @@ from ..process.failure import Lost, MachineMismatch, failure_of
 from ..process.lifeline import ending_with_us
 from ..process.main_thread import MAIN_THREAD
 from ..process.memory import bounded
-from ..process.messages import SUSPENDABLE, CodeRef
 from ..process.output import mark_output, printing_for
 from ..process.pipe import Abandoned, Pipe, ReleaseTrial, Run, Work
 from ..process.termination import leave_to_agent
@@ -225,7 +225,7 @@ class TrainerProcess:
 
 
 def _trim_heap() -> None:
-    """Return the free pages that the allocator keeps (``app.launching.variables.ALLOCATOR``)."""
+    """Return the free pages that the allocator keeps (``launching.variables.ALLOCATOR``)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
     if trim is not None:
         trim(0)

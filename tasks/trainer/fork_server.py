@@ -1,11 +1,11 @@
 """The fork server of trainers: ``python -m penstock.tasks.trainer.fork_server``.
 
-The launcher process starts it (``app.launching.fork_server``), and ``tasks.process.fork_server``
-says how it works. It imports what the contracts need, and the libraries that users' code imports,
-as far as they are installed and not the user's own. What starts a thread spoils it: that is said,
-and another fork server is started that does without. Before a fork nothing runs that starts
-OpenMP's threads, so no tensor is computed here. OpenBLAS would start threads as soon as it is
-loaded: it is told one here, and the trainer's number after the fork.
+The launcher process starts it (``app.node.launching.fork_server``), and
+``tasks.process.fork_server`` says how it works. It imports what the contracts need, and the
+libraries that users' code imports, as far as they are installed and not the user's own. What starts
+a thread spoils it: that is said, and another fork server is started that does without. Before a
+fork nothing runs that starts OpenMP's threads, so no tensor is computed here. OpenBLAS would start
+threads as soon as it is loaded: it is told one here, and the trainer's number after the fork.
 
 The number of its socket is in ``PENSTOCK_FORK_SERVER_FD``.
 """
@@ -20,7 +20,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..process.channel import Channel
+from ...wire.channel import Channel
 from ..process.fork_server import Server, Spoilt
 from ..process.forking import show, unsafe
 from ..process.lifeline import MARK_VARIABLE

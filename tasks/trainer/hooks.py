@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import torch
     from torch.utils.data import Dataset
 
+    from ...wire.messages import SegmentTask
     from ..contracts.contract import Data, TorchTrainable
     from ..gangs.rendezvous import RendezvousHandler
-    from ..process.messages import SegmentTask
     from ..process.pipe import Run, Work
     from ..training.loop import Result, Tick
     from ..training.training import Training
@@ -151,8 +151,8 @@ class Epoch:
     metrics: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
     joules: float | None = None
-    #: Further fields of ``EpochReported``, by name. ``app/runner/reports.py`` leaves out names that
-    #: it does not know: a number that is only to be shown is a metric.
+    #: Further fields of ``EpochReported``, by name. ``app/server/runner/reports.py`` leaves out
+    #: names that it does not know: a number that is only to be shown is a metric.
     values: dict[str, Any] = field(default_factory=dict)
 
 

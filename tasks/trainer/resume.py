@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...profiling.base.errors import BackendError, TrialFailed
+from ...base.errors import BackendError, TrialFailed
 from ...profiling.devices.signature import machine_of
+from ...wire.messages import ParentRef, SegmentTask
 from ..checkpoints import checkpoint
 from ..checkpoints.state import copy_on_device
 from ..contracts.contract import TorchTrainable
 from ..gangs import peers
 from ..gangs.rendezvous import RendezvousHandler
 from ..process.failure import Lost, failure_of
-from ..process.messages import ParentRef, SegmentTask
 from ..process.pipe import Run
 from ..system.system import System
 from ..training import determinism, loop

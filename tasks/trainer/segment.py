@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from ...profiling.base.errors import TrialFailed
+from ...base.errors import TrialFailed
+from ...wire.messages import SegmentTask
 from ..checkpoints import blocking_save, checkpoint
 from ..contracts.contract import TorchTrainable
 from ..contracts.metrics import checked
@@ -23,7 +24,6 @@ from ..gangs.agreement import agree
 from ..gangs.rendezvous import RendezvousHandler
 from ..process import forks
 from ..process.memory import bounded
-from ..process.messages import SegmentTask
 from ..process.pipe import Pipe, Run
 from ..system import compiler, precision
 from ..training import determinism, loop

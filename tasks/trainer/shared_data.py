@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch.utils.data import Dataset
 
-from ...profiling.base.errors import TrialFailed
+from ...base.errors import TrialFailed
 from ..contracts.contract import Data, TorchTrainable
 from ..training.data import in_memory, materialise
 from ..training.loop import CPU

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from ..process.messages import SegmentTask
+from ...wire.messages import SegmentTask
 
 
 class Surroundings:

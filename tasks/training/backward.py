@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...profiling.base.errors import TrialFailed
+from ...base.errors import TrialFailed
 from ..gangs.tree_sum import split
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from ...profiling.base.errors import TrialFailed
+from ...base.errors import TrialFailed
 from ..system.affinity import cores, use
 from .seeding import seed_cpu
 

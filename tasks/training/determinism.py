@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ...profiling.base.errors import TrialFailed
+from ...base.errors import TrialFailed
 from ...profiling.devices.processor import vendor
 from ...profiling.devices.signature import agree, machine_of, system_part
+from ...wire.messages import SegmentTask
 from ..process.failure import Lost, MachineMismatch, user_traceback
-from ..process.messages import SegmentTask
 from ..system.compiler import set_deterministic
 from ..system.onednn import instruction_set
 from ..system.system import System, device_threads

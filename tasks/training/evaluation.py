@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import Dataset
 
-from ...profiling.base.errors import TrialFailed, UsageError
-from ...profiling.base.wording import worded
+from ...base.errors import TrialFailed, UsageError
+from ...base.wording import worded
 from ..contracts.rng import key
 from .data import by_rows, length, read
 from .one_pass import OnePass

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...profiling.base.errors import UsageError
+from ...base.errors import UsageError
+from ...wire.messages import SegmentTask
 from ..contracts.contract import TorchTrainable
 from ..contracts.metrics import check_bounds, numbers
-from ..process.messages import SegmentTask
 from ..system.unchanged import unchanged
 from .training import Training
 

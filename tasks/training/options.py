@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...profiling.base.errors import TrialFailed
-from ...profiling.base.pieces import pieces
+from ...base.errors import TrialFailed
+from ...base.pieces import pieces
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from ...profiling.base.errors import TrialFailed
-from ...profiling.base.pieces import entering, in_force, pieces
+from ...base.errors import TrialFailed
+from ...base.pieces import entering, in_force, pieces
 from ...profiling.devices.signature import system_part
 from ..checkpoints.state import state_hash
 from ..contracts.pieces import Pieces

@@ -7,10 +7,10 @@ from itertools import count
 import psycopg
 import pytest
 from penstock.app.broker import server as broker
+from penstock.app.client.study.handle import StudyHandle
 from penstock.app.host.settings import load
 from penstock.app.ledger.ledger import MemoryLedger, SqlLedger
-from penstock.app.study.handle import StudyHandle
-from penstock.app.views import live
+from penstock.app.show.views import live
 from penstock.benchmarks._postgres import find_binaries, server
 from system import missing
 

@@ -24,16 +24,16 @@ from penstock.app.host.devices import devices_of
 from penstock.app.host.launcher import bound_to
 from penstock.app.host.settings import load
 from penstock.app.host.stopped import stop_of
-from penstock.app.services import node_agent
-from penstock.app.worker import forks
-from penstock.app.worker.celery import worker_argv
-from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.app.node.agent import node_agent
+from penstock.app.node.worker import forks
+from penstock.app.node.worker.celery import worker_argv
+from penstock.base.errors import BackendError, UsageError
 from penstock.profiling.devices.discovery import node_name
 
 PROGRAM = """
 import sys
 from penstock.app.host import settings
-from penstock.app.services import node_agent
+from penstock.app.server.services import node_agent
 sys.exit(node_agent.main(settings.load()))
 """
 KEY = b"k" * 32

@@ -9,7 +9,7 @@ import sys
 import pytest
 from patience import PATIENCE, until
 from penstock.app.host.askers import Askers
-from penstock.app.runner.listeners import SILENCE, Listeners
+from penstock.app.server.runner.listeners import SILENCE, Listeners
 from penstock.app.spec.build import make_asked_spec
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import StudyClosed, StudySubmitted

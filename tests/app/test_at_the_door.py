@@ -12,9 +12,9 @@ from drive_world import World, spec
 from fake_scheduler import FakeScheduler
 from optuna.study import MaxTrialsCallback
 from penstock import ASHA, FullBudget, Resources, SystemTuning, UsageError, create_study
-from penstock.app.runner import commands
+from penstock.app.server.runner import commands
+from penstock.app.show.views.best import best_facts
 from penstock.app.spec.space import parse_space
-from penstock.app.views.best import best_facts
 from penstock.scheduler.model.study import StrategySpec
 from plain_devices import PlainDevices
 from study_ledger import make_study, study_spec

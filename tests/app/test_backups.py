@@ -18,10 +18,16 @@ from penstock.app.host.settings import load
 from penstock.app.ledger.databases import read_only
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
-from penstock.app.services.backups import Backups, back_up, backups_of, list_backups, restore_backup
-from penstock.app.services.services import take_down
-from penstock.app.views.live import follow
-from penstock.profiling.base.errors import BackendError, LedgerDamaged, LedgerRefused, UsageError
+from penstock.app.server.services.backups import (
+    Backups,
+    back_up,
+    backups_of,
+    list_backups,
+    restore_backup,
+)
+from penstock.app.server.services.services import take_down
+from penstock.app.show.views.live import follow
+from penstock.base.errors import BackendError, LedgerDamaged, LedgerRefused, UsageError
 from typer.testing import CliRunner
 
 

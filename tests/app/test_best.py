@@ -7,7 +7,7 @@ from penstock.app.cli.main import app
 from penstock.app.common.console import text_of
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.writes import Batch
-from penstock.app.views.best import best_facts, best_view
+from penstock.app.show.views.best import best_facts, best_view
 from penstock.scheduler.model.decisions import Parent
 from study_ledger import make_study, study_spec
 from typer.testing import CliRunner

@@ -9,7 +9,7 @@ from inspect import signature
 import pytest
 from penstock import UsageError, create_study
 from penstock.app.host.tracebacks import to_the_user
-from penstock.profiling.base.errors import (
+from penstock.base.errors import (
     BackendError,
     IllegalTransition,
     PenstockError,
@@ -24,7 +24,7 @@ def files(error):
     ]
 
 
-def ours(name="penstock.app.study.study"):
+def ours(name="penstock.app.client.study.study"):
     """A function as if it were a module's of ours: it calls what it is given, and may fail."""
     names = {"__name__": name, "contextmanager": contextmanager, "BackendError": BackendError}
     code = """

@@ -12,7 +12,7 @@ from patience import PATIENCE, until
 from penstock.app.broker import server
 from penstock.app.host import locks
 from penstock.app.host.settings import load
-from penstock.profiling.base.errors import BackendError
+from penstock.base.errors import BackendError
 
 
 @pytest.fixture

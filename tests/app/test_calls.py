@@ -7,8 +7,8 @@ import time
 import pytest
 from patience import until
 from penstock.app.broker import connection, protocol
-from penstock.app.worker import calls
-from penstock.app.worker.calls import Calls
+from penstock.app.node.worker import calls
+from penstock.app.node.worker.calls import Calls
 from worker_bench import bench
 
 

@@ -12,9 +12,9 @@ import penstock
 import pytest
 from penstock.app import extensions
 from penstock.app.broker.message import TASK, message
-from penstock.app.worker.celery import make_app, worker_argv
+from penstock.app.node.worker.celery import make_app, worker_argv
 from penstock.profiling.devices.device import Device
-from penstock.tasks.process.messages import CodeRef, Forged, SegmentTask, open_task, seal
+from penstock.wire.messages import CodeRef, Forged, SegmentTask, open_task, seal
 from worker_bench import bench, client
 
 QUEUE = "cpu.n.0.s0"
@@ -105,7 +105,7 @@ def test_a_scheduler_does_not_load_celery_and_a_worker_does_not_load_torch():
     heavy = {"torch", "optuna", "sqlalchemy", "celery", "kombu"}
     assert not heavy & loaded("import penstock.app.broker.transport")
     assert not heavy & loaded("import penstock")
-    worker = loaded("from penstock.app.worker import celery, worker; celery.app.finalize()")
+    worker = loaded("from penstock.app.node.worker import celery, worker; celery.app.finalize()")
     assert heavy & worker == {"celery", "kombu"}
 
 

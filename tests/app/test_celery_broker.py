@@ -12,7 +12,7 @@ import pytest
 from penstock.app.host.broker_url import split_prefix
 from penstock.app.host.celery_broker import one_url
 from penstock.app.host.settings import load
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 
 SECRET = "s3cret"
 SENTINELS = f"sentinel://:{SECRET}@a:26379/2;sentinel://b:26379;sentinel://c:26379"

@@ -20,10 +20,10 @@ from penstock.app.cli.main import app
 from penstock.app.cli.terminal import present
 from penstock.app.host import locks
 from penstock.app.ledger.reader import Reader
-from penstock.app.status.study_list import study_facts, study_table
-from penstock.app.views.live import Watcher
-from penstock.app.views.screen import progress_words
-from penstock.profiling.base.errors import UsageError
+from penstock.app.show.status.study_list import study_facts, study_table
+from penstock.app.show.views.live import Watcher
+from penstock.app.show.views.screen import progress_words
+from penstock.base.errors import UsageError
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import DeviceLeft, StudyPaused
 from penstock.scheduler.model.study import ENDLESS
@@ -541,12 +541,12 @@ if "refuse" in sys.argv:
     penstock.create_study(direction="up")
 if "interrupt" in sys.argv:
     import penstock
-    from penstock.app.study.handle import script_run
+    from penstock.app.client.study.handle import script_run
     script_run().submitted.append(penstock.load_study("digits"))  # as optimize() does
     raise KeyboardInterrupt
 if "submit" in sys.argv:
     import penstock
-    from penstock.app.study.handle import script_run
+    from penstock.app.client.study.handle import script_run
     study = penstock.create_study(study_name="later")
     script_run().submitted.append(study._handle)  # as submit() does
     if "own" in sys.argv: print(study.trials[0])

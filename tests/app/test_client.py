@@ -12,12 +12,12 @@ from patience import PATIENCE, until
 from penstock.app.broker import client, presence, protocol, server
 from penstock.app.broker.client import Client
 from penstock.app.broker.dropped import counted
+from penstock.app.client.study.watching import HeardTrials
 from penstock.app.host import locks
 from penstock.app.host.settings import load
 from penstock.app.ledger.reader import Reader
-from penstock.app.status.stall_monitor import StallMonitor
-from penstock.app.study.watching import HeardTrials
-from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.app.show.status.stall_monitor import StallMonitor
+from penstock.base.errors import BackendError, UsageError
 from serving_scheduler import serving_scheduler
 
 

@@ -13,11 +13,11 @@ from drive_world import device, spec
 from penstock.app.common.clock import SimulatedClock
 from penstock.app.ledger.codec import spec_to_json
 from penstock.app.ledger.ledger import MemoryLedger
-from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.runner import code_by_value
-from penstock.app.runner.runner import Runner
-from penstock.app.services.code_files import StoredCode
-from penstock.profiling.base.errors import BackendError
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.runner import code_by_value
+from penstock.app.server.runner.runner import Runner
+from penstock.app.server.services.code_files import StoredCode
+from penstock.base.errors import BackendError
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.study import Code
 from penstock.tasks.contracts.by_value import read

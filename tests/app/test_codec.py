@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.app.extensions import KINDS as OF_02
 from penstock.app.extensions import names, of_ends
 from penstock.app.ledger import codec
-from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.base.errors import BackendError, UsageError
 from penstock.scheduler.model import events
 from penstock.scheduler.model.snapshot import Plan
 from penstock.scheduler.model.study import Code, StudySpec

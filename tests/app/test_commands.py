@@ -4,8 +4,8 @@ import math
 
 import pytest
 from drive_world import World, spec
-from penstock.app.runner.commands import answer, to_event
-from penstock.profiling.base.errors import UsageError
+from penstock.app.server.runner.commands import answer, to_event
+from penstock.base.errors import UsageError
 from penstock.scheduler.model.events import DevicesGivenBack, DevicesTakenOut
 
 NAMES = ("cpu.left.0", "cpu.left.1", "cuda.right.1f")

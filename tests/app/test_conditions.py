@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 from penstock import Categorical, Float, Int
-from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
 from penstock.app.spec.conditions import parse_conditions, without_inactive
 from penstock.app.spec.space import check_params, grid_size, parse_space
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 from penstock.scheduler.model.study import Code, StrategySpec, StudySpec
 from penstock.scheduler.model.trial import Trial, TrialState
 

@@ -8,8 +8,8 @@ import time
 
 import pytest
 from patience import PATIENCE, until
-from penstock.app.sessions.conversations import Conversations, TrainerGone
-from penstock.app.worker.keeper import IdleTrainers
+from penstock.app.node.sessions.conversations import Conversations, TrainerGone
+from penstock.app.node.worker.keeper import IdleTrainers
 
 A, B = ("t-0000", 1), ("t-0001", 2)
 

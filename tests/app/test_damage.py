@@ -13,11 +13,11 @@ from penstock.app.ledger.codec import state_to_json
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.restore import restore
-from penstock.app.services.janitor import garbage_in
-from penstock.app.status.listing import status_facts
-from penstock.app.status.study_list import studies_facts, study_facts
-from penstock.app.views.best import best_facts
-from penstock.profiling.base.errors import BackendError, LedgerDamaged
+from penstock.app.server.services.janitor import garbage_in
+from penstock.app.show.status.listing import status_facts
+from penstock.app.show.status.study_list import studies_facts, study_facts
+from penstock.app.show.views.best import best_facts
+from penstock.base.errors import BackendError, LedgerDamaged
 from study_ledger import make_study, study_spec
 
 PLACES = 72

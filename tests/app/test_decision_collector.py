@@ -2,10 +2,10 @@
 
 import pytest
 from penstock.app.common.clock import SimulatedClock
-from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.runner import decision_collector
-from penstock.app.runner.decision_collector import DecisionCollector, Turn
-from penstock.profiling.base.values import value_class
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.runner import decision_collector
+from penstock.app.server.runner.decision_collector import DecisionCollector, Turn
+from penstock.base.values import value_class
 from penstock.scheduler.model import decisions
 from penstock.scheduler.model.decisions import Ask, Decision, Discard, Revoke
 from penstock.scheduler.state.state import EngineState

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 from markupsafe import escape
-from penstock.app.status.listing import status_facts
-from penstock.app.views.delays import (
+from penstock.app.show.status.listing import status_facts
+from penstock.app.show.views.delays import (
     Completion,
     Delays,
     TrialDelays,

@@ -7,9 +7,9 @@ import pytest
 from penstock.app.broker.device_records import parse_device_record
 from penstock.app.host.devices import devices_of
 from penstock.app.host.settings import load
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 from penstock.profiling.devices.device import Device
-from penstock.tasks.process.messages import Forged
+from penstock.wire.messages import Forged
 
 DEVICE = Device("cpu.a.0", "a", "cpu", (0,), 1 << 30, 8, seats=4)
 

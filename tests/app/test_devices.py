@@ -8,9 +8,9 @@ import pytest
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
-from penstock.app.views import devices
-from penstock.app.views.devices import device_facts, device_table, wait_free
-from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.app.show.views import devices
+from penstock.app.show.views.devices import device_facts, device_table, wait_free
+from penstock.base.errors import BackendError, UsageError
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.state.state import DeviceRecord
 from rich.console import Console

@@ -10,8 +10,8 @@ from penstock import UsageError
 from penstock.app.common.versioned_file import to_text
 from penstock.app.ledger.codec import decode, encode
 from penstock.app.ledger.rows import EpochRow
-from penstock.app.runner.reports import to_events
-from penstock.app.views.spending import energy_words, joules_of
+from penstock.app.server.runner.reports import to_events
+from penstock.app.show.views.spending import energy_words, joules_of
 from penstock.profiling.counters.energy import Energy
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.state.state import DeviceRecord

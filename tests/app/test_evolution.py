@@ -9,8 +9,8 @@ from statistics import mean
 import pytest
 from drive_world import World, check_invariants
 from penstock import Categorical, Float, FullBudget, Int, Sampler, UsageError, create_study
-from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.sampling.evolution import POPULATION
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.sampling.evolution import POPULATION
 from penstock.app.spec.conditions import is_active, parse_conditions
 from penstock.app.spec.sampler_options import check_space
 from penstock.app.spec.space import check_params, parse_space

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.sampling.explore import explored
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.sampling.explore import explored
 from penstock.app.spec.space import Categorical, Float, Int, check_params, parse_space
 from penstock.scheduler.model.study import Code, StrategySpec, StudySpec
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from penstock.app.cli.main import app
 from penstock.app.host.settings import load
-from penstock.app.services import services
-from penstock.app.status.listing import failure_logs
+from penstock.app.server.services import services
+from penstock.app.show.status.listing import failure_logs
 from penstock.profiling.devices.device import Device
 from study_ledger import SomeFail, make_study, study_spec
 from typer.testing import CliRunner

@@ -11,8 +11,8 @@ from network import answering_broker
 from penstock.app.broker import connection, fitness, ownership, protocol
 from penstock.app.broker.connection import BrokerUnfit
 from penstock.app.host.settings import load
-from penstock.app.services.scheduler_process import Scheduler
-from penstock.profiling.base.errors import BackendError
+from penstock.app.server.services.scheduler_process import Scheduler
+from penstock.base.errors import BackendError
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 USER, WORD = "penstock", "s3cret"

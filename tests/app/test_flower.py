@@ -17,10 +17,10 @@ from patience import PATIENCE, until
 from penstock.app.broker import server
 from penstock.app.host import locks
 from penstock.app.host.settings import load
-from penstock.app.services import services
-from penstock.app.services.flower import COLUMNS, NAME, USER, exec_flower, password_file
-from penstock.app.services.services import take_down
-from penstock.profiling.base.errors import UsageError
+from penstock.app.server.services import services
+from penstock.app.server.services.flower import COLUMNS, NAME, USER, exec_flower, password_file
+from penstock.app.server.services.services import take_down
+from penstock.base.errors import UsageError
 
 pytestmark = pytest.mark.integration
 

@@ -17,12 +17,12 @@ import trainees
 from installation import is_forked
 from patience import PATIENCE, until
 from penstock.app.host.launcher import Launcher
-from penstock.app.launching import fork_server
-from penstock.app.launching.fork_server import TRAINER, ForkServer
-from penstock.app.launching.variables import environment
-from penstock.app.sessions import trainer as trainers
-from penstock.app.sessions.conversations import TrainerGone
-from penstock.app.worker.lanes import Lane
+from penstock.app.node.launching import fork_server
+from penstock.app.node.launching.fork_server import TRAINER, ForkServer
+from penstock.app.node.launching.variables import environment
+from penstock.app.node.sessions import trainer as trainers
+from penstock.app.node.sessions.conversations import TrainerGone
+from penstock.app.node.worker.lanes import Lane
 from penstock.profiling.devices.device import Device
 from penstock.tasks.process.lifeline import MARK_VARIABLE
 from penstock.tasks.trainer.variables import FORK_SERVER_FD

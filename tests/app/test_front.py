@@ -6,17 +6,17 @@ from datetime import UTC, datetime
 import pytest
 from penstock.app.common.versioned_file import to_text
 from penstock.app.ledger.summary import front_of, ranked
-from penstock.app.optuna_bridge.frozen_trials import (
+from penstock.app.server.optuna_bridge.frozen_trials import (
     NoTrial,
     Results,
     SeveralObjectives,
     to_optuna,
 )
-from penstock.app.optuna_bridge.frozen_trials import best as best_trial
-from penstock.app.status.listing import status_facts
-from penstock.app.views.best import best_facts, best_view
-from penstock.app.views.live import Watcher
-from penstock.app.views.screen import progress_words, study_screen
+from penstock.app.server.optuna_bridge.frozen_trials import best as best_trial
+from penstock.app.show.status.listing import status_facts
+from penstock.app.show.views.best import best_facts, best_view
+from penstock.app.show.views.live import Watcher
+from penstock.app.show.views.screen import progress_words, study_screen
 from penstock.scheduler.model.pareto import front
 from penstock.scheduler.model.study import Objective, StrategySpec
 from rich.console import Console

@@ -31,10 +31,10 @@ import trainees
 from penstock.app.broker import protocol, server
 from penstock.app.common.ports import AttemptStatus, Survey
 from penstock.app.host.settings import load
-from penstock.app.runner.reaper import Reaper
-from penstock.app.sessions import link as links
-from penstock.app.sessions.link import Link
-from penstock.app.worker.keeper import _beat
+from penstock.app.node.sessions import link as links
+from penstock.app.node.sessions.link import Link
+from penstock.app.node.worker.keeper import _beat
+from penstock.app.server.runner.reaper import Reaper
 from penstock.scheduler.model.events import AttemptLost
 from trainer_process import segment
 

@@ -11,9 +11,9 @@ from penstock.app.host.settings import load
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
-from penstock.app.services.code_files import needed_objects
-from penstock.app.services.garbage import find
-from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.app.server.services.code_files import needed_objects
+from penstock.app.server.services.garbage import find
+from penstock.base.errors import BackendError, UsageError
 from penstock.scheduler.model.decisions import Parent
 from penstock.scheduler.model.events import StudyWritten, TrialWritten
 from penstock.scheduler.model.study import StrategySpec, StudyRecord, SuperNet

@@ -14,7 +14,7 @@ from penstock.app.ledger.adopted import Adoption, adoption_of
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 from penstock.profiling.similarity.history import MAX_PER_WORKLOAD, HistoryEntry
 
 ENTRY = HistoryEntry(

@@ -16,8 +16,8 @@ from penstock.app.cli.terminal import BACKEND
 from penstock.app.common.atomic_file import write_atomic
 from penstock.app.host.settings import load
 from penstock.app.host.tracebacks import to_the_user
-from penstock.app.services import services
-from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.app.server.services import services
+from penstock.base.errors import BackendError, UsageError
 from typer.testing import CliRunner
 
 SOMEBODY = 12345

@@ -7,7 +7,7 @@ import time
 
 import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution
-from penstock.app.optuna_bridge.importances import LEAST, MOST, importances
+from penstock.app.server.optuna_bridge.importances import LEAST, MOST, importances
 from penstock.scheduler.model.study import StrategySpec
 
 ASHA = StrategySpec("asha", max_epochs=9)

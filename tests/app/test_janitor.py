@@ -14,7 +14,7 @@ from patience import until
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
-from penstock.app.services.janitor import SWEEP_AGE, Janitor
+from penstock.app.server.services.janitor import SWEEP_AGE, Janitor
 from penstock.scheduler.model.decisions import Parent
 from penstock.scheduler.model.study import Code, StrategySpec, StudyRecord, trial_id
 

@@ -10,8 +10,8 @@ from drive_world import device
 from penstock.app.ledger import codec, restore
 from penstock.app.ledger.codec import decode, state_from_json, state_to_json
 from penstock.app.ledger.reader import Reader
-from penstock.app.runner import commands
-from penstock.profiling.base.errors import BackendError, BrokenExtension, LedgerRefused, UsageError
+from penstock.app.server.runner import commands
+from penstock.base.errors import BackendError, BrokenExtension, LedgerRefused, UsageError
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import DeviceJoined, StudySubmitted, Unread
 from penstock.scheduler.state.extensions import Extension, SegmentValues

@@ -20,17 +20,17 @@ from patience import PATIENCE, until
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings
 from penstock.app.host.stopped import stop_of
-from penstock.app.launching import client as launcher_client
-from penstock.app.launching import process as launcher_process
-from penstock.app.launching.address import NAME, connect, listen
-from penstock.app.launching.client import TrainerLauncher
-from penstock.app.launching.process import LauncherProcess
-from penstock.app.launching.variables import environment
-from penstock.app.services.supervisor import Supervisor
-from penstock.app.sessions.conversations import TrainerGone
-from penstock.app.worker.lanes import Lane
+from penstock.app.node.launching import client as launcher_client
+from penstock.app.node.launching import process as launcher_process
+from penstock.app.node.launching.address import NAME, connect, listen
+from penstock.app.node.launching.client import TrainerLauncher
+from penstock.app.node.launching.process import LauncherProcess
+from penstock.app.node.launching.variables import environment
+from penstock.app.node.sessions.conversations import TrainerGone
+from penstock.app.node.worker.lanes import Lane
+from penstock.app.server.services.supervisor import Supervisor
 from penstock.profiling.devices.device import Device
-from penstock.tasks.process.channel import Channel
+from penstock.wire.channel import Channel
 from system import missing
 from tracing import traced
 from trainer_process import segment
@@ -145,7 +145,7 @@ def test_one_that_a_tracer_holds_is_replaced_and_the_next_one_starts_the_trainer
 
 SILENT = """
 from penstock.app.host import locks, settings
-from penstock.app.launching.address import listen
+from penstock.app.node.launching.address import listen
 run = settings.load().run
 with locks.hold(run, "launcher"):
     listening, taken = listen(run), []

@@ -19,7 +19,7 @@ from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.restore import restore
 from penstock.app.ledger.writes import Batch
-from penstock.profiling.base.errors import (
+from penstock.base.errors import (
     BackendError,
     IllegalTransition,
     LedgerRefused,

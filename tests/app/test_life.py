@@ -14,14 +14,14 @@ from penstock.app.host.settings import load
 from penstock.app.ledger.ledger import MemoryLedger, SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.restore import restore
-from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.runner.runner import Runner
-from penstock.app.services.scheduler_process import Scheduler
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.runner.runner import Runner
+from penstock.app.server.services.scheduler_process import Scheduler
+from penstock.app.show.status.study_list import study_facts, study_table
+from penstock.app.show.views.live import Watcher
+from penstock.app.show.views.plan import plan_view
+from penstock.app.show.views.screen import study_screen
 from penstock.app.spec.space import parse_space
-from penstock.app.status.study_list import study_facts, study_table
-from penstock.app.views.live import Watcher
-from penstock.app.views.plan import plan_view
-from penstock.app.views.screen import study_screen
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import StudyExtended
 from penstock.scheduler.model.study import Code, StrategySpec

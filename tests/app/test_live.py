@@ -9,14 +9,20 @@ from dataclasses import replace
 
 import pytest
 from patience import PATIENCE
+from penstock.app.client.study import submission
 from penstock.app.ledger.reader import Reader
-from penstock.app.status.listing import status_facts
-from penstock.app.study import submission
-from penstock.app.views import live
-from penstock.app.views.live import Lines, Watcher, follow
-from penstock.app.views.progress import failure_words, reached, scores, study_progress
-from penstock.app.views.screen import FULL_TABLE, progress_words, select, sentence, study_screen
-from penstock.profiling.base.errors import BackendError
+from penstock.app.show.status.listing import status_facts
+from penstock.app.show.views import live
+from penstock.app.show.views.live import Lines, Watcher, follow
+from penstock.app.show.views.progress import failure_words, reached, scores, study_progress
+from penstock.app.show.views.screen import (
+    FULL_TABLE,
+    progress_words,
+    select,
+    sentence,
+    study_screen,
+)
+from penstock.base.errors import BackendError
 from penstock.scheduler.model.study import ENDLESS
 from penstock.scheduler.model.trial import ADDED, TOLD, TrialState
 from rich.console import Console

@@ -12,7 +12,7 @@ import time
 import pytest
 from patience import PATIENCE, until
 from penstock.app.host import locks, logs
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(3600)"]
 

@@ -14,7 +14,7 @@ from penstock.app.ledger.databases.open import database_at
 from penstock.app.ledger.databases.schema import HEAD
 from penstock.app.ledger.databases.tables import METADATA, REVISION
 from penstock.app.ledger.ledger import SqlLedger
-from penstock.profiling.base.errors import BackendError, LedgerDamaged
+from penstock.base.errors import BackendError, LedgerDamaged
 from sqlalchemy import insert, inspect
 
 RECORDED = Path(__file__).parent.parent / "recorded"

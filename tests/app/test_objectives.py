@@ -14,11 +14,11 @@ from penstock import (
     TorchTrainable,
     epoch_function,
 )
-from penstock.app.runner.commands import to_event
+from penstock.app.server.runner.commands import to_event
 from penstock.app.spec.build import make_plan, make_spec
 from penstock.app.spec.objectives import parse_constraints, parse_objectives
 from penstock.app.spec.plan import StudyPlan
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.study import Objective
 

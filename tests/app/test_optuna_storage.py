@@ -19,14 +19,14 @@ from patience import PATIENCE
 from penstock.app.common.clock import SimulatedClock
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
-from penstock.app.optuna_bridge.dashboard import serving
-from penstock.app.optuna_bridge.frozen_trials import Results
-from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.optuna_bridge.storage import LedgerStorage
-from penstock.app.optuna_bridge.updates import LedgerUpdates
-from penstock.app.runner.runner import Runner
+from penstock.app.server.optuna_bridge.dashboard import serving
+from penstock.app.server.optuna_bridge.frozen_trials import Results
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.optuna_bridge.storage import LedgerStorage
+from penstock.app.server.optuna_bridge.updates import LedgerUpdates
+from penstock.app.server.runner.runner import Runner
 from penstock.app.spec.build import make_asked_spec
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.study import Objective, StrategySpec
 from study_ledger import make_study, study_spec

@@ -13,15 +13,15 @@ import pytest
 from desk import Curve, Desk, command, said, submit
 from drive_world import check_invariants, device, spec
 from patience import PATIENCE
-from penstock.app.advice import policy_host
-from penstock.app.advice.policy_host import PluginHost, check_policy
 from penstock.app.common.clock import SimulatedClock
 from penstock.app.ledger.codec import state_to_json
 from penstock.app.ledger.ledger import MemoryLedger
-from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.runner.runner import Runner
-from penstock.app.views.plan import plan_view
-from penstock.profiling.base.errors import UsageError
+from penstock.app.server.advice import policy_host
+from penstock.app.server.advice.policy_host import PluginHost, check_policy
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.runner.runner import Runner
+from penstock.app.show.views.plan import plan_view
+from penstock.base.errors import UsageError
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import Planned, PolicyChosen, PolicyFailed
 from penstock.scheduler.model.snapshot import POLICY_BACKOFF, Candidate, Snapshot

@@ -21,8 +21,8 @@ from penstock.app.ledger.databases.open import database_at
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
+from penstock.base.errors import BackendError
 from penstock.benchmarks._postgres import PASSWORD, USER, server
-from penstock.profiling.base.errors import BackendError
 from serving_scheduler import serving_scheduler
 
 SECRETS = (PASSWORD, quote(PASSWORD, safe=""))
@@ -78,7 +78,7 @@ def test_a_store_that_cannot_be_marked_does_not_lock_its_scheduler_out(
     postgres_url, tmp_path, monkeypatch, caplog
 ):
     monkeypatch.setattr("penstock.app.ledger.databases.base.LOCK_TIMEOUT", 0.2)
-    caplog.set_level("INFO", logger="penstock.app.services.scheduler_process")
+    caplog.set_level("INFO", logger="penstock.app.server.services.scheduler_process")
     (tmp_path / "disk").write_text("no folder")
     settings = load(
         home=tmp_path / "home", ledger=postgres_url, store=f"file://{tmp_path}/disk/store"

@@ -17,9 +17,9 @@ from penstock.app.broker.connection import BrokerUnfit
 from penstock.app.broker.transport import RedisTransport
 from penstock.app.common.ports import Effects
 from penstock.app.host import broker_url
-from penstock.app.worker.calls import Calls
-from penstock.app.worker.celery import make_app
-from penstock.profiling.base.errors import BackendError
+from penstock.app.node.worker.calls import Calls
+from penstock.app.node.worker.celery import make_app
+from penstock.base.errors import BackendError
 from penstock.scheduler.model.decisions import Cut, Revoke
 from redis.connection import Connection
 from worker_bench import KEY

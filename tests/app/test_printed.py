@@ -7,7 +7,7 @@ from penstock.app.cli.main import app
 from penstock.app.host.log_keeper import trim
 from penstock.app.host.logs import tail
 from penstock.app.host.settings import load
-from penstock.app.status.printed import WIDEST, PrintedLines
+from penstock.app.show.status.printed import WIDEST, PrintedLines
 from study_ledger import make_study, study_spec
 from typer.testing import CliRunner
 

@@ -1,6 +1,6 @@
 """Modules by ``penstock run -m``: which file is found."""
 
-from penstock.app.study.script import source_of
+from penstock.app.client.study.script import source_of
 
 
 def test_the_file_of_a_module_is_found_without_importing_it(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from penstock.app.broker import connection, presence, protocol
 from penstock.app.broker.protocol import BEAT, CALLS, CLAIM, CUT, DISPATCH, REPORT, REVOKE, call
-from penstock.profiling.base.errors import BackendError
+from penstock.base.errors import BackendError
 from worker_bench import bench, client
 
 TRIAL = "st-0000"

@@ -16,7 +16,7 @@ from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.rows import Work
 from penstock.app.ledger.writes import Batch
-from penstock.profiling.base.errors import BackendError, IllegalTransition, UsageError
+from penstock.base.errors import BackendError, IllegalTransition, UsageError
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.decisions import Member
 from penstock.scheduler.model.study import StudyRecord

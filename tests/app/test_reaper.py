@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from drive_world import World, device, spec
 from penstock.app.common.ports import AttemptStatus, LiveDevice, Survey
-from penstock.app.runner.reaper import (
+from penstock.app.server.runner.reaper import (
     CLAIM_TRIPS,
     ENDLESS,
     ENDLESS_GRACE,

@@ -12,8 +12,8 @@ from make_ledgers import FOLDER, KINDS, reading, replayed, taken_up, unpack
 from penstock.app.common.clock import SimulatedClock
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.restore import restore
-from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.runner.runner import Runner
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.runner.runner import Runner
 from plain_devices import PlainDevices
 
 

@@ -12,10 +12,10 @@ import pytest
 from drive_world import World
 from penstock import ASHA, PBT, FullBudget, UsageError, create_study
 from penstock.app.cli.main import app
-from penstock.app.optuna_bridge.frozen_trials import Results, best_of
-from penstock.app.runner.commands import to_event
+from penstock.app.server.optuna_bridge.frozen_trials import Results, best_of
+from penstock.app.server.runner.commands import to_event
+from penstock.app.show.views.best import best_facts
 from penstock.app.spec.build import make_plan, make_spec
-from penstock.app.views.best import best_facts
 from study_ledger import make_study, study_spec
 from typer.testing import CliRunner
 

@@ -14,11 +14,11 @@ from penstock.app.common.ports import Message
 from penstock.app.ledger.codec import decode, encode, spec_to_json, state_to_json
 from penstock.app.ledger.ledger import MemoryLedger, SqlLedger
 from penstock.app.ledger.restore import restore
-from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.runner.reports import to_events, to_question
-from penstock.app.runner.runner import SURVEY_EVERY, Runner
-from penstock.profiling.base.draws import digest_of
-from penstock.profiling.base.errors import BackendError, IllegalTransition, LedgerDamaged
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.runner.reports import to_events, to_question
+from penstock.app.server.runner.runner import SURVEY_EVERY, Runner
+from penstock.base.draws import digest_of
+from penstock.base.errors import BackendError, IllegalTransition, LedgerDamaged
 from penstock.scheduler.engine.devices import Devices
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.engine.lifecycle import Lifecycle

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
 from penstock.app.spec.space import Categorical, Float, Int, grid_size, parse_space
 from penstock.scheduler.model.study import Code, Objective, StrategySpec, StudySpec
 from penstock.scheduler.model.trial import Failure, Trial, TrialState

@@ -6,27 +6,27 @@ import re
 from dataclasses import replace
 
 import pytest
+from penstock.app.client.study import script
+from penstock.app.client.study.script import outcome, show
 from penstock.app.common.console import text_of
 from penstock.app.common.text import duration, in_shell
 from penstock.app.host.settings import load
 from penstock.app.ledger.codec import spec_to_json
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.writes import Batch
-from penstock.app.status.listing import status_view
-from penstock.app.status.study_list import study_facts, study_table
-from penstock.app.stories.failures import (
+from penstock.app.show.status.listing import status_view
+from penstock.app.show.status.study_list import study_facts, study_table
+from penstock.app.show.stories.failures import (
     by_traceback,
     failures_view,
     params_words,
     shared_words,
     traceback_end,
 )
-from penstock.app.stories.story import find_trial, render, trial_story
-from penstock.app.study import script
-from penstock.app.study.script import outcome, show
-from penstock.app.views.best import best_facts, best_view
-from penstock.app.views.live import Watcher
-from penstock.app.views.screen import progress_words, sentence, study_screen
+from penstock.app.show.stories.story import find_trial, render, trial_story
+from penstock.app.show.views.best import best_facts, best_view
+from penstock.app.show.views.live import Watcher
+from penstock.app.show.views.screen import progress_words, sentence, study_screen
 from penstock.scheduler.model.events import StudyWritten
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import TOLD

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import optuna
 import pytest
-from penstock.app.script_objects.changed import Changed
-from penstock.app.script_objects.guard import Guard
-from penstock.app.study.watching import watch
-from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.app.client.script_objects.changed import Changed
+from penstock.app.client.script_objects.guard import Guard
+from penstock.app.client.study.watching import watch
+from penstock.base.errors import BackendError, UsageError
 from penstock.tasks.contracts.by_value import scripts_by_value
 from penstock.tasks.contracts.function_source import Slot
 from penstock.tasks.objectives.left import best_with, is_best, refusal, values_of

@@ -15,11 +15,11 @@ from patience import until
 from penstock.app.broker import connection, presence, protocol, sentinels, server
 from penstock.app.broker.transport import RedisTransport
 from penstock.app.host.settings import load
-from penstock.app.sessions.link import Link
-from penstock.app.worker.celery import make_app
+from penstock.app.node.sessions.link import Link
+from penstock.app.node.worker.celery import make_app
+from penstock.base.errors import BackendError, UsageError
+from penstock.base.urls import hide_password
 from penstock.benchmarks import _sentinels
-from penstock.profiling.base.errors import BackendError, UsageError
-from penstock.profiling.base.urls import hide_password
 
 ONE = "sentinel://h:1/0?master_name=m"
 

@@ -15,17 +15,17 @@ from patience import until
 from penstock.app.broker import server
 from penstock.app.host import locks, logs
 from penstock.app.host.settings import load
-from penstock.app.services import services
-from penstock.app.services.ahead import end_unasked
-from penstock.app.services.services import (
+from penstock.app.server.services import services
+from penstock.app.server.services.ahead import end_unasked
+from penstock.app.server.services.services import (
     Service,
     desired_state,
     ensure_up,
     stop_if_idle,
     take_down,
 )
-from penstock.app.services.supervisor import POLL, Supervisor
-from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.app.server.services.supervisor import POLL, Supervisor
+from penstock.base.errors import BackendError, UsageError
 
 SLEEP = (sys.executable, "-c", "import time; time.sleep(3600)")
 STAND_INS = (Service("scheduler", SLEEP), Service("agent", SLEEP))
@@ -77,7 +77,7 @@ def test_a_supervisor_in_a_service_restarts_its_sibling(settings):
     """As in real life: the supervisor lives in the scheduler, and no client is there any more."""
     program = (
         "import time; from penstock.app.host import settings\n"
-        "from penstock.app.services import supervisor\n"
+        "from penstock.app.server.services import supervisor\n"
         "supervisor.Supervisor(settings.load()).start(); time.sleep(3600)"
     )
     keeping = Service("scheduler", (sys.executable, "-c", program))

@@ -12,14 +12,14 @@ import pytest
 import trainees
 from patience import PATIENCE, until
 from penstock.app.host.launcher import Launcher
-from penstock.app.launching.fork_server import ForkServer
-from penstock.app.sessions import session as sessions
-from penstock.app.sessions.session import Session
-from penstock.app.worker.lanes import Lane
-from penstock.profiling.base.errors import BackendError
+from penstock.app.node.launching.fork_server import ForkServer
+from penstock.app.node.sessions import session as sessions
+from penstock.app.node.sessions.session import Session
+from penstock.app.node.worker.lanes import Lane
+from penstock.base.errors import BackendError
 from penstock.profiling.devices.device import Device
 from penstock.tasks.contracts.code import refer_to_value
-from penstock.tasks.process.messages import CodeRef
+from penstock.wire.messages import CodeRef
 from trainer_process import segment
 
 

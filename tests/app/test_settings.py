@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 from penstock.app.host.settings import load
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -142,7 +142,7 @@ def test_a_read_only_or_full_state_folder_is_refused(tmp_path, option, word):
         pytest.skip("no user namespaces here: a file system cannot be mounted for the test")
     program = textwrap.dedent(f"""
         from penstock.app.host.settings import load
-        from penstock.profiling.base.errors import UsageError
+        from penstock.base.errors import UsageError
         try:
             load(home={str(tmp_path)!r}).ensure_home()
         except UsageError as error:
@@ -166,7 +166,7 @@ def test_a_read_only_or_full_state_folder_is_refused(tmp_path, option, word):
     ],
 )
 def test_a_brokers_certificate_is_asked_for_by_celery_too(given, required):
-    from penstock.app.worker.celery import make_app
+    from penstock.app.node.worker.celery import make_app
 
     url = load(broker=given).broker
     assert url.startswith(given)

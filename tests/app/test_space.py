@@ -6,7 +6,7 @@ import math
 import optuna
 import pytest
 from penstock.app.spec.space import Categorical, Float, Int, check_params, grid_values, parse_space
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 
 REFUSED = [
     ("an empty range", lambda: Float(1, 1), "Float.high", "above low"),

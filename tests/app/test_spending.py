@@ -16,8 +16,8 @@ from penstock.app.ledger import forecast
 from penstock.app.ledger.forecast import REST, Forecast, Forecasts
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.restore import restore
-from penstock.app.status.listing import status_facts, status_view
-from penstock.app.views.spending import spent_facts, spent_words
+from penstock.app.show.status.listing import status_facts, status_view
+from penstock.app.show.views.spending import spent_facts, spent_words
 from penstock.scheduler.model.study import Spent
 from rich.console import Console
 from study_ledger import START, make_study, study_spec

@@ -5,7 +5,13 @@ from dataclasses import replace
 import pytest
 from penstock.app.common.text import duration, number, sparkline
 from penstock.app.ledger.summary import ranked
-from penstock.app.views.progress import best_of, reached, signature_changes, so_far, study_progress
+from penstock.app.show.views.progress import (
+    best_of,
+    reached,
+    signature_changes,
+    so_far,
+    study_progress,
+)
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.strategies.expected import expected_epochs
 from study_ledger import make_study, study_spec

@@ -7,11 +7,11 @@ import itertools
 import penstock
 import pytest
 from penstock import Categorical, Float, Int, Steps
-from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.sampling.explore import explored
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.sampling.explore import explored
 from penstock.app.spec.build import make_plan, make_spec
 from penstock.app.spec.space import check_params
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 from trainees import Small
 
 

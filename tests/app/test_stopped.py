@@ -17,16 +17,16 @@ from penstock.app.broker import server
 from penstock.app.host import locks, stopped
 from penstock.app.host.settings import load
 from penstock.app.host.stopped import StoppedServices, stop_of
-from penstock.app.services import services
-from penstock.app.services.services import (
+from penstock.app.server.services import services
+from penstock.app.server.services.services import (
     Service,
     desired_state,
     ensure_up,
     stop_if_idle,
     take_down,
 )
-from penstock.app.services.supervisor import Supervisor
-from penstock.app.status.stall_monitor import StallMonitor
+from penstock.app.server.services.supervisor import Supervisor
+from penstock.app.show.status.stall_monitor import StallMonitor
 from penstock.tasks.process.lifeline import MARK_VARIABLE
 from study_ledger import make_study, study_spec
 from tracing import traced

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from penstock.app.broker import installation
-from penstock.profiling.base.errors import BackendError
+from penstock.base.errors import BackendError
 
 KEY = b"k" * 32
 

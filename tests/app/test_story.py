@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from penstock.app.extensions import of_ends
-from penstock.app.stories import sentences
-from penstock.app.stories.story import (
+from penstock.app.show.stories import sentences
+from penstock.app.show.stories.story import (
     cause_words,
     find_trial,
     length_words,
@@ -18,7 +18,7 @@ from penstock.app.stories.story import (
     standing,
     trial_story,
 )
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 from penstock.profiling.costs.segment_costs import SegmentStart
 from penstock.scheduler.model import events
 from penstock.scheduler.model.segment_length import LengthReason, SegmentLength

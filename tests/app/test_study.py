@@ -8,10 +8,10 @@ import penstock
 import pytest
 from fake_scheduler import FakeScheduler
 from penstock import ASHA, FullBudget, TrialFailed, UsageError, create_study, load_study
-from penstock.app.optuna_bridge.frozen_trials import best
-from penstock.app.study import watching
-from penstock.app.study.handle import running, script_run
-from penstock.app.views import live
+from penstock.app.client.study import watching
+from penstock.app.client.study.handle import running, script_run
+from penstock.app.server.optuna_bridge.frozen_trials import best
+from penstock.app.show.views import live
 from penstock.scheduler.model.trial import TrialState
 from penstock.scheduler.model.writing import Writing
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -8,14 +8,14 @@ import pytest
 from fake_scheduler import FakeScheduler
 from penstock import ASHA, Limits, Resources, Sampler, Share, SystemTuning
 from penstock.app.cli.main import app
+from penstock.app.client.study import study_file
+from penstock.app.client.study.handle import running
+from penstock.app.client.study.study_file import _STRATEGIES
 from penstock.app.ledger.codec import spec_from_json
 from penstock.app.spec import strategies
 from penstock.app.spec.build import make_plan
 from penstock.app.spec.plan import StudyPlan
 from penstock.app.spec.space import Float, parse_space
-from penstock.app.study import study_file
-from penstock.app.study.handle import running
-from penstock.app.study.study_file import _STRATEGIES
 from penstock.scheduler.model.study import Condition, StrategySpec
 from typer.testing import CliRunner
 

@@ -28,8 +28,8 @@ from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.listed import read_listed
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
-from penstock.app.status.study_list import done_words, studies_facts, study_facts, took_words
-from penstock.profiling.base.errors import LedgerDamaged
+from penstock.app.show.status.study_list import done_words, studies_facts, study_facts, took_words
+from penstock.base.errors import LedgerDamaged
 from penstock.scheduler.model.events import StudyWritten
 from penstock.scheduler.model.study import ENDLESS, Objective, StrategySpec
 from study_ledger import WithSizes, make_study, start_study, study_spec
@@ -229,7 +229,7 @@ def test_the_list_of_studies_imports_neither_numpy_nor_sqlalchemy_nor_events(tmp
     make_study(tmp_path, study_spec("second", id="second-1a2b"), turns=6)
     code = (
         "import sys\n"
-        "from penstock.app.status.study_list import studies_facts\n"
+        "from penstock.app.show.status.study_list import studies_facts\n"
         f"over, going = studies_facts({url_of(tmp_path)!r}, lambda: True)\n"
         "assert over['finished_at'] and going['epochs'] and not going['finished_at']\n"
         "heavy = {'numpy', 'sqlalchemy', 'pydantic', 'redis', 'optuna', 'celery'}\n"

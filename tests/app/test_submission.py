@@ -26,13 +26,13 @@ from penstock import (
     TorchTrainable,
     epoch_function,
 )
+from penstock.app.client.study import submission
+from penstock.app.client.study.handle import StudyHandle
 from penstock.app.spec.build import check_name, make_asked_spec, make_plan, make_spec, new_id
 from penstock.app.spec.changes import differences
 from penstock.app.spec.options import GROUPS
 from penstock.app.spec.plan import StudyPlan
-from penstock.app.study import submission
-from penstock.app.study.handle import StudyHandle
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 from penstock.scheduler.model.study import Code
 
 GOOD = {

@@ -3,8 +3,8 @@
 from optuna.trial import TrialState
 from penstock.app.common.clock import SimulatedClock
 from penstock.app.ledger.ledger import MemoryLedger
-from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.runner.runner import Runner
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.runner.runner import Runner
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import EpochReported, StudySubmitted

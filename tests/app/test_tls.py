@@ -15,9 +15,9 @@ from flower.utils.broker import Broker
 from patience import PATIENCE, until
 from penstock.app.broker import connection, presence, server
 from penstock.app.host.settings import load
-from penstock.app.worker.celery import make_app
+from penstock.app.node.worker.celery import make_app
+from penstock.base.errors import BackendError, UsageError
 from penstock.benchmarks import _sentinels
-from penstock.profiling.base.errors import BackendError, UsageError
 from system import program
 
 

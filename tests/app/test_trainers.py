@@ -15,13 +15,13 @@ import pytest
 from made_environments import make_venv
 from patience import PATIENCE
 from penstock.app.host.launcher import Launcher
-from penstock.app.launching.fork_server import ForkServer
-from penstock.app.launching.variables import environment
-from penstock.app.sessions.conversations import TrainerGone
-from penstock.app.sessions.endings import VERSION
-from penstock.app.worker.lanes import LINGER, STUDIES_KEPT, Lane
+from penstock.app.node.launching.fork_server import ForkServer
+from penstock.app.node.launching.variables import environment
+from penstock.app.node.sessions.conversations import TrainerGone
+from penstock.app.node.sessions.endings import VERSION
+from penstock.app.node.worker.lanes import LINGER, STUDIES_KEPT, Lane
 from penstock.profiling.devices.device import Device
-from penstock.tasks.process.messages import CodeRef, SegmentTask
+from penstock.wire.messages import CodeRef, SegmentTask
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from penstock.app.broker.dropped import counted
 from penstock.app.broker.endings import Endings
 from penstock.app.broker.transport import RedisTransport
 from penstock.app.common.ports import Effects, OpenAttempt
-from penstock.app.runner.reports import to_events
-from penstock.app.sessions.link import Link
-from penstock.profiling.base.errors import BackendError
+from penstock.app.node.sessions.link import Link
+from penstock.app.server.runner.reports import to_events
+from penstock.base.errors import BackendError
 from penstock.scheduler.model.decisions import Cut, Release, Revoke
 from penstock.scheduler.model.events import AttemptFailed
 from penstock.scheduler.model.study import Code

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from penstock.app.ledger.rows import EpochRow
-from penstock.app.views.utilisation import CAUSES, usage, words
+from penstock.app.show.views.utilisation import CAUSES, usage, words
 from penstock.scheduler.model.study import StrategySpec
 
 FULL = StrategySpec("full", max_epochs=2)

@@ -19,15 +19,15 @@ from penstock.app.common.ports import Message
 from penstock.app.ledger.codec import state_to_json
 from penstock.app.ledger.ledger import MemoryLedger
 from penstock.app.ledger.restore import restore
-from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.runner import users_samplers as hosting
-from penstock.app.runner.runner import Runner
-from penstock.app.runner.users_samplers import UsersSamplers
-from penstock.app.services.code_files import StoredCode
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.runner import users_samplers as hosting
+from penstock.app.server.runner.runner import Runner
+from penstock.app.server.runner.users_samplers import UsersSamplers
+from penstock.app.server.services.code_files import StoredCode
+from penstock.app.show.stories.sentences import sentence
 from penstock.app.spec.sampler_options import own_options
 from penstock.app.spec.space import Float, parse_space
-from penstock.app.stories.sentences import sentence
-from penstock.profiling.base.errors import BackendError
+from penstock.base.errors import BackendError
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import Proposed, Remarked, StudySubmitted, Suggested
 from penstock.scheduler.model.study import Code, Observation, StrategySpec

@@ -9,8 +9,8 @@ import pytest
 from penstock.app.broker import protocol, server
 from penstock.app.host.settings import load
 from penstock.app.ledger.rows import Work
-from penstock.app.status.stall_monitor import CHECK_INTERVAL, REPORT_AFTER, StallMonitor
-from penstock.app.status.waiting import Services, Setback, why_waiting
+from penstock.app.show.status.stall_monitor import CHECK_INTERVAL, REPORT_AFTER, StallMonitor
+from penstock.app.show.status.waiting import Services, Setback, why_waiting
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import AttemptFailed, AttemptLost
 from penstock.scheduler.state.state import DeviceRecord
@@ -210,7 +210,7 @@ def test_what_was_accepted_since_ends_that(settings):
 
 def test_a_reason_is_told_when_it_has_held_for_a_while_and_no_longer(settings, monkeypatch):
     clock = [100.0]
-    monkeypatch.setattr("penstock.app.status.stall_monitor.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("penstock.app.show.status.stall_monitor.time.monotonic", lambda: clock[0])
     reader = make_study(settings.home, study_spec(), turns=3)
     study, stall_monitor = reader.study("digits"), StallMonitor(settings, reader)
     seen = Services(scheduler=False)

@@ -8,7 +8,7 @@ from drive_world import spec
 from fake_scheduler import FakeScheduler
 from penstock import ASHA, Float, FullBudget, UsageError, create_study, load_study
 from penstock.app.ledger.reader import Reader
-from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
 from penstock.app.spec.space import parse_space
 from penstock.app.spec.warm_start import fitting, of_frozen
 from penstock.scheduler.model.study import Observation, StrategySpec

@@ -21,7 +21,7 @@ from penstock.app.broker.transport import RedisTransport
 from penstock.app.common.ports import Effects
 from penstock.scheduler.model.decisions import Cut, Member, Release, Revoke
 from penstock.scheduler.model.study import Code
-from penstock.tasks.process.messages import SegmentTask, seal
+from penstock.wire.messages import SegmentTask, seal
 from worker_bench import KEY, SPEC, bench, client
 
 pytestmark = pytest.mark.integration

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from penstock.app.common.yaml_file import YamlFile
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 
 
 def test_aliases_and_merged_keys_are_read(tmp_path):

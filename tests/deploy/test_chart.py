@@ -14,7 +14,7 @@ import pytest
 from deployed import DEPLOY, check_command, yaml_of
 from patience import PATIENCE
 from penstock.app.host.settings import PREFIX, Settings
-from penstock.app.services import node_agent
+from penstock.app.node.agent import node_agent
 from penstock.scheduler.policies.names import POLICIES
 from system import missing
 

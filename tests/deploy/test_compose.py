@@ -11,7 +11,7 @@ import pytest
 from deployed import DEPLOY, ROOT, check_command, yaml_of
 from patience import PATIENCE
 from penstock.app.host.settings import PREFIX, Settings
-from penstock.app.services import node_agent
+from penstock.app.node.agent import node_agent
 from system import missing
 
 COMPOSE = DEPLOY / "compose.yaml"

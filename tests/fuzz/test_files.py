@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from fuzzing import EXAMPLES, ODD, fuzzed, in_time, spoilt_bytes, spoilt_json, spoilt_text
 from hypothesis import strategies as st
+from penstock.app.client.study.handle import StudyHandle
+from penstock.app.client.study.study_file import run_study_file
 from penstock.app.common.versioned_file import to_text
 from penstock.app.host import locks
 from penstock.app.host.settings import Settings, load
 from penstock.app.ledger.history import read_file, to_json
-from penstock.app.runner.imports import check_imported
-from penstock.app.services.services import desired_state
+from penstock.app.server.runner.imports import check_imported
+from penstock.app.server.services.services import desired_state
 from penstock.app.spec.conditions import parse_conditions
 from penstock.app.spec.space import (
     Categorical,
@@ -25,9 +27,7 @@ from penstock.app.spec.space import (
     parameter,
     parse_space,
 )
-from penstock.app.study.handle import StudyHandle
-from penstock.app.study.study_file import run_study_file
-from penstock.profiling.base.errors import PenstockError, UsageError
+from penstock.base.errors import PenstockError, UsageError
 from penstock.profiling.devices.discovery import Gpu, Machine, find_devices
 from penstock.profiling.similarity.history import HistoryEntry
 from penstock.scheduler.engine.engine import Engine

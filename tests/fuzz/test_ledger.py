@@ -13,7 +13,7 @@ from penstock.app.ledger import codec
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
-from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.base.errors import BackendError, UsageError
 from penstock.profiling.similarity.history import HistoryEntry
 from penstock.scheduler.model.decisions import Parent
 from penstock.scheduler.model.events import EpochReported, Replayed

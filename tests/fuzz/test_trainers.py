@@ -18,11 +18,11 @@ from fuzzing import EXAMPLES, ODD, fuzzed, in_time, spoilt_bytes, spoilt_json, s
 from hypothesis import strategies as st
 from patience import PATIENCE
 from penstock.app.host.launcher import Launcher
-from penstock.app.launching import fork_server
-from penstock.app.sessions.link import Link
-from penstock.app.sessions.session import Session
-from penstock.app.sessions.trainer import Sockets, Trainer
-from penstock.profiling.base.errors import BackendError
+from penstock.app.node.launching import fork_server
+from penstock.app.node.sessions.link import Link
+from penstock.app.node.sessions.session import Session
+from penstock.app.node.sessions.trainer import Sockets, Trainer
+from penstock.base.errors import BackendError
 from penstock.profiling.devices.device import Device
 from penstock.tasks.checkpoints.checkpoint import FORMAT, load
 from penstock.tasks.checkpoints.state import state_hash
@@ -30,8 +30,8 @@ from penstock.tasks.gangs import peers, tensor_stream
 from penstock.tasks.gangs.peers import PeerServer, fetch, store_port
 from penstock.tasks.gangs.rendezvous import RendezvousHandler
 from penstock.tasks.process.failure import Lost
-from penstock.tasks.process.identity import Identity
-from penstock.tasks.process.messages import CodeRef, SegmentTask, dumps
+from penstock.wire.identity import Identity
+from penstock.wire.messages import CodeRef, SegmentTask, dumps
 
 TASK = SegmentTask(
     id="1.0", study="s", trial="s-0000", number=0, contract="objective", fence=1, metric="loss",

@@ -11,16 +11,16 @@ from fuzzing import EXAMPLES, fuzzed, in_time, spoilt_json, spoilt_object, spoil
 from hypothesis import strategies as st
 from penstock.app.broker import client
 from penstock.app.ledger import codec, history
-from penstock.app.runner import commands, reports
-from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.app.server.runner import commands, reports
+from penstock.base.errors import BackendError, UsageError
 from penstock.profiling.similarity.history import HistoryEntry
 from penstock.scheduler.engine.engine import Refused
 from penstock.scheduler.model.events import StudyImported
 from penstock.scheduler.model.finished import FinishedTrial
 from penstock.scheduler.model.study import StrategySpec, StudyRecord
 from penstock.scheduler.model.trial import TrialState
-from penstock.tasks.process.identity import Identity
-from penstock.tasks.process.messages import (
+from penstock.wire.identity import Identity
+from penstock.wire.messages import (
     CodeRef,
     Forged,
     ParentRef,

@@ -13,7 +13,7 @@ import users_trainables
 from installation import Installation, variables_of
 from penstock import SuccessiveHalving, create_study
 from penstock.app.broker import installation
-from penstock.profiling.base.errors import BackendError
+from penstock.base.errors import BackendError
 from s3_server import BUCKET, KEY_ID, SECRET, serving
 
 pytestmark = pytest.mark.integration

@@ -17,7 +17,7 @@ from installation import Installation
 from patience import PATIENCE
 from penstock import Float, UsageError, create_study, load_study
 from penstock.app.host import locks
-from penstock.app.services import services
+from penstock.app.server.services import services
 
 pytestmark = pytest.mark.integration
 

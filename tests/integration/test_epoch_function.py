@@ -20,7 +20,7 @@ from penstock import (
     TrialFailed,
     create_study,
 )
-from penstock.app.stories.story import find_trial, trial_story
+from penstock.app.show.stories.story import find_trial, trial_story
 
 pytestmark = pytest.mark.integration
 

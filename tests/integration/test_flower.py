@@ -17,7 +17,7 @@ from installation import variables_of
 from patience import PATIENCE
 from penstock import FullBudget, create_study
 from penstock.app.broker.message import TASK
-from penstock.app.services.flower import USER, password_file
+from penstock.app.server.services.flower import USER, password_file
 
 pytestmark = pytest.mark.integration
 

@@ -13,7 +13,7 @@ from penstock import create_study
 from penstock.app.broker import presence, protocol, server
 from penstock.app.broker.message import message
 from penstock.app.ledger.codec import spec_from_json, spec_to_json
-from penstock.tasks.process.messages import CodeRef, SegmentTask, dumps, seal
+from penstock.wire.messages import CodeRef, SegmentTask, dumps, seal
 
 pytestmark = pytest.mark.integration
 

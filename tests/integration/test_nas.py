@@ -35,7 +35,7 @@ from penstock import (
 )
 from penstock.app.host import locks
 from penstock.app.ledger.codec import spec_from_json
-from penstock.app.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
 from penstock.app.spec.conditions import parse_conditions
 from penstock.app.spec.space import check_params, parse_space
 from penstock.extensions.nas.events import Derived, Described

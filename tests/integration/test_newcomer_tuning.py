@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 from installation import Installation
-from penstock.app.stories.story import trial_story
+from penstock.app.show.stories.story import trial_story
 from penstock.extensions.system_tuning.races.measured import Rehearsed
 
 pytestmark = [

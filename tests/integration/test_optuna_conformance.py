@@ -24,7 +24,7 @@ from optuna.testing.pytest_samplers import (
     SingleOnlySamplerTestCase,
 )
 from optuna.testing.pytest_storages import StorageTestCase
-from penstock.app.study.storage import open_storage
+from penstock.app.client.study.storage import open_storage
 
 #: Their cases do not mind what is experimental and what is rare.
 pytestmark = [

@@ -13,7 +13,7 @@ import optuna_dashboard
 import penstock
 import pytest
 from patience import PATIENCE
-from penstock.app.study.storage import open_storage
+from penstock.app.client.study.storage import open_storage
 
 pytestmark = pytest.mark.integration
 

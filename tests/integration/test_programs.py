@@ -159,7 +159,7 @@ def test_in_jupyter_optunas_studies_are_penstocks_while_the_extension_is_loaded(
     printed = [
         each["text"] for cell in notebook.cells for each in cell.outputs if "stdout" in str(each)
     ]
-    ours, plain = "penstock.app.study.study\n", "optuna.study.study\n"
+    ours, plain = "penstock.app.client.study.study\n", "optuna.study.study\n"
     assert [text for text in printed if "study" in text] == [ours, ours, plain]
     assert site.reader.study("kernel").status == "complete"
 

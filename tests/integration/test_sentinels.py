@@ -9,7 +9,7 @@ import pytest
 from patience import PATIENCE, until
 from penstock.app.broker import connection
 from penstock.app.host import locks
-from penstock.app.services import services
+from penstock.app.server.services import services
 from penstock.benchmarks import _failovers, _sentinels
 from penstock.benchmarks._objective_faults import ObjectiveSite, verdict
 from penstock.benchmarks._sites import Site, compare, site

@@ -10,16 +10,16 @@ import pytest
 from installation import Installation
 from network import tcp_broker
 from penstock import BackendError
-from penstock.app.services import services
-from penstock.app.status.stall_monitor import CHECK_INTERVAL
-from penstock.app.views.live import MAX_PERIOD
+from penstock.app.server.services import services
+from penstock.app.show.status.stall_monitor import CHECK_INTERVAL
+from penstock.app.show.views.live import MAX_PERIOD
 
 pytestmark = pytest.mark.integration
 
 #: Submits an objective, as another code than it is, and watches it.
 STUDY = """
     import penstock
-    from penstock.app.study import submission
+    from penstock.app.client.study import submission
     from penstock.tasks.contracts.code import Reference
 
     def objective(trial):

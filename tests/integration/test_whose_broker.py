@@ -123,6 +123,6 @@ def test_devices_of_a_second_machine_are_served_to_the_first_ones_scheduler(site
 
 
 def _running(site):
-    from penstock.app.services.services import statuses
+    from penstock.app.server.services.services import statuses
 
     return [status for status in statuses(site.settings) if status.pid is not None]

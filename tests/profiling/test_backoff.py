@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.profiling.base.backoff import HEALTHY_AFTER, RESTARTS, Backoff, Restarts
+from penstock.base.backoff import HEALTHY_AFTER, RESTARTS, Backoff, Restarts
 
 
 def test_waits_double_up_to_the_longest_however_many_failures():

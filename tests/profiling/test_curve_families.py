@@ -6,7 +6,7 @@ from statistics import median
 
 import numpy as np
 import pytest
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 from penstock.profiling.costs.fitting import PRIOR, fit
 from penstock.profiling.costs.hull import hull
 from penstock.profiling.costs.reference_curves import curve, fitted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 from penstock.profiling.devices import discovery
 from penstock.profiling.devices.discovery import Gpu, Machine, discover, find_devices
 from penstock.profiling.devices.nvml import NoNvml

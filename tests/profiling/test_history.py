@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 from penstock.profiling.devices.device import Device
 from penstock.profiling.similarity import history
 from penstock.profiling.similarity.history import (

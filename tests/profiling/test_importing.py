@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 import pytest
-from penstock.profiling.base.importing import importing
+from penstock.base.importing import importing
 
 
 @pytest.mark.parametrize("on", [True, False])

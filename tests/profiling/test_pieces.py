@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.profiling.base.pieces import entering, in_force, later_piece, piece_name
+from penstock.base.pieces import entering, in_force, later_piece, piece_name
 
 PARAMS = {"lr@12": 3, "lr": 1, "hidden": 64, "lr@6": 2, "odd@6": 9}
 

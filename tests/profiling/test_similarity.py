@@ -13,7 +13,7 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 from penstock.profiling.similarity.history import HistoryEntry
 from penstock.profiling.similarity.service import MIN_DISTANCES, PRIOR_THRESHOLD, Similarity
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from penstock.profiling.base.urls import hide_password
+from penstock.base.urls import hide_password
 
 
 @pytest.mark.parametrize(

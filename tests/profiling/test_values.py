@@ -5,7 +5,7 @@ import pickle
 from dataclasses import dataclass, fields, replace
 
 import pytest
-from penstock.profiling.base.values import value_class
+from penstock.base.values import value_class
 
 
 @value_class(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from drive_world import World, spec
 from penstock.app.ledger.codec import decode, encode, state_to_json
-from penstock.app.runner.listeners import SILENCE, Listeners
+from penstock.app.server.runner.listeners import SILENCE, Listeners
 from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.engine.lifecycle import UNHEARD
 from penstock.scheduler.model.events import (

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from local_world import Kept, local
 from penstock.app.ledger.codec import decode, encode, state_to_json
-from penstock.profiling.base.draws import digest_of
+from penstock.base.draws import digest_of
 from penstock.scheduler.engine.engine import Engine, Unfit
 from penstock.scheduler.model.events import TrialReturned
 from penstock.scheduler.model.writing import Suggestion, Writing

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from drive_world import World, spec
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
-from penstock.profiling.base.errors import BackendError, BrokenExtension
-from penstock.profiling.base.values import value_class
+from penstock.base.errors import BackendError, BrokenExtension
+from penstock.base.values import value_class
 from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.decisions import Ask
 from penstock.scheduler.model.events import (

@@ -6,7 +6,7 @@ import math
 
 import pytest
 from drive_world import World, spec
-from penstock.app.views.plan import _study
+from penstock.app.show.views.plan import _study
 from penstock.scheduler.model.events import PolicyChosen, StudyPaused
 from penstock.scheduler.model.snapshot import Candidate, Snapshot, find_fault
 from penstock.scheduler.model.study import ENDLESS, StrategySpec

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from drive_world import World, spec
-from penstock.app.views.plan import detail_words, plan_rows, plan_view
+from penstock.app.show.views.plan import detail_words, plan_rows, plan_view
 from penstock.scheduler.model.events import DevicesTakenOut, PolicyChosen, StudyPaused
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.outlook.drain_choice import choose_devices

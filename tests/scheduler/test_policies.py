@@ -1,7 +1,7 @@
 """Policies are functions of a snapshot."""
 
 import pytest
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 from penstock.scheduler.model.snapshot import Candidate, Snapshot
 from penstock.scheduler.policies.names import POLICIES
 from penstock.scheduler.policies.registry import FUNCTIONS, find_policy

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from drive_world import World, check_invariants, spec
-from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.runner.answers import proposal
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.runner.answers import proposal
 from penstock.app.spec.space import Float, parse_space
 from penstock.scheduler.engine.engine import Refused
 from penstock.scheduler.model.events import StudyExtended, StudySubmitted, TrialEnqueued

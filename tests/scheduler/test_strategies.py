@@ -8,7 +8,7 @@ from drive_world import World, check_invariants, spec
 from hypothesis import given
 from hypothesis import strategies as st
 from penstock.app.ledger.codec import state_from_json, state_to_json
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial_group import Entry, Pull
 from penstock.scheduler.strategies.asha import Asha

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from drive_world import World, spec
 from penstock.app.ledger.codec import state_from_json, state_to_json
-from penstock.app.runner.reports import to_events
-from penstock.profiling.base.errors import UsageError
+from penstock.app.server.runner.reports import to_events
+from penstock.base.errors import UsageError
 from penstock.profiling.costs.outcomes import BOUNDS, Histogram
 from penstock.scheduler.model.events import (
     AttemptFailed,

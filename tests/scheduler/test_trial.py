@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from penstock.profiling.base.errors import IllegalTransition
+from penstock.base.errors import IllegalTransition
 from penstock.scheduler.model.trial import FINAL, TRANSITIONS, Step, Trial, TrialState
 
 

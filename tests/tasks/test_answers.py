@@ -8,7 +8,7 @@ import hostile_objectives
 import pytest
 import trainees
 from hostile_objectives import ERRORS, VALUES
-from penstock.profiling.base.errors import TrialFailed
+from penstock.base.errors import TrialFailed
 from penstock.scheduler.model.retry import KINDS
 from penstock.tasks.process import failure
 from penstock.tasks.process.pipe import Pipe

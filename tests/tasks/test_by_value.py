@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import trainees
-from penstock.profiling.base.errors import BackendError, TrialFailed, UsageError
+from penstock.base.errors import BackendError, TrialFailed, UsageError
 from penstock.tasks.contracts import by_value
 from penstock.tasks.contracts.code import file_digest, refer
 from penstock.tasks.contracts.contract import TorchTrainable, epoch_function, is_epoch_function

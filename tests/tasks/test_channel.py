@@ -8,7 +8,7 @@ import socket
 import threading
 
 import pytest
-from penstock.tasks.process.channel import Channel, TooLong
+from penstock.wire.channel import Channel, TooLong
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from patience import PATIENCE
-from penstock.profiling.base.errors import BackendError
+from penstock.base.errors import BackendError
 from penstock.tasks.checkpoints import checkpoint, stores
 from penstock.tasks.checkpoints.checkpoint import Store, Writer, load
 from penstock.tasks.checkpoints.state import state_hash

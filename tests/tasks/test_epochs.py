@@ -120,7 +120,7 @@ import epoch_functions
 from penstock.tasks.contracts import epoch_function as epochs
 from penstock.tasks.process import pipe
 from penstock.tasks.contracts.code import reference
-from penstock.tasks.process.messages import CodeRef, SegmentTask
+from penstock.wire.messages import CodeRef, SegmentTask
 target, path, digest = reference(epoch_functions.keeps_nothing)
 code = CodeRef(target=target, path=path, digest=digest)
 task = SegmentTask(

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import optuna
 import pytest
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 from penstock.tasks.trainer.made_once import TrackedParams
 from penstock.tasks.trainer.shared_data import SharedData
 from penstock.tasks.training.determinism import configure

@@ -11,7 +11,7 @@ import hostile_objectives
 import pytest
 import trainees
 from patience import PATIENCE
-from penstock.tasks.process.identity import Identity
+from penstock.wire.identity import Identity
 from trainer_process import TrainerProcess, segment
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from penstock.profiling.base.errors import BackendError
+from penstock.base.errors import BackendError
 from penstock.tasks.gangs.gang import Gang
 from torch.distributed import TCPStore
 

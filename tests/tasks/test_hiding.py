@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from penstock.profiling.base.hiding import hidden
+from penstock.base.hiding import hidden
 from penstock.tasks.contracts.code import file_digest
-from penstock.tasks.process.messages import CodeRef
+from penstock.wire.messages import CodeRef
 from trainer_process import TrainerProcess, segment
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from penstock.profiling.base.errors import UsageError
-from penstock.tasks.process.identity import Identity
+from penstock.base.errors import UsageError
+from penstock.wire.identity import Identity
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The digest of all that training code imports: what changes it, and what does not."""
 
 import pytest
-from penstock.profiling.base.errors import BackendError
+from penstock.base.errors import BackendError
 from penstock.tasks.contracts.import_digest import IMPORTS, import_digest
 
 FILES = {

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 import trainees
-from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.base.errors import BackendError, UsageError
 from penstock.tasks.contracts.code import file_digest, reference
 from penstock.tasks.contracts.workspace import Workspace
 

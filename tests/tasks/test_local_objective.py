@@ -9,10 +9,10 @@ import local_objectives
 import optuna
 import pytest
 from optuna.distributions import FloatDistribution
-from penstock.profiling.base.draws import digest_of
+from penstock.base.draws import digest_of
 from penstock.tasks.contracts.code import refer_to_value
 from penstock.tasks.objectives.distributions import from_text, to_text
-from penstock.tasks.process.messages import CodeRef
+from penstock.wire.messages import CodeRef
 from trainer_process import TrainerProcess, segment
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)

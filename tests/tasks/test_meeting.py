@@ -11,7 +11,7 @@ from penstock.tasks.gangs import rendezvous
 from penstock.tasks.gangs.peers import PeerServer
 from penstock.tasks.gangs.rendezvous import RendezvousHandler
 from penstock.tasks.process.failure import Lost
-from penstock.tasks.process.identity import Identity, listen
+from penstock.wire.identity import Identity, listen
 
 
 def ignore():

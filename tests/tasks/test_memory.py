@@ -10,7 +10,7 @@ from pathlib import Path
 import hostile_objectives
 import pytest
 import torch
-from penstock.profiling.base.errors import TrialFailed
+from penstock.base.errors import TrialFailed
 from penstock.tasks.process import memory as memory_module
 from penstock.tasks.process.memory import PeakMemory, bounded, shared_memory
 from trainer_process import TrainerProcess, segment

@@ -10,7 +10,7 @@ import pytest
 import torch
 from holder import EPOCH, TOKEN, Holder, fds, odd, rings, trained
 from patience import PATIENCE
-from penstock.profiling.base.errors import BackendError
+from penstock.base.errors import BackendError
 from penstock.tasks.checkpoints.state import copy_state, map_tensors, state_hash, tensors_of
 from penstock.tasks.gangs import peers, tensor_stream
 from penstock.tasks.gangs.peers import MAX_IDLE, OutOfReach

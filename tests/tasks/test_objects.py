@@ -10,7 +10,7 @@ import numpy as np
 import optuna
 import pytest
 import torch
-from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.base.errors import BackendError, UsageError
 from penstock.tasks.objectives import objects, typed_json
 from penstock.tasks.objectives.history import History
 from penstock.tasks.objectives.objects import (

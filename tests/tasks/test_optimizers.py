@@ -8,7 +8,7 @@ from pathlib import Path
 import optuna
 import pytest
 from optuna.samplers import CmaEsSampler, _cmaes
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 from penstock.tasks.objectives import optimizers
 from penstock.tasks.objectives.sampling import HostedStudy
 

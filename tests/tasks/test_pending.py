@@ -8,7 +8,7 @@ import threading
 
 import pytest
 from patience import PATIENCE, until
-from penstock.profiling.base.errors import BackendError, UsageError
+from penstock.base.errors import BackendError, UsageError
 from penstock.tasks.objectives.pending import PendingWrites
 
 
@@ -115,7 +115,7 @@ def test_what_the_scheduler_refuses_is_not_tried_again():
 
 def test_a_process_that_ends_while_the_broker_is_away_says_what_is_lost():
     script = """
-from penstock.profiling.base.errors import BackendError
+from penstock.base.errors import BackendError
 from penstock.tasks.objectives.pending import PendingWrites
 
 def send(trial_id, **body):

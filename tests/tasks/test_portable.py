@@ -9,7 +9,7 @@ from collections import OrderedDict, defaultdict
 import numpy as np
 import pytest
 import torch
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 from penstock.tasks.checkpoints import checkpoint
 from penstock.tasks.checkpoints.portable import pack, unpack
 from penstock.tasks.checkpoints.state import state_hash

@@ -8,7 +8,7 @@ import users_samplers
 from optuna import samplers
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
-from penstock.profiling.base.errors import UsageError
+from penstock.base.errors import UsageError
 from penstock.tasks.objectives.distributions import from_text, to_text
 from penstock.tasks.objectives.sampling import STUDY_NOTES, HostedStudy
 from penstock.tasks.objectives.wire import attributes

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trainees
 from patience import PATIENCE
-from penstock.profiling.base.errors import TrialFailed
+from penstock.base.errors import TrialFailed
 from penstock.tasks.checkpoints import checkpoint
 from penstock.tasks.process.failure import Lost
 from penstock.tasks.process.pipe import Run

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from penstock.profiling.base.errors import TrialFailed
+from penstock.base.errors import TrialFailed
 from penstock.tasks.contracts.contract import Data, TorchTrainable
 from penstock.tasks.contracts.rng import key
 from penstock.tasks.gangs.shards import cut, refuse

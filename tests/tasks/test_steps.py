@@ -8,8 +8,8 @@ import pytest
 import torch
 import trainees
 from patience import PATIENCE
-from penstock.profiling.base.errors import TrialFailed
-from penstock.profiling.base.pieces import entering, in_force
+from penstock.base.errors import TrialFailed
+from penstock.base.pieces import entering, in_force
 from penstock.tasks.checkpoints.state import state_hash
 from penstock.tasks.contracts.pieces import Pieces
 from penstock.tasks.contracts.rng import key

@@ -11,7 +11,7 @@ import fsspec
 import pytest
 import torch
 from patience import PATIENCE
-from penstock.profiling.base.errors import BackendError
+from penstock.base.errors import BackendError
 from penstock.tasks.checkpoints.checkpoint import Store, Writer, load
 from penstock.tasks.checkpoints.state import state_hash
 from penstock.tasks.checkpoints.stores import unusable

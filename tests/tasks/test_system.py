@@ -6,7 +6,7 @@ import pytest
 import torch
 import trainees
 from patience import PATIENCE
-from penstock.profiling.base.errors import TrialFailed
+from penstock.base.errors import TrialFailed
 from penstock.profiling.devices.signature import machine_of
 from penstock.profiling.knobs.knobs import merged
 from penstock.tasks.training import loop

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 import thread_objectives
-from penstock.app.launching.variables import THREAD_VARIABLES, environment
+from penstock.app.node.launching.variables import THREAD_VARIABLES, environment
 from penstock.profiling.devices.device import Device
 from trainer_process import TrainerProcess, segment
 

@@ -12,7 +12,7 @@ import pytest
 import trainees
 from patience import PATIENCE
 from penstock.tasks.contracts.code import file_digest
-from penstock.tasks.process.messages import SegmentTask
+from penstock.wire.messages import SegmentTask
 from trainer_process import TrainerProcess, segment
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from penstock.profiling.base.errors import TrialFailed
+from penstock.base.errors import TrialFailed
 from penstock.tasks.contracts.contract import Data, TorchTrainable
 from penstock.tasks.trainer import warm as module
 from penstock.tasks.trainer.made_once import TrackedParams

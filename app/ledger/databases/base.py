@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from ....profiling.base.errors import BackendError, IllegalTransition, LedgerDamaged, LedgerRefused
+from ....base.errors import BackendError, IllegalTransition, LedgerDamaged, LedgerRefused
 from .row_digest import first_fault
 from .schema import HEAD
 

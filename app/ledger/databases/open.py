@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....profiling.base.errors import UsageError
+from ....base.errors import UsageError
 from .base import ALLOWED, Database
 
 

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine, NullPool, QueuePool, create_engine
 
-from ....profiling.base.errors import UsageError
-from ....profiling.base.extras import missing_extra
-from ....profiling.base.urls import hide_password
+from ....base.errors import UsageError
+from ....base.extras import missing_extra
+from ....base.urls import hide_password
 from ...common.timeouts import within
 from . import base
 from .base import ALLOWED, BUSY, Ask, Database, value

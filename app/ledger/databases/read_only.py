@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ....profiling.base.errors import BackendError
+from ....base.errors import BackendError
 from .base import Ask, Newest, asking, check_empty, check_not_newer, check_noted, revision
 from .going import Going, read_going
 from .open import database_at

@@ -30,8 +30,8 @@ from urllib.parse import quote
 
 from xxhash import xxh3_64_hexdigest
 
-from ....profiling.base.errors import BackendError, UsageError
-from ....profiling.base.urls import hide_password
+from ....base.errors import BackendError, UsageError
+from ....base.urls import hide_password
 from . import base
 from .base import ALLOWED, BUSY, Ask, Database, Newest, value
 

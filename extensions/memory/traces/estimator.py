@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from ....profiling.base.footprint import Footprint
+from ....base.footprint import Footprint
 from ....tasks.process.failure import failure_of
 from ....tasks.training.training import Training
 from .trace import trace

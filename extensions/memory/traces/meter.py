@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.autograd.profiler import profile
 
-from ....profiling.base.footprint import Footprint
+from ....base.footprint import Footprint
 from ....tasks.system.tensor_bytes import held
 from .allocator import peak_bytes
 from .scratch import allocations

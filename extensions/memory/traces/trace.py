@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ....profiling.base.footprint import Footprint
+from ....base.footprint import Footprint
 from ....tasks.system.tensor_bytes import held
 from ....tasks.training import loop
 from ....tasks.training.data import length

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.fx import Graph, GraphModule
 from torch.utils._pytree import tree_flatten
 
-from ....profiling.base.errors import UsageError
+from ....base.errors import UsageError
 from .running import run
 from .tracing import traced
 

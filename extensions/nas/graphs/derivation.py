@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from torch import nn
 from torch.fx import Graph
 
-from ....profiling.base.errors import UsageError
+from ....base.errors import UsageError
 from .capture import captured, forward_of, inputs_of
 from .digests import digest
 from .mutators import Choose, Mutator

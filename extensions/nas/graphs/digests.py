@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.fx import Graph, Node
 
-from ....profiling.base.moved_modules import module_then
+from ....base.moved_modules import module_then
 from .layers import settings
 
 #: Operations of several names, and whether their two sides may change places.

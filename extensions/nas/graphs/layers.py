@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from ....profiling.base.errors import UsageError
+from ....base.errors import UsageError
 
 #: A class or function of a module, or the name of a class in torch.nn.
 Maker = str | Callable[..., nn.Module]

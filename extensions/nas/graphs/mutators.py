@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from torch import nn
 from torch.fx import Node
 
-from ....profiling.base.errors import UsageError
+from ....base.errors import UsageError
 from .layers import Maker, recipe
 from .primitives import ModelGraph, Primitive
 

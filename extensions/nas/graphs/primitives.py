@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.fx import Graph, Node
 
-from ....profiling.base.errors import UsageError
+from ....base.errors import UsageError
 from .layers import carried, made, rebuilt
 
 #: Where new modules are.

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Node
 
-from ....profiling.base.errors import UsageError
+from ....base.errors import UsageError
 from .insizes import RULES, Ambiguous
 from .joins import POLICIES, adaptor, is_addition, is_product, joined_along, producer
 from .primitives import ModelGraph, Primitive, above

@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
-from ....profiling.base.values import Natural
+from ....base.values import Natural
 from ....profiling.similarity.profile import COUNTED
 
 

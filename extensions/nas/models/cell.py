@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ....profiling.base.errors import UsageError
+from ....base.errors import UsageError
 from .choices import answers
 from .layers import LayerChoice, input_sets
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ....profiling.base.errors import UsageError
+from ....base.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import nn

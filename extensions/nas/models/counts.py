@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
-from ....profiling.base.errors import UsageError
+from ....base.errors import UsageError
 from ....tasks.system.unchanged import unchanged
 from ..graphs.capture import inputs_of
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
-from ....profiling.base.errors import UsageError
+from ....base.errors import UsageError
 from ....tasks.system.unchanged import unchanged
 from ..graphs.capture import inputs_of
 from .counts import device_of, moved

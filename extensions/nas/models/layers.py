@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ....profiling.base.errors import UsageError
+from ....base.errors import UsageError
 from .choices import answers, listed
 
 #: A module, or a function without arguments that makes one.

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from ....profiling.base.errors import UsageError
+from ....base.errors import UsageError
 from ..graphs.derivation import Derivation, mutated, replay, sketched
 from ..graphs.mutators import Mutator
 from ..graphs.repair import Repair

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ....profiling.base.errors import UsageError
+from ....base.errors import UsageError
 from ....tasks.training.paths import Choosing, OpenChoice, Paths
 from .cell import Node
 from .choices import FromParams, agree, answered_by

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from ....app.drawings.svg import drawing, element
+from ....app.show.drawings.svg import drawing, element
 from .outline import Box, shortened
 
 #: Pixels: of a letter, a line, and the margin within a box; between boxes, rows and rails.

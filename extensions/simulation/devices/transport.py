@@ -23,7 +23,7 @@ from ....profiling.costs.width_window import COUNTED, MIN_STEPS, STEPS, WidthWin
 from ....profiling.devices.device import Device
 from ....scheduler.model.decisions import Cut, Dispatch, Segment
 from ....scheduler.model.study import StudySpec
-from ....tasks.process.messages import Forged
+from ....wire.messages import Forged
 from .device_memory import GIB, UNKNOWN, DeviceMemory, MemoryNeed
 from .lane_turns import Entry, LaneTurns
 

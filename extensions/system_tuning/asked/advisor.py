@@ -19,10 +19,10 @@ from time import time
 from typing import NamedTuple
 
 from ....app.ledger.history import entries_from_bodies, entries_to_bodies
-from ....profiling.base.errors import UsageError
+from ....base.errors import UsageError
 from ....profiling.knobs.knobs import OFFERED, SystemConfig
 from ....profiling.similarity.history import HistoryEntry, Profile
-from ....tasks.process.messages import Forged, parse
+from ....wire.messages import Forged, parse
 from .decisions import Consult
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....profiling.base.values import Finite, Natural, Positive, Whole, value_class
+from ....base.values import Finite, Natural, Positive, Whole, value_class
 from ....profiling.knobs.knobs import KnobValues, SystemConfig
 from ....scheduler.model.decisions import Decision
 from ....scheduler.model.events import Event

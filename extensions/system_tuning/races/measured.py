@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....profiling.base.values import Amount, Finite, Positive, Whole, value_class
+from ....base.values import Amount, Finite, Positive, Whole, value_class
 from ....profiling.knobs.knobs import SystemConfig
 from ....scheduler.model.events import Event
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ....profiling.base.errors import UsageError
+from ....base.errors import UsageError
 from ....profiling.knobs.knobs import SystemConfig
 from .arm import MAX_WINDOWS, MIN_GAIN, MIN_WINDOWS, Arm
 from .halving import by_epochs, by_halving

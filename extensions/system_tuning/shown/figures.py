@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from ....app.common.text import count, number
-from ....app.drawings.charts import (
+from ....app.show.drawings.charts import (
     LANE,
     MARGIN,
     STUDIES,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ....app.common.text import count
-from ....app.drawings.charts import Figure, Section
-from ....app.drawings.columns import Column
-from ....app.drawings.page import filled
+from ....app.show.drawings.charts import Figure, Section
+from ....app.show.drawings.columns import Column
+from ....app.show.drawings.page import filled
 from ....profiling.knobs.knobs import SystemConfig, config_text
 from ....profiling.similarity.history import machine_class, source_of
 from ....scheduler.model.events import AttemptFailed

@@ -317,7 +317,7 @@ import sys
 sys.modules["pytorch_lightning"] = None
 from pathlib import Path
 import penstock
-from penstock.app.study.script import run_script
+from penstock.app.client.study.script import run_script
 from penstock.tasks.process.failure import failure_of
 try:
     run_script(Path({str(tmp_path)!r}) / "study.py", [])

@@ -4,9 +4,9 @@ import re
 
 import pytest
 from penstock.app.host.settings import load
+from penstock.base.errors import UsageError
 from penstock.extensions.branches import page
 from penstock.extensions.branches.costs import cost_of, cost_words, start_words
-from penstock.profiling.base.errors import UsageError
 from study_ledger import make_study, study_spec
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from drive_world import World, spec
 from penstock import Categorical, Float, Int, UsageError
-from penstock.app.runner.commands import answer, to_event
-from penstock.app.runner.user_commands import reopening
+from penstock.app.server.runner.commands import answer, to_event
+from penstock.app.server.runner.user_commands import reopening
 from penstock.app.spec.conditions import parse_conditions
 from penstock.app.spec.space import parse_space
 from penstock.extensions.branches.values import values_of

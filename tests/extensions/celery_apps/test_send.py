@@ -9,12 +9,12 @@ import sys
 import pytest
 from patience import until
 from penstock.app.common.outbox import Outbox, Outcome
-from penstock.app.runner.decision_collector import Turn
+from penstock.app.server.runner.decision_collector import Turn
+from penstock.base.backoff import Backoff
 from penstock.extensions.celery_apps import send, server
 from penstock.extensions.celery_apps.events import Call, Called
 from penstock.extensions.celery_apps.send import with_study
 from penstock.extensions.celery_apps.show import called
-from penstock.profiling.base.backoff import Backoff
 
 from benchmarks._celery_shop import Broker
 

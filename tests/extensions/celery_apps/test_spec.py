@@ -14,7 +14,7 @@ from desk import command
 from drive_world import World, spec
 from penstock import UsageError, create_study
 from penstock.app.ledger.codec import spec_to_json
-from penstock.app.runner import commands
+from penstock.app.server.runner import commands
 from penstock.app.spec.build import make_plan
 from penstock.app.spec.changes import differences
 from penstock.tasks.process.lifeline import MARK_VARIABLE
@@ -203,7 +203,7 @@ def test_an_app_of_the_script_itself_has_the_name_by_which_it_is_imported(tmp_pa
 
 
 def test_an_app_of_the_users_gets_no_task_of_ours(shop, tmp_path):
-    from penstock.app.worker.celery import make_app
+    from penstock.app.node.worker.celery import make_app
 
     make_app(f"redis+socket://{tmp_path}/no.sock?virtual_host=0")
     assert not [name for name in shop.app.tasks if name.startswith("penstock.segment")]

@@ -16,11 +16,11 @@ from penstock.app.broker.transport import RedisTransport
 from penstock.app.host import locks
 from penstock.app.host.settings import load
 from penstock.app.ledger.ledger import SqlLedger
-from penstock.app.services import services
-from penstock.app.services.scheduler_process import Scheduler
-from penstock.app.services.services import Service
+from penstock.app.server.services import services
+from penstock.app.server.services.scheduler_process import Scheduler
+from penstock.app.server.services.services import Service
+from penstock.base.errors import BackendError
 from penstock.extensions.doctor.doctor import diagnose
-from penstock.profiling.base.errors import BackendError
 from penstock.profiling.knobs.knobs import OFFERED
 from serving_scheduler import serving_scheduler
 from study_ledger import make_study, study_spec

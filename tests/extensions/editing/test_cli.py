@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from penstock.app.spec.entered import pairs, typed
+from penstock.base.errors import UsageError
 from penstock.extensions.editing.cli import _parameter
-from penstock.profiling.base.errors import UsageError
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from drive_world import spec
 from penstock import Float, Int
-from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.optuna_bridge.study_view import with_assumed
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.optuna_bridge.study_view import with_assumed
 from penstock.app.spec.conditions import parse_conditions
 from penstock.app.spec.sampler_options import SAMPLERS
 from penstock.app.spec.space import parse_space

@@ -7,9 +7,9 @@ from drive_world import OneStudy, check_invariants, spec
 from penstock import Float, Int, UsageError
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import state_from_json, state_to_json
-from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.runner.answers import proposal
-from penstock.app.runner.commands import answer, to_event
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.runner.answers import proposal
+from penstock.app.server.runner.commands import answer, to_event
 from penstock.app.spec.space import parse_space
 from penstock.extensions.branches.events import Branched
 from penstock.extensions.editing.changes import form_of

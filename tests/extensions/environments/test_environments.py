@@ -6,8 +6,8 @@ import os
 import subprocess
 
 import pytest
-from penstock.app.launching.launch import ARGUMENTS, CannotStart
-from penstock.app.sessions.endings import VERSION, unfit
+from penstock.app.node.launching.launch import ARGUMENTS, CannotStart
+from penstock.app.node.sessions.endings import VERSION, unfit
 from penstock.extensions.environments import launching as environments
 from penstock.extensions.environments.launching import launch, why_no_rootfs
 

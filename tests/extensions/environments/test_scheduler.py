@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 from drive_world import World, check_invariants, device, spec
+from penstock.base.errors import UsageError
 from penstock.extensions.environments.forms import check_environment
-from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.events import (
     DeviceJoined,
     StudyPaused,

@@ -9,13 +9,13 @@ from penstock.app.common.versioned_file import to_text
 from penstock.app.ledger.codec import decode, encode
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.writes import Batch
-from penstock.app.optuna_bridge.frozen_trials import Results
-from penstock.app.optuna_bridge.storage import LedgerStorage
-from penstock.app.runner.commands import to_event as command_to_event
-from penstock.app.stories.story import render, trial_story
+from penstock.app.server.optuna_bridge.frozen_trials import Results
+from penstock.app.server.optuna_bridge.storage import LedgerStorage
+from penstock.app.server.runner.commands import to_event as command_to_event
+from penstock.app.show.stories.story import render, trial_story
+from penstock.base.errors import UsageError
 from penstock.extensions.exports.archive import Archive, archive_of, read_archive, to_event
 from penstock.extensions.exports.tables import trial_table
-from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.engine.engine import Refused
 from penstock.scheduler.model.decisions import Parent
 from penstock.scheduler.model.events import (

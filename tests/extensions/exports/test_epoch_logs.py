@@ -16,11 +16,11 @@ import penstock
 import pytest
 from patience import PATIENCE
 from penstock import MLflowCallback, TensorBoardCallback
-from penstock.app.study import epoch_callbacks
-from penstock.app.study.epoch_callbacks import Feed
-from penstock.app.views.live import Watcher
+from penstock.app.client.study import epoch_callbacks
+from penstock.app.client.study.epoch_callbacks import Feed
+from penstock.app.show.views.live import Watcher
+from penstock.base.errors import UsageError
 from penstock.extensions.exports import mlflow
-from penstock.profiling.base.errors import UsageError
 from study_ledger import make_study, study_spec
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -10,9 +10,9 @@ from patience import PATIENCE
 from penstock.app.broker import server as broker
 from penstock.app.broker.dropped import Dropped
 from penstock.app.host.settings import load
+from penstock.base.errors import UsageError
 from penstock.extensions.exports.prometheus import Collector, serve
-from penstock.profiling.base.errors import UsageError
-from penstock.tasks.process.messages import Forged
+from penstock.wire.messages import Forged
 from prometheus_client.parser import text_string_to_metric_families
 from study_ledger import make_study, study_spec
 from system import program

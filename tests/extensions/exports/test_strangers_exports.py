@@ -7,12 +7,12 @@ from pathlib import Path
 
 import optuna
 import pytest
-from penstock.app.optuna_bridge.plain_attributes import only_listed
-from penstock.app.optuna_bridge.storage import LedgerStorage
-from penstock.app.runner.user_commands import writing_of
-from penstock.app.views.best import best_facts, best_view
+from penstock.app.server.optuna_bridge.plain_attributes import only_listed
+from penstock.app.server.optuna_bridge.storage import LedgerStorage
+from penstock.app.server.runner.user_commands import writing_of
+from penstock.app.show.views.best import best_facts, best_view
+from penstock.base.errors import UsageError
 from penstock.extensions.exports.archive import Archive, archive_of, to_event
-from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.events import StudySubmitted, TrialAdded
 from penstock.scheduler.model.study import StrategySpec
 from penstock.tasks.objectives.wire import attributes
@@ -155,7 +155,7 @@ def test_the_place_of_an_imports_checkpoint_is_shown_and_not_looked_at(
     body["trials"][1]["checkpoints"] = [{"epoch": 0, "state_hash": "h", "uri": uri, "at": START}]
     here.take_in(Archive.model_validate(body))
     monkeypatch.setattr(
-        "penstock.app.views.best.open_store", lambda url: pytest.fail(f"{url} was opened")
+        "penstock.app.show.views.best.open_store", lambda url: pytest.fail(f"{url} was opened")
     )
     facts = best_facts(here.reader, here.reader.study(ID))
     assert facts["checkpoint"] == {"epoch": 0, "uri": uri, "gone": None}

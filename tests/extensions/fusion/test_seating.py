@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from drive_world import spec
 from laned_world import Laned
-from penstock.app.views.plan import detail_words
+from penstock.app.show.views.plan import detail_words
 from penstock.extensions.fusion.seating import MAX_SINGLES
 from penstock.scheduler.model.decisions import Member
 from penstock.scheduler.model.events import PolicyChosen, Tick

@@ -7,7 +7,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from penstock.app.views.delays import epoch_spans
+from penstock.app.show.views.delays import epoch_spans
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from desk import command
 from drive_world import World, spec
 from penstock import Limits, UsageError
 from penstock.app.ledger.codec import spec_to_json
-from penstock.app.runner import commands
+from penstock.app.server.runner import commands
 from penstock.app.spec.build import make_plan
 from penstock.app.spec.options import parse_limits
 from penstock.profiling.devices.device import Device

@@ -10,12 +10,12 @@ import pytest
 from ledger_batches import SPEC, epoch_batch, first_batch, trials
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
-from penstock.app.stories.sentences import sentence
+from penstock.app.show.stories.sentences import sentence
+from penstock.base.footprint import Footprint
 from penstock.extensions.memory.events import FootprintReported
 from penstock.extensions.memory.margin import OTHERS, RECURRENT
 from penstock.extensions.memory.resident import LOADED
 from penstock.extensions.memory.show import memory_facts, memory_of, memory_view
-from penstock.profiling.base.footprint import Footprint
 from rich.console import Console
 
 MIB = 1 << 20

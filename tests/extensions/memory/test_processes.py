@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from penstock.base.footprint import Footprint
 from penstock.extensions.memory.margin import LEAST, OTHERS, RECURRENT
 from penstock.extensions.memory.processes import Processes
 from penstock.extensions.memory.resident import LOADED, MOST, SLOPE
-from penstock.profiling.base.footprint import Footprint
 
 MIB = 2**20
 BASE = 100 * MIB

@@ -6,10 +6,10 @@ import pytest
 from drive_world import World, spec
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import state_from_json, state_to_json
+from penstock.base.footprint import Footprint
 from penstock.extensions.memory.events import FootprintReported
 from penstock.extensions.memory.footprints import MAX_UNTRACED
 from penstock.extensions.memory.known import known_of, known_study, known_trial
-from penstock.profiling.base.footprint import Footprint
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.events import DeviceJoined, StudyCancelled

@@ -6,7 +6,7 @@ import io
 
 import pytest
 from laned_world import GIB, Laned
-from penstock.app.views.plan import plan_view
+from penstock.app.show.views.plan import plan_view
 from penstock.extensions.memory.fit import RESERVE
 from penstock.extensions.memory.known import known_trial
 from penstock.extensions.memory.lanes import lane_need

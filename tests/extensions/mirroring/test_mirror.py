@@ -11,7 +11,7 @@ import pytest
 from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
-from penstock.app.study.study import space_second
+from penstock.app.client.study.study import space_second
 from penstock.extensions.mirroring.mirror import Mirror
 from penstock.extensions.mirroring.storage import MirroredStorage
 

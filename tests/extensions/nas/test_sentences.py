@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from penstock.app.stories.sentences import sentence
+from penstock.app.show.stories.sentences import sentence
 from penstock.extensions.nas.events import Derived, Described
 from penstock.extensions.nas.models.architecture import Architecture
 

@@ -11,10 +11,10 @@ import torch
 from nas_code import Fitted
 from penstock import UsageError, nas
 from penstock.app.spec.conditions import parse_conditions, without_inactive
+from penstock.base.errors import TrialFailed
 from penstock.extensions.fusion.operators.not_fused import NotFused
 from penstock.extensions.fusion.structure import structure_of
 from penstock.extensions.nas.recalibration import Recalibration
-from penstock.profiling.base.errors import TrialFailed
 from penstock.tasks.checkpoints.checkpoint import Store
 from penstock.tasks.contracts.rng import key
 from penstock.tasks.process.failure import Lost

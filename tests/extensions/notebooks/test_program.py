@@ -3,8 +3,8 @@
 import json
 
 import pytest
+from penstock.base.errors import TrialFailed, UsageError
 from penstock.extensions.notebooks.program import Cell, python_of, read_cells, run
-from penstock.profiling.base.errors import TrialFailed, UsageError
 
 
 def notebook(path, *sources, **more):

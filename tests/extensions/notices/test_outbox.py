@@ -14,13 +14,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from patience import PATIENCE, until
 from penstock.app.common.outbox import AT_ONCE, Outbox, Outcome, key_of
-from penstock.app.runner.decision_collector import Turn
+from penstock.app.server.runner.decision_collector import Turn
+from penstock.base.backoff import Backoff
 from penstock.extensions.notices import letters
 from penstock.extensions.notices.events import Tell, Told
 from penstock.extensions.notices.outbox import MOST, PAUSES, TRIES, attempt, deliver
 from penstock.extensions.notices.server import Carrier
 from penstock.extensions.notices.show import told
-from penstock.profiling.base.backoff import Backoff
 
 SOON = Backoff(first=0.0, longest=0.0)
 FACTS = {
@@ -182,7 +182,7 @@ ENDS = """
 import threading
 from penstock.app.common.outbox import Outbox
 from penstock.extensions.notices.events import Tell
-from penstock.profiling.base.backoff import Backoff
+from penstock.base.backoff import Backoff
 
 begun = threading.Event()
 

@@ -11,7 +11,7 @@ from drive_world import World, spec
 from penstock import UsageError, create_study
 from penstock.app.host.settings import load
 from penstock.app.ledger.codec import spec_to_json
-from penstock.app.runner import commands
+from penstock.app.server.runner import commands
 from penstock.app.spec.build import make_plan
 from penstock.app.spec.changes import differences
 from penstock.extensions.notices import spec as door

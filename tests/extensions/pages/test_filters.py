@@ -1,9 +1,9 @@
 """The words that a person types to choose trials."""
 
 import pytest
-from penstock.app.drawings.columns import Column
+from penstock.app.show.drawings.columns import Column
+from penstock.base.errors import UsageError
 from penstock.extensions.pages.filters import chosen_by
-from penstock.profiling.base.errors import UsageError
 
 ROWS = [
     {"Trial": 0, "State": "running", "lr": 0.001, "net work": "wide", "deep": True},

@@ -8,12 +8,12 @@ import pytest
 from fuzzing import ODD, fuzzed, in_time
 from hypothesis import strategies as st
 from penstock.app.host.settings import load
+from penstock.base.errors import PenstockError, UsageError
 from penstock.extensions.pages.actions import carry_out
 from penstock.extensions.pages.application import PAGES
 from penstock.extensions.pages.frame import begun, ended
 from penstock.extensions.pages.gate import Proxy
 from penstock.extensions.pages.site import Site
-from penstock.profiling.base.errors import PenstockError, UsageError
 from study_ledger import make_study, study_spec
 
 ODD_TEXTS = st.sampled_from([each[:5000] for each in ODD]) | st.text()

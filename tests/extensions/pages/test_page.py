@@ -21,13 +21,14 @@ from ledger_batches import SPEC, epoch_batch, first_batch
 from markupsafe import escape
 from page_server import PageServer, figures
 from patience import PATIENCE
-from penstock.app.drawings.page import mark
+from penstock.app.client.study.control import Control
 from penstock.app.host import locks
 from penstock.app.ledger.codec import spec_from_json
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
-from penstock.app.stories.story import find_trial, trial_story
-from penstock.app.study.control import Control
+from penstock.app.show.drawings.page import mark
+from penstock.app.show.stories.story import find_trial, trial_story
+from penstock.base.errors import UsageError
 from penstock.extensions.pages.follower import KEPT, REST, Follower, Pictures
 from penstock.extensions.pages.forms import study_forms
 from penstock.extensions.pages.gate import Proxy
@@ -36,7 +37,6 @@ from penstock.extensions.pages.study import CURVES, DOTS
 from penstock.extensions.pages.trials import LISTED
 from penstock.extensions.report import figures as drawings
 from penstock.extensions.report.timeline import timeline
-from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.study import StrategySpec
 from study_ledger import make_study, start_study, study_spec
 from uvicorn.server import ServerState

@@ -18,7 +18,7 @@ from penstock import (
     create_study,
 )
 from penstock.app.ledger.codec import spec_to_json
-from penstock.app.runner import commands
+from penstock.app.server.runner import commands
 from penstock.app.spec.build import make_plan, make_spec
 from penstock.app.spec.changes import differences
 from penstock.tasks.contracts.import_digest import IMPORTS

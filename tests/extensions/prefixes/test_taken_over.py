@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
-from penstock.app.stories.story import find_trial, render, trial_story
+from penstock.app.show.stories.story import find_trial, render, trial_story
 from rich.console import Console
 from shared_ledger import shared_study
 

@@ -12,14 +12,14 @@ from penstock.app.ledger.codec import encode
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.restore import restore
-from penstock.app.optuna_bridge.samplers import SamplerHost
-from penstock.app.runner.commands import to_event as command_to_event
-from penstock.app.runner.runner import Runner
-from penstock.app.stories.story import find_trial, trial_story
+from penstock.app.server.optuna_bridge.samplers import SamplerHost
+from penstock.app.server.runner.commands import to_event as command_to_event
+from penstock.app.server.runner.runner import Runner
+from penstock.app.show.stories.story import find_trial, trial_story
+from penstock.base.errors import UsageError
 from penstock.extensions.prefixes.common import prefixes_of
 from penstock.extensions.prefixes.state import known_of
 from penstock.extensions.prefixes.view import facts_in_words
-from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import Durable, StudySubmitted
 from plain_devices import PlainDevices

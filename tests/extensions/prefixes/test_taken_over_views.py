@@ -6,11 +6,11 @@ import io
 from dataclasses import replace
 
 import pytest
-from penstock.app.optuna_bridge.frozen_trials import Results
-from penstock.app.views.plan import plan_view
-from penstock.app.views.progress import study_progress
-from penstock.app.views.spending import energy_words, joules_of
-from penstock.app.views.utilisation import usage, usage_of
+from penstock.app.server.optuna_bridge.frozen_trials import Results
+from penstock.app.show.views.plan import plan_view
+from penstock.app.show.views.progress import study_progress
+from penstock.app.show.views.spending import energy_words, joules_of
+from penstock.app.show.views.utilisation import usage, usage_of
 from penstock.scheduler.model.events import StudyPaused
 from penstock.scheduler.outlook.outlook import outlook
 from prefix_world import Grid, grid, shared

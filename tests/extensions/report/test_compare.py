@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 from penstock.app.ledger.codec import spec_from_json
-from penstock.app.views.progress import study_progress
+from penstock.app.show.views.progress import study_progress
+from penstock.base.errors import UsageError
 from penstock.extensions.report.compare import Compared, _progress, write_comparison
-from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.study import StrategySpec
 from study_ledger import make_study, study_spec
 

@@ -5,8 +5,8 @@ import io
 import pytest
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.restore import restore
-from penstock.app.optuna_bridge.frozen_trials import Results
-from penstock.app.stories.story import render, trial_story
+from penstock.app.server.optuna_bridge.frozen_trials import Results
+from penstock.app.show.stories.story import render, trial_story
 from penstock.extensions.report.lineage import lineage
 from penstock.extensions.report.report import write_report
 from penstock.scheduler.model.study import StrategySpec, number_of

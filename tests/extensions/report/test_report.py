@@ -11,12 +11,12 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
-from penstock.app.drawings.page import icon
-from penstock.app.views.live import Watcher
-from penstock.app.views.screen import study_screen
-from penstock.app.views.spending import energy_words
+from penstock.app.show.drawings.page import icon
+from penstock.app.show.views.live import Watcher
+from penstock.app.show.views.screen import study_screen
+from penstock.app.show.views.spending import energy_words
+from penstock.base.errors import UsageError
 from penstock.extensions.report.report import lead, render, strategy_words, write_report
-from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.study import Code, StrategySpec, SuperNet
 from rich.console import Console
 from study_ledger import START, make_study, study_spec

@@ -1,8 +1,8 @@
 """The chart of who held which device, over all studies."""
 
 import pytest
-from penstock.app.drawings.charts import STUDIES
 from penstock.app.ledger.rows import Work
+from penstock.app.show.drawings.charts import STUDIES
 from penstock.extensions.report.figures import DOTTED, learning_curves
 from penstock.extensions.report.timeline import NUMBERED, holdings, study_colours
 from study_ledger import START, make_study, study_spec

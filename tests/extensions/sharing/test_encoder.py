@@ -11,12 +11,12 @@ import pytest
 import torch
 from encoded_code import COMPUTED, Net, OnActivations, OneByOne, Wider, plain
 from penstock import Data
+from penstock.base.errors import TrialFailed
 from penstock.extensions.sharing.activations import Activations, ComputedAgain
 from penstock.extensions.sharing.blocks import BLOCK
 from penstock.extensions.sharing.frozen_encoder import FrozenEncoder
 from penstock.extensions.sharing.kept_files import KeptFiles
 from penstock.extensions.sharing.trainer import Sharing
-from penstock.profiling.base.errors import TrialFailed
 from penstock.tasks.process.pipe import Run
 from penstock.tasks.trainer.hooks import Hooks
 from penstock.tasks.trainer.made_once import TrackedParams

@@ -8,7 +8,7 @@ import os
 import pytest
 import torch
 from penstock.app.host.settings import Settings
-from penstock.app.launching import client as launcher_client
+from penstock.app.node.launching import client as launcher_client
 from penstock.extensions.sharing.node import clear, folder_of
 from penstock.extensions.sharing.node_cache import NodeCache, can_be_put, digest, token
 

@@ -7,9 +7,9 @@ import pytest
 from drive_world import device, spec
 from penstock.app.common.clock import SimulatedClock
 from penstock.app.common.ports import Effects
+from penstock.base.errors import BackendError
 from penstock.extensions.simulation.devices.transport import SimulatedTransport
 from penstock.extensions.simulation.simulator import simulate
-from penstock.profiling.base.errors import BackendError
 from penstock.scheduler.model.decisions import Dispatch, Member, Segment
 from penstock.scheduler.model.events import EpochReported, TrialReturned
 from penstock.scheduler.model.study import StrategySpec

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from penstock.base.errors import UsageError
 from penstock.extensions.simulation.devices.device_memory import GIB, MemoryNeed
 from penstock.extensions.simulation.experiment import run, simulated_devices
 from penstock.extensions.simulation.gantt import spans
 from penstock.extensions.simulation.waits import waits
 from penstock.extensions.simulation.workload import StudyWork, TrialWork, Workload, study_spec
-from penstock.profiling.base.errors import UsageError
 from penstock.profiling.costs.company import Company
 from penstock.scheduler.policies.srtf import PATIENCE, SHORTEST
 

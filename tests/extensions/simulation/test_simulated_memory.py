@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from penstock.base.errors import UsageError
 from penstock.extensions.simulation.devices.device_memory import GIB, DeviceMemory, MemoryNeed
 from penstock.extensions.simulation.experiment import run, simulated_devices
 from penstock.extensions.simulation.simulator import simulate
@@ -14,7 +15,6 @@ from penstock.extensions.simulation.workload import (
     study_spec,
 )
 from penstock.extensions.simulation.workload_file import read_workload
-from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.decisions import Member
 from penstock.scheduler.model.events import AttemptFailed, EpochReported
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from penstock.app.cli.main import app
 from penstock.app.cli.terminal import present
+from penstock.base.errors import UsageError
 from penstock.extensions.simulation import gantt as simulation_drawing
 from penstock.extensions.simulation.devices.transport import SimulatedTransport
 from penstock.extensions.simulation.experiment import lower_bound, run, simulated_devices
@@ -25,7 +26,6 @@ from penstock.extensions.simulation.workload import (
     shape_of,
     study_spec,
 )
-from penstock.profiling.base.errors import UsageError
 from penstock.profiling.costs.company import Company
 from penstock.profiling.costs.reference_curves import fitted
 from penstock.scheduler.model.study import StrategySpec

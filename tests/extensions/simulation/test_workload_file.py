@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from penstock.base.errors import UsageError
 from penstock.extensions.simulation.workload_file import read_workload
-from penstock.profiling.base.errors import UsageError
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "workload.yaml"
 FILE = """\

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from drive_world import World, spec
-from penstock.app.runner.commands import to_event
-from penstock.app.runner.user_commands import reopening
+from penstock.app.server.runner.commands import to_event
+from penstock.app.server.runner.user_commands import reopening
+from penstock.base.errors import UsageError
 from penstock.extensions.steering.events import Steered
-from penstock.profiling.base.errors import UsageError
 from penstock.scheduler.model.finished import FinishedStudy, PastTrial
 from penstock.scheduler.model.study import StrategySpec, StudyRecord
 from penstock.scheduler.model.trial import TrialState

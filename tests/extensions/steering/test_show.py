@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from penstock.app.ledger.reader import Reader
-from penstock.app.stories.story import find_trial, trial_story
+from penstock.app.show.stories.story import find_trial, trial_story
 from penstock.extensions.steering.control import done, offers
 from penstock.extensions.steering.events import Steered
 from penstock.extensions.steering.show import status_lines

@@ -14,9 +14,9 @@ from penstock.app.ledger.adopted import Adoption
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
+from penstock.base.errors import UsageError
 from penstock.extensions.system_tuning import history_cli as commands
 from penstock.extensions.system_tuning.history import config_from
-from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices.device import Device
 from penstock.profiling.similarity.history import HistoryEntry, machine_class, source_of
 from penstock.scheduler.model.events import StudySubmitted

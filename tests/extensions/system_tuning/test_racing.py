@@ -6,9 +6,9 @@ from math import exp, inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from penstock.base.errors import UsageError
 from penstock.extensions.system_tuning.races.arm import MAX_WINDOWS, student_quantile
 from penstock.extensions.system_tuning.races.racing import PROBING, Race, check_probing
-from penstock.profiling.base.errors import UsageError
 from penstock.profiling.knobs.knobs import (
     KNOBS,
     MAX_CONFIGS,

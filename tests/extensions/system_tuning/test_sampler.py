@@ -6,11 +6,11 @@ import pytest
 from drive_world import spec
 from penstock.app.spec.build import make_plan
 from penstock.app.spec.options import Resources, SystemTuning
+from penstock.base.errors import UsageError
 from penstock.extensions.system_tuning import server
 from penstock.extensions.system_tuning.asked import sampler
 from penstock.extensions.system_tuning.asked.decisions import AskConfigs
 from penstock.extensions.system_tuning.asked.sampler import TOGETHER, propose
-from penstock.profiling.base.errors import UsageError
 
 CHOICES = (("threads", (1, 2, 4, 8)), ("memory_format", ("channels_last",)), ("compile", (True,)))
 ALL = {

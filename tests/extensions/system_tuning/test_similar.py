@@ -13,6 +13,7 @@ from ledger_batches import SPEC, first_batch
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
+from penstock.base.errors import UsageError
 from penstock.extensions.system_tuning.races.measured import Profiled
 from penstock.extensions.system_tuning.shown.similar import (
     find_similar,
@@ -22,7 +23,6 @@ from penstock.extensions.system_tuning.shown.similar import (
 )
 from penstock.extensions.system_tuning.trial_profiles import find_profile
 from penstock.extensions.system_tuning.workloads import workload_of
-from penstock.profiling.base.errors import UsageError
 from penstock.profiling.devices.device import Device
 from penstock.profiling.similarity.history import HistoryEntry, machine_class, source_of
 from penstock.scheduler.model.decisions import Member

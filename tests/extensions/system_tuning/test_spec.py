@@ -9,7 +9,7 @@ from desk import command
 from drive_world import World
 from penstock import SystemTuning, UsageError
 from penstock.app.ledger.codec import spec_to_json
-from penstock.app.runner import commands
+from penstock.app.server.runner import commands
 from penstock.app.spec.build import make_plan, make_spec
 from penstock.app.spec.plan import StudyPlan
 from penstock.profiling.devices.device import Device

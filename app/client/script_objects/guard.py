@@ -1,0 +1,75 @@
+"""Stands in a script for an object that its objective changed in other processes only.
+
+Code that goes to trainers may have guards of other objectives among its globals: there, each is
+what it stands for. Any other copy or pickle of a guard would be taken for a result, and is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from ....base.errors import UsageError
+from ....tasks.contracts.by_value import PICKLES_CODE
+
+#: The special methods by which an object is read, changed or shown.
+_USES = (
+    *("len", "iter", "next", "reversed", "contains", "getitem", "setitem", "delitem", "missing"),
+    *("bool", "int", "float", "complex", "index", "round", "trunc", "floor", "ceil", "abs"),
+    *("neg", "pos", "invert", "eq", "ne", "lt", "le", "gt", "ge", "str", "format", "bytes"),
+    *("call", "enter", "exit", "array", "length_hint"),
+    *(
+        f"{way}{name}"
+        for way in ("", "r", "i")
+        for name in (
+            *("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow"),
+            *("and", "or", "xor", "lshift", "rshift"),
+        )
+    ),
+)
+
+
+class Guard:
+    """Every use of it raises UsageError with one sentence."""
+
+    __slots__ = ("_sentence", "_stands_for")
+
+    def __init__(self, sentence: str, stands_for: Any) -> None:
+        self._sentence = sentence
+        self._stands_for = stands_for
+
+    def __repr__(self) -> str:
+        return self._sentence
+
+    @property  # type: ignore[misc]  # that of object can be written
+    def __class__(self) -> Any:
+        """A class whose name is the sentence, for messages that name the class, as json's do."""
+        return type(object.__getattribute__(self, "_sentence"), (Guard,), {"__slots__": ()})
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)  # Python and its tools look for what an object can do
+        raise UsageError(self._sentence)
+
+    def __reduce__(self) -> Any:
+        if not PICKLES_CODE.get():
+            raise UsageError(self._sentence)
+        return _same, (self._stands_for,)
+
+    __hash__ = object.__hash__
+
+
+def behind(guard: Guard) -> Any:
+    """The object for which ``guard`` stands."""
+    return object.__getattribute__(guard, "_stands_for")
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _refuse(self: Guard, *args: Any, **kwargs: Any) -> NoReturn:
+    raise UsageError(object.__getattribute__(self, "_sentence"))
+
+
+for _use in _USES:
+    setattr(Guard, f"__{_use}__", _refuse)

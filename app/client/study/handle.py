@@ -1,0 +1,211 @@
+"""What stands behind a ``Study``: its identity, its ledger's reader and its client for commands."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ....base.errors import UsageError
+from ....scheduler.model.study import Observation, StudySpec
+from ....tasks.process.lifeline import MARK_VARIABLE
+from ...host.settings import Settings
+from ...spec.options import Limits
+from ...spec.plan import StudyPlan
+from ...spec.warm_start import fitting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from optuna.storages import BaseStorage
+
+    from ...broker.client import Client
+    from ...ledger.reader import Reader
+    from ...server.optuna_bridge.frozen_trials import Results
+    from ...server.optuna_bridge.storage import LedgerStorage
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptRun:
+    """The circumstances in which a script makes and runs its studies."""
+
+    #: ``penstock submit`` runs it: ``optimize`` returns after submitting.
+    detach: bool = False
+    #: The environment of studies that name none.
+    environment: str | None = None
+    #: The limits of studies that give none.
+    limits: Limits | None = None
+    #: The command line's list, to which every study that the script submits is added; None: the
+    #: command line runs no script here.
+    submitted: list[StudyHandle] | None = None
+    #: The command line's list, to which each study of a script of Optuna's is added that did not
+    #: run on devices, as the reason why.
+    aside: list[str] | None = None
+    #: A function of Optuna's is called that is ours: it does what Optuna's would.
+    as_optuna: bool = False
+    #: The id of the study for which code is sent: where the code refers to it, it is the trainer's.
+    sent_for: str | None = None
+
+
+_PLAIN = ScriptRun()
+_RUN: ContextVar[ScriptRun] = ContextVar("SCRIPT_RUN", default=_PLAIN)
+
+
+def script_run() -> ScriptRun:
+    """Return the circumstances in which this code runs."""
+    return _RUN.get()
+
+
+@contextmanager
+def running(**changed: Any) -> Iterator[None]:
+    """Change fields of ``script_run()`` for the time of the block."""
+    token = _RUN.set(replace(_RUN.get(), **changed))
+    try:
+        yield
+    finally:
+        _RUN.reset(token)
+
+
+class StudyHandle:
+    """A study, submitted or about to be. ``spec`` is None until it is submitted."""
+
+    def __init__(
+        self,
+        plan: StudyPlan,
+        study_name: str,
+        study_id: str,
+        settings: Settings,
+        spec: StudySpec | None = None,
+    ) -> None:
+        self.study_name = study_name
+        self.id = study_id
+        self.plan = plan
+        self.settings = settings
+        self.spec = spec
+        #: Gives another name that is free, if the study's name was numbered by us.
+        self.next_name: Callable[[], str] | None = None
+        #: Whether this process has submitted it: the user's code of it runs here, too.
+        self.submitted_here = False
+        #: Says that studies run on devices, where a script made this one by Optuna's function.
+        self.announce: Callable[[], None] | None = None
+        self.observed: list[Observation] = []
+        #: Where trials that were added before submission come from, by number.
+        self.sources: dict[int, str] = {}
+        self._reader: Reader | None = None
+        #: True if the study ends with this process at the latest.
+        self._asks = False
+
+    @property
+    def name_in_storage(self) -> str:
+        """The name by which ``storage`` finds the study."""
+        return self.study_name if self.spec is None else self.id
+
+    def storage(self) -> BaseStorage:
+        """Where the study is: in this process's memory until it is submitted, then the ledger."""
+        if self.spec is None:
+            return self.memory
+        return self._ledger
+
+    @cached_property
+    def _ledger(self) -> LedgerStorage:
+        from .storage import open_storage
+
+        return open_storage(self.settings)
+
+    @cached_property
+    def memory(self) -> BaseStorage:
+        """The study as its user has prepared it before it is submitted."""
+        from .preparation import in_memory
+
+        return in_memory(self.study_name, self.plan.directions)
+
+    def __getstate__(self) -> NoReturn:
+        # It would take the broker's URL, which has a password, into the checkpoint store.
+        raise TypeError("what stands behind a study cannot be pickled, only the study")
+
+    def check_submitted(self) -> None:
+        if self.spec is None:
+            raise UsageError(f"study {self.study_name} was not submitted yet: call optimize()")
+
+    def note_submitted(self, spec: StudySpec) -> None:
+        """The scheduler has accepted the study, or its extension, as ``spec``."""
+        self.spec = spec
+        self.submitted_here = True
+        self._note_used()
+
+    def _note_used(self) -> None:
+        submitted = script_run().submitted
+        if submitted is not None and self not in submitted:
+            submitted.append(self)
+
+    def note_asked(self) -> None:
+        """Have a study by Optuna's function end with this process, which asks it for trials."""
+        asked = self.spec is not None and self.spec.contract == "ask"
+        if not asked or self.announce is None or self._asks:
+            return
+        from ...host.askers import Askers
+
+        Askers(self.settings.run).join(self.id)
+        self._asks = True
+        self._note_used()
+
+    def client(self) -> Client:
+        from ...broker.client import Client
+
+        return Client(self.settings, notify=lambda words: sys.stderr.write(f"{words}\n"))
+
+    def connect(self) -> Client:
+        """The client for commands, once services run to answer them. They stop when long idle."""
+        from ...host.locks import is_running
+
+        if not is_running(self.settings.run, "scheduler"):
+            self.ensure_up(None)
+        return self.client()
+
+    def reader(self) -> Reader:
+        if self._reader is None:
+            from ...server.services.ledger_location import ledger_reader
+
+            self._reader = ledger_reader(self.settings)
+        return self._reader
+
+    @cached_property
+    def results(self) -> Results:
+        """The study's results in the ledger."""
+        from ...server.optuna_bridge.frozen_trials import Results
+
+        return Results(self.reader(), self.id)
+
+    def ensure_up(self, devices: str | None) -> None:
+        from ...server.services.services import agent_of, ensure_up, is_served_by_others
+
+        if not is_served_by_others(self.settings):
+            ensure_up(self.settings, devices)
+        elif devices is not None:
+            ensure_up(self.settings, devices, services=(agent_of(devices),))
+
+    def with_warm_start(self, spec: StudySpec) -> StudySpec:
+        """``spec`` with the copied observations that fit its space."""
+        if self.observed and spec.further:
+            raise UsageError.refuse("warm_start", "results", "none with several objectives")
+        known = fitting(self.observed, spec.space, spec.conditions)
+        return replace(spec, observations=known)
+
+
+def in_trainer() -> bool:
+    """Whether this process is a trainer, which has imported the user's script."""
+    return MARK_VARIABLE in os.environ
+
+
+def refuse_in_trainer(what: str) -> None:
+    """Raise UsageError in a trainer: a script must not start studies when it is imported."""
+    if in_trainer():
+        raise UsageError(
+            f"{what} cannot be called while a trainer imports the script: put the call under"
+            ' `if __name__ == "__main__":`'
+        )

@@ -1,0 +1,83 @@
+"""A study before it is submitted: in this process's memory, as Optuna keeps it there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from optuna.storages import BaseStorage, InMemoryStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+
+from ....base.errors import UsageError
+from ....tasks.objectives.objects import Keep, keep
+from ....tasks.objectives.wire import attributes, record_of, user_attributes
+
+if TYPE_CHECKING:
+    from ...broker.client import Client
+
+_STUDY = 0
+
+
+def in_memory(name: str, directions: Sequence[str]) -> BaseStorage:
+    """A storage in memory that holds one study, without the line that Optuna would log."""
+    storage, log = InMemoryStorage(), logging.getLogger("optuna.storages._in_memory")
+    before = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        storage.create_new_study([StudyDirection[each.upper()] for each in directions], name)
+    finally:
+        log.setLevel(before)
+    return storage
+
+
+def enqueued(storage: BaseStorage) -> list[dict[str, Any]]:
+    """The configurations that were enqueued, in order. UsageError if they have attributes."""
+    waiting = storage.get_all_trials(_STUDY, states=(OptunaState.WAITING,))
+    for trial in waiting:
+        if trial.user_attrs:
+            allowed = "none in a study with a space or a strategy: its objective may set them"
+            raise UsageError.refuse("user_attrs of enqueue_trial", trial.user_attrs, allowed)
+    return [dict(trial.system_attrs.get("fixed_params", {})) for trial in waiting]
+
+
+def finished(storage: BaseStorage) -> list[FrozenTrial]:
+    """The results that were added."""
+    return [t for t in storage.get_all_trials(_STUDY) if t.state.is_finished()]
+
+
+def last_number(storage: BaseStorage) -> int:
+    """The number of the newest trial."""
+    return storage.get_n_trials(_STUDY) - 1
+
+
+def is_untouched(storage: BaseStorage) -> bool:
+    """Whether nothing was written to the study."""
+    written = storage.get_study_user_attrs(_STUDY) or storage.get_study_system_attrs(_STUDY)
+    return not written and not storage.get_all_trials(_STUDY, deepcopy=False)
+
+
+def send_attributes(storage: BaseStorage, study: str, client: Client) -> None:
+    """Write the attributes of the prepared study to the ledger's study with the id ``study``."""
+    user, system = storage.get_study_user_attrs(_STUDY), storage.get_study_system_attrs(_STUDY)
+    if user or system:
+        kept = _keeping(client)
+        writing = {
+            "user_attrs": user_attributes(user, kept),
+            "system_attrs": attributes(system, kept),
+        }
+        client.send("annotate", study=study, writing=writing)
+
+
+def send_all(storage: BaseStorage, study: str, client: Client) -> None:
+    """Write everything of the prepared study to the ledger's study with the id ``study``."""
+    send_attributes(storage, study, client)
+    for trial in storage.get_all_trials(_STUDY, deepcopy=False):
+        client.send("add", study=study, **record_of(trial, _keeping(client)))
+
+
+def _keeping(client: Client) -> Keep:
+    """Return what puts away objects that are no JSON (``tasks.objectives.objects``)."""
+    return lambda value: keep(client.store(), value)

@@ -1,0 +1,566 @@
+"""``Study``: the object with which users run a study and read its results.
+
+It is an Optuna study over this installation's ledger, with an ``optimize`` that runs trials on
+Penstock's devices. The process that submitted the study may end at any time. ``load_study``, or the
+same script with ``load_if_exists=True``, then gives the study again.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from optuna.distributions import BaseDistribution
+
+from ....base.errors import UsageError
+from ....scheduler.model.study import OVER, Observation, trial_id
+from ....scheduler.model.trial import FINAL, TrialState
+from ....tasks.contracts.code import is_imported
+from ....tasks.objectives.log_records import plan_of_script
+from ...common.text import in_shell
+from ...common.validation import seconds, whole
+from ...extensions import end_of, has_command
+from ...host.tracebacks import to_the_user
+from ...ledger.codec import spec_from_json
+from ...spec.space import check_params, parse_space
+from ...spec.warm_start import fitting, observation, of_frozen, of_study
+from ..script_objects.changed import Changed, RecordRelay
+from .handle import refuse_in_trainer, running, script_run
+from .preparation import finished, last_number
+from .results import ReadableStudy
+from .submission import CannotTravel, begin, is_local, submit_local, submit_scheduled
+from .trial_control import TrialControl
+from .watching import (
+    detached_message,
+    failure_of,
+    listening,
+    show_failures,
+    sort_callbacks,
+    watch,
+)
+
+if TYPE_CHECKING:
+    from optuna import Trial
+    from optuna.trial import FrozenTrial
+
+    from ...ledger.rows import StudyRow, TrialRow
+    from .epoch_callbacks import EpochCallback
+
+    TrialCallback = Callable[["Study", FrozenTrial], object]
+    Callback = TrialCallback | EpochCallback
+
+
+def space_second(method: Any) -> Any:
+    """``method``, which may also be called as ``(func, space, n_trials)``."""
+
+    @wraps(method)
+    def call(self: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], Mapping) and "space" not in kwargs:
+            kwargs["space"], args = args[0], args[1:]
+        return method(self, func, *args, **kwargs)
+
+    return call
+
+
+class Study(ReadableStudy):
+    """A study, submitted or about to be. Made by ``create_study`` and ``load_study``.
+
+    All that Optuna's study has is there as well.
+    """
+
+    @to_the_user
+    @space_second
+    def optimize(  # noqa: PLR0917 - Optuna's arguments in Optuna's order
+        self,
+        func: Any,
+        n_trials: int | None = None,
+        timeout: float | None = None,
+        n_jobs: int = 1,
+        catch: Iterable[type[Exception]] | type[Exception] = (),
+        callbacks: Iterable[Callback] | None = None,
+        gc_after_trial: bool = False,
+        show_progress_bar: bool = False,
+        *,
+        space: Mapping[str, Any] | None = None,
+        devices: str | None = None,
+        show_progress: bool = True,
+    ) -> None:
+        """Run the study and watch it to its end; Ctrl-C stops the watching, not the study.
+
+        The first eight arguments are Optuna's. How many trials run at a time follows from the
+        devices, so ``n_jobs`` and ``gc_after_trial`` change nothing.
+
+        Args:
+            func: a ``TorchTrainable`` class, an ``epoch_function`` or an ``objective(trial)``: a
+                function, or anything else that can be called and pickled.
+            n_trials: of an objective, how many more trials to run; None: until ``timeout`` or
+                ``stop()``. With a ``space`` or a strategy, trials in all; None is the whole grid
+                with sampler ``grid``.
+            timeout: seconds from the first trial's start after which no trial begins. Those at work
+                go on to their end. With a strategy that compares trials the study is cancelled.
+            n_jobs: accepted as it is.
+            catch: exceptions of an objective that fail their trial only. With any, a study in which
+                all trials fail does not raise.
+            callbacks: each called as ``callback(study, trial)`` when a trial has ended. While the
+                script lives the next trials wait for that, unless a strategy compares trials. Logs
+                (``TensorBoardCallback``, ``MLflowCallback``) hear of each accepted epoch instead.
+                An exception of one ends the watching, not the study.
+            gc_after_trial: accepted as it is.
+            show_progress_bar: as ``show_progress``.
+            space: names to ``Float``, ``Int``, ``Categorical``, ``Steps`` or lists; None leaves it
+                to the objective's ``suggest_*``. It may be given as the second argument as well.
+            devices: as ``cpu:2x1``, ``gpu:all``; None is the setting ``PENSTOCK_DEVICES``.
+            show_progress: show the live table (standard error).
+
+        Raises:
+            UsageError: something is out of its range; nothing was started.
+            TrialFailed: not one trial succeeded; it is the first one's failure. Or the study has
+                paused, as its first trials failed alike and have a parameter's value in common.
+            BackendError: the infrastructure does not answer.
+        """
+        if is_imported(func):
+            return
+        if timeout is not None:
+            timeout = seconds("timeout", timeout)
+        caught = _check_catch(catch)
+        trial_callbacks, logs = sort_callbacks(callbacks)
+        for log in logs:
+            log.check()
+        if not script_run().detach:
+            self._handle.reader()  # raises before anything starts if the ledger is elsewhere
+        self._sync()
+        ended = set() if script_run().detach else self._ended(func, space)
+        changed = self._changed_by(func, space)
+        heard = bool(trial_callbacks) and not script_run().detach
+        with listening(self._handle) if heard else nullcontext():
+            try:
+                self._submit(
+                    func, n_trials, space, devices, catches=caught, heard=heard, changed=changed
+                )
+            except CannotTravel as error:
+                if not self._made_by_optuna:
+                    raise
+                why = "So the study runs in this process, as plain Optuna's."
+                sys.stderr.write(f"{error}. {why}\n")
+                self._prepare()
+                classes = tuple(catch) if isinstance(catch, Iterable) else (catch,)
+                calls: Any = trial_callbacks
+                super().optimize(func, n_trials, timeout, n_jobs, classes, calls, gc_after_trial)
+                return
+            if script_run().detach:
+                return
+            try:
+                row = self._watch(
+                    trial_callbacks,
+                    logs,
+                    timeout=timeout,
+                    at_timeout=None if timeout is None else self._stop_beginning,
+                    show=show_progress or show_progress_bar,
+                    caught=caught,
+                    heard=heard,
+                    relay=None if changed is None else changed.relay,
+                    # A script that runs again takes a study up where it is if the scheduler samples
+                    # for it. Then its callbacks hear of all trials.
+                    before=ended if self._handle.spec and self._handle.spec.local else (),
+                    unwritten=ended,
+                )
+            except KeyboardInterrupt:
+                if script_run().submitted is None:  # otherwise the command line says so
+                    sys.stderr.write(f"\n{detached_message(self.study_name, self.id)}\n")
+                raise
+        self._sync()
+        self._hand_back(changed)
+        if row.paused_itself or (row.status == "failed" and not caught):
+            raise failure_of(self._handle, row)
+        if show_progress and script_run().submitted is None:  # otherwise the command line says it
+            show_failures(self._handle.reader(), row, ended)
+            if has_command("report"):
+                typed = in_shell(self.study_name, self.id)
+                sys.stderr.write(f"The report: penstock report {typed}\n")
+
+    @to_the_user
+    @space_second
+    def submit(
+        self,
+        func: Any,
+        n_trials: int | None = None,
+        *,
+        space: Mapping[str, Any] | None = None,
+        devices: str | None = None,
+    ) -> None:
+        """As ``optimize``, but return once the scheduler has taken the study on.
+
+        A study with a space or a strategy that was submitted before with the same arguments is left
+        as it is; with more ``n_trials`` it goes on to so many in all.
+        """
+        if is_imported(func):
+            return
+        self._submit(func, n_trials, space, devices)
+
+    def _submit(
+        self,
+        func: Any,
+        n_trials: Any,
+        space: Mapping[str, Any] | None,
+        devices: str | None,
+        *,
+        catches: bool = False,
+        changed: Changed | None = None,
+        heard: bool = False,
+    ) -> None:
+        refuse_in_trainer("optimize() and submit()")
+        with running(sent_for=self.id):
+            if not is_local(self._handle, func, space):
+                submit_scheduled(self._handle, func, space, n_trials, devices, heard=heard)
+            elif space is not None:
+                raise UsageError(f"study {self.study_name} has an objective that needs no space")
+            else:
+                tools = (self.sampler, self.pruner)
+                given = (self._handle, func, n_trials, tools, devices)
+                submit_local(*given, catches=catches, heard=heard, changed=changed)
+        if self._handle.announce is not None:
+            self._handle.announce()
+        self._use_ledger()
+
+    def _prepare(self) -> None:
+        """Have the study in the ledger, perhaps without an objective."""
+        begin(self._handle)
+        self._handle.note_asked()
+        self._use_ledger()
+
+    def _use_ledger(self) -> None:
+        """Read and write the ledger from now on, since the study is there."""
+        storage = self._handle.storage()
+        self.study_name = self._handle.study_name
+        study_id = storage.get_study_id_from_name(self._handle.id)
+        if self._elsewhere is None:
+            self._storage, self._study_id = storage, study_id
+        else:
+            scheduled = self._handle.spec is not None and not self._handle.spec.local
+            self._elsewhere.follow(storage, study_id, scheduled=scheduled)
+            self._elsewhere.keep(self.id, self._handle.settings)
+
+    def _sync(self) -> None:
+        """Bring this study and that in the user's own storage into step, if there is one."""
+        if self._elsewhere is not None:
+            self._elsewhere.sync()
+
+    def _ended(self, func: Any, space: Mapping[str, Any] | None) -> set[str]:
+        """The ids of the trials that have ended so far, or will have once they are submitted."""
+        if self._handle.spec is not None:
+            rows = self._handle.reader().trials(self.id)
+            return {row.id for row in rows if TrialState(row.state) in FINAL}
+        if not is_local(self._handle, func, space):
+            return set()
+        return {trial_id(self.id, each.number) for each in finished(self._handle.memory)}
+
+    def _changed_by(self, func: Any, space: Mapping[str, Any] | None) -> Changed | None:
+        """What an objective changes of this script's; None where nobody waits for its trials."""
+        if script_run().detach or not is_local(self._handle, func, space):
+            return None
+        return Changed(func, [each.name.lower() for each in self.directions], self._relay())
+
+    def _relay(self) -> RecordRelay | None:
+        """Passes on what trials log, if this script has handlers. Call it before they are sent."""
+        plan = plan_of_script()
+        if plan is None:
+            return None
+        reader = self._handle.reader()
+        return RecordRelay(plan, reader, 0 if self._handle.spec is None else reader.newest())
+
+    def _hand_back(self, changed: Changed | None) -> None:
+        """Give this script what the best trial has left of what was ``changed``."""
+        if changed is not None:
+            changed.hand_back(self.id, self.get_trials(deepcopy=False), self._open)
+
+    # -- ask and tell ----------------------------------------------------------------------------
+
+    @to_the_user
+    def ask(self, fixed_distributions: Mapping[str, Any] | None = None) -> Trial:
+        """A trial to train yourself, wherever you like; then ``tell`` its result.
+
+        ``fixed_distributions`` are names to Optuna's distributions, or to what a space may hold.
+        """
+        refuse_in_trainer("ask()")
+        self._prepare()
+        given = None if fixed_distributions is None else _distributions(fixed_distributions)
+        return super().ask(given)
+
+    @to_the_user
+    def close(self) -> None:
+        """End a study of trials that were asked for; those without a result end as cancelled."""
+        self._handle.check_submitted()
+        self._handle.connect().close(self.id)
+
+    @to_the_user
+    def wait(
+        self, timeout: float | None = None, *, callbacks: Sequence[Callback] | None = None
+    ) -> None:
+        """Wait for a submitted study to end, or for ``timeout`` seconds.
+
+        One that pauses because its trials fail alike is waited for no longer: see its ``status``.
+
+        ``callbacks`` as of ``optimize``, told of what has happened before, too. No trial waits for
+        them, so ``stop()`` in one comes late by as many trials as have begun meanwhile.
+        """
+        self._handle.check_submitted()
+        self._watch(*sort_callbacks(callbacks), timeout=timeout, show=False, caught=True)
+
+    @to_the_user
+    def cancel(self) -> None:
+        """Stop the study. What has run stays; trials at work end as cancelled."""
+        self._handle.check_submitted()
+        self._handle.connect().cancel(self.id)
+
+    @to_the_user
+    def stop(self) -> None:
+        """Begin no more trials: those at work go on to their end. As in Optuna, from a callback.
+
+        With a strategy that compares trials the study is cancelled, without waiting for running
+        trials. A study that is over stays as it is.
+        """
+        if self.status in OVER:  # callbacks are also called for cancelled trials
+            return
+        try:
+            self._stop_beginning()
+        except UsageError:
+            if self.status not in OVER:
+                raise
+
+    def _stop_beginning(self) -> None:
+        assert self._handle.spec is not None
+        if self._handle.spec.strategy.name == "full":
+            self._handle.connect().send("stop", study=self.id)
+        else:
+            self.cancel()
+
+    @to_the_user
+    def pause(self) -> None:
+        """Release its devices: running trials end their epoch and wait until ``resume``."""
+        self._handle.check_submitted()
+        self._handle.connect().pause(self.id)
+
+    @to_the_user
+    def resume(self) -> None:
+        """Continue a paused study."""
+        self._handle.check_submitted()
+        self._handle.connect().resume(self.id)
+
+    @to_the_user
+    def trial(self, number: int) -> TrialControl:
+        """One trial, by its number: ``study.trial(7).stop(reason="it diverges")``."""
+        return TrialControl(self._handle, number)
+
+    @to_the_user
+    def branch(
+        self,
+        number: int,
+        *,
+        at: int,
+        params: Mapping[str, Any] | None = None,
+        to: int | None = None,
+        copies: int = 1,
+        outside: bool = False,
+        reason: str = "",
+    ) -> list[int]:
+        """Have a new trial go on from trial ``number``'s state after epoch ``at``.
+
+        ``params`` are the values that differ: ``study.branch(12, at=10, params={"lr": 3e-4})``. It
+        has the data and the random numbers that its parent has from there on, and goes up to epoch
+        ``to``, by default the study's last one. Further ``copies`` draw random numbers of their
+        own. ``outside`` allows values outside of the space. Returns the numbers of the new trials.
+        A study that is over goes on by them.
+        """
+        self._handle.check_submitted()
+        made: list[int] = end_of("branches", "control", "branch()").branch(
+            self._handle.connect(),
+            self.id,
+            number,
+            at,
+            {} if params is None else params,
+            to=to,
+            copies=copies,
+            outside=outside,
+            why=reason,
+        )
+        return made
+
+    @to_the_user
+    def edit(
+        self,
+        space: Mapping[str, Any] | None = None,
+        *,
+        assumed: Mapping[str, Any] | None = None,
+        reason: str = "",
+        **settings: Any,
+    ) -> None:
+        """Change the study while it runs. Trials that have begun keep their values.
+
+        ``space`` names what changes: ``{"lr": (1e-4, 1e-2)}`` is a range of the same scale and
+        steps, a list has choices, a plain value fixes a parameter, and a ``Float``, ``Int`` or list
+        under a new name adds one, with the value in ``assumed`` that earlier trials are taken to
+        have had. ``settings`` are ``max_epochs`` (more), ``device_hours``, ``kwh``, ``money``,
+        ``deadline``, ``at_limit``, ``epoch_timeout``, ``retries``, ``weight`` and ``priority``;
+        None takes a limit away. Trials that have not begun are drawn again.
+        """
+        self._handle.check_submitted()
+        end_of("editing", "control", "edit()").edit(
+            self._handle.connect(),
+            self.id,
+            space={} if space is None else space,
+            assumed={} if assumed is None else assumed,
+            settings=settings,
+            why=reason,
+        )
+        self._handle.spec = spec_from_json(self._handle.reader().study(self.id).spec_json)
+
+    @to_the_user
+    def extend(self, *, by: int | None = None, to: int | None = None) -> None:
+        """Run more trials, ``by`` more or up to ``to`` in all, even if the study was over.
+
+        The sampler knows the existing trials. With ASHA and the stopping rules old and new trials
+        compete. With the other strategies the new trials are a run of their own.
+        """
+        self._handle.check_submitted()
+        if (by is None) == (to is None):
+            raise UsageError("extend() takes by=, how many more trials, or to=, how many in all")
+        for field, value in (("by", by), ("to", to)):
+            if value is not None:
+                whole(field, value, low=1)
+        n_trials = self._handle.connect().extend(self.id, by=by, to=to)
+        assert self._handle.spec is not None
+        self._handle.spec = replace(self._handle.spec, n_trials=n_trials)
+
+    @to_the_user
+    def enqueue_trial(
+        self,
+        params: Mapping[str, Any],
+        user_attrs: Mapping[str, Any] | None = None,
+        skip_if_exists: bool = False,
+    ) -> None:
+        """Try this configuration next; missing names are drawn.
+
+        With a space or a strategy it counts in ``n_trials``, and a study that is over goes on by
+        one trial. The arguments are Optuna's.
+        """
+        spec = self._handle.spec
+        if spec is None or spec.local:
+            if spec is None and self._handle.plan.space is not None:
+                check_params(self._handle.plan.space, dict(params), ())
+            super().enqueue_trial(dict(params), dict(user_attrs or {}) or None, skip_if_exists)
+            return
+        if user_attrs or skip_if_exists:
+            allowed = "none in a study with a space or a strategy that was submitted"
+            raise UsageError.refuse("user_attrs and skip_if_exists", user_attrs, allowed)
+        now = spec_from_json(self._handle.reader().study(self.id).spec_json)  # it may be edited
+        checked = check_params(now.space, dict(params), now.conditions)
+        self._handle.connect().enqueue(self.id, checked)
+
+    @to_the_user
+    def add_trial(
+        self,
+        trial: FrozenTrial | None = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        value: float | None = None,
+        source: str = "add_trial",
+    ) -> None:
+        """Add a trial, as Optuna does; or, before submission, a result that the sampler learns.
+
+        The latter has ``params`` and a ``value``, and is no trial of the study. In a study with a
+        space or a strategy the former is not either. ``source`` says in ``copied_trials`` where it
+        comes from. Raises UsageError if such a study was submitted without it.
+        """
+        if trial is None:
+            self._learn([observation(params, value, source)], "add_trial()")
+        else:
+            self._add([trial], source, "add_trial()")
+
+    @to_the_user
+    def add_trials(self, trials: Iterable[FrozenTrial], source: str = "add_trials") -> None:
+        """As ``add_trial``, for each of the trials."""
+        self._add(trials, source, "add_trials()")
+
+    def _add(self, trials: Iterable[FrozenTrial], source: str, what: str) -> None:
+        if self._handle.spec is not None and not self._handle.spec.local:
+            self._learn(of_frozen(trials, source), what)
+            return
+        for trial in trials:
+            super().add_trial(trial)
+            if self._handle.spec is None:
+                self._handle.sources[last_number(self._handle.memory)] = source
+
+    def _learn_from(self, study: Any) -> None:
+        self._handle.observed += of_study(study, self._handle.plan.direction)
+
+    def _learn(self, results: Sequence[Observation], what: str) -> None:
+        """Add ``results``. A script that runs again may give those that the study already has."""
+        if self._handle.spec is not None:
+            known = fitting(results, self._handle.spec.space, self._handle.spec.conditions)
+            if not set(known) <= set(self._handle.spec.observations):
+                raise UsageError(
+                    f"{what} is for a study that was not submitted yet, and {self.study_name} was:"
+                    f" make a new one with warm_start={self.study_name!r} and add them there"
+                )
+            return
+        self._handle.observed += results
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _watch(
+        self,
+        trial_callbacks: Sequence[TrialCallback],
+        logs: Sequence[EpochCallback],
+        *,
+        caught: bool = False,
+        **options: Any,
+    ) -> StudyRow:
+        """Watch to the end, with the ``options`` of ``views.live.follow``; call the callbacks.
+
+        As in Optuna, those of an objective's study do not hear of a trial that raised, unless its
+        exception is ``caught``, and of none that was cancelled. Nor do callbacks hear of a trial
+        that somebody else ran in the user's own storage.
+        """
+        assert self._handle.spec is not None
+        local = self._handle.spec.local
+
+        def tell(row: TrialRow) -> None:
+            raised = row.failure_kind in _RAISED and not caught
+            if local and (raised or row.state == TrialState.CANCELLED):
+                return
+            if self._elsewhere is not None and self._elsewhere.is_foreign(row.number):
+                return
+            find = self._storage.get_trial_id_from_study_id_trial_number
+            for callback in trial_callbacks:
+                trial = self._storage.get_trial(find(self._study_id, row.number))
+                callback(self, self._with_objects(trial))
+            self._sync()
+
+        on_trial = tell if trial_callbacks or self._elsewhere else None
+        return watch(self._handle, logs, on_trial=on_trial, **options)
+
+
+#: Failures that Optuna's ``optimize`` raises.
+_RAISED = ("exception", "code", "exit", "died", "memory")
+
+
+def _check_catch(catch: Any) -> bool:
+    """Whether any exceptions are expected. UsageError for what is no exception."""
+    classes = catch if isinstance(catch, Iterable) else (catch,)
+    for each in classes:
+        if not (isinstance(each, type) and issubclass(each, BaseException)):
+            raise UsageError.refuse("catch", each, "an exception class, or several")
+    return bool(tuple(classes))
+
+
+def _distributions(given: Mapping[str, Any]) -> dict[str, BaseDistribution]:
+    """Optuna's distributions, of which some may be given as a space has them."""
+    from ....tasks.objectives.distributions import from_text
+
+    ours = {n: each for n, each in given.items() if not isinstance(each, BaseDistribution)}
+    made = {name: from_text(text) for name, text in parse_space(ours)} if ours else {}
+    return {name: made.get(name, each) for name, each in given.items()}

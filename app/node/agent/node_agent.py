@@ -1,0 +1,331 @@
+"""The node agent (``penstock worker``): runs a Celery worker for each device of this machine.
+
+It finds the devices and joins the installation: the broker's URL is the credential, and the broker
+provides signing key and store. It keeps one worker process per device running (``served_device``).
+
+Workers hold the read end of a pipe whose write end only the agent holds. However the agent dies,
+they see the end of the pipe and leave.
+
+SIGTERM drains. Workers take nothing more, the scheduler cuts running segments at their next epoch
+(and revokes those with no end in sight), and the agent ends when the workers have ended. It does
+not wait if there is no scheduler to do so, or after a second SIGTERM.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ....base.backoff import RESTARTS
+from ....base.errors import BackendError, UsageError
+from ....wire.identity import listen
+from ...broker import connection, presence, protocol, server
+from ...broker import installation as store
+from ...common.ports import DRAIN_GRACE
+from ...extensions import of_ends
+from ...host import locks
+from ...host.devices import devices_of, metered
+from ...host.launcher import end_strays
+from ...host.log_keeper import LogKeeper
+from ...host.settings import Settings
+from ...server.services.supervisor import Supervisor
+from ..launching import client as launching
+from ..launching.variables import environment
+from ..worker.forks import WorkerForks
+from .served_device import LEAVE_GRACE, ServedDevice
+
+if TYPE_CHECKING:
+    import redis
+
+log = logging.getLogger(__name__)
+
+NAME = "agent"
+#: Seconds for a private broker that is being restarted, and for a broker that refuses the agent.
+BROKER_TIMEOUT = 5.0
+#: Milliseconds for which a device's name is taken by an agent whose worker is still to begin.
+CLAIM_MS = 60_000
+#: Seconds that a scheduler may be away while workers drain. A scheduler that was stopped at the
+#: same time is back by then, if a survivor revives it.
+UNSERVED_GRACE = 4.0
+#: Seconds between two checks whether a scheduler is there.
+SERVED_CHECK_INTERVAL = 0.5
+_LOG_AGAIN_AFTER = 10.0
+
+
+class StopRequested(Exception):
+    """The agent was asked to stop while it was still joining."""
+
+
+def main(settings: Settings) -> int:
+    """Serve this machine's devices until told to stop; returns the exit status.
+
+    Waits for a broker that does not answer. Raises UsageError (no such devices, no state folder,
+    another agent here) and BackendError (the broker refuses us, the checkpoint store does not
+    answer), each before any worker is started.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    settings.ensure_home()
+    with (
+        locks.hold(settings.run, NAME),
+        _forks() as forks,
+        Supervisor(settings, tuple if forks is None else forks.processes),
+        _signals() as wake,
+    ):
+        agent = Agent(settings, wake, forks)
+        with LogKeeper(settings):
+            return agent.run()
+
+
+@contextmanager
+def _forks() -> Iterator[WorkerForks | None]:
+    """What forks workers. It is forked itself, so it comes before all that starts a thread."""
+    forks = WorkerForks.begin()
+    try:
+        yield forks
+    finally:
+        if forks is not None:
+            forks.close()
+
+
+class Agent:
+    """One agent's life: join, supervise, drain. ``wake`` is readable once for each signal."""
+
+    def __init__(self, settings: Settings, wake: int, forks: WorkerForks | None) -> None:
+        self._settings = settings
+        self._wake = wake
+        if settings.address is not None:
+            _check_address(settings.address)
+        found = metered(devices_of(settings), settings.powercap)
+        for announced in of_ends("node", "announced"):
+            fields = announced()
+            found = tuple(replace(each, **fields) for each in found)
+        self._served = [ServedDevice(each, settings, forks) for each in found]
+        self._url = server.broker_url(settings)
+        # Nothing is ever written: the closing of the write end is the message.
+        self._pipe, self._writing_end = os.pipe()
+
+    def run(self) -> int:
+        try:
+            client = self._reach_broker()
+        except StopRequested:
+            return 0
+        self._claim_names(client)
+        self._end_strays()  # an earlier agent and its workers may have been killed
+        try:
+            # Before the workers, since its imports take longest.
+            first = self._served[0]
+            launching.ensure(self._settings, environment(first.device, first.environment))
+            self._join(client)
+            names = ", ".join(served.device.name for served in self._served)
+            log.info("serving %s", names)
+            while not self._stop_requested(self._next_due()):
+                self._supervise(client)
+            self._drain(client)
+        except StopRequested:
+            return 0
+        finally:
+            for served in self._served:
+                if served.process is not None:
+                    served.process.kill()
+                    served.process.wait()
+            launching.stop(self._settings, LEAVE_GRACE)
+            self._end_strays()
+            self._sign_off(client)
+        return 0
+
+    # -- joining ---------------------------------------------------------------------------------
+
+    def _join(self, client: redis.Redis) -> None:
+        installation = self._installation(client)
+        store.check(installation.store, installation.key)
+        self._claim_names(client)  # it may have waited for long
+
+    def _reach_broker(self) -> redis.Redis:
+        """Wait for the broker. One of several machines may come up after this one."""
+        began = say = time.monotonic()
+        while True:
+            left = began + BROKER_TIMEOUT - time.monotonic()
+            try:
+                return server.connect(self._settings, limit=max(1.0, left))
+            except BackendError as error:
+                waits = self._settings.broker is not None and connection.may_pass(error)
+                if left < 0.2 and not waits:
+                    raise
+                if waits and time.monotonic() > say:
+                    log.info("waiting for the broker (Ctrl-C ends this): %s", error)
+                    say = time.monotonic() + _LOG_AGAIN_AFTER
+            self._sleep(0.1 if left > 0 else 1.0)
+
+    def _installation(self, client: redis.Redis) -> presence.Installation:
+        say = time.monotonic() + 1.0
+        while True:
+            # A scheduler must be there first: an earlier one may have had another store.
+            served = presence.is_served(client, self._url)
+            found = presence.fetch_installation(client, self._url)
+            if served and found is not None:
+                return found
+            if time.monotonic() > say:
+                log.info("waiting: no scheduler serves this broker yet")
+                say += _LOG_AGAIN_AFTER
+            if self._settings.broker is None:
+                # A private broker's scheduler is on this machine and its store can be reached, so
+                # workers load while the scheduler does.
+                self._supervise(client)
+            self._sleep(0.05)
+
+    def _claim_names(self, client: redis.Redis) -> None:
+        """Take the devices' names on the broker, for as long as no worker has them yet.
+
+        Raises UsageError where an agent of another state folder serves or begins to. The names are
+        taken in order, so of agents that begin at one time not every one is refused.
+        """
+        own = self._settings.folder_id()
+        taken: list[str] = []
+        for name in sorted(served.device.name for served in self._served):
+            claim = protocol.claim_key(name)
+            with connection.translate_errors(self._url):
+                client.set(claim, own, nx=True, px=CLAIM_MS)
+                holders = client.mget(claim, protocol.alive_key(name))
+                others = [holder for holder in holders if holder not in (None, own)]
+                if not others:
+                    client.pexpire(claim, CLAIM_MS)
+                    taken.append(claim)
+                    continue
+                if holders[0] == own:
+                    taken.append(claim)
+                if taken:
+                    client.delete(*taken)
+            raise UsageError.refuse(
+                "PENSTOCK_NODE",
+                self._served[0].device.node,
+                f"a name under which no other state folder serves: one serves {name} on this broker"
+                " (give this one other devices by PENSTOCK_DEVICES, or end that one's agent)",
+            )
+
+    # -- supervising -----------------------------------------------------------------------------
+
+    def _next_due(self) -> float:
+        idle = [served.due for served in self._served if served.process is None]
+        return max(0.0, min(idle) - time.monotonic()) if idle else 3600.0
+
+    def _stop_requested(self, timeout: float) -> bool:
+        """Wait for a signal, a worker's end or ``timeout`` seconds; True if it was a signal."""
+        ends = [served.ended for served in self._served if served.process is not None]
+        ready, _, _ = select.select([self._wake, *ends], [], [], timeout)
+        return self._wake in ready and bool(os.read(self._wake, 1))
+
+    def _sleep(self, seconds: float) -> None:
+        if self._stop_requested(seconds):
+            raise StopRequested
+
+    def _supervise(self, client: redis.Redis) -> None:
+        now = time.monotonic()
+        for served in self._served:
+            if served.has_ended:
+                self._forget(client, served, served.record_exit(now))
+                self._end_strays()
+            if served.process is None and served.due <= now:
+                try:
+                    served.start(self._pipe, now)
+                except OSError as error:  # user code may have replaced its log
+                    if not any(other.process for other in self._served):
+                        raise
+                    served.due = now + RESTARTS.longest
+                    log.warning("the worker of %s cannot be started: %s", served.device.name, error)
+
+    def _end_strays(self) -> None:
+        if found := end_strays(str(self._settings.home)):
+            log.warning("ended processes that an earlier worker left behind: %s", ", ".join(found))
+
+    def _forget(self, client: redis.Redis, served: ServedDevice, how: str) -> None:
+        """Tell the scheduler at once, with the reason, before the device's entry expires."""
+        earlier = self._served[: self._served.index(served)]
+        name = served.device.name
+        try:
+            with connection.translate_errors(self._url):
+                # The name stays this folder's until the next worker has it.
+                client.set(protocol.claim_key(name), self._settings.folder_id(), px=CLAIM_MS)
+                client.delete(protocol.alive_key(name))
+            # Of several devices whose workers keep ending only the first is reported.
+            if served.keeps_ending and not any(other.keeps_ending for other in earlier):
+                presence.report_ending(client, self._url, served.crash_words(how))
+        except BackendError as error:
+            log.warning("%s", error)
+
+    # -- ending ----------------------------------------------------------------------------------
+
+    def _drain(self, client: redis.Redis) -> None:
+        log.info("draining, for up to %g s", DRAIN_GRACE)
+        for served in self._running():
+            assert served.process is not None
+            served.process.terminate()
+        seen = time.monotonic()
+        deadline = seen + DRAIN_GRACE
+        while self._running() and (left := deadline - time.monotonic()) > 0:
+            if self._stop_requested(min(left, SERVED_CHECK_INTERVAL)):
+                log.info("asked to stop again: not waiting")
+                return
+            now = time.monotonic()
+            if self._is_served(client):
+                seen = now
+            elif now - seen > UNSERVED_GRACE:
+                log.info("no scheduler is there to end the running segments: not waiting")
+                return
+
+    def _is_served(self, client: redis.Redis) -> bool:
+        try:
+            return presence.is_served(client, self._url)
+        except BackendError as error:
+            log.debug("%s", error)
+            return False
+
+    def _running(self) -> list[ServedDevice]:
+        for served in self._served:
+            if served.has_ended:
+                served.let_go()
+        return [served for served in self._served if served.process is not None]
+
+    def _sign_off(self, client: redis.Redis) -> None:
+        names = [served.device.name for served in self._served]
+        try:
+            with connection.translate_errors(self._url):
+                client.delete(*map(protocol.alive_key, names), *map(protocol.claim_key, names))
+        except BackendError as error:
+            log.info("%s: the devices' entries will expire", error)
+
+
+@contextmanager
+def _signals() -> Iterator[int]:
+    """A descriptor that becomes readable with each SIGTERM and SIGINT.
+
+    The interpreter writes to it as the signal comes. A handler in Python would wait for this
+    thread, which sleeps on where the kernel has given the signal to another one.
+    """
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    earlier = signal.set_wakeup_fd(write)
+    try:
+        yield read
+    finally:
+        signal.set_wakeup_fd(earlier)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(read)
+        os.close(write)
+
+
+def _check_address(address: str) -> None:
+    try:
+        listen(address).close()
+    except OSError as error:
+        allowed = f"an address of this machine ({error.strerror})"
+        raise UsageError.refuse("PENSTOCK_ADDRESS", address, allowed) from error

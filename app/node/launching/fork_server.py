@@ -1,0 +1,294 @@
+"""How trainers are started: a fork server forks them, or they are started as new programs.
+
+A new program imports all that it needs, torch for one, in some seconds. The fork server
+(``tasks.trainer.fork_server``) has it imported, and forks a trainer in hundredths of one. It serves
+one class of trainers: all to whom the same variables say what libraries read when they are loaded
+(threads, allocator). While it does not run, does not answer, or refuses, a trainer is started as a
+new program.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ....base.backoff import HEALTHY_AFTER
+from ....tasks.process.fork_server import Client, Gone, Refused, Silent
+from ....tasks.process.lifeline import MARK_VARIABLE
+from ....tasks.trainer import variables as names
+from ....wire.channel import Channel
+from ... import extensions
+from ...host.launcher import Launcher, Process
+from ...host.logs import open_log
+from .launch import ARGUMENTS
+
+log = logging.getLogger(__name__)
+
+#: A trainer in the environment of its worker.
+TRAINER = (sys.executable, *ARGUMENTS)
+SERVER = (sys.executable, "-P", "-m", "penstock.tasks.trainer.fork_server")
+#: What trainers run. Libraries may be missing that one of them needs.
+CONTRACTS = ("torch", "objective", "epochs")
+#: No process with threads may fork: OpenBLAS would start its own when it is loaded, and so would
+#: the allocator of pyarrow, which pandas loads.
+WITHOUT_THREADS = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+#: Seconds for imports, also on a busy machine; after them trainers are started as new programs.
+IMPORT_TIMEOUT = 120.0
+#: Seconds that a trainer waits while others have something imported.
+LOCK_TIMEOUT = 30.0
+#: Seconds for a fork.
+FORK_TIMEOUT = 10.0
+#: What it imports until it says that it is up.
+START = "its start"
+
+
+def start_program(
+    launcher: Launcher,
+    command: Sequence[str],
+    *,
+    variables: Mapping[str, str],
+    cores: Sequence[int],
+    descriptors: tuple[int, int],
+    output: int,
+) -> Process:
+    """Start a trainer by ``command``; the rest is as for ``ForkServer.start_trainer``."""
+    sockets = {names.FD: str(descriptors[0]), names.LISTEN: str(descriptors[1])}
+    return launcher.start(
+        command,
+        variables={**variables, **sockets},
+        descriptors=descriptors,
+        output=output,
+        cores=cores,
+    )
+
+
+class ForkServer:
+    """A fork server. Its methods may be called from any thread."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        variables: Mapping[str, str],
+        output: Path,
+        *,
+        preload: Sequence[str] = (),
+        foreseen: bool = False,
+    ) -> None:
+        """Its environment is ``variables``, which its trainers share. It writes to ``output``.
+
+        It imports ``preload``, contracts and modules, ahead of need. ``foreseen``: that is what its
+        first trainers are known to need, so they wait for it.
+        """
+        self._launcher = launcher
+        self._variables = variables
+        self._output = output
+        self._preload = preload
+        self._foreseen = foreseen
+        self._lock = threading.Lock()
+        self._process: Process | None = None
+        self._client: Client | None = None
+        self._started = math.inf
+        self._imported: set[str] = set()
+        self._importing = ""
+        #: Packages that start threads, open a GPU or hang when they are imported.
+        self._spoiling: set[str] = set()
+        self._over = False
+
+    def start(self) -> None:
+        """Start it, if it does not run. It imports while nothing waits for it."""
+        with self._lock:
+            self._start()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; None while it does not run."""
+        return None if (process := self._process) is None else process.pid
+
+    def tend(self) -> None:
+        """Start it again if it has ended meanwhile. Returns at once.
+
+        One that ended soon after its start is started again only when a trainer is needed.
+        """
+        if self._lock.acquire(blocking=False):
+            try:
+                if self._process is not None:
+                    self._hear()
+            except Gone as gone:
+                self._lose(str(gone))
+            finally:
+                self._lock.release()
+
+    def import_ahead(self) -> None:
+        """Wait until it has imported all that it imports ahead of need, as far as it can."""
+        with self._lock:
+            if self._preload:
+                self._is_ready(self._preload[0], self._preload)
+
+    def close(self) -> None:
+        """End it, now and for good. Trainers that it has forked go on."""
+        self._over = True
+        if self._process is not None:
+            self._process.end()  # another thread may wait for it, and notices
+        with self._lock:
+            self._lose("it is closed")
+
+    def start_trainer(
+        self,
+        contract: str,
+        *,
+        imports: Sequence[str] = (),
+        command: Sequence[str] = (),
+        variables: Mapping[str, str],
+        cores: Sequence[int],
+        descriptors: tuple[int, int],
+        output: int,
+    ) -> Process:
+        """Start a trainer that will run trials of ``contract`` first, bound to ``cores``.
+
+        Their code imports the modules ``imports``. With a ``command`` it is started by that one.
+        ``variables`` are its environment: those of this class, and ``SET_AFTER_FORK``.
+        ``descriptors`` are its socket to the worker and its listening socket; it writes to the file
+        ``output``. Raises OSError.
+        """
+        process = None
+        if not command and self._lock.acquire(timeout=LOCK_TIMEOUT):
+            try:
+                if self._is_ready(contract, imports):
+                    process = self._fork(variables, cores, descriptors, output)
+            finally:
+                self._lock.release()
+        if process is None:
+            process = start_program(
+                self._launcher,
+                command or TRAINER,
+                variables=variables,
+                cores=cores,
+                descriptors=descriptors,
+                output=output,
+            )
+        return process
+
+    # -- with the lock ---------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        self._started = time.monotonic()
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs, open_log(self._output) as file:
+                told = {names.FORK_SERVER_FD: str(theirs.fileno())}
+                told[names.PRELOAD] = ",".join(n for n in self._preload if not self._spoils(n))
+                told[names.EXTENSIONS] = ",".join(extensions.names("trainer"))
+                told |= WITHOUT_THREADS
+                self._process = self._launcher.start(
+                    SERVER,
+                    variables={**self._variables, **told},
+                    descriptors=(theirs.fileno(),),
+                    output=file.fileno(),
+                )
+        except OSError as error:  # no memory, no process, no disk for its log
+            ours.close()
+            log.warning("the fork server cannot be started: %s", error)
+            return
+        channel = Channel(ours, ended=self._process.fileno())
+        self._client = Client(channel, "trainers", heard=self._take)
+        self._imported = set()
+        self._importing = START
+
+    def _is_ready(self, contract: str, imports: Sequence[str]) -> bool:
+        """Whether it can fork a trainer now that has imported what ``contract`` needs.
+
+        It has also imported the modules ``imports``, as far as that is possible.
+        """
+        deadline = time.monotonic() + IMPORT_TIMEOUT
+        try:
+            client = self._hear()
+            if self._importing == "torch" != contract and not self._foreseen:
+                return False  # as a new program it is there earlier
+            foreseen = self._preload if self._foreseen else ()
+            for name in (contract, *imports, *foreseen):
+                if name not in self._imported and not self._spoils(name):
+                    client.ask({"import": name})
+                    self._until_imported(client, deadline, name)
+        except Gone as gone:
+            self._lose(str(gone))
+        return contract in self._imported
+
+    def _hear(self) -> Client:
+        """Take in all that it has said. Raises ``Gone``."""
+        if self._client is None:
+            raise Gone("it does not run")
+        while self._client.next(0.0):
+            pass
+        return self._client
+
+    def _fork(
+        self,
+        variables: Mapping[str, str],
+        cores: Sequence[int],
+        descriptors: tuple[int, int],
+        output: int,
+    ) -> Process | None:
+        told = {name: variables[name] for name in names.SET_AFTER_FORK if name in variables}
+
+        def fork(mark: str) -> int:
+            marked = told | {MARK_VARIABLE: mark}
+            return self._hear().fork(marked, cores, [*descriptors, output], FORK_TIMEOUT)
+
+        try:
+            return self._launcher.adopt(fork)
+        except Refused:
+            pass
+        except Gone as gone:
+            self._lose(str(gone))
+        return None
+
+    def _lose(self, why: str) -> None:
+        """It has ended, or must be ended. It is started again, but not in a loop."""
+        if self._process is not None:
+            if not self._over:
+                log.warning("the fork server is lost: %s", why)
+            self._process.close()
+            self._process = None
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        late = time.monotonic() - self._started > HEALTHY_AFTER
+        if (late or self._spoils(self._importing)) and not self._over:
+            self._start()
+
+    def _spoils(self, name: str) -> bool:
+        return name.partition(".")[0] in self._spoiling
+
+    def _until_imported(self, client: Client, deadline: float, name: str) -> None:
+        """Wait until it has imported ``name``, as far as it can. Raises ``Gone``."""
+        try:
+            client.until(deadline, imported=name, failed=name)
+        except Silent as silent:
+            hung = self._importing or name
+            if hung not in (*CONTRACTS, START):
+                self._spoiling.add(hung.partition(".")[0])
+            raise Gone(f"{silent}, while it imports {hung}") from silent
+
+    def _take(self, said: dict[str, Any]) -> None:
+        """Take in one thing that it has said. Raises ``Gone``."""
+        if "spoilt" in said:
+            self._spoiling.add(str(said["spoilt"]).partition(".")[0])
+            raise Gone(f"{said['spoilt']}: {said['reason']}")
+        self._importing = str(said.get("importing", ""))
+        if "imported" in said:
+            self._imported.add(said["imported"])
+            log.info("the fork server has imported %s", said["imported"])
+        if "failed" in said:
+            log.info("the fork server cannot import %s: %s", said["failed"], said["reason"])
+            if said["failed"] not in CONTRACTS:  # the trainer may, and says so if not
+                self._imported.add(said["failed"])

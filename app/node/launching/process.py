@@ -1,0 +1,243 @@
+"""The launcher process, one a node: it starts and ends the trainers of all workers there.
+
+Theory of operation. To import torch takes seconds and 200 MB; to fork a process that has done so
+takes hundredths of a second. So the workers of a node share one fork server
+(``app.node.launching.fork_server``), and this process, which owns it, launches their trainers.
+
+Each connection (``app.node.launching.address``) is one trainer's. A worker asks for the trainer,
+passes the descriptors that it shall have, and gets its process id and its pidfd. The trainer lives
+as long as the connection. When the worker asks for its end, or has ended itself, the trainer is
+ended with all that it started.
+
+A connection may ask for no trainer, but that this process stays. When nobody has been connected for
+``LINGER`` seconds, it ends. So it outlives a node agent that was killed, and the next agent's
+workers find everything imported. An agent that ends properly ends it, too: after SIGTERM it ends as
+soon as nobody is connected. Whoever needs it starts it (``app.node.launching.client``). If it is
+killed itself, the workers start another at once, which ends the trainers that it left, and their
+segments run again. Its own environment is that of its first trainers.
+
+``{"contract", "imports", "command", "variables", "cores"}`` comes with three descriptors. It is
+answered by ``{"pid"}`` with the pidfd, or by ``{"error"}``. ``{"end"}`` is answered by
+``{"status", "left"}``. ``{"stay": variables}`` has no answer. ``{"await": "imports"}`` is answered
+by ``{}`` once all is imported that is imported ahead of need.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import socket
+import sysconfig
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ....tasks.process.forking import forbid_tracing
+from ....tasks.trainer import variables as names
+from ....wire.channel import Channel
+from ... import extensions
+from ...host import locks
+from ...host.launcher import Launcher, Process, end_strays
+from ...host.settings import Settings, load
+from ...host.stopped import StoppedServices
+from .address import listen
+from .fork_server import ForkServer, start_program
+
+log = logging.getLogger(__name__)
+
+#: Of its lock and its log.
+NAME = "launcher"
+#: What a fork server imports ahead of need if nobody says what will be needed.
+AHEAD = "torch,objective"
+#: Seconds without any connection after which it ends.
+LINGER = 20.0
+#: How many classes of trainers have a fork server. The least recently used one is closed.
+CLASSES_KEPT = 4
+#: Variables that make no other class: a shell's own, and those that scikit-learn sets.
+_OWN = names.SET_AFTER_FORK | {
+    *("PWD", "OLDPWD", "SHLVL", "_"),
+    *("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"),
+}
+#: Seconds between two looks at who is connected.
+_INTERVAL = 0.25
+
+
+class LauncherProcess:
+    """Serves each connection in a thread of its own."""
+
+    def __init__(self, settings: Settings, listening: socket.socket) -> None:
+        self._settings = settings
+        told = os.environ.pop(names.PRELOAD, "")
+        self._foreseen = bool(told)
+        self._preload = (told or AHEAD).split(",") if settings.preload == "torch" else []
+        self._listening = listening
+        self._launcher = Launcher()
+        #: It is on every node, so it watches the agent, too, where no scheduler does.
+        self._stopped = StoppedServices(settings.run)
+        self._fork_servers: OrderedDict[tuple[tuple[str, str], ...], ForkServer] = OrderedDict()
+        #: What is installed. A fork server keeps the versions that it has imported.
+        self._libraries = _libraries()
+        self._lock = threading.Lock()
+        self._connected = 0
+        self._stays_until = time.monotonic() + LINGER
+        self._lingers = True
+
+    def end_soon(self, signum: int, frame: object) -> None:
+        """Return from ``serve`` once nobody is connected. For SIGTERM, from whoever it comes."""
+        self._lingers = False
+
+    def serve(self) -> None:
+        """Return when nobody needs it any more."""
+        self._fork_server(os.environ)
+        while self._is_needed():
+            if select.select([self._listening], [], [], _INTERVAL)[0]:
+                self._accept()
+            self._launcher.reap()
+            with self._lock:
+                fork_servers = list(self._fork_servers.values())
+            for server in fork_servers:
+                server.tend()
+            running = [server.pid for server in fork_servers]
+            self._stopped.look(("the fork server", pid) for pid in running if pid is not None)
+        self._listening.close()
+        for server in self._fork_servers.values():
+            server.close()
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listening.accept()
+        except OSError as error:  # no descriptor is left, say
+            log.warning("a connection cannot be accepted: %s", error)
+            time.sleep(_INTERVAL)
+            return
+        with self._lock:
+            self._connected += 1
+        threading.Thread(target=self._attend, args=(Channel(connection),), daemon=True).start()
+
+    def _is_needed(self) -> bool:
+        with self._lock:
+            lingers = self._lingers and time.monotonic() < self._stays_until
+            return self._connected > 0 or lingers
+
+    def _attend(self, connection: Channel) -> None:
+        """Do what one connection asks for, until it is closed."""
+        try:
+            with connection:
+                request, descriptors = connection.receive()
+                try:
+                    if "stay" in request:
+                        self._fork_server(request["stay"])
+                        connection.receive()
+                    elif "await" in request:
+                        self._fork_server(os.environ).import_ahead()
+                        connection.send({})
+                    elif request:
+                        self._launch(connection, request, descriptors)
+                finally:
+                    for fd in descriptors:
+                        os.close(fd)
+        except Exception:
+            log.exception("a connection was given up")
+        finally:
+            with self._lock:
+                self._connected -= 1
+                self._stays_until = time.monotonic() + LINGER
+
+    def _launch(
+        self, connection: Channel, request: Mapping[str, Any], descriptors: list[int]
+    ) -> None:
+        try:
+            process = self._start(request, descriptors)
+        except OSError as error:
+            connection.send({"error": str(error)})
+            return
+        try:
+            while descriptors:  # only the trainer itself may hold its sockets open
+                os.close(descriptors.pop())
+            connection.send({"pid": process.pid}, [process.fileno()])
+            asked = connection.receive()[0]
+            left = process.end()
+            if asked:
+                connection.send({"status": process.status, "left": left})
+        finally:
+            process.close()
+
+    def _start(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Process:
+        pipe, listening, output = descriptors
+        variables = request["variables"]
+        if request["command"]:  # no fork server is of another environment
+            return start_program(
+                self._launcher,
+                request["command"],
+                variables=variables,
+                cores=request["cores"],
+                descriptors=(pipe, listening),
+                output=output,
+            )
+        return self._fork_server(variables).start_trainer(
+            request["contract"],
+            imports=request["imports"],
+            variables=variables,
+            cores=request["cores"],
+            descriptors=(pipe, listening),
+            output=output,
+        )
+
+    def _fork_server(self, variables: Mapping[str, str]) -> ForkServer:
+        """The fork server of trainers with these ``variables``. It is started if there is none."""
+        shared = {k: v for k, v in variables.items() if k not in _OWN}
+        key = tuple(sorted(shared.items()))
+        with self._lock:
+            if self._libraries != (current := _libraries()):
+                self._libraries = current
+                while self._fork_servers:
+                    self._fork_servers.popitem()[1].close()
+            if key not in self._fork_servers:
+                self._fork_servers[key] = server = ForkServer(
+                    self._launcher,
+                    shared,
+                    self._settings.logs / "fork-server.log",
+                    preload=self._preload,
+                    foreseen=self._foreseen,
+                )
+                server.start()
+            self._fork_servers.move_to_end(key)
+            if len(self._fork_servers) > CLASSES_KEPT:
+                self._fork_servers.popitem(last=False)[1].close()
+            return self._fork_servers[key]
+
+
+def _libraries() -> tuple[int, ...]:
+    """What changes when a library is installed, upgraded or removed: the folders' times (ns)."""
+    folders = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    return tuple(Path(each).stat().st_mtime_ns for each in sorted(folders) if Path(each).is_dir())
+
+
+def clear(settings: Settings) -> None:
+    """Remove what the trainers of this node have left in its memory. None of them may run."""
+    for each in extensions.of_ends("node", "clear"):
+        each(settings.activations)
+
+
+def main() -> None:
+    """Serve this state folder's workers until they need it no more."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    settings = load()
+    forbid_tracing()
+    with locks.hold(settings.run, NAME):
+        end_strays(str(settings.home))
+        clear(settings)
+        launcher = LauncherProcess(settings, listen(settings.run))
+        # What drains a node may signal all processes there (``tasks.process.termination``).
+        signal.signal(signal.SIGTERM, launcher.end_soon)
+        launcher.serve()
+        clear(settings)
+
+
+if __name__ == "__main__":
+    main()

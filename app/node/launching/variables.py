@@ -1,0 +1,72 @@
+"""The environment variables of workers, and those that bind a trainer to a slot of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ....profiling.devices.device import Device
+from ....tasks.trainer.variables import PRELOAD
+from ... import extensions
+from ...broker import server
+from ...host.locks import FD_VARIABLE
+from ...host.settings import Settings
+
+#: How a trainer's C library (glibc; others ignore it) allocates memory. Large blocks come from the
+#: heap too, which keeps what is freed for the next step, and uses huge pages. Otherwise a tensor of
+#: more than 32 MiB would get fresh pages each time: 140 MB of state trained 30 % slower.
+ALLOCATOR = ":".join(
+    (
+        "glibc.malloc.mmap_threshold=1099511627776",
+        "glibc.malloc.trim_threshold=1099511627776",
+        "glibc.malloc.hugetlb=1",
+    )
+)
+#: Keeps torch's profiler from writing two lines for each use of it into a trainer's log.
+NO_LOG = "6"
+#: Variables of libraries that would take all cores that a trainer may run on, and so those of the
+#: slots beside it: joblib and LightGBM read the first one, Polars the second, libraries written in
+#: Rust (Hugging Face's tokenizers) the last.
+THREAD_VARIABLES = ("LOKY_MAX_CPU_COUNT", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS")
+#: Tells a worker that its standard input is its agent's pipe, which ends with the agent.
+AGENT_VARIABLE = "PENSTOCK_AGENT_PIPE"
+#: What Celery and our own services tell their processes, each another thing.
+_OF_WORKERS = ("CELERY_LOG_", "_MP_FORK_", FD_VARIABLE, PRELOAD)
+
+
+def worker_environment(
+    settings: Settings, device: Device, users: Mapping[str, str]
+) -> dict[str, str]:
+    """The variables of the worker that serves ``device``, on top of ``users``."""
+    threads = str(len(device.cores))
+    return {
+        **users,
+        **settings.environment(),
+        "PENSTOCK_BROKER": server.broker_url(settings),
+        AGENT_VARIABLE: "1",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": device.uuid or "",
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+    }
+
+
+def environment(device: Device, users: Mapping[str, str]) -> dict[str, str]:
+    """The variables that bind a process to one slot of ``device``, on top of ``users``.
+
+    The user's own stay, but for those that the numeric signature depends upon: OpenMP's, MKL's and
+    OpenBLAS's, and which GPUs are seen. CatBoost reads none (``tasks.system.catboost_threads``).
+    """
+    threads = str(max(1, len(device.cores) // device.lanes))
+    sharing = extensions.sharing_of(device)
+    return {
+        "GLIBC_TUNABLES": ALLOCATOR,
+        **({} if sharing is None else sharing.variables()),
+        "KINETO_LOG_LEVEL": NO_LOG,
+        **dict.fromkeys(THREAD_VARIABLES, threads),
+        **{name: value for name, value in users.items() if not name.startswith(_OF_WORKERS)},
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": device.uuid or "",
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+    }

@@ -1,0 +1,77 @@
+"""How a trainer's process ended, in words, and whether its environment can have one."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from ....tasks.process.lifeline import PIPE_CLOSED
+from ...extensions import end_of
+from .conversations import TrainerGone
+
+VERSION = version("penstock")
+#: How versions are shown.
+_TITLES = {"penstock": "Penstock", "python": "Python"}
+#: What Python says of a Penstock that is not there.
+_NO_PENSTOCK = re.compile(r"No module named '?penstock")
+#: How many of the processes that were left behind are named.
+_NAMED = 5
+
+
+def ending(status: int, left: Sequence[str], error: str) -> TrainerGone:
+    """Of a process that ended with ``status`` and an uncaught ``error``.
+
+    What it had started and ``left`` was ended with it. A status of ``PIPE_CLOSED`` says that it had
+    lost its socket.
+    """
+    code = None
+    if status == PIPE_CLOSED:
+        how = "the training code closed file descriptors that it had not opened"
+    elif status < 0:
+        how = _signal(status)
+    else:
+        how, code = f"exit code {status}", status
+    if left:
+        named = ", ".join(left[:_NAMED])
+        how += f"; these processes that it had started were ended with it: {named}"
+        how += f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+    return TrainerGone(how, code, error)
+
+
+def unfit(environment: str, status: int, said: str) -> TrainerGone:
+    """Of a trainer that was never ready in ``environment``; ``said`` is its last line."""
+    if _NO_PENSTOCK.search(said):
+        return TrainerGone(f"{environment} has no Penstock: {_advice(environment)}", unfit=True)
+    how = f"exit code {status}" if status >= 0 else _signal(status)
+    words = f"{environment} cannot start a trainer ({how}){f': {said}' if said else ''}"
+    return TrainerGone(words, unfit=True)
+
+
+def versions_of(environment: str, ready: Mapping[str, Any]) -> str:
+    """What the environment has, by its trainer's ready message.
+
+    Raises TrainerGone for another Penstock than ours.
+    """
+    has = {name: str(ready[name]) for name in ("penstock", "python", "torch") if name in ready}
+    if has.get("penstock") != VERSION:
+        what = f"Penstock {has['penstock']}" if has.get("penstock") else "another Penstock"
+        words = f"{environment} has {what}, and its worker {VERSION}: {_advice(environment)}"
+        raise TrainerGone(words, unfit=True)
+    return ", ".join(f"{_TITLES.get(each, each)} {has[each]}" for each in has)
+
+
+def _advice(environment: str) -> str:
+    """Return how the environment gets the Penstock that the worker has."""
+    launching = end_of("environments", "launching", f"environment = {environment}")
+    return str(launching.advice(environment, f"penstock=={VERSION}"))
+
+
+def _signal(status: int) -> str:
+    """``signal 11 (SIGSEGV)``"""
+    try:
+        return f"signal {-status} ({signal.Signals(-status).name})"
+    except ValueError:  # a real-time signal has no name
+        return f"signal {-status}"

@@ -1,0 +1,283 @@
+"""A worker's side of the broker: claims, reports, questions; repeated while it is away."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import redis
+from pydantic import TypeAdapter, ValidationError
+
+from ....base.backoff import Backoff
+from ....base.errors import BackendError
+from ....wire.messages import (
+    Forged,
+    SegmentTask,
+    check_seal,
+    dumps,
+    open_task,
+    parse,
+    seal,
+)
+from ...broker import connection, presence, protocol
+from ...broker.dropped import Dropped
+
+log = logging.getLogger(__name__)
+
+#: Seconds for which a report is repeated while the broker is away. By then the lease expired long
+#: ago, and the trial stays warm in its trainer.
+REPORT_TIMEOUT = 60.0
+#: The same for a claim: the scheduler soon sends an unclaimed message anew.
+CLAIM_TIMEOUT = 5.0
+#: Seconds between two checks that a rendezvous is still needed.
+RENDEZVOUS_POLL = 0.25
+#: Seconds after which an unanswered question is repeated (the scheduler may have been killed).
+ASK_TIMEOUT = 2.0
+#: The pauses of repeated calls.
+PAUSES = Backoff(first=0.02, longest=1.0)
+
+#: The trainers of a gang, as its ranks receive them.
+_IDENTITIES = TypeAdapter(tuple[str, ...])
+
+_T = TypeVar("_T")
+
+
+class Link:
+    """A worker's connection to the broker. Its methods may be called from any thread."""
+
+    def __init__(self, url: str) -> None:
+        self.client = connection.connect(url)
+        self.url = url
+        self.closing = threading.Event()
+        self._key = b""
+        self._dropped = Dropped()
+
+    def open(self, text: object, mark: object) -> SegmentTask:
+        """The task in a message. Raises Forged, and BackendError if no key can be obtained."""
+        try:
+            return open_task(self._key, text, mark)
+        except Forged:
+            # The installation may have been made anew. Look once; after that the message is forged.
+            known = self._key
+            self._key = self.installation_key()
+            if self._key == known:
+                raise
+            return open_task(self._key, text, mark)
+
+    def installation_key(self) -> bytes:
+        installation = presence.fetch_installation(self.client, self.url)
+        if installation is None:
+            raise BackendError("the broker serves no installation: no scheduler has opened it")
+        return installation.key
+
+    def address(self) -> str:
+        """This node's address on the way to the broker, where other nodes' trainers reach ours.
+
+        Not the address that the broker sees: behind a NAT or a proxy that is another machine's.
+        """
+        if self.url.startswith("redis+socket://"):
+            return "127.0.0.1"
+
+        def look() -> str:
+            try:
+                where = connection.server_of(self.client)
+                with socket.create_connection(where, connection.CONNECT_TIMEOUT) as way:
+                    return str(way.getsockname()[0])
+            except OSError as error:
+                raise redis.ConnectionError(str(error)) from error
+
+        return self._retry(REPORT_TIMEOUT, look)
+
+    def claim(self, task: SegmentTask, owner: str, trainer: str = "") -> str:
+        """Claim a segment: ``ok``, or why not (``stale``, ``done``, ``dup``). Raises BackendError.
+
+        ``trainer`` is the identity of the trainer that will be this rank of a gang.
+        """
+        ranks = range(len(task.queues)) if len(task.queues) > 1 else ()
+        rendezvous = [protocol.rendezvous_key(task.trial, task.fence, rank) for rank in ranks]
+        keys = (*self._keys(task), *rendezvous)
+        args = (
+            *(task.fence, owner, task.lease_ms, task.rank),
+            *(trainer, protocol.RENDEZVOUS_EXPIRES),
+        )
+        return self._retry(
+            CLAIM_TIMEOUT, lambda: str(protocol.call(self.client, protocol.CLAIM, keys, *args))
+        )
+
+    def rendezvous(self, task: SegmentTask, still: Callable[[], bool]) -> tuple[str, ...] | None:
+        """The identities of the gang's trainers by rank, once all ranks have claimed.
+
+        None if ``still`` becomes false before that.
+        """
+        while still() and not self.closing.is_set():
+            found = self._retry(REPORT_TIMEOUT, lambda: self._meeting(task))
+            if found is not None:
+                try:
+                    return _IDENTITIES.validate_json(found)
+                except ValidationError as error:
+                    log.warning("%s: no list of its gang's trainers: %s", task.task_id, error)
+                    return None
+        return None
+
+    def _meeting(self, task: SegmentTask) -> str | None:
+        """Return the gang's trainers as JSON; None if not all ranks have claimed within a moment.
+
+        What was put down for this rank wakes it, but may be gone: its answer was lost on the way,
+        or the start of this rank's trainer has taken longer than it is kept. The attempt itself has
+        the trainers as long as it counts.
+        """
+        key = protocol.rendezvous_key(task.trial, task.fence, task.rank)
+        woken: Any = self.client.blpop([key], timeout=RENDEZVOUS_POLL)
+        if woken:
+            return str(woken[1])
+        names = (f"trainer{rank}" for rank in range(len(task.queues)))
+        words = ("HMGET", protocol.attempt_key(task.trial), "fence", "state", *names)
+        fence, state, *trainers = protocol.command(self.client, *words)
+        met = fence == str(task.fence) and state == "running" and None not in trainers
+        return dumps(trainers) if met else None
+
+    def report(
+        self,
+        task: SegmentTask,
+        owner: str,
+        body: dict[str, Any],
+        *,
+        closes: bool,
+        sampled: Sequence[Any] = (),
+    ) -> str:
+        """Report under the fence: ``ok``, ``cut`` (accepted; close soon), ``done`` or ``stale``.
+
+        What was ``sampled`` is announced ahead of the report, in the same round trip.
+
+        Raises BackendError if the broker stays away, ValueError if ``body`` is not JSON.
+        """
+        text = dumps(body)
+        keys = (*self._keys(task), protocol.REPORTS)
+        args = (task.fence, owner, task.rank, int(closes), text, seal(self._key, text))
+        if not sampled:
+            return self._retry(
+                REPORT_TIMEOUT,
+                lambda: str(protocol.call(self.client, protocol.REPORT, keys, *args)),
+            )
+        announcement = self._announcement(task, owner, sampled)
+        commands = (announcement, protocol.REPORT.command(keys, args))
+        return self._retry(REPORT_TIMEOUT, lambda: str(self._answers(commands)[-1]))
+
+    def ask(
+        self,
+        task: SegmentTask,
+        owner: str,
+        body: dict[str, Any],
+        *,
+        still: Callable[[], bool],
+    ) -> dict[str, Any] | None:
+        """The scheduler's answer to the question ``body``, which is repeated until it is answered.
+
+        None if fenced off, or if ``still`` becomes false.
+        """
+        name = protocol.reply_name(uuid4().hex)
+        question = {**body, "reply": name}
+        while still():
+            if self.report(task, owner, question, closes=False) in ("stale", "done"):
+                return None
+            found: Any = self._retry(
+                REPORT_TIMEOUT,
+                lambda: self.client.blpop([protocol.PREFIX + name], timeout=ASK_TIMEOUT),
+            )
+            if found:
+                try:
+                    return parse(found[1])
+                except Forged as error:  # the question is repeated
+                    self._dropped.note("replies", name, error)
+                    self._dropped.count(self.client)
+        return None
+
+    def announce(self, task: SegmentTask, owner: str, sampled: Sequence[Any]) -> None:
+        """Show the study's other trials what this one has sampled. It is no report: it may be lost.
+
+        Does nothing if the attempt does not count. Raises BackendError if the broker is away.
+        """
+        with connection.translate_errors(self.url):
+            self._answers([self._announcement(task, owner, sampled)])
+
+    def _announcement(
+        self, task: SegmentTask, owner: str, sampled: Sequence[Any]
+    ) -> protocol.Command:
+        text = dumps([{"n": task.number, "sampled": sampled}])
+        keys = (protocol.attempt_key(task.trial), protocol.ANNOUNCEMENTS + task.study)
+        args = (task.fence, owner, task.rank, text, seal(self._key, text))
+        return protocol.ANNOUNCE.command(keys, (*args, protocol.ANNOUNCEMENTS_KEPT))
+
+    def history(self, study: str, after: str) -> tuple[str, list[str]] | None:
+        """What has changed in a study since ``after``, an earlier answer: where it ends, and texts.
+
+        None if the broker has lost it, so that something may be missing: the scheduler sends all of
+        it to whoever asks. Raises BackendError if the broker stays away. What is not sealed by us
+        is left out.
+        """
+        # Announcements first: what commits one of them is not read before it.
+        streams = (protocol.ANNOUNCEMENTS + study, protocol.HISTORY + study)
+        announced, end = after.split() or ["0", "0"]
+        commands = [("XRANGE", streams[0], f"({announced}", "+"), ("XRANGE", streams[1], end, "+")]
+        found = self._retry(REPORT_TIMEOUT, lambda: self._answers(commands))
+        ahead, entries = found[0] or [], found[1] or []
+        goes_on = bool(entries) and entries[0][0] == end
+        if not goes_on and end != "0":  # what was read last is gone: all is read again
+            again = [("XRANGE", streams[1], "-", "+")]
+            [entries] = self._retry(REPORT_TIMEOUT, lambda: self._answers(again))
+        texts = self._sealed(streams[1], entries[goes_on:])
+        if not (goes_on or _is_whole(texts)):
+            return None
+        ends = (ahead[-1][0] if ahead else announced, entries[-1][0])
+        texts = [text for text in texts if not protocol.WHOLE.fullmatch(text)]
+        return " ".join(ends), [*self._sealed(streams[0], ahead), *texts]
+
+    def _sealed(self, stream: str, entries: Sequence[tuple[str, Any]]) -> list[str]:
+        """Return the texts in ``entries`` that are sealed by us."""
+        texts = []
+        for _, raw in entries:
+            fields = protocol.pairs(raw)
+            try:
+                texts.append(check_seal(self._key, fields.get("p"), fields.get("s")))
+            except Forged as error:
+                self._dropped.note("keys", stream, error)
+        return texts
+
+    def _answers(self, commands: Sequence[protocol.Command]) -> list[Any]:
+        """The answers to ``commands``, in one round trip. Raises the first one that is an error."""
+        answers = protocol.execute(self.client, commands)
+        for answer in answers:
+            if isinstance(answer, redis.RedisError):
+                raise answer
+        return answers
+
+    def durable(self, body: dict[str, Any]) -> protocol.Command:
+        """The command that records a durable state. It needs no fence: its content is verified."""
+        return ("XADD", protocol.REPORTS, "*", *protocol.sealed(self._key, dumps(body)))
+
+    def _keys(self, task: SegmentTask) -> tuple[str, str]:
+        return protocol.attempt_key(task.trial), protocol.lease_key(task.trial, task.rank)
+
+    def _retry(self, timeout: float, attempt: Callable[[], _T]) -> _T:
+        until = time.monotonic() + timeout
+        failures = 0
+        while True:
+            try:
+                with connection.translate_errors(self.url):
+                    return attempt()
+            except BackendError as error:
+                failures += 1
+                if time.monotonic() > until or self.closing.wait(PAUSES.after(failures)):
+                    raise
+                log.debug("%s; trying again", error)
+
+
+def _is_whole(texts: Sequence[str]) -> bool:
+    """Tell whether ``texts``, from where a stream begins, lack nothing of their study's history."""
+    marks = ((at, protocol.WHOLE.fullmatch(text)) for at, text in enumerate(texts))
+    return any(mark is not None and at >= int(mark[1]) for at, mark in marks)

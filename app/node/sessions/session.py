@@ -1,0 +1,432 @@
+"""One segment in one trainer: the conversation from the claim to the report that closes it.
+
+A session ends in one of these ways: the trainer says the closing epoch, ``returned``, ``failed`` or
+``refused``; the trainer dies; an epoch exceeds its time limit; or the session is *fenced off*,
+because the attempt no longer counts. The trainer of such a session is told to stop. It is killed if
+it has not stopped after ``STOP_GRACE`` and the time of one step.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ....base.errors import BackendError
+from ....wire.messages import SegmentTask, dumps
+from ...extensions import of_ends
+from ...host.stopped import Stillness
+from ..launching.launch import CannotStart
+from .conversations import TrainerGone
+from .link import Link
+from .reports import Reports, Result
+from .time_limit import START_TIMEOUT, TimeLimit
+from .trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+#: Seconds (plus the time of a step) after which a trainer that was told to stop is killed.
+STOP_GRACE = 2.0
+#: Seconds after which a trainer that stands still is replaced: one that has not become ready, or
+#: one of a gang, whose other members wait for it.
+STILL_LIMIT = 15.0
+#: Seconds in which a member of a broken gang may say what happened, before the others do.
+BROKEN_GRACE = 0.5
+#: The most seconds without a look at the clock.
+POLL_INTERVAL = 0.5
+#: Seconds for which an announcement waits: for more of it, or for a report that takes it along.
+LINGER = 0.001
+
+
+class Session:
+    """One segment's session. The slot's thread calls ``run``, the keeper's ``on_beat``."""
+
+    def __init__(
+        self,
+        task: SegmentTask,
+        text: str,
+        owner: str,
+        link: Link,
+        *,
+        show: Callable[[str], None],
+        durable: Callable[[Trainer, dict[str, Any]], None],
+    ) -> None:
+        self.task = task
+        self.run_key = (task.trial, task.fence)
+        self.owner = owner
+        self.trainer: Trainer | None = None
+        self.fenced_off = False
+        #: The identities of a gang's trainers by rank; empty without a gang.
+        self.members: tuple[str, ...] = ()
+        #: When the claim was granted (monotonic seconds).
+        self.claimed_at = time.monotonic()
+        self._text = text
+        self._link = link
+        self._show = show
+        self._durable = durable
+        # Guards what the keeper says to the trainer. Once the segment is over it must say nothing,
+        # since the trainer may already run the next one.
+        self._lock = threading.Lock()
+        self._over = False
+        self._cut = False
+        # Whether its run waits behind others in the trainer.
+        self._waiting = False
+        self._stop_by = 0.0
+        # When the trainer heard of the run, on the run's own clock.
+        self._sent_at = 0.0
+        # Seconds from the claim until the trainer heard of it.
+        self._before = 0.0
+        self._limit = TimeLimit(task, self._clock)
+        self._stillness = Stillness()
+        self._reports = Reports(task, owner, link, self.on_beat, lambda: self.fenced_off)
+
+    def on_beat(self, beat: int) -> None:
+        """The broker's answer about the lease: -1 fenced off, 1 a cut is wanted, 0 go on."""
+        with self._lock:
+            if self._over or self.fenced_off:
+                return
+            if beat < 0:
+                log.warning("%s is fenced off", self.task.task_id)
+                self.fenced_off = True
+                self._stop_by = time.monotonic() + STOP_GRACE + self._limit.step_seconds
+                if self.trainer:
+                    self._tell(self.trainer, "stop")
+            elif beat > 0 and not self._cut:
+                self._cut = True
+                if self.trainer:
+                    self._tell(self.trainer, "cut")
+
+    def _tell(self, trainer: Trainer, op: str, **fields: Any) -> None:
+        """Say something of this run to its trainer."""
+        trial, fence = self.run_key
+        trainer.send({"op": op, "trial": trial, "fence": fence, **fields})
+
+    def run(self, trainer: Trainer) -> Result:
+        """Run the segment in ``trainer``. Returns what Flower shows of it."""
+        self._waiting = trainer.conversations.begin(self.run_key)
+        try:
+            return self._run(trainer)
+        except TrainerGone as error:
+            return self._trainer_gone(trainer, error)
+        finally:
+            with self._lock:
+                self._over = True
+            trainer.conversations.end(self.run_key)
+
+    def without_trainer(self, why: OSError) -> Result:
+        """Report that the segment has no trainer to run in. Returns what Flower shows of it."""
+        if self._link.closing.is_set():
+            return self._reports.lost("its worker was stopped")
+        if isinstance(why, CannotStart):
+            return self._reports.lost(str(why), refused=True)
+        return self._reports.lost(f"its trainer cannot be started: {why}")
+
+    def _run(self, trainer: Trainer) -> Result:
+        with self._lock:
+            if self.fenced_off:
+                return {"dropped": "fenced off"}
+            self.trainer = trainer
+            self._before = time.monotonic() - self.claimed_at
+            self._sent_at = trainer.seconds(self.task.fence)
+            trainer.causes[self.task.trial] = self.task.id
+            members = dumps(self.members) if self.members else "[]"
+            queued = "true" if self._waiting else "false"
+            trainer.send_text(
+                f'{{"op":"run","members":{members},"queued":{queued},"task":{self._text}}}'
+            )
+            if self._cut:
+                self._tell(trainer, "cut")
+        if not self._waiting:
+            self._limit.begin(0.0 if trainer.ready else START_TIMEOUT)
+        while True:
+            line = trainer.conversations.next(
+                self.run_key, self._receive_timeout(), lambda line: self._durable(trainer, line)
+            )
+            if line is None:
+                self._reports.announce()
+            result = None if line is None else self._handle(trainer, line)
+            # A trainer that talks without a pause is ended as well when it is fenced off.
+            if result is None and (line is None or self.fenced_off):
+                result = self._overdue(trainer)
+            if result is not None:
+                return result
+            if self._reports.unsent.due and time.monotonic() >= self._reports.unsent.due:
+                self._reports.written()
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def _clock(self) -> float:
+        """A clock that stands still while other trials have their turns in the trainer."""
+        return self.trainer.seconds(self.task.fence) if self.trainer else time.monotonic()
+
+    def _receive_timeout(self) -> float:
+        if self._reports.unsent.unannounced:
+            return LINGER
+        timeout = POLL_INTERVAL
+        for due in (self._stop_by or self._limit.due, self._reports.unsent.due):
+            if due:
+                timeout = min(timeout, due - time.monotonic())
+        return timeout
+
+    def _overdue(self, trainer: Trainer) -> Result | None:
+        if self.fenced_off:
+            # Of one that is starting the successor would only repeat the imports. It reads the stop
+            # when they are done.
+            if not trainer.starting:
+                if time.monotonic() < self._stop_by:
+                    return None
+                if not self._waiting and trainer.works_for(self.task.fence):
+                    trainer.end()
+            return {"dropped": "fenced off"}
+        if self._stands_still(trainer):
+            result = self._reports.lost(f"its trainer has stood still for {STILL_LIMIT:g} s")
+            trainer.end()  # may take long, and others wait for the report
+            return result
+        if not self._limit.is_over(started=trainer.ready):
+            return None
+        self._stop_overdue(trainer)
+        if not trainer.ready:
+            where = f" in {trainer.environment}" if trainer.environment else ""
+            words = f"its trainer{where} was not ready after {START_TIMEOUT:g} s"
+            return self._reports.lost(words, refused=bool(where))
+        return self._reports.failed("timeout", str(self._limit))
+
+    def _stands_still(self, trainer: Trainer) -> bool:
+        """Tell whether nothing will come of its trainer, which lives, but is stopped or hangs.
+
+        Code of a user may sleep for long, and users may stop a trainer to look at it. So of one
+        that is ready only that it is stopped counts, and only where others wait for it.
+        """
+        if self._waiting or (trainer.ready and len(self.task.queues) == 1):
+            return False
+        # Below a program that starts it, nobody knows which process it is.
+        asleep = not trainer.ready and not trainer.environment
+        return self._stillness.seconds(trainer.pid, asleep=asleep) > STILL_LIMIT
+
+    def _stop_overdue(self, trainer: Trainer) -> None:
+        """Stop the run, where others are in memory beside it; else, or if it goes on, end all."""
+        if trainer.takes_turns and trainer.ready:
+            self._tell(trainer, "stop")
+            until = time.monotonic() + STOP_GRACE
+            while trainer.works_for(self.task.fence) and time.monotonic() < until:
+                time.sleep(POLL_INTERVAL / 10)
+            if not trainer.works_for(self.task.fence):
+                return
+        trainer.end()
+
+    # -- what the trainer says -------------------------------------------------------------------
+
+    def _handle(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
+        op = line.get("op")
+        if op == "ready":
+            if trainer.versions and self.task.rank == 0:
+                words = f"in {trainer.environment}, which has {trainer.versions}"
+                self._reports.report({"kind": "remarked", "text": words}, closes=False)
+            if not self._waiting:
+                self._limit.begin()
+            return None
+        try:
+            return self._HANDLERS.get(str(op), Session._on_reported)(self, trainer, line)
+        except _MALFORMED as error:
+            raise trainer.malformed(line) from error
+
+    def _on_begun(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        """The runs before this one are over."""
+        self._waiting = False
+        self._limit.begin()
+
+    def _on_epoch(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
+        closes = bool(line["closes"])
+        epoch = int(line["epoch"])
+        self._limit.epoch_over(epoch)
+        if self.task.rank == 0:
+            self._reports.written()
+            claimed = round(self._before + self._clock() - self._sent_at, 6)
+            report = {**line, "holder": trainer.identity, "claimed": claimed}
+            self._reports.forward(report, closes=closes)
+        if not closes:
+            return None
+        metric = self.task.metric
+        return {"epoch": epoch, metric: line["metrics"].get(metric)}
+
+    def _on_progress(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        self._limit.step(int(line["epoch"]), int(line["step"]))
+        self._show(str(line["text"]))
+
+    def _on_noted(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        """Pass on what the first member says of the trial."""
+        if self.task.rank == 0:
+            self._reports.forward(line, closes=False)
+
+    def _on_probing(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        self._reports.trying = list(line["config"])
+
+    def _on_widths(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+        if self.task.rank == 0:
+            self._reports.forward(line, closes=True)
+        return {"measured": [width for width, _ in line["seconds"]]}
+
+    def _on_reported(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        """Pass on what an extension's end in the trainer reports."""
+        if not any(line["op"] in kinds for kinds in of_ends("node", "REPORTED")):
+            raise ValueError("no extension reports that")
+        self._reports.forward(line, closes=False)
+
+    def _on_waiting(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        self._limit.begin()  # the user's code does not cause this wait
+        self._show(str(line["text"]))
+
+    def _on_preparing(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        self._limit.loading()
+
+    def _on_prepared(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        self._limit.loaded()
+
+    def _on_suggest(self, trainer: Trainer, line: dict[str, Any]) -> Result | None:
+        if self.fenced_off:
+            return None
+        question = {"kind": "suggest", "name": line["name"], "distribution": line["distribution"]}
+        answer = self._answer_of(trainer, question)
+        if answer is not None and "error" in answer:
+            self._tell(trainer, "stop")  # its objective waits for the value
+            return self._reports.failed(
+                "exception", f"no value for {line['name']!r}: {answer['error']}"
+            )
+        if answer is not None:
+            self._tell(trainer, "answer", value=answer["value"])
+        return None
+
+    def _on_request(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        self._reports.written()  # the answer may depend on it
+        question = {"kind": "request", "command": line["command"], "body": line["body"]}
+        if not self.fenced_off and (answer := self._answer_of(trainer, question)) is not None:
+            self._tell(trainer, "answer", value=answer)
+
+    def _on_history(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        """Answer from the broker: the scheduler has put there what changes in the study.
+
+        Where the broker has lost that, the scheduler is asked for it. No objective draws from a
+        history that lacks something: without one its attempt ends.
+        """
+        question = {"kind": "request", "command": "history", "body": {}}
+        while not self.fenced_off:
+            try:
+                found = self._link.history(self.task.study, str(line["after"]))
+            except BackendError as error:
+                log.warning("the history of %s cannot be read: %s", self.task.study, error)
+                self.on_beat(-1)
+                return
+            if found is not None:
+                self._tell(trainer, "answer", value=found)
+                return
+            answer = self._answer_of(trainer, question)
+            if answer is not None and not answer.get("ok"):
+                log.warning("the history of %s is refused: %s", self.task.study, answer)
+                self.on_beat(-1)
+
+    def _on_written(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        self._reports.unsent.add(line["writing"], str(line.get("draws_digest", "")))
+
+    def _answer_of(self, trainer: Trainer, question: dict[str, Any]) -> dict[str, Any] | None:
+        """The scheduler's answer; None if the attempt does not count any more."""
+        try:
+            answer = self._link.ask(
+                self.task,
+                self.owner,
+                self._reports.body(question),
+                still=lambda: trainer.alive and not self.fenced_off,
+            )
+        except BackendError as error:
+            log.warning("%s was given up: %s", self.task.task_id, error)
+            answer = None
+        self._limit.begin()
+        if answer is None:
+            self.on_beat(-1)
+        return answer
+
+    def _on_returned(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+        if self.task.rank:
+            return {"returned": line["value"]}
+        tied = ("draws_digest", "reported")
+        names = ("value", "further", "constraints", "pruned", "unasked", *tied)
+        fields = {name: line[name] for name in names if name in line}
+        self._reports.returned({"left": trainer.children} | fields)
+        trainer.causes.pop(self.task.trial, None)  # it keeps nothing of it
+        return {"returned": line["value"]}
+
+    def _on_failed(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+        return self._reports.failed(str(line["kind"]), str(line["message"]), str(line["traceback"]))
+
+    def _on_refused(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+        return self._reports.lost(
+            str(line["reason"]),
+            refused=True,
+            signature=str(line.get("signature", "")),
+            expected=str(line.get("expected", "")),
+        )
+
+    def _on_broken(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+        """The gang broke up. Gives the member that can say why the time to do so."""
+        self._link.closing.wait(BROKEN_GRACE)
+        ranks = [int(rank) for rank in line["ranks"]]
+        return self._reports.lost(str(line["reason"]), ranks=ranks)
+
+    def _on_stopped(self, trainer: Trainer, line: dict[str, Any]) -> Result:
+        return (
+            {"dropped": "fenced off"}
+            if self.fenced_off
+            else self._reports.lost("its trainer stopped")
+        )
+
+    _HANDLERS: dict[str, Callable[[Session, Trainer, dict[str, Any]], Result | None]] = {  # noqa: RUF012 - a table, never changed
+        "begun": _on_begun,
+        "epoch": _on_epoch,
+        "preparing": _on_preparing,
+        "prepared": _on_prepared,
+        "progress": _on_progress,
+        "remarked": _on_noted,
+        "replayed": _on_noted,
+        "trying": _on_probing,
+        "widths": _on_widths,
+        "waiting": _on_waiting,
+        "suggest": _on_suggest,
+        "request": _on_request,
+        "history": _on_history,
+        "written": _on_written,
+        "returned": _on_returned,
+        "failed": _on_failed,
+        "refused": _on_refused,
+        "broken": _on_broken,
+        "stopped": _on_stopped,
+    }
+
+    # -- what the scheduler is told --------------------------------------------------------------
+
+    def _trainer_gone(self, trainer: Trainer, how: TrainerGone) -> Result:
+        if self._link.closing.is_set():
+            return self._reports.lost("its worker was stopped")
+        others = self._waiting or (trainer.ready and not trainer.works_for(self.task.fence))
+        if how.unfit or how.lost or others:
+            beside = ", while it ran another trial" if others and not how.unfit else ""
+            ranks = None if how.unfit else ()
+            return self._reports.lost(f"{how}{beside}", refused=how.unfit, ranks=ranks)
+        if not trainer.ready:
+            return self._reports.lost(f"its trainer did not start: {how}")
+        if how.error:
+            words = f"its trainer ended with {how.error}"
+            return self._reports.failed(
+                "exit", f"{words}: did your code change what Python itself needs?"
+            )
+        if how.code is not None:
+            words = f"os._exit({how.code}), or a library that does so, ended the process"
+            return self._reports.failed("exit", f"{words}: raise or return instead")
+        return self._reports.failed("died", str(how))
+
+
+#: What is raised by a message whose fields, or their types, are not as they should be.
+_MALFORMED = (
+    *(KeyError, TypeError, ValueError, AttributeError, OverflowError),
+    RecursionError,  # it is written as it was read, but deeper in the stack
+)

@@ -1,0 +1,352 @@
+"""A trainer process: a child of a worker in which training runs.
+
+A trainer speaks newline-delimited JSON over a socket pair; its output goes to a log file. Other
+trainers reach it at its *identity*, ``address:port:token``. The worker makes the socket, so that
+the identity is known before the process runs: a member of a gang is claimed before its trainer has
+started. It is started by the launcher process (``app.node.launching.process``), in its study's
+environment if that has one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import struct
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Protocol
+
+from ....base.errors import UsageError
+from ....profiling.devices.device import Device
+from ....tasks.contracts import by_value
+from ....tasks.contracts.import_names import imported_names
+from ....tasks.process.lifeline import PIPE_CLOSED
+from ....tasks.trainer import variables as names
+from ....wire.channel import Channel, TooLong
+from ....wire.identity import Identity, listen
+from ....wire.messages import (
+    MAX_MESSAGE,
+    Forged,
+    SegmentTask,
+    dumps,
+    parse,
+)
+from ... import extensions
+from ...host.launcher import count_children, is_below
+from ...host.logs import last_error, open_log, uncaught
+from ...host.pidfd import Pidfd
+from ..launching.client import TrainerLauncher
+from ..launching.launch import CannotStart, Launch
+from ..launching.variables import environment
+from . import endings
+from .conversations import Conversations, TrainerGone
+
+log = logging.getLogger(__name__)
+
+#: The exit status of Python after an uncaught exception.
+UNCAUGHT = 1
+#: Seconds after which a trainer that has done nothing yet no longer counts as starting.
+STARTING = 60.0
+#: Seconds after which a trainer that does not read what is sent to it is ended.
+SEND_TIMEOUT = 10.0
+#: Seconds in which a trainer whose socket is closed may end by itself.
+EXIT_TIMEOUT = 1.0
+#: A program that starts another one exits with this and the number of the signal that ended it.
+SIGNALLED = 128
+#: What a trainer may say while it still imports what its first run needs: a run that waits behind
+#: that one may be stopped.
+_BEFORE_WORK = ("preparing", "stopped")
+
+
+class Sockets:
+    """A trainer's sockets and its identity, which are there before its process."""
+
+    def __init__(self, address: str) -> None:
+        """Other trainers reach the new one at ``address``."""
+        self.ours, self.theirs = socket.socketpair()
+        self.listening = listen(address)
+        port = self.listening.getsockname()[1]
+        self.identity = str(Identity(address, port, token_hex(8)))
+
+    def close(self) -> None:
+        """Close them: no trainer has got them."""
+        for each in (self.ours, self.theirs, self.listening):
+            each.close()
+
+
+class Turns(Protocol):
+    """The turns of several runs in a trainer, as an extension's end of workers knows them."""
+
+    @property
+    def told(self) -> str:
+        """The words for the trainer (``tasks.trainer.hooks.serving``)."""
+
+    def seconds(self, fence: int) -> float:
+        """Return for how long the run with this fence was at work until now."""
+
+    def works_for(self, fence: int) -> bool:
+        """Tell whether it is this run that is at work, or was when the trainer ended."""
+
+    def remove(self) -> None:
+        """Drop what was kept of them: the trainer has ended, or could not start."""
+
+
+class Trainer:
+    """One trainer process. Any thread may send. ``conversations`` says who reads."""
+
+    def __init__(
+        self,
+        launcher: TrainerLauncher,
+        device: Device,
+        task: SegmentTask,
+        output: Path,
+        sockets: Sockets,
+        *,
+        kept: Path | None = None,
+        powercap: Path | None = None,
+        turns: Turns | None = None,
+    ) -> None:
+        """``task``, on a slot of ``device``, will be its first.
+
+        It has the ``sockets`` for itself. In the folder ``kept`` it keeps what can be computed
+        again, and memory has no space for. None: it does not. It measures its energy with the
+        meters in ``powercap``. None: not at all. With ``turns`` several runs may be open in it.
+        Raises OSError, and ``CannotStart`` for its study's environment.
+        """
+        variables = {
+            **environment(device, os.environ),
+            names.IDENTITY: sockets.identity,
+            names.EXTENSIONS: ",".join(extensions.names("trainer")),
+        }
+        if kept is not None:
+            variables[names.KEPT] = str(kept)
+        if powercap is not None:
+            variables[names.POWERCAP] = str(powercap)
+        self._turns = turns
+        if turns is not None:
+            variables[names.SERVING] = f"{extensions.SEATS}:{turns.told}"
+        launch = Launch((), variables)
+        if task.environment:
+            launch = _in_environment(task.environment, variables)
+        self.environment, self._wrapped = task.environment, launch.wrapped
+        #: What its environment has, as ``Python 3.12.1``; empty until it is ready.
+        self.versions = ""
+        ours, self.identity = sockets.ours, sockets.identity
+        # With each message the kernel says which process sent it.
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(SEND_TIMEOUT))
+        with sockets.theirs, sockets.listening, open_log(output) as file:
+            self._output, self._before = output, os.fstat(file.fileno()).st_size
+            self._process = launcher.start_trainer(
+                task.contract,
+                imports=() if task.environment else _imports(task),
+                command=launch.command,
+                variables=launch.variables,
+                cores=device.cores,
+                descriptors=(sockets.theirs.fileno(), sockets.listening.fileno()),
+                output=file.fileno(),
+            )
+        #: The process that speaks; 0: below a program that starts it, and it has not spoken yet.
+        self._speaker = 0 if launch.wrapped else self._process.pid
+        #: It, if it runs below such a program.
+        self._below: Pidfd | None = None
+        self._signalling = threading.Lock()
+        self.conversations = Conversations(self.receive)
+        self.ready = False
+        self._began = time.monotonic()
+        self._worked = False
+        #: The trials that it keeps, each with the decision behind its last segment.
+        self.causes: dict[str, str] = {}
+        #: How many segments run in it.
+        self.runs = 0
+        #: When its last segment ended (monotonic seconds).
+        self.idle_since = time.monotonic()
+        self._channel = Channel(
+            ours, ended=self._process.fileno(), speaks=self._speaks, longest=MAX_MESSAGE
+        )
+        self._sending = threading.Lock()
+        self._impostors: set[int] = set()
+
+    @property
+    def pid(self) -> int:
+        return self._speaker or self._process.pid
+
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """Descriptors of which one is readable when the trainer has said something or has ended."""
+        return self._channel.fileno(), self._process.fileno()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.alive
+
+    @property
+    def children(self) -> int:
+        """The number of processes that the user's code has started in it and that still run."""
+        return count_children(self.pid)
+
+    def seconds(self, fence: int) -> float:
+        """A clock for the run with this fence. It stands still while others have their turns."""
+        return time.monotonic() if self._turns is None else self._turns.seconds(fence)
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether several runs may be in memory in it, and take turns."""
+        return self._turns is not None
+
+    def works_for(self, fence: int) -> bool:
+        """Whether it is this run whose turn it is, or was when the trainer ended."""
+        return self._turns is None or self._turns.works_for(fence)
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one message. Whoever reads notices a trainer that has gone."""
+        self.send_text(dumps(message))
+
+    def send_text(self, text: str) -> None:
+        with self._sending:
+            try:
+                self._channel.send_line(f"{text}\n".encode())
+            except BlockingIOError:
+                # Half a message may have been sent: nothing after it could be understood.
+                log.warning("trainer %d has not listened for %g s: ended", self.pid, SEND_TIMEOUT)
+                self.kill()
+            except OSError as error:
+                log.debug("trainer %d does not listen: %s", self.pid, error)
+
+    def receive(self, timeout: float) -> dict[str, Any] | None:
+        """The next message, or None after ``timeout`` seconds. Raises TrainerGone.
+
+        For one thread at a time.
+        """
+        try:
+            line = self._channel.line(max(0.0, timeout))
+        except (EOFError, OSError) as error:
+            raise self._gone() from error
+        except TooLong as error:
+            raise self.malformed(error.args[0]) from error
+        if line is None:
+            return None
+        try:
+            message = parse(line.decode())
+        except (UnicodeDecodeError, Forged) as error:
+            raise self.malformed(line) from error
+        if message.get("op") == "ready":
+            if self.environment:
+                self._take_versions(message)
+            self.ready = True
+        elif message.get("op") not in _BEFORE_WORK:
+            self._worked = True
+        return message
+
+    def _speaks(self, sender: int) -> bool:
+        """Return whether the process ``sender`` is the trainer itself."""
+        # Before the trainer is ready no code of its user's has run there.
+        if not self._speaker and is_below(sender, self._process.pid):
+            if self._process.pid != sender:
+                with suppress(ProcessLookupError):
+                    self._below = Pidfd.of(sender)
+            self._speaker = sender
+        if sender != self._speaker and sender not in self._impostors:
+            self._impostors.add(sender)
+            log.warning("what process %d said for trainer %d is dropped", sender, self.pid)
+        return sender == self._speaker
+
+    def _take_versions(self, ready: dict[str, Any]) -> None:
+        """Take in what its environment has. Raises TrainerGone for another Penstock than ours."""
+        try:
+            self.versions = endings.versions_of(self.environment, ready)
+        except TrainerGone:
+            self.end()
+            raise
+
+    @property
+    def starting(self) -> bool:
+        """Whether it is new and still imports what its first work needs."""
+        return not self._worked and time.monotonic() - self._began < STARTING
+
+    def malformed(self, line: object) -> TrainerGone:
+        """``line`` is no message. Ends the process, since what follows could mean anything."""
+        self.end()
+        words = f"its process sent the worker an invalid message: {ascii(line)[:120]}"
+        return TrainerGone(f"{words}; does its code write to a descriptor that it did not open?")
+
+    def _gone(self) -> TrainerGone:
+        """How the process ended. Ends and names what it left behind."""
+        ended = self._process.wait(EXIT_TIMEOUT)
+        left = self._process.end()
+        status = self._process.status
+        if status is None:
+            return TrainerGone(self._process.trouble, lost=True)
+        if self._wrapped and status > SIGNALLED:
+            status = SIGNALLED - status
+        if self.environment and not self.ready and status != -signal.SIGKILL:
+            said = last_error(self._output, self._before)
+            return endings.unfit(self.environment, status, said)
+        error = uncaught(self._output, self._before) if status == UNCAUGHT else ""
+        return endings.ending(status if ended else PIPE_CLOSED, left, error)
+
+    def kill(self) -> None:
+        """Kill the process at once, even if it is stopped. Never waits."""
+        self._kill_below(0.0)
+        self._process.kill()
+
+    def end(self) -> None:
+        """End the process and all that it started. May wait for the launcher process."""
+        self._kill_below(EXIT_TIMEOUT)
+        self._process.end()
+
+    def _kill_below(self, timeout: float) -> None:
+        """Kill the trainer itself, if a program has started it; wait so long for its end.
+
+        Else it could outlive that program, and would count as one that its user's code has started.
+        """
+        with self._signalling:
+            if self._below is None:
+                return
+            self._below.send(signal.SIGKILL)
+        self._below.wait(timeout)
+
+    def close(self) -> None:
+        """End the process and release what it held here. A second call does nothing."""
+        self.end()
+        # A reader must notice the end before other files reuse the descriptors.
+        with self.conversations.reading_alone(wait=True):
+            self._process.close()
+            self._channel.close()
+            if self._turns is not None:
+                self._turns.remove()
+            with self._signalling:
+                if self._below is not None:
+                    self._below.close()
+
+
+def _timeval(seconds: float) -> bytes:
+    return struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
+
+
+def _in_environment(environment: str, variables: Mapping[str, str]) -> Launch:
+    """Return how a trainer is started in the environment of its study. Raises ``CannotStart``."""
+    try:
+        launching = extensions.end_of("environments", "launching", f"environment = {environment}")
+    except UsageError as error:
+        raise CannotStart(str(error)) from error
+    launch: Launch = launching.launch(environment, variables)
+    return launch
+
+
+def _imports(task: SegmentTask) -> list[str]:
+    """The modules that the task's code imports first, as far as they are known here."""
+    code = task.code
+    if by_value.is_by_value(code.target):
+        return by_value.imports_of(task.store, code.digest)
+    module = code.target.rpartition(":")[0]
+    folder = Path(code.path)
+    if not module.endswith(".py"):
+        return imported_names(folder.joinpath(*module.split(".")).with_suffix(".py"), folder)
+    return imported_names(Path(module), folder)

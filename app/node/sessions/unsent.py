@@ -1,0 +1,59 @@
+"""What the trial of a session has drawn and written, and the scheduler has not been told yet.
+
+A trainer says each parameter when it is drawn, so that none is lost with it. A message to the
+scheduler and a commit for each would be too much. So they wait here for the next report, which
+most often is what the trial returns, but no longer than ``SEND_AFTER``.
+
+The study's other trials learn at once which parameters were sampled: a sampler that does not know
+what is being tried beside its trial tries the like of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ....tasks.objectives.pending import SEND_AFTER, PendingWrite
+from ....wire.messages import MAX_MESSAGE, dumps
+
+
+class Unsent:
+    """What is to be sent, and by when."""
+
+    def __init__(self, *, announces: bool) -> None:
+        """``announces``: the study's other trials are to hear of what is sampled."""
+        self._announces = announces
+        self._writing = PendingWrite()
+        self._size = 0
+        #: When it is to be sent at the latest (monotonic seconds); 0: nothing is there.
+        self.due = 0.0
+        #: The digest of the trial's draws after what was added last.
+        self.draws_digest = ""
+        #: Parameters of which the other trials have not heard, as updates have them.
+        self.unannounced: list[tuple[str, str, float | str]] = []
+
+    def add(self, writing: Mapping[str, Any], draws_digest: str) -> None:
+        """Add what was written. ``draws_digest`` is that of the trial's draws after it."""
+        self._writing.add(writing)
+        self.draws_digest = draws_digest
+        if self._announces:
+            self.unannounced += [
+                (name, distribution, internal)
+                for name, _, distribution, internal in writing.get("suggestions", ())
+            ]
+        self._size += len(dumps(writing))
+        if self._size > MAX_MESSAGE:
+            self.due = time.monotonic()
+        elif not self.due:
+            self.due = time.monotonic() + SEND_AFTER
+
+    def take_unannounced(self) -> list[tuple[str, str, float | str]]:
+        """The parameters of which the other trials have not heard: they are to hear now."""
+        found, self.unannounced = self.unannounced, []
+        return found
+
+    def take(self) -> dict[str, Any]:
+        """All of it in the form of messages; nothing is left then."""
+        self._size, self.due = 0, 0.0
+        return self._writing.take()

@@ -1,0 +1,221 @@
+"""The only access to Celery: the app, its only task, and the worker's command line.
+
+Celery is loaded by ``make_app``, not with this module.
+
+Settings, and why:
+
+- *No acknowledgements.* Redis has no acknowledgements of its own. So kombu keeps a second record of
+  every message (written after the pop, so a kill between the two still loses the message). It
+  removes the record with one more round trip, before the run (early) or after it (late). The gain
+  would be a redelivery after ``visibility_timeout``. Ours is decided by lease and fence within
+  seconds, and the redelivered copy would be stale. So the queues are read without the record: two
+  round trips a task less, and nothing is ever put back. Measured in turns on two cores with
+  8 slots: 610 tasks/s, against 390 acknowledged late and 340 early; 2.1, 2.4 and 2.8 ms a task.
+- *Events* are off until somebody listens (Flower switches them on).
+- *Rate limits* and *result backend* are off: nothing uses them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ....profiling.devices.device import Device
+from ...broker.message import EXCHANGE, TASK, check_element
+
+if TYPE_CHECKING:
+    from .worker import Worker
+
+#: The beginning of the keys under which kombu keeps what is not acknowledged.
+_UNACKED = "_kombu.penstock.unacked"
+#: What a worker imports, much of it only when it runs.
+_MODULES = (
+    *(".worker", ".queues", "celery.bin.celery", "celery.apps.worker", "celery.concurrency.thread"),
+    *("celery.app.amqp", "celery.app.control", "celery.app.events", "celery.app.log"),
+    *("celery.fixups.django", "celery.worker.autoscale", "celery.worker.consumer"),
+    *("celery.worker.strategy", "billiard.pool", "kombu.transport.redis"),
+)
+
+
+def worker_argv(device: Device) -> list[str]:
+    """The command line of the Celery worker that serves ``device``.
+
+    Settings reach it through its environment (``Settings.environment``). Each slot has one thread
+    that runs segments; the second half of the threads is for segments that are being abandoned.
+    """
+    record = json.dumps({name: getattr(device, name) for name in Device.__slots__})
+    return [
+        # -P: a file named celery.py in the working directory is not taken for Celery. -W: no
+        # warning of Celery's ends a worker; the user's PYTHONWARNINGS are for their trainers.
+        *(sys.executable, "-P", "-W", "default", "-m", "celery", "-A", "penstock", "worker"),
+        *("--pool", "threads", "--concurrency", str(2 * device.slots)),
+        *("--queues", ",".join(device.queue(slot) for slot in range(device.slots))),
+        *("--hostname", f"{device.name}@{device.node}"),
+        *("--without-gossip", "--without-mingle", "--loglevel", "WARNING"),
+        *("--device", record),
+    ]
+
+
+def load() -> None:
+    """Import all that a worker runs. Starts nothing, and reads no settings."""
+    for module in _MODULES:
+        import_module(module, __package__)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Be the worker that ``arguments`` would start as a new program; returns its exit status."""
+    from celery.bin.celery import main
+
+    sys.argv = ["celery", *arguments[arguments.index("-A") :]]
+    try:
+        return int(main() or 0)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+
+
+def make_app(broker_url: str) -> Any:
+    """The Celery app on ``broker_url``. Only its worker runs segments; others just observe."""
+    from celery import Celery
+    from click import Option
+    from kombu.utils.url import parse_url
+
+    from ...host.broker_url import KEYPREFIX, split_prefix
+    from .queues import messaging
+
+    # No fixups: a DJANGO_SETTINGS_MODULE in the environment is for the user's own apps, too.
+    app = Celery("penstock", amqp=messaging(broker_url, check_element), fixups=())
+    broker_url, prefix = split_prefix(broker_url)
+    # Else a CELERY_RESULT_BACKEND of the environment, which is for the user's apps, is imported.
+    app.backend_cls = "disabled"
+    encrypted: Any = False
+    if broker_url.startswith("rediss:"):
+        # Repeats what the URL says of certificates: Flower's own client looks only here, and kombu
+        # checks no certificate if the URL says nothing.
+        encrypted = {"ssl_cert_reqs": "required", **parse_url(broker_url).get("ssl", {})}
+    options: dict[str, Any] = {KEYPREFIX: prefix} if prefix else {}
+    if broker_url.startswith("sentinel:"):
+        from ...broker import sentinels
+
+        address = sentinels.parse(broker_url)
+        broker_url, encrypted = address.for_celery, dict(address.tls) or False
+        options["master_name"] = address.name
+        options["sentinel_kwargs"] = address.sentinel_options
+    app.conf.update(
+        broker_url=broker_url,
+        broker_use_ssl=encrypted,
+        broker_transport_options={
+            # Not kombu's names: a worker would put back messages of the user's own app that shares
+            # the database, by our timeout.
+            **{f"unacked{part}_key": f"{_UNACKED}{part}" for part in ("", "_index", "_mutex")},
+            "socket_timeout": 5.0,
+            "socket_connect_timeout": 2.0,
+            "socket_keepalive": True,
+            "health_check_interval": 5,
+            # Only control messages are ever unacknowledged. Nothing may be put back unnoticed.
+            "visibility_timeout": 6 * 3600,
+            # No message has a priority: a queue is one list to wait for, not four.
+            "priority_steps": [0],
+            **options,
+        },
+        # Nor Celery's names for these: `celery -A shop control shutdown` would be heard here, too.
+        control_exchange=EXCHANGE,
+        event_exchange=f"{EXCHANGE}ev",
+        event_queue_prefix=f"{EXCHANGE}ev",
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_connection_timeout=2.0,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        task_serializer="json",
+        event_serializer="json",
+        accept_content=["json"],
+        result_accept_content=["json"],
+        task_ignore_result=True,
+        task_acks_late=True,
+        task_default_queue="penstock.unrouted",
+        worker_prefetch_multiplier=1,
+        worker_disable_rate_limits=True,
+        worker_send_task_events=False,
+        worker_redirect_stdouts=False,
+        worker_detect_quorum_queues=False,
+    )
+    app.user_options["worker"].add(
+        Option(["--device"], help="The device to serve, as JSON (given by `penstock worker`).")
+    )
+    app.steps["worker"].add(_worker_step(app))
+
+    # shared: other apps of the process, which are the user's, would have it, too.
+    @app.task(name=TASK, bind=True, typing=False, shared=False)  # type: ignore[untyped-decorator]
+    def segment(self: Any, text: object = None, seal: object = None) -> dict[str, Any]:
+        worker: Worker = self.app.worker
+        return worker.run(text, seal)
+
+    return app
+
+
+def _worker_step(app: Any) -> Any:
+    """The part of a Celery worker that holds our ``Worker``, which lives exactly as long."""
+    from celery import bootsteps, signals
+
+    class Proxy(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery ships no types
+        requires = ("celery.worker.components:Pool",)
+
+        def __init__(self, parent: Any, device: str | None = None, **options: Any) -> None:
+            super().__init__(parent, **options)
+            self.enabled = device is not None
+            self.device = device
+
+        def start(self, parent: Any) -> None:
+            from ...host.settings import load
+            from .worker import Worker
+
+            fields = json.loads(self.device or "")
+            device = Device(**{**fields, "cores": tuple(fields["cores"])})
+
+            def show(task: str, words: str) -> None:
+                events = parent.consumer and parent.consumer.event_dispatcher
+                if events and events.enabled:
+                    events.send("task-progress", uuid=task, result=words)
+
+            def shutting_down(**_: Any) -> None:
+                app.worker.drain()
+
+            app.tasks[TASK].Request = _request()
+            app.worker = Worker(device, load(), show)
+            app.worker.start()
+            signals.worker_shutting_down.connect(shutting_down, weak=False)
+
+        def stop(self, parent: Any) -> None:
+            app.worker.close()
+
+        def terminate(self, parent: Any) -> None:
+            app.worker.end()
+
+    return Proxy
+
+
+def _request() -> Any:
+    """A segment as Celery's worker holds it, of which operators are told what people call it.
+
+    ``celery inspect active`` would show the sealed text instead.
+    """
+    from celery.worker.request import Request
+
+    class Segment(Request):  # type: ignore[misc]  # Celery ships no types
+        def info(self, safe: bool = False) -> Any:
+            return super().info(safe=True)
+
+    return Segment
+
+
+def __getattr__(name: str) -> Any:
+    """``app``: the app with this process's settings, made when `celery -A penstock` asks for it."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ...broker.server import broker_url
+    from ...host.settings import load
+
+    globals()["app"] = app = make_app(broker_url(load()))
+    return app

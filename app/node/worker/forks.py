@@ -1,0 +1,184 @@
+"""How the node agent forks its workers, from a process that has imported Celery.
+
+Theory of operation. A worker that is started as a new program imports Celery, Redis's client and
+our own modules: half a second of a core, and some 50 MB that it shares with nobody. So the agent,
+as long as it has one thread, forks a fork server (``tasks.process.fork_server``) that imports them
+once, and has it fork each worker. Such a worker is the agent's child and differs in nothing from a
+new program: a session of its own, its own cores, the variables, folder, lock, standard input and
+log that it is given, and under its own arguments in ``/proc``.
+
+Only the agent holds the other end of the fork server's socket, so it ends with the agent; its
+workers end by themselves then. A fork brings ``{"arguments", "variables", "folder"}`` and three
+descriptors (lock, standard input, log).
+
+Where the agent has more than one thread, or the fork server has (something that Celery imports has
+started it), or is lost, workers are started as new programs.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import signal
+import socket
+import sys
+import traceback
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ....tasks.process.fork_server import Client, Gone, Refused, Server
+from ....tasks.process.forking import adopting, show, unsafe
+from ....wire.channel import Channel
+from ...host.launcher import Adopted
+from ...host.locks import FD_VARIABLE
+
+log = logging.getLogger(__name__)
+
+#: Seconds for a fork, which waits for the imports the first time; on a busy machine, too.
+FORK_TIMEOUT = 60.0
+#: The name of the fork server in ``/proc``.
+NAME = "penstock-workers"
+
+
+class WorkerForks:
+    """The agent's side of the fork server of its workers."""
+
+    def __init__(self, client: Client, pid: int) -> None:
+        self._client = client
+        self._pid = pid
+
+    @classmethod
+    def begin(cls) -> WorkerForks | None:
+        """Fork that process. None where this one may not be forked."""
+        if reason := unsafe():
+            log.info("workers are started as new programs: %s", reason)
+            return None
+        ours, theirs = socket.socketpair()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # as of an agent that was started with them closed
+                stream.flush()
+        pid = os.fork()
+        if pid == 0:
+            _serve_and_exit(theirs)
+        theirs.close()
+        client = Client(Channel(ours), "workers")
+        client.ask({"import": "celery"})
+        return cls(client, pid)
+
+    def start(
+        self,
+        arguments: Sequence[str],
+        *,
+        variables: Mapping[str, str],
+        cores: Sequence[int],
+        folder: Path,
+        descriptors: tuple[int, int, int],
+    ) -> Adopted | None:
+        """Fork a worker, bound to ``cores``; None where it must be started as a new program.
+
+        ``arguments`` would start it as one. ``descriptors`` are its lock, its standard input and
+        its log.
+        """
+        if not self._pid:
+            return None
+        told = {
+            "arguments": [*arguments],
+            "variables": {**variables},
+            "folder": str(folder),
+        }
+        try:
+            with adopting():
+                pid = self._client.fork(told, cores, descriptors, FORK_TIMEOUT)
+        except Refused:
+            return None
+        except Gone as gone:
+            log.warning("workers are started as new programs: what forks them is lost: %s", gone)
+            self.close()
+            return None
+        return Adopted(pid)
+
+    def processes(self) -> list[tuple[str, int]]:
+        """Name and id of the process, as long as it is used."""
+        return [("what forks workers", self._pid)] if self._pid else []
+
+    def close(self) -> None:
+        """End the process; its workers stay."""
+        self._client.close()
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            self._pid = 0
+
+
+def _serve_and_exit(end: socket.socket) -> NoReturn:
+    """Be the fork server, until the agent ends."""
+    status = 1
+    try:
+        os.setsid()
+        _close_all_but(end.fileno())
+        show([NAME], os.environ)
+        if not sys.flags.safe_path:
+            del sys.path[0]  # a file named celery.py there is not Celery
+        warnings.resetwarnings()
+        warnings.simplefilter("default")
+        Server(Channel(end), _become_worker, _load).serve()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    os._exit(status)
+
+
+def _close_all_but(kept: int) -> None:
+    """Close what the agent holds: its lock ends with it alone, and so does its workers' pipe."""
+    os.closerange(3, kept)
+    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def _load(name: str) -> None:
+    """Import Celery, or end: a worker that is a new program says best why it cannot be imported."""
+    try:
+        from .celery import load
+
+        load()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def _become_worker(told: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
+    status = 1
+    try:
+        lock, stdin, output = descriptors
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        _set_streams(stdin, output)
+        os.chdir(told["folder"])
+        os.environ.clear()
+        os.environ.update(told["variables"], **{FD_VARIABLE: str(lock)})
+        show(told["arguments"], os.environ)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for handler in logging.root.handlers[:]:  # the agent's
+            logging.root.removeHandler(handler)
+        from .celery import run
+
+        status = run(told["arguments"])
+        atexit._run_exitfuncs()
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _set_streams(stdin: int, output: int) -> None:
+    """Read and write there, as a program does that was started so; the agent may have none."""
+    for target, fd in enumerate((stdin, output, output)):
+        os.dup2(fd, target)
+    os.close(stdin)
+    os.close(output)
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)

@@ -1,0 +1,314 @@
+"""The two threads of a worker that do everything except run segments.
+
+The keeper keeps the device registered and the leases alive, all in one pipeline every third of a
+lease. It passes on what the broker answers (a cut is wanted, fenced off). It reads which trials
+were released. And it notices when the node agent has gone. It waits for nothing but the broker:
+every segment of the worker would be lost meanwhile.
+
+The reader of idle trainers reads what trainers say while no segment runs in them (a checkpoint
+became durable, the trainer ended), and ends those that nothing needs. It may wait for the launcher
+process, which may be slow.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import asdict
+from typing import Any, Protocol
+from uuid import uuid4
+
+import redis
+
+from ....base.errors import BackendError
+from ....profiling.devices.device import Device
+from ...broker import connection, protocol
+from ...broker.dropped import Dropped
+from ...common.ports import MAX_ROUND_TRIP
+from ..launching.variables import AGENT_VARIABLE
+from ..sessions.conversations import TrainerGone
+from ..sessions.session import Session
+from ..sessions.trainer import Trainer
+from .lanes import Lane
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks for trainers that nothing needs.
+TIDY_INTERVAL = 1.0
+#: The part that is left of a long round trip at each beat after it, where those are shorter.
+DECAY = 0.8
+#: An idle trainer that says so many messages in a row is ended: none of our code does that.
+MAX_MESSAGES = 10_000
+
+
+class Listener(Protocol):
+    """The keeper reports what it has seen to this. Called on the keeper's thread."""
+
+    def released(self, trial: str, study: str) -> None: ...
+
+    def agent_gone(self) -> None: ...
+
+
+class IdleListener(Protocol):
+    """The reader of idle trainers reports to this. Called on its thread."""
+
+    def durable(self, trainer: Trainer, line: dict[str, Any]) -> None: ...
+
+    def ended(self, lane: Lane, how: str) -> None: ...
+
+    def tidy(self) -> None: ...
+
+
+class Keeper(threading.Thread):
+    """The slots' threads hand it sessions, and take them back."""
+
+    def __init__(
+        self, device: Device, url: str, lease_ms: int, listener: Listener, folder: str
+    ) -> None:
+        """``folder`` is the id of the worker's state folder (``Settings.folder_id``)."""
+        super().__init__(name="keeper", daemon=True)
+        self.incarnation = uuid4().hex
+        self.draining = False
+        self._device = device
+        self._url = url
+        self._lease_ms = lease_ms
+        self._folder = folder
+        self._listener = listener
+        # A broker that does not answer may delay the keeper for one beat, not for more.
+        self._client = connection.connect(url, timeout=max(0.3, lease_ms / 3000))
+        self._dropped = Dropped()
+        self._sessions: dict[str, Session] = {}
+        self._outbox: deque[protocol.Command] = deque()
+        self._seen_release = "0"
+        self._away = False
+        #: Seconds: the longest of the last beats.
+        self._round_trip = 0.0
+        self._over = False
+        self._due = 0.0
+        #: True if a beat is due at once: one that is under way may be too early.
+        self._asked = False
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll = select.epoll()
+        self._epoll.register(self._wake, select.EPOLLIN)
+        self._agent = sys.stdin.fileno() if os.environ.get(AGENT_VARIABLE) == "1" else -1
+        if self._agent >= 0:
+            self._epoll.register(self._agent, select.EPOLLIN)
+
+    # -- for other threads -----------------------------------------------------------------------
+
+    def add(self, session: Session) -> None:
+        """Keep this session's lease from now on. It was claimed just now."""
+        self._sessions[session.owner] = session
+        if time.monotonic() + session.task.lease_ms / 3000 < self._due:
+            self._beat_now()
+
+    def remove(self, session: Session) -> None:
+        self._sessions.pop(session.owner, None)
+
+    @property
+    def sessions(self) -> int:
+        return len(self._sessions)
+
+    def post(self, command: protocol.Command) -> None:
+        """Send ``command`` to the broker soon, and repeat it until it has arrived."""
+        self._outbox.append(command)
+        self.wake()
+
+    def drain(self) -> None:
+        """Tell the scheduler that this device takes no more segments. Safe in a signal handler."""
+        self.draining = True
+        self._beat_now()
+
+    def called(self, attempt: str) -> None:
+        """Ask the broker at once what is wanted of this attempt, if a session of it is here."""
+        sessions = list(self._sessions.values())
+        if any(protocol.attempt_key(session.task.trial) == attempt for session in sessions):
+            self._beat_now()
+
+    def _beat_now(self) -> None:
+        self._asked = True
+        self.wake()
+
+    def wake(self) -> None:
+        os.eventfd_write(self._wake, 1)
+
+    def stop(self) -> None:
+        """End the thread, and report that the device has gone."""
+        self._over = True
+        self.wake()
+        self.join()
+        self.sign_off()
+
+    def sign_off(self) -> None:
+        """Report that the device has gone. Called on this thread, or after it has ended.
+
+        The device's record remains: from it the scheduler learns whether the device drained before.
+        """
+        device = self._device.name
+        try:
+            with connection.translate_errors(self._url):
+                self._client.hset(protocol.DEVICES, device, self._record())
+                self._client.delete(protocol.alive_key(device))
+        except BackendError as error:
+            log.debug("%s", error)  # the entry expires by itself
+
+    # -- the thread ------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        while not self._over:
+            for fd, _ in self._epoll.poll(max(0.0, self._due - time.monotonic())):
+                try:
+                    self._event(fd)
+                except Exception:  # as below
+                    log.exception("the keeper failed to handle an event")
+            try:
+                self._send()
+            except BackendError as error:
+                if not self._away:
+                    log.warning("%s", error)
+                self._away = True
+                self._due = time.monotonic() + self._period()
+            except Exception:
+                # A worker without its keeper loses every lease. So the error is logged instead.
+                log.exception("the keeper failed")
+                self._due = time.monotonic() + self._period()
+
+    def _event(self, fd: int) -> None:
+        if fd == self._wake:
+            os.eventfd_read(fd)
+        elif not os.read(fd, 4096):
+            self._epoll.unregister(fd)
+            self._listener.agent_gone()
+
+    def _period(self) -> float:
+        """Seconds between beats: a third of the shortest lease."""
+        leases = [session.task.lease_ms for session in list(self._sessions.values())]
+        return min([self._lease_ms, *leases]) / 3000
+
+    def _send(self) -> None:
+        """Send the outbox, and the beat if it is due, in one round trip."""
+        posted = len(self._outbox)
+        commands = [self._outbox[i] for i in range(posted)]
+        beat = time.monotonic() >= self._due or self._asked
+        self._asked = False
+        sessions = list(self._sessions.values())
+        if beat:
+            commands += self._registration()
+            commands += [_beat(session) for session in sessions]
+        if not commands:
+            return
+        started = time.monotonic()
+        with connection.translate_errors(self._url):
+            answers = protocol.execute(self._client, commands)
+            if any(map(connection.is_wrong_type, answers)):
+                self._dropped.remove_misplaced(self._client)
+                self._dropped.count(self._client)
+        for answer in answers:
+            if isinstance(answer, redis.RedisError):
+                raise BackendError(f"the broker refuses: {answer}")
+        self._away = False
+        for _ in range(posted):
+            self._outbox.popleft()
+        if beat:
+            took = min(time.monotonic() - started, MAX_ROUND_TRIP)
+            self._round_trip = round(max(took, DECAY * self._round_trip), 4)
+            self._due = started + self._period()
+            self._take(answers[posted:], sessions)
+
+    def _record(self) -> str:
+        device = asdict(self._device)
+        fields = {"device": device, "incarnation": self.incarnation, "draining": self.draining}
+        return json.dumps(fields | {"round_trip": self._round_trip})
+
+    def _registration(self) -> list[protocol.Command]:
+        alive = protocol.alive_key(self._device.name)
+        return [
+            ("HSET", protocol.DEVICES, self._device.name, self._record()),
+            ("SET", alive, self._folder, "PX", self._lease_ms),
+            ("XRANGE", protocol.RELEASES, f"({self._seen_release}", "+", "COUNT", 1000),
+        ]
+
+    def _take(self, answers: list[Any], sessions: list[Session]) -> None:
+        for entry, fields in answers[2]:
+            self._seen_release = entry
+            named = protocol.pairs(fields)
+            if trial := named.get("t"):
+                self._listener.released(trial, named.get("s", ""))
+        for session, answer in zip(sessions, answers[3:], strict=True):
+            session.on_beat(int(answer))
+
+
+def _beat(session: Session) -> protocol.Command:
+    task = session.task
+    keys = (protocol.attempt_key(task.trial), protocol.lease_key(task.trial, task.rank))
+    return protocol.BEAT.command(keys, (task.fence, session.owner, task.lease_ms, task.rank))
+
+
+class IdleTrainers(threading.Thread):
+    """The reader of idle trainers: the slots' threads hand it trainers, and take them back."""
+
+    def __init__(self, listener: IdleListener) -> None:
+        super().__init__(name="idle-trainers", daemon=True)
+        self._listener = listener
+        self._idle: dict[int, tuple[Lane, Trainer]] = {}
+        self._over = threading.Event()
+        self._epoll = select.epoll()
+
+    def watch(self, lane: Lane, trainer: Trainer) -> None:
+        """No segment runs in ``trainer`` now. It is read here what it still says."""
+        for fd in trainer.descriptors:
+            self._idle[fd] = (lane, trainer)
+            self._epoll.register(fd, select.EPOLLIN)
+
+    def leave(self, trainer: Trainer) -> None:
+        """A segment is about to run in ``trainer``. The session reads its lines."""
+        for fd in trainer.descriptors:
+            if self._idle.pop(fd, None):
+                self._epoll.unregister(fd)
+
+    def read(self, lane: Lane, trainer: Trainer) -> None:
+        """Read what an idle trainer has said so far."""
+        with trainer.conversations.reading_alone(wait=False) as alone:
+            gone = self._read(trainer) if alone else ""  # else a session has taken it meanwhile
+        if gone:
+            self.leave(trainer)
+            self._listener.ended(lane, gone)
+
+    def _read(self, trainer: Trainer) -> str:
+        """Read what an idle trainer has said so far; returns why it has gone, if it has."""
+        received = 0
+        try:
+            while (line := trainer.conversations.read_now()) is not None:
+                if line.get("op") in ("durable", "undurable"):
+                    self._listener.durable(trainer, line)
+                received += 1
+                if received == MAX_MESSAGES:  # others must not wait
+                    trainer.end()
+                    return f"it sent {received:,} messages in a row"
+        except TrainerGone as error:
+            return str(error)
+        return ""
+
+    def stop(self) -> None:
+        """Tidy no more. Does not wait: the thread may be waiting for the launcher process."""
+        self._over.set()
+
+    def run(self) -> None:
+        due = 0.0
+        while not self._over.is_set():
+            try:
+                for fd, _ in self._epoll.poll(max(0.0, due - time.monotonic())):
+                    if found := self._idle.get(fd):
+                        self.read(*found)
+                if time.monotonic() >= due:
+                    self._listener.tidy()
+                    due = time.monotonic() + TIDY_INTERVAL
+            except Exception:  # a worker without this thread keeps what has ended
+                log.exception("the reader of idle trainers failed")
+                self._over.wait(TIDY_INTERVAL)

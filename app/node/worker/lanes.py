@@ -1,0 +1,139 @@
+"""The lanes of a device: which trainer a segment runs in, and which trainers stay.
+
+Each lane has one trainer for all torch trials, and one for each of the last few studies of
+objectives and epoch functions. (These are suspended inside the user's code, so that code must not
+change.) The torch trials of studies with an environment of their own have a trainer for each of the
+last few environments. A trainer is started when a trial needs it. Trials share trainers and stay
+warm in them. A slot is a seat of a lane. Where a lane has several, an extension has the runs that
+are open in its trainer take turns (``extensions.sharing_of``).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from itertools import count
+from pathlib import Path
+
+from ....profiling.devices.device import Device
+from ....wire.messages import SUSPENDABLE, SegmentTask
+from ... import extensions
+from ..launching.client import TrainerLauncher
+from ..sessions.trainer import Sockets, Trainer, Turns
+
+#: How many trainers a lane keeps besides the shared one: those of studies of functions, and those
+#: of environments. The least recently used is closed.
+STUDIES_KEPT = 4
+#: Seconds for which such a trainer stays idle after the last of its trials has ended. The next
+#: trial may be on its way.
+LINGER = 5.0
+#: The name of the trainer that belongs to no single study and no environment.
+SHARED = ""
+
+
+class Lane:
+    """The trainers of one lane. One segment runs at a time in each of its seats.
+
+    Whoever runs one has a ``seat``. What changes the trainers happens under ``lock``.
+    """
+
+    def __init__(
+        self,
+        launcher: TrainerLauncher,
+        device: Device,
+        index: int,
+        logs: Path,
+        address: str,
+        *,
+        kept: Path | None = None,
+        powercap: Path | None = None,
+    ) -> None:
+        """``address`` is where trainers of other lanes and nodes reach this node's.
+
+        ``kept`` and ``powercap``: as for ``Trainer``.
+        """
+        self._launcher = launcher
+        self._kept, self._powercap = kept, powercap
+        self.device = device
+        self.address = address
+        #: The queues of its seats.
+        first = index * device.seats
+        self.queues = [device.queue(slot) for slot in range(first, first + device.seats)]
+        self.name = self.queues[0]
+        self.lock = threading.Lock()
+        self.seats = threading.Semaphore(device.seats)
+        self.output = logs / f"trainer-{self.name}.log"
+        self._sharing = extensions.sharing_of(device)
+        self._files = (logs / f"turns-{self.name}-{n}" for n in count())
+        self._trainers: OrderedDict[str, Trainer] = OrderedDict()
+
+    def known(self, task: SegmentTask) -> Trainer | None:
+        """The trainer that will run ``task``, if it is there."""
+        return self._trainers.get(_name(task))
+
+    def trainer_for(self, task: SegmentTask, sockets: Sockets | None = None) -> Trainer:
+        """The trainer that runs ``task``: a new one, with these ``sockets``, if there is none.
+
+        Raises OSError if it cannot be started. The ``sockets`` are closed then.
+        """
+        name = _name(task)
+        if name not in self._trainers:
+            sockets = sockets or Sockets(self.address)
+            turns: Turns | None = None
+            try:
+                if self._sharing is not None and task.contract not in SUSPENDABLE:
+                    turns = self._sharing.share(next(self._files), self.device.seats)
+                self._trainers[name] = Trainer(
+                    self._launcher,
+                    self.device,
+                    task,
+                    self.output,
+                    sockets,
+                    kept=self._kept,
+                    powercap=self._powercap,
+                    turns=turns,
+                )
+            except OSError:
+                sockets.close()
+                if turns is not None:
+                    turns.remove()
+                raise
+        self._trainers.move_to_end(name)
+        return self._trainers[name]
+
+    def unused(self) -> list[Trainer]:
+        """The trainers of studies and environments that are over or too many."""
+        studies = [name for name in self._trainers if name != SHARED]
+        if not studies:
+            return []
+        names = {name for name in studies if _is_over(self._trainers[name])}
+        names.update(studies[:-STUDIES_KEPT])
+        return [self._trainers[name] for name in names if not self._trainers[name].runs]
+
+    def release(self, trial: str, study: str = "") -> None:
+        """The trial is over, and ``study``, if given. Trainers may drop what they keep of them."""
+        for trainer in self.trainers():
+            if trainer.causes.pop(trial, None) is not None or study:
+                trainer.send({"op": "release", "trial": trial, "study": study})
+
+    def ended(self) -> list[Trainer]:
+        """The trainers whose processes have ended."""
+        return [trainer for trainer in self.trainers() if not trainer.alive]
+
+    def remove(self, trainer: Trainer) -> None:
+        """Forget a trainer. The caller closes it."""
+        for name, known in list(self._trainers.items()):
+            if known is trainer:
+                del self._trainers[name]
+
+    def trainers(self) -> list[Trainer]:
+        return list(self._trainers.values())
+
+
+def _name(task: SegmentTask) -> str:
+    return task.study if task.contract in SUSPENDABLE else task.environment or SHARED
+
+
+def _is_over(trainer: Trainer) -> bool:
+    return not trainer.causes and time.monotonic() - trainer.idle_since > LINGER

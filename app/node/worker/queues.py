@@ -1,0 +1,137 @@
+"""How a worker's Celery reads its queues: without acknowledgements, and whatever lies in them.
+
+An element is checked before Celery sees it. What is no message of ours is dropped. So is an element
+on which Celery fails nevertheless: it was already taken from its queue, so it never comes again.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from queue import Empty
+from typing import Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from ....profiling.devices.device import KINDS
+from ....wire.messages import Forged
+from ...broker import connection
+from ...broker.dropped import Dropped
+
+log = logging.getLogger(__name__)
+
+#: The name of a slot's queue. Celery has other queues, for operators' requests and the replies.
+_SLOT = re.compile(rf"(?:{'|'.join(KINDS)})\..+\.s[0-9]+")
+
+
+def _channel(channel: Any, url: str) -> Any:
+    """A channel that drops what is no message, and acknowledges nothing: the ledger knows."""
+    dropped, client = Dropped(), connection.connect(url)
+
+    class Channel(channel):  # type: ignore[misc]  # typed as far as it goes
+        def basic_consume(self, queue: str, no_ack: bool, *args: Any, **options: Any) -> Any:
+            return super().basic_consume(queue, True, *args, **options)
+
+        def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
+            """Nothing was recorded when the message came, so there is nothing to remove."""
+
+        def _brpop_read(self, **options: Any) -> Any:
+            with self._dropping("an element"):
+                return super()._brpop_read(**options)
+            return True
+
+        def _receive_one(self, c: Any) -> Any:
+            with self._dropping("an event"):
+                return super()._receive_one(c)
+            raise Empty
+
+        @contextmanager
+        def _dropping(self, where: str) -> Iterator[None]:
+            """Drop an element that is no message: it would end this worker and the next one."""
+            try:
+                yield
+            except (Empty, *self.connection_errors):
+                raise
+            except Forged as error:
+                dropped.note("queues", where, error)
+            except redis.ResponseError as error:
+                if not connection.is_wrong_type(error):
+                    raise
+                queues = self.active_queues
+                keys = [self._q_for_pri(queue, n) for n in self.priority_steps for queue in queues]
+                dropped.remove_misplaced(client, keys)
+            except (ValueError, RecursionError) as error:
+                dropped.note("queues", where, Forged("json", f"it is not a message: {error!r}"))
+            except Exception as error:
+                log.debug("Celery failed over %s", where, exc_info=True)
+                dropped.note("queues", where, Forged("handling", f"it is not a message: {error!r}"))
+            else:
+                return
+            dropped.count(client)
+
+    return Channel
+
+
+def _asking(channel: Any) -> Any:
+    """Return a channel that leaves a server which is not the primary, and asks without waits."""
+    from ...broker import sentinels
+
+    class Asking(channel):  # type: ignore[misc]  # as above
+        connection_class, connection_class_ssl = sentinels.CONNECTIONS
+        sentinel_kwargs: dict[str, Any]
+
+        def _sentinel_managed_pool(self, asynchronous: bool = False) -> Any:
+            # Not among Celery's options: Flower's client, which reads these, needs another one.
+            self.sentinel_kwargs = {**self.sentinel_kwargs, "retry": Retry(NoBackoff(), 0)}
+            return super()._sentinel_managed_pool(asynchronous)
+
+    return Asking
+
+
+def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
+    """Celery's messaging for the broker at ``url``.
+
+    ``check`` raises Forged for an element that is no message for a slot's queue.
+    """
+    # Imported by name, because these packages ship only half of their types.
+    kombu: Any = import_module("kombu")
+    transport: Any = import_module("kombu.transport.redis")
+    amqp: Any = import_module("celery.app.amqp")
+
+    base: Any = transport.Transport
+    channel: Any = transport.Channel
+    if url.startswith("sentinel:"):
+        base, channel = transport.SentinelTransport, _asking(transport.SentinelChannel)
+
+    class QueueTransport(base):  # type: ignore[misc]  # as above
+        def _deliver(self, message: Any, queue: str) -> None:
+            if _SLOT.fullmatch(queue):
+                try:
+                    check(message, queue)
+                except Forged as error:
+                    raise Forged(error.check, f"in {queue} {error}") from error
+            super()._deliver(message, queue)
+
+    QueueTransport.Channel = _channel(channel, url)
+
+    class Connection(kombu.Connection):  # type: ignore[misc]  # as above
+        def get_transport_cls(self) -> Any:
+            return QueueTransport
+
+        def ensure_connection(self, *args: Any, **options: Any) -> Any:
+            # A restarted broker is back at once; kombu's first wait would be 2 s.
+            waits = {"interval_start": 0.1, "interval_step": 0.2, "interval_max": 5.0}
+            return super().ensure_connection(*args, **waits | options)
+
+    class Messaging(amqp.AMQP):  # type: ignore[misc]  # as above
+        def Connection(self, _: Any, *args: Any, **options: Any) -> Any:  # noqa: N802 - Celery's
+            # Not the URL that Celery has: a CELERY_BROKER_URL of the environment, which is for the
+            # user's own apps, takes precedence over an app's settings there.
+            return Connection(self.app.conf.first("broker_url"), *args, **options)
+
+    return Messaging

@@ -1,0 +1,330 @@
+"""The segment proxy: what a Celery worker of Penstock does with a task.
+
+It never trains. It opens a message (checks seal and form), claims it on the broker, and hands it to
+the trainer of its lane. What the trainer says is reported under the fence. A wrong message is
+dropped, logged and counted: a worker survives every message. Its threads are Celery's (one for each
+running segment), the keeper, and the reader of idle trainers. Nothing here loads torch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ....base.errors import BackendError
+from ....profiling.devices.device import Device
+from ....wire.identity import Identity
+from ....wire.messages import Forged
+from ...broker.dropped import Dropped
+from ...broker.server import broker_url
+from ...host.permissions import forbid_others_to_write
+from ...host.settings import Settings
+from ..launching.client import TrainerLauncher
+from ..launching.variables import environment
+from ..sessions.link import Link
+from ..sessions.reports import Result
+from ..sessions.session import POLL_INTERVAL, Session
+from ..sessions.trainer import Sockets, Trainer
+from .calls import Calls
+from .keeper import IdleTrainers, Keeper
+from .lanes import Lane
+
+log = logging.getLogger(__name__)
+
+#: Seconds for the end of the trainers of a worker that ends, with all that they started.
+END_TIMEOUT = 10.0
+#: Seconds for the last reports of a worker whose agent has gone.
+EXIT_TIMEOUT = 2.0
+
+
+class Worker:
+    """The proxy of one device. ``show(task id, words)`` shows progress to operators."""
+
+    def __init__(
+        self, device: Device, settings: Settings, show: Callable[[str, str], None]
+    ) -> None:
+        forbid_others_to_write()
+        settings.ensure_home()
+        url = broker_url(settings)
+        self._device = device
+        self._show = show
+        self._link = Link(url)
+        self._dropped = Dropped()
+        self._keeper = Keeper(device, url, settings.lease_ms, self, settings.folder_id())
+        self._calls = Calls(url, self._keeper.called)
+        self._idle_trainers = IdleTrainers(self)
+        address = settings.address or self._link.address()
+        powercap = None if device.unmetered else settings.powercap
+        self._launcher = TrainerLauncher(settings, environment(device, os.environ))
+        self._lanes = [
+            Lane(
+                self._launcher,
+                device,
+                i,
+                settings.logs,
+                address,
+                kept=settings.activations,
+                powercap=powercap,
+            )
+            for i in range(device.lanes)
+        ]
+        self._by_queue = {queue: lane for lane in self._lanes for queue in lane.queues}
+        self._count = itertools.count()
+        self._idle = threading.Condition()
+        self._at_work: list[Trainer] = []
+        self._sharing = threading.Lock()
+
+    def start(self) -> None:
+        """Register the device, and have imported what its trainers need."""
+        self._keeper.start()
+        self._calls.start()
+        self._idle_trainers.start()
+        self._launcher.stay()
+
+    def drain(self) -> None:
+        """Take no more segments. The scheduler cuts what runs. Safe in a signal handler."""
+        self._keeper.drain()
+
+    def close(self) -> None:
+        """Wait for running segments, then deregister the device and end the trainers."""
+        with self._idle:
+            self._idle.wait_for(lambda: not self._keeper.sessions)
+        self.end()
+
+    def end(self) -> None:
+        """End the trainers now. What still ran is reported as lost."""
+        self._link.closing.set()
+        self._calls.stop()
+        self._idle_trainers.stop()
+        trainers = [trainer for lane in self._lanes for trainer in lane.trainers()]
+        for trainer in trainers:
+            trainer.kill()
+        self._launcher.leave()
+        if threading.current_thread() is not self._keeper:
+            # Without these words the launcher process ends what they started a little later.
+            ending = threading.Thread(target=_end_all, args=(trainers,), daemon=True)
+            ending.start()
+            ending.join(END_TIMEOUT)
+            self._keeper.stop()
+
+    def run(self, text: object, mark: object) -> Result:
+        """Run one Celery task. Returns what Flower shows as its result."""
+        try:
+            task = self._link.open(text, mark)
+        except Forged as error:
+            return self._drop("a task", error)
+        except BackendError as error:
+            log.warning("a task was dropped: %s", error)
+            return {"dropped": str(error)}
+        own = task.rank < len(task.queues)
+        lane = self._by_queue.get(task.queues[task.rank]) if own else None
+        if lane is None:
+            return self._drop(task.task_id, Forged("form", "its queue is not one of this worker's"))
+        owner = f"{self._keeper.incarnation}.{next(self._count)}"
+
+        def show(words: str) -> None:
+            self._show(task.task_id, words)
+
+        session = Session(task, str(text), owner, self._link, show=show, durable=self.durable)
+        if len(task.queues) > 1:
+            with lane.seats:
+                return self._run_as_member(session, lane)
+        return self._claim(session) or self._with_lease(
+            session, lambda: self._run_alone(session, lane)
+        )
+
+    def _drop(self, where: str, why: Forged) -> Result:
+        self._dropped.note("queues", where, why)
+        self._dropped.count(self._link.client)
+        return {"dropped": str(why)}
+
+    def _claim(self, session: Session, trainer: str = "") -> Result | None:
+        """Claim the segment. None if the session has it, else what Flower shows."""
+        try:
+            answer = self._link.claim(session.task, session.owner, trainer)
+        except BackendError as error:
+            answer = str(error)
+        if answer == "ok":
+            session.claimed_at = time.monotonic()
+            return None
+        log.warning("%s was dropped at its claim: %s", session.task.task_id, answer)
+        return {"dropped": answer}
+
+    def _with_lease(self, session: Session, work: Callable[[], Result]) -> Result:
+        """Return ``work()``, keeping the lease meanwhile."""
+        self._keeper.add(session)
+        try:
+            return work()
+        finally:
+            self._keeper.remove(session)
+            with self._idle:
+                self._idle.notify_all()
+
+    def _run_alone(self, session: Session, lane: Lane) -> Result:
+        while not lane.seats.acquire(timeout=POLL_INTERVAL):
+            if session.fenced_off:
+                return {"dropped": "fenced off"}
+        try:
+            try:
+                trainer = self._take_trainer(session, lane)
+            except OSError as error:
+                return session.without_trainer(error)
+            return self._run_in(trainer, session, lane)
+        finally:
+            lane.seats.release()
+
+    def _take_trainer(
+        self, session: Session, lane: Lane, sockets: Sockets | None = None
+    ) -> Trainer:
+        """The trainer for the session's segment, which counts there from now on. Raises OSError."""
+        with lane.lock:
+            known = lane.known(session.task)
+            if known is not None and not known.alive:
+                self._close(lane, [known])
+            trainer = lane.trainer_for(session.task, sockets)
+            trainer.runs += 1
+            self._idle_trainers.leave(trainer)
+        return trainer
+
+    def _leave_trainer(self, trainer: Trainer, lane: Lane) -> None:
+        """The segment is over. What the trainer says, if no other runs in it, is read here."""
+        with lane.lock:
+            trainer.runs -= 1
+            if trainer.runs:
+                return
+            trainer.idle_since = time.monotonic()
+            # What it said after its last message was read already, so no event will report it.
+            self._idle_trainers.read(lane, trainer)
+            # It may have been forgotten while others were open in it.
+            if trainer in lane.trainers() and trainer.alive:
+                self._idle_trainers.watch(lane, trainer)
+            else:
+                self._close(lane, [trainer])
+            self._close(lane, lane.unused())
+
+    def _run_as_member(self, session: Session, lane: Lane) -> Result:
+        """Run a rank of a gang. Its claim names its trainer, of which the other ranks are told.
+
+        A trainer that is not there yet is started after that, since it may take long.
+        """
+        with lane.lock:
+            self._close(lane, lane.ended())
+            known = lane.known(session.task)
+        try:
+            sockets = Sockets(lane.address) if known is None else None
+        except OSError as error:
+            why = error  # which is reported under a claim, as all else
+            nowhere = str(Identity(lane.address, 1, "none"))
+            return self._claim(session, nowhere) or self._with_lease(
+                session, lambda: session.without_trainer(why)
+            )
+
+        def work() -> Result:
+            try:
+                trainer = self._take_trainer(session, lane, sockets)
+            except OSError as error:
+                return session.without_trainer(error)
+            members = self._link.rendezvous(session.task, lambda: not session.fenced_off)
+            if members is None:
+                self._leave_trainer(trainer, lane)
+                return {"dropped": "not all members of its gang arrived"}
+            session.members = members
+            return self._run_in(trainer, session, lane)
+
+        there = known or sockets
+        assert there is not None
+        dropped = self._claim(session, there.identity)
+        if dropped and sockets:
+            sockets.close()
+        return dropped or self._with_lease(session, work)
+
+    def _run_in(self, trainer: Trainer, session: Session, lane: Lane) -> Result:
+        self._announce_sharing(trainer, at_work=True)
+        try:
+            return session.run(trainer)
+        finally:
+            self._announce_sharing(trainer, at_work=False)
+            self._leave_trainer(trainer, lane)
+
+    def _announce_sharing(self, trainer: Trainer, *, at_work: bool) -> None:
+        """Tell the running trainers their number, by which a GPU's joules are divided."""
+        if self._device.kind != "cuda" or self._device.unmetered:
+            return
+        with self._sharing:
+            (self._at_work.append if at_work else self._at_work.remove)(trainer)
+            trainers = set(self._at_work)  # those of a lane take turns
+            for each in trainers:
+                each.send({"op": "share", "trials": len(trainers)})
+
+    def _close_unused(self, lane: Lane) -> None:
+        """Close the trainers that have ended or that nothing needs. Requires the lane's lock."""
+        self._close(lane, lane.ended())
+        self._close(lane, lane.unused())
+
+    def _close(self, lane: Lane, trainers: list[Trainer]) -> None:
+        """Close trainers, each when the last of its sessions has read what it said."""
+        for trainer in trainers:
+            lane.remove(trainer)
+            if not trainer.runs:
+                self._idle_trainers.leave(trainer)
+                trainer.close()
+
+    def _close_unused_if_free(self, lane: Lane) -> None:
+        if lane.lock.acquire(blocking=False):  # otherwise a segment that begins or ends does it
+            try:
+                self._close_unused(lane)
+            finally:
+                lane.lock.release()
+
+    # -- what the keeper and the reader of idle trainers hear -----------------------------------
+
+    def durable(self, trainer: Trainer, line: dict[str, Any]) -> None:
+        """Report that a state is in the store, or could not be written, whatever runs now."""
+        try:
+            body = {name: value for name, value in line.items() if name not in ("op", "fence")}
+            cause = trainer.causes.get(str(line["trial"]), "")
+            command = self._link.durable({**body, "kind": line["op"], "cause": cause})
+        except (KeyError, RecursionError) as error:
+            log.warning("trainer %d sent an invalid message: %r", trainer.pid, error)
+            return
+        self._keeper.post(command)
+
+    def ended(self, lane: Lane, how: str) -> None:
+        """An idle trainer has gone. Only time is lost: its trials are replayed."""
+        if self._link.closing.is_set():
+            return
+        log.warning("an idle trainer of %s ended: %s", lane.name, how)
+        self._close_unused_if_free(lane)
+
+    def released(self, trial: str, study: str) -> None:
+        """The trial will not run again, nor will any of ``study``, if that is given."""
+        for lane in self._lanes:
+            lane.release(trial, study)
+
+    def tidy(self) -> None:
+        """Time has passed. Trainers that nothing needs any more are closed."""
+        for lane in self._lanes:
+            self._close_unused_if_free(lane)
+
+    def agent_gone(self) -> None:
+        """The node agent was killed. Its successor starts another worker, so this one ends.
+
+        It ends at once, without asking Celery: a warm shutdown would wait for the segments.
+        """
+        log.warning("the node agent is gone: stopping %s", self._device.name)
+        # Before its segments are lost, so that none of them is sent here again.
+        self._keeper.sign_off()
+        self.end()
+        with self._idle:
+            self._idle.wait_for(lambda: not self._keeper.sessions, timeout=EXIT_TIMEOUT)
+        os._exit(1)
+
+
+def _end_all(trainers: list[Trainer]) -> None:
+    for trainer in trainers:
+        trainer.end()

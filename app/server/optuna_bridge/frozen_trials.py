@@ -1,0 +1,305 @@
+"""A study's results as Optuna's ``FrozenTrial``, the form that its users and plots expect."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from optuna.distributions import CategoricalDistribution, json_to_distribution
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+
+from ....base.errors import UsageError
+from ....scheduler.model.events import Suggested
+from ....scheduler.model.study import number_of, trial_id
+from ....scheduler.model.trial import TrialState
+from ....scheduler.state.configurations import best_replicates
+from ....tasks.objectives.history import STATES as OPTUNA_STATES
+from ....tasks.objectives.history import local_time
+from ...ledger.codec import spec_from_json
+from .updates import STATES as UPDATE_STATES
+
+if TYPE_CHECKING:
+    import optuna
+
+    from ...ledger.reader import Reader
+    from ...ledger.rows import EpochRow, TrialRow
+
+STATES = {state: OPTUNA_STATES[name] for state, name in UPDATE_STATES.items()}
+
+
+class NoTrial(UsageError, ValueError):
+    """No trial is complete yet. Also a ValueError, which Optuna raises here."""
+
+
+class SeveralObjectives(UsageError, RuntimeError):
+    """No single trial is the best. Also a RuntimeError, which Optuna raises here."""
+
+
+class SuggestedDistributions:
+    """The distributions of one study's trials. Each is read once."""
+
+    def __init__(self, reader: Reader, study: str) -> None:
+        self._reader = reader
+        self._study = study
+        self._seen = 0
+        self._by_trial: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        self._past: dict[str, dict[str, str]] | None = None
+
+    def read(self) -> None:
+        """Read what was drawn since the last call."""
+        for seq, event in self._reader.of_trials(self._study, Suggested, self._seen):
+            self._by_trial[event.trial][event.name] = event.distribution
+            self._seen = seq
+
+    def of(self, trial: str) -> dict[str, str]:
+        """The distributions of ``trial``, Optuna's JSON by the parameter's name."""
+        return self._by_trial.get(trial) or self._imported().get(trial, {})
+
+    def _imported(self) -> dict[str, dict[str, str]]:
+        if self._past is None:
+            found = self._reader.imported(self._study)
+            past = () if found is None else found[1].trials
+            self._past = {trial_id(self._study, each.number): dict(each.drawn) for each in past}
+        return self._past
+
+
+class Results:
+    """The trials of one study in the ledger. Epochs are read once and kept.
+
+    ``first`` is Optuna's id of trial 0; the ids of the others follow.
+    """
+
+    def __init__(self, reader: Reader, study: str, first: int = 0) -> None:
+        self._reader = reader
+        self._study = study
+        self._first = first
+        self._values: dict[str, dict[int, float]] = {}
+        self._metrics: dict[str, Mapping[str, float]] = {}
+        self._began: dict[str, float] = {}
+        self._joules: dict[str, float | None] = {}
+        self._rowid = 0
+        self._space: dict[str, Any] | None = None
+        #: The ranges that numbers had before the study was edited, by name, newest first.
+        self._past_of: dict[str, list[Any]] = {}
+        #: The number of times that the space had changed, and if it was read in this call.
+        self._edits, self._looked = 0, False
+        self._distributions_of = SuggestedDistributions(reader, study)
+
+    def trials(self) -> list[FrozenTrial]:
+        """All trials by number. Raises BackendError if the ledger does not answer."""
+        rows = self._reader.trials(self._study)
+        return self.frozen(rows, self._reader.epochs(self._study, self._rowid))
+
+    def frozen(self, rows: Sequence[TrialRow], epochs: Sequence[EpochRow]) -> list[FrozenTrial]:
+        """The trials of ``rows``; ``epochs`` are those since the last call."""
+        self._take(epochs)
+        edits, self._looked = self._edits, False
+        found = [self._freeze(row) for row in rows]
+        return found if edits == self._edits else [self._freeze(row) for row in rows]
+
+    def _take(self, epochs: Sequence[EpochRow]) -> None:
+        if not self.space():
+            self._distributions_of.read()
+        for epoch in epochs:
+            self._rowid = epoch.rowid
+            self._values.setdefault(epoch.trial, {})[epoch.epoch] = epoch.value
+            self._metrics[epoch.trial] = epoch.metrics
+            self._began.setdefault(epoch.trial, epoch.at - epoch.seconds)
+            if epoch.taken_from:  # its joules are those of the trial that trained it
+                continue
+            before = self._joules.get(epoch.trial, 0.0)
+            whole = None if before is None or epoch.joules is None else before + epoch.joules
+            self._joules[epoch.trial] = whole
+
+    def _freeze(self, row: TrialRow) -> FrozenTrial:
+        state = STATES[TrialState(row.state)]
+        ended = state in (OptunaState.COMPLETE, OptunaState.PRUNED)
+        known = self._distributions(row)
+        began = self._began.get(row.id, row.created_at)  # its first epoch's begin, if any
+        attrs: dict[str, Any] = {"trial_id": row.id, "state": row.state, "epoch": row.epoch}
+        if row.id in self._metrics:
+            attrs["metrics"] = dict(self._metrics[row.id])
+        if (joules := self._joules.get(row.id)) is not None:
+            attrs["energy_j"] = joules
+        if row.constraints:
+            attrs["constraints"] = dict(row.constraints)
+        if row.device:
+            attrs |= {"device": row.device, "slot": row.slot}
+        if row.origin_trial is not None:
+            attrs["origin"] = {"trial": number_of(row.origin_trial), "epoch": row.origin_epoch}
+        if row.failure_kind is not None:
+            attrs |= {"failure_kind": row.failure_kind, "failure": row.failure_message}
+        return FrozenTrial(
+            number=row.number,
+            trial_id=self._first + row.number,
+            state=state,
+            value=None,
+            values=row.values if ended and row.values else None,
+            datetime_start=None if state is OptunaState.WAITING else local_time(began),
+            datetime_complete=local_time(row.finished_at),
+            params=dict(row.params),
+            distributions={name: known[name] for name in row.params if name in known},
+            user_attrs=attrs,
+            # In Optuna's form, so that its tools see which trials are feasible.
+            system_attrs={"constraints": list(row.constraints.values())} if row.constraints else {},
+            intermediate_values=dict(self._values.get(row.id, {})),
+        )
+
+    def space(self) -> dict[str, Any]:
+        """The study's distributions; empty if its objective defines them (define-by-run).
+
+        A choice that was edited has all choices that it ever had: Optuna demands equal ones.
+        """
+        if self._space is None:
+            spec = spec_from_json(self._reader.study(self._study).spec_json)
+            self._space = {name: json_to_distribution(text) for name, text in spec.space or ()}
+            for name, texts in spec.edits.past if spec.edits is not None else ():
+                self._past_of[name] = [json_to_distribution(text) for text in reversed(texts)]
+                if isinstance(known := self._space[name], CategoricalDistribution):
+                    had = [*self._past_of.pop(name), known]
+                    every = dict.fromkeys((type(v), v) for each in had for v in each.choices)
+                    self._space[name] = CategoricalDistribution([value for _, value in every])
+        return self._space
+
+    def _distributions(self, row: TrialRow) -> dict[str, Any]:
+        """The distributions of the trial's parameters; in define-by-run they are its own."""
+        if not self.space() and row.params:
+            texts = self._distributions_of.of(row.id)
+            return {name: json_to_distribution(text) for name, text in texts.items()}
+        space = self.space()
+        if (beyond := _beyond(space, row.params)) and not self._looked:
+            self._looked, self._space = True, None  # the study may have been edited since
+            self._edits += self.space() != space
+            space = self.space()
+            beyond = _beyond(space, row.params)
+        wider = {
+            name: self._widened(space[name], name, row.params[name])
+            for name in beyond
+            if name in space
+        }
+        return space | wider if wider else space
+
+    def _widened(self, known: Any, name: str, value: Any) -> Any:
+        """Return the newest range of the study's past that holds a value; else one that is wider.
+
+        Optuna demands it. Trials from before an edit have such values, and branches outside of any.
+        """
+        if isinstance(known, CategoricalDistribution):
+            return known
+        for earlier in self._past_of.get(name, ()):
+            if _holds(earlier, value):
+                return earlier
+        low, high = min(known.low, value), max(known.high, value)
+        return type(known)(low, high, log=known.log and low > 0)
+
+
+def _holds(known: Any, value: Any) -> bool:
+    """Tell whether a value is in a distribution."""
+    try:
+        return bool(known._contains(known.to_internal_repr(value)))
+    except ValueError:  # not one of the choices, or not a number
+        return False
+
+
+def _beyond(space: Mapping[str, Any], params: Mapping[str, Any]) -> list[str]:
+    """Return the names of values that are not in their distributions."""
+    return [name for name in params if name not in space or not _holds(space[name], params[name])]
+
+
+class KeptResults(Results):
+    """``Results`` that makes a trial once per change and shares it: callers must not modify it."""
+
+    def __init__(self, reader: Reader, study: str, first: int = 0) -> None:
+        super().__init__(reader, study, first)
+        self._kept: dict[str, tuple[object, FrozenTrial]] = {}
+
+    def _freeze(self, row: TrialRow) -> FrozenTrial:
+        key = (row, len(self._values.get(row.id, ())), self._edits)
+        kept = self._kept.get(row.id)
+        if kept is None or kept[0] != key:
+            kept = self._kept[row.id] = (key, super()._freeze(row))
+        return kept[1]
+
+
+def best(
+    trials: Sequence[FrozenTrial], directions: Sequence[str], *, may_be_pruned: bool = True
+) -> FrozenTrial:
+    """The complete, feasible trial with the best value; of equal ones the earliest.
+
+    A small ASHA study may end without a complete trial. Then it is the best of the trials with the
+    most training, because values after different training are not compared. In Optuna a pruned
+    trial is never best (not ``may_be_pruned``). Raises NoTrial if there is none, and
+    SeveralObjectives in a study of several objectives.
+    """
+    found = _candidates(trials, directions, may_be_pruned=may_be_pruned)
+    return max(found, key=lambda trial: _scores(trial, directions))
+
+
+def best_of(
+    replicates: int, trials: Sequence[FrozenTrial], directions: Sequence[str]
+) -> list[FrozenTrial]:
+    """The trials, by number, of the best configuration of a study with ``replicates``.
+
+    It is chosen by ``best_replicates`` among the trials from which ``best`` chooses, whose errors
+    it raises.
+    """
+    found = {trial.number: trial for trial in _candidates(trials, directions, may_be_pruned=True)}
+    sign = 1.0 if directions[0] == "maximize" else -1.0
+    values = {number: trial.values[0] for number, trial in found.items()}
+    return [found[number] for number in best_replicates(replicates, sign, values)]
+
+
+def _candidates(
+    trials: Sequence[FrozenTrial], directions: Sequence[str], *, may_be_pruned: bool
+) -> list[FrozenTrial]:
+    if len(directions) > 1:
+        raise SeveralObjectives(
+            f"a study of {len(directions)} objectives has no single best trial: see best_trials"
+        )
+    found = [t for t in trials if t.state is OptunaState.COMPLETE and t.values and _feasible(t)]
+    if not found and may_be_pruned:
+        stopped = [t for t in trials if t.state is OptunaState.PRUNED and t.values and _feasible(t)]
+        longest = max((len(t.intermediate_values) for t in stopped), default=0)
+        found = [t for t in stopped if len(t.intermediate_values) == longest]
+    if not found:
+        failures = [t.user_attrs["failure"] for t in trials if "failure" in t.user_attrs]
+        why = f"; the first failure was: {failures[0]}" if failures else ""
+        if not all(map(_feasible, trials)):
+            why = f"; {sum(not _feasible(trial) for trial in trials)} violate a constraint{why}"
+        raise NoTrial(f"no trial is complete yet, of {len(trials)}{why}")
+    return found
+
+
+def to_optuna(
+    trials: Sequence[FrozenTrial], name: str, directions: Sequence[str], storage: Any
+) -> optuna.Study:
+    """An Optuna study of the trials that have ended, in ``storage`` (None: in memory).
+
+    Raises UsageError if the storage already has a study of this name.
+    """
+    import optuna
+
+    try:
+        # Not Penstock's, which takes its place while a script of Optuna's runs.
+        create = getattr(optuna.create_study, "__wrapped__", optuna.create_study)
+        study = create(
+            storage=storage,
+            study_name=name,
+            directions=[optuna.study.StudyDirection[each.upper()] for each in directions],
+        )
+    except optuna.exceptions.DuplicatedStudyError as error:
+        raise UsageError(f"{storage} has a study {name}: give another storage") from error
+    study.add_trials([trial for trial in trials if trial.state.is_finished()])
+    return study
+
+
+def _scores(trial: FrozenTrial, directions: Sequence[str]) -> tuple[float, ...]:
+    """The trial's values, each with the sign that makes larger better."""
+    pairs = zip(trial.values, directions, strict=True)
+    return tuple(value if way == "maximize" else -value for value, way in pairs)
+
+
+def _feasible(trial: FrozenTrial) -> bool:
+    return all(excess <= 0 for excess in trial.constraints.values())

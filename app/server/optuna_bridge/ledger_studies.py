@@ -1,0 +1,305 @@
+"""The studies of a ledger as Optuna reads them. Reads are incremental.
+
+One query tells whether anything has happened since the last read. A process that writes trials of
+its own (``storage``) keeps those up to date itself.
+
+Optuna's ids are whole numbers. A study's id is the second in which it was created, so ids are the
+same in every process and follow the order of the studies. Of two studies in one second the later
+one has the next number. A trial's id is its study's id, shifted, plus its number. JavaScript holds
+both exactly.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Container, Mapping
+from typing import TYPE_CHECKING, Any
+
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+
+from ....tasks.objectives.history import History
+from ....tasks.objectives.read_side import selected
+from ...ledger.codec import spec_from_json
+from ...ledger.listed import DELETED
+from ...ledger.reader import Reader
+from ...ledger.summary import METRIC_NAMES
+from .frozen_trials import KeptResults
+from .updates import LedgerUpdates
+
+if TYPE_CHECKING:
+    from ...ledger.rows import StudyRow
+
+#: Bits of a trial's id that are its number. With a time in seconds that makes 52.
+NUMBER_BITS = 20
+NUMBER = (1 << NUMBER_BITS) - 1
+
+
+class WrittenTrials:
+    """Trials and attributes of a study, as Optuna has them.
+
+    Those of a local study (``StudySpec.local``) are what its objectives and its users wrote.
+    """
+
+    #: True if a trial that has ended stays as it is: no strategy has it go on.
+    lasting = True
+
+    def __init__(self, reader: Reader, row: StudyRow, first_id: int) -> None:
+        """The id of trial ``n`` is ``first_id + n``."""
+        self._updates = LedgerUpdates(reader, row.id, local=self.lasting)
+        #: Trials and attributes. A process that writes a trial keeps it up to date itself.
+        self.history = History(first_id)
+
+    def read(self, row: StudyRow) -> None:
+        """Take in what is new; ``row`` is the study's. BackendError if the ledger is away."""
+        del row  # it has nothing that was written
+        for update in self._updates.read():
+            self.history.apply(update)
+
+    @property
+    def trials(self) -> list[FrozenTrial]:
+        """The trials by number. Callers must not modify them."""
+        return self.history.trials
+
+    @property
+    def user_attrs(self) -> dict[str, Any]:
+        """The study's attributes."""
+        return self.history.user_attrs
+
+    @property
+    def system_attrs(self) -> dict[str, Any]:
+        """The attributes that Optuna's own code writes."""
+        return self.history.system_attrs
+
+
+class ScheduledTrials(WrittenTrials):
+    """The same, with the facts of a study whose trials the scheduler proposes.
+
+    These are parameters that the scheduler has drawn, and which device trained a trial. An
+    objective may write attributes there, too.
+    """
+
+    lasting = False
+
+    def __init__(self, reader: Reader, row: StudyRow, first_id: int) -> None:
+        super().__init__(reader, row, first_id)
+        self._results = KeptResults(reader, row.id, first_id)
+        self._facts: dict[str, Any] = {}
+        self._trials: list[FrozenTrial] = []
+        self._parts: list[tuple[FrozenTrial, FrozenTrial]] = []
+
+    def read(self, row: StudyRow) -> None:
+        """Take in what is new. A trial of which nothing is new stays the same object."""
+        found = self._results.trials()  # first, as in ``LedgerUpdates.read``
+        super().read(row)
+        self._facts = _facts(row)
+        for number, parts in enumerate(zip(found, super().trials, strict=False)):
+            if number == len(self._trials):
+                self._trials.append(_joined(*parts))
+                self._parts.append(parts)
+            elif any(a is not b for a, b in zip(parts, self._parts[number], strict=True)):
+                self._trials[number], self._parts[number] = _joined(*parts), parts
+
+    @property
+    def trials(self) -> list[FrozenTrial]:
+        """The trials by number. Callers must not modify them."""
+        return self._trials
+
+    @property
+    def user_attrs(self) -> dict[str, Any]:
+        """The study's attributes, and Penstock's facts about it."""
+        return self._facts | super().user_attrs
+
+
+def _joined(result: FrozenTrial, written: FrozenTrial) -> FrozenTrial:
+    """``result`` with what its objective wrote. Its intermediate values have the reported steps."""
+    trial = copy.copy(result)
+    for name in ("params", "distributions", "user_attrs", "system_attrs"):
+        setattr(trial, name, {**getattr(result, name), **getattr(written, name)})
+    trial.intermediate_values = written.intermediate_values
+    return trial
+
+
+def _facts(row: StudyRow) -> dict[str, Any]:
+    """Return rows for the dashboard about a study, its trials apart."""
+    return {
+        "id": row.id,
+        "status": row.status,
+        "metric": row.metric,
+        "strategy": row.strategy,
+        "sampler": row.sampler,
+        "seed": row.seed,
+        "seeding": row.seeding,
+        "replicates": row.replicates,
+        "n_trials": row.n_trials,
+    }
+
+
+class LedgerStudy:
+    """One study of the ledger, with its trials as of the last look at the ledger."""
+
+    def __init__(self, studies: LedgerStudies, first_id: int, row: StudyRow) -> None:
+        """The id of trial ``n`` is ``first_id + n``."""
+        self.row = row
+        self._studies = studies
+        self._first_id = first_id
+        self._written: WrittenTrials | None = None
+        self._read = -1  # the newest event when its trials were read
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The study's name and its Penstock id."""
+        return self.row.name, self.row.id
+
+    @property
+    def directions(self) -> list[StudyDirection]:
+        """The direction of each objective."""
+        return [StudyDirection[each.direction.upper()] for each in self.row.objectives]
+
+    @property
+    def user_attrs(self) -> dict[str, Any]:
+        """The study's attributes, with Penstock's facts."""
+        return dict(self._newest().user_attrs)
+
+    @property
+    def system_attrs(self) -> dict[str, Any]:
+        """The attributes that Optuna's code wrote, with the values' names (``metric_names``)."""
+        row, names = self.row, {}
+        if row.metric not in ("value", "values_0") or row.contract in ("torch", "epochs"):
+            names = {METRIC_NAMES: [each.metric for each in row.objectives]}
+        return names | self._newest().system_attrs
+
+    def trials(self, states: Container[OptunaState] | None) -> list[FrozenTrial]:
+        """Return the trials in these states; None: all."""
+        with self._studies.lock:
+            return selected(self._newest().trials, states)
+
+    def trial(self, trial_id: int) -> FrozenTrial:
+        """Return a copy of a trial. Raises KeyError if there is none."""
+        return copy.deepcopy(self.own(trial_id) or self.known(trial_id))
+
+    def known(self, trial_id: int) -> FrozenTrial:
+        """Return a trial as of now. Raises KeyError if there is none."""
+        number = trial_id & NUMBER
+        with self._studies.lock:
+            if self._written is None or not self._written.lasting:
+                self._studies.study(trial_id >> NUMBER_BITS)
+                trials = self._newest().trials
+            else:  # a script that calls callbacks waits for no row but these
+                trials = self._written.trials
+                if number < len(trials) and trials[number].state.is_finished():
+                    return trials[number]
+                trials = self._up_to(self._studies.reader.newest()).trials
+        if number >= len(trials):
+            raise KeyError(f"there is no trial {trial_id}")
+        return trials[number]
+
+    def own(self, trial_id: int) -> FrozenTrial | None:
+        """Return the trial as this process has written it, if it is its own."""
+        with self._studies.lock:
+            number = trial_id & NUMBER
+            if self._written is None or not self._written.history.owns(number):
+                return None
+            return self._written.history.trials[number]
+
+    def trials_as_read(self) -> list[FrozenTrial]:
+        """Return the trials as they were when one of them was last read."""
+        return self._read_before().trials
+
+    def take(self, trial_id: int) -> None:
+        """Have this process write a trial from now on, which was read."""
+        with self._studies.lock:
+            self._read_before().history.take(trial_id & NUMBER)
+
+    def leave(self, trial_id: int) -> None:
+        """Have this process write a trial no longer."""
+        with self._studies.lock:
+            self._read_before().history.leave(trial_id & NUMBER)
+
+    def replace(self, trial: FrozenTrial) -> None:
+        """Take in a trial that this process has changed."""
+        with self._studies.lock:
+            self._read_before().history.replace(trial)
+
+    def _read_before(self) -> WrittenTrials:
+        assert self._written is not None
+        return self._written
+
+    def _newest(self) -> WrittenTrials:
+        return self._up_to(self._studies.seen)
+
+    def _up_to(self, newest: int) -> WrittenTrials:
+        """Read what happened to the study's trials until event ``newest``."""
+        with self._studies.lock:
+            if self._written is None:
+                local = spec_from_json(self.row.spec_json).local
+                make = WrittenTrials if local else ScheduledTrials
+                self._written = make(self._studies.reader, self.row, self._first_id)
+            if self._read != newest:
+                self._written.read(self.row)
+                self._read = newest
+            return self._written
+
+
+class LedgerStudies:
+    """The studies of one ledger. Safe for several threads."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.lock = threading.RLock()
+        self.seen = -1  # the newest event when the studies were read
+        self._ids: dict[str, int] = {}
+        self._shown: dict[int, LedgerStudy] = {}
+
+    def shown(self) -> Mapping[int, LedgerStudy]:
+        """Return the studies as of now by Optuna's ids, oldest first."""
+        with self.lock:
+            self._look()
+            return self._shown
+
+    def study(self, study_id: int) -> LedgerStudy:
+        """Return a study as of now. Raises KeyError if there is none, or no longer."""
+        self.shown()
+        return self.as_read(study_id)
+
+    def as_read(self, study_id: int) -> LedgerStudy:
+        """Return a study as it was when the ledger was last read. KeyError as ``study``."""
+        if study_id not in self._shown:
+            raise KeyError(f"there is no study {study_id}")
+        return self._shown[study_id]
+
+    def drop(self, study_id: int) -> None:
+        """Forget a study that was deleted."""
+        with self.lock:
+            self._shown = {n: study for n, study in self._shown.items() if n != study_id}
+
+    def of_trial(self, trial_id: int) -> LedgerStudy:
+        """Return the study of a trial. KeyError as ``study``."""
+        study_id = trial_id >> NUMBER_BITS
+        return self._shown.get(study_id) or self.study(study_id)
+
+    def _look(self) -> None:
+        """Read the studies again if anything has happened. The lock is held."""
+        if self.seen < 0 and self.reader.is_empty():
+            return
+        newest = self.reader.newest()
+        if newest == self.seen:
+            return
+        rows = self.reader.studies_ever()
+        shown, taken = {}, set(self._ids.values())
+        for row in rows:
+            if row.id not in self._ids:
+                number = max(1, int(row.created_at))
+                while number in taken:
+                    number += 1
+                self._ids[row.id] = number
+                taken.add(number)
+            number = self._ids[row.id]
+            if row.status != DELETED:
+                known = self._shown.get(number)
+                shown[number] = known or LedgerStudy(self, number << NUMBER_BITS, row)
+                shown[number].row = row
+        self._shown = shown
+        self.seen = newest

@@ -1,0 +1,73 @@
+"""System attributes of Optuna's that hold plain data, which are all that an import may bring.
+
+Theory of operation. Samplers, pruners and the dashboard keep what they need in system attributes,
+and trust what they find there. CMA-ES unpickles its optimizer from them. Lists of ids and records
+of artifacts name other trials and files here than they did where they were written. So of a file
+that anybody can have written, only attributes are kept whose meaning is known here and whose values
+are numbers, words, or lists and mappings of them. What is not listed is dropped. It is dropped
+again where an import is read, since a ledger may have it from an older version or another client.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from ....scheduler.model.events import StudyImported
+from ....scheduler.model.finished import FinishedTrial
+from ....scheduler.model.writing import Attributes
+
+_OF_TRIALS = re.compile(
+    # what the user's constraints_func returned, and the values of an enqueued trial
+    r"constraints(:.+)?|fixed_params"
+    # GridSampler; generations of CMA-ES and the genetic samplers; the point that CMA-ES rounded
+    r"|grid_id|search_space|\w+:generation|x_for_tell"
+    # values drawn together by TPE and GP (JSON); the rungs of pruners; scores of the terminator
+    r"|(tpe|gp):relative_params:\d+|completed_rung_\d+|terminator:cv_scores",
+    re.DOTALL,
+)
+_OF_STUDIES = re.compile(
+    # names of the values; how far QMCSampler's sequence is; the study's note (Markdown)
+    r"study:metric_names|qmc:[0-9a-f]{64}|dashboard:note_(ver|str:\d+)"
+)
+
+
+def listed_of_trial(attributes: Iterable[tuple[str, str]]) -> Attributes:
+    """Those of a trial's ``attributes``, as (key, JSON text), that are known to be plain data."""
+    return tuple((key, text) for key, text in attributes if _OF_TRIALS.fullmatch(key))
+
+
+def listed_of_study(attributes: Iterable[tuple[str, str]]) -> Attributes:
+    """Those of a study's ``attributes``, as (key, JSON text), that are known to be plain data."""
+    return tuple((key, text) for key, text in attributes if _OF_STUDIES.fullmatch(key))
+
+
+def written_of(trial: FinishedTrial) -> dict[str, Any]:
+    """What was written of an imported trial (``FinishedTrial.written``), as far as it is listed."""
+    written: dict[str, Any] = json.loads(trial.written or "{}")
+    if "system_attrs" in written:
+        written["system_attrs"] = listed_of_trial(written["system_attrs"])
+    return written
+
+
+def only_listed(event: StudyImported) -> tuple[StudyImported, int]:
+    """``event`` without system attributes that are not listed, and how many were dropped.
+
+    A trial that is not written in the form of an export stays as it is: such an event is refused.
+    """
+    trials, dropped = list[FinishedTrial](), 0
+    for trial in event.trials:
+        try:
+            kept = written_of(trial)
+            given = json.loads(trial.written or "{}").get("system_attrs", ())
+            lost = len(given) - len(kept.get("system_attrs", ()))
+        except (AttributeError, RecursionError, TypeError, ValueError):
+            lost = 0
+        dropped += lost
+        trials.append(replace(trial, written=json.dumps(kept)) if lost else trial)
+    of_study = listed_of_study(event.system_attrs)
+    dropped += len(event.system_attrs) - len(of_study)
+    return replace(event, trials=tuple(trials), system_attrs=of_study), dropped

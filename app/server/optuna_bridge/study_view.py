@@ -1,0 +1,203 @@
+"""A study's trials as Optuna's samplers read them, kept up to date from the engine's trials.
+
+A trial is COMPLETE, PRUNED, FAIL or RUNNING in Optuna's sense by these rules:
+
+* Under a strategy with rungs, results of one rung only are shown: the highest that enough trials
+  have reached (CMA-ES, NSGA-II: the lowest). These trials are COMPLETE with their value at that
+  rung, also while they are paused, promoted or stopped. So values of equal training are compared,
+  and a sampler learns from them at once.
+* Without rungs a completed trial is COMPLETE.
+* A trial that needs more memory than any device has, or that exceeded a constraint before it was
+  trained, is PRUNED without a result: TPE ranks it behind all others, and so stays away from it.
+  Any other failed or cancelled trial is FAIL.
+* A trial without a result yet is RUNNING, and TPE avoids its surroundings (constant liar).
+
+Optuna's own convention, PRUNED at the last rung, makes TPE rank any trial of a higher rung as
+better. With promotions these are the few that came first, and TPE stays near them
+(docs/history/measured.md).
+
+A trial moves from one rung to another, which no storage of Optuna allows. So samplers are given one
+that stores nothing but their notes, and shows the state of the engine's trials.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import RandomSampler
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+
+from ....scheduler.model.study import Observation, Params, Scalar, StudySpec
+from ....scheduler.model.trial import Trial, TrialState
+from ....scheduler.strategies.base import comparison_epochs
+from ....tasks.objectives.read_side import GivenStudy, ReadSide
+from ...spec.conditions import without_inactive
+
+Distributions = Mapping[str, BaseDistribution]
+
+_GONE = (TrialState.FAILED, TrialState.CANCELLED)
+
+
+def _is_too_large(trial: Trial) -> bool:
+    return trial.failure is not None and trial.failure.kind == "memory"
+
+
+class StudyView:
+    """The trials of one study over ``dists``, each converted once per result."""
+
+    def __init__(self, spec: StudySpec, dists: Distributions) -> None:
+        self.dists = dists
+        self.directions = [StudyDirection[each.direction.upper()] for each in spec.objectives]
+        self.shown: list[FrozenTrial] = []
+        #: What the sampler noted with trials and with the study since the trials were shown.
+        self.noted: dict[int, dict[str, Any]] = {}
+        self.noted_of_study: dict[str, Any] = {}
+        self._spec = spec
+        self._looks = comparison_epochs(spec.strategy)
+        self._kept: dict[str, tuple[object, FrozenTrial]] = {}
+
+    def show(
+        self,
+        trials: Sequence[Trial],
+        least: int | None,
+        others: Sequence[Observation] = (),
+    ) -> None:
+        """Show these trials at the highest rung that ``least`` of them have reached.
+
+        None: at the lowest rung. Results of ``others`` count and are shown if they have a value at
+        that rung.
+        """
+        counts = Counter(epoch for trial in trials for epoch in trial.values)
+        counts += Counter(epoch for each in others for epoch in self._values(each))
+        reached = (epoch for epoch in self._looks if least is not None and counts[epoch] >= least)
+        rung = max(reached, default=self._looks[0] if least is None else 0)
+        self.shown = []
+        self.noted, self.noted_of_study = {}, {}
+        for number, each in enumerate(others, start=-len(others)):  # they are the oldest
+            value = self._values(each).get(rung)
+            if value is not None:
+                whole = with_assumed(self._spec, each.params)
+                params = {name: v for name, v in whole if self._fits(name, v)}
+                self.shown.append(self._frozen(number, OptunaState.COMPLETE, (value,), params, {}))
+        for trial in trials:
+            value = trial.values.get(rung) if self._looks else trial.value
+            if trial.state in _GONE:
+                state = OptunaState.PRUNED if _is_too_large(trial) else OptunaState.FAIL
+                value = None
+            elif trial.state is TrialState.STOPPED and trial.value is None and not trial.feasible:
+                state = OptunaState.PRUNED
+            elif value is None or not (self._looks or trial.state is TrialState.COMPLETED):
+                state, value = OptunaState.RUNNING, None
+            else:
+                state = OptunaState.COMPLETE
+            values = None if value is None else (value, *trial.further)
+            key = (state, values, trial.params, trial.constraints)
+            kept = self._kept.get(trial.id)
+            if kept is None or kept[0] != key:
+                whole = with_assumed(self._spec, trial.params)
+                known = {name: v for name, v in whole if self._fits(name, v)}
+                kept = (key, self._frozen(trial.number, state, values, known, _attributes(trial)))
+                self._kept[trial.id] = kept
+            self.shown.append(kept[1])
+
+    def running(
+        self, number: int, params: Mapping[str, Scalar] | None = None, notes: str = ""
+    ) -> FrozenTrial:
+        """A trial without results, with the parameters known so far."""
+        known = json.loads(notes) if notes else {}
+        return self._frozen(number, OptunaState.RUNNING, None, params or {}, known)
+
+    def notes_of(self, number: int) -> str:
+        """What the sampler noted with a trial, as JSON; empty if nothing."""
+        return json.dumps(self.noted[number], sort_keys=True) if number in self.noted else ""
+
+    def study(self) -> optuna.Study:
+        """The study that samplers see. It is new for each draw, because Optuna's study caches."""
+        # A Study needs a sampler; ours are given the study as an argument instead.
+        return optuna.Study("view", _Notes(self), sampler=_UNUSED)
+
+    def _values(self, known: Observation) -> dict[int, float]:
+        """Values by rung. The last rung, or 0 without rungs, stands for the whole training."""
+        whole = {} if known.value is None else {max(self._looks, default=0): known.value}
+        return whole | {epoch: v for epoch, v in known.values if epoch in self._looks}
+
+    def _fits(self, name: str, value: Scalar) -> bool:
+        """Whether ``value`` is in our range: trials may have other ranges, or a user's values."""
+        if name not in self.dists:
+            return False
+        dist = self.dists[name]
+        try:
+            return dist._contains(dist.to_internal_repr(value))
+        except ValueError:  # not one of the choices, or not a number
+            return False
+
+    def _frozen(
+        self,
+        number: int,
+        state: OptunaState,
+        values: Sequence[float] | None,
+        params: Mapping[str, Scalar],
+        attributes: dict[str, Any],
+    ) -> FrozenTrial:
+        return FrozenTrial(
+            number=number,
+            trial_id=number,
+            state=state,
+            value=None,
+            values=values,
+            datetime_start=None,
+            datetime_complete=None,
+            params=dict(params),
+            distributions={name: self.dists[name] for name in params},
+            user_attrs={},
+            system_attrs=attributes,
+            intermediate_values={},
+        )
+
+
+def with_assumed(spec: StudySpec, params: Params) -> Params:
+    """Return a trial's parameters with those that were added after it, as its user has them be.
+
+    They are in the order of the space, as in any trial.
+    """
+    if spec.edits is None or not spec.edits.assumed:
+        return params
+    whole = dict(spec.edits.assumed) | dict(params)
+    ordered = {name: whole[name] for name, _ in spec.space or () if name in whole}
+    return tuple(without_inactive(ordered, spec.conditions).items())
+
+
+def _attributes(trial: Trial) -> dict[str, Any]:
+    """What the sampler noted with a trial, and the trial's constraints in Optuna's form."""
+    found: dict[str, Any] = json.loads(trial.notes) if trial.notes else {}
+    if trial.constraints:
+        found["constraints"] = [excess for _, excess in trial.constraints]
+    return found
+
+
+class _Notes(ReadSide):
+    """The storage of a view: samplers read its trials and write their notes."""
+
+    def __init__(self, view: StudyView) -> None:
+        self._view = view
+        notes = view.noted_of_study
+        study = GivenStudy(("view",), view.directions, view.shown, system_attrs=notes)
+        super().__init__(lambda: {0: study})
+
+    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
+        """Keep what CMA-ES and NSGA-II need again. TPE's notes of joint draws are never read."""
+        self._view.noted.setdefault(trial_id, {})[key] = value
+
+    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
+        """Keep NSGA-II's parents of a generation for as long as the same trials are shown."""
+        self._view.noted_of_study[key] = value
+
+
+_UNUSED = RandomSampler(seed=0)

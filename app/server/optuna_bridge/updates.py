@@ -1,0 +1,258 @@
+"""A study's trials as updates of Optuna's history (``tasks.objectives.history``).
+
+The same updates are made in two places. The scheduler makes them from the events and trials of a
+turn, and sends them to the trainers. Clients make them from the ledger, as far as it has grown
+since they read it last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+from ....scheduler.model.events import (
+    EpochReported,
+    Event,
+    StudyWritten,
+    Suggested,
+    TrialAdded,
+    TrialWritten,
+)
+from ....scheduler.model.finished import FinishedTrial
+from ....scheduler.model.study import Scalar, number_of
+from ....scheduler.model.trial import FINAL, Trial, TrialState
+from ....scheduler.model.writing import Attributes, Writing
+from ....tasks.objectives.distributions import from_text
+from ....tasks.objectives.log_records import KEY as LOG_RECORDS
+from ....tasks.objectives.objects import MARK
+from ....wire.messages import number_text
+from .plain_attributes import listed_of_study, written_of
+
+if TYPE_CHECKING:
+    from ...ledger.reader import Reader
+    from ...ledger.rows import EpochRow, TrialRow
+
+Update = Mapping[str, Any]
+
+_WRITTEN = ("suggestions", "steps", "user_attrs", "system_attrs")
+
+#: The names in updates of a trial's states.
+STATES = {
+    TrialState.PROPOSED: "waiting",
+    TrialState.WAITING: "waiting",
+    TrialState.RUNNING: "running",
+    TrialState.PAUSED: "running",
+    TrialState.COMPLETED: "complete",
+    TrialState.STOPPED: "pruned",
+    TrialState.FAILED: "fail",
+    TrialState.CANCELLED: "fail",
+}
+
+
+def of_event(event: Event) -> Update | None:
+    """What an event says of a trial, or of its study, besides the trial's state."""
+    match event:
+        case TrialAdded():
+            times = {"started": event.started}
+            return {"n": number_of(event.trial), **times, **_written(event.writing)}
+        case TrialWritten():
+            return {"n": number_of(event.trial), **_written(event.writing)}
+        case StudyWritten():
+            return _of_study(event.user_attrs, event.system_attrs)
+        case Suggested():
+            suggestion = suggested(event.name, event.value, event.distribution)
+            return {"n": number_of(event.trial), "suggestions": [suggestion]}
+    return None
+
+
+def of_report(event: EpochReported, metric: str) -> Update:
+    """The intermediate value of an epoch that an objective reported."""
+    metrics = dict(event.metrics)
+    return _step(number_of(event.trial), event.epoch, metrics[metric], metrics)
+
+
+def of_trial(trial: Trial) -> Update:
+    """The state of one of the engine's trials."""
+    values = () if trial.value is None else (trial.value, *trial.further)
+    began = trial.dispatched_at if trial.dispatched_at is not None else trial.created_at
+    return _state(trial.number, trial.state, values, began, trial.finished_at)
+
+
+def of_row(row: TrialRow, began: float | None = None) -> Update:
+    """The state of a trial in the ledger; ``began`` is when its first epoch began, if it did."""
+    started = began or row.dispatched_at or row.created_at
+    return _state(row.number, TrialState(row.state), row.values, started, row.finished_at)
+
+
+def of_epoch(row: EpochRow) -> Update:
+    """The intermediate value of an accepted epoch."""
+    return _step(number_of(row.trial), row.epoch, row.value, row.metrics)
+
+
+def suggested(name: str, value: Scalar, distribution: str) -> tuple[str, str, float]:
+    """A parameter as updates have it."""
+    return name, distribution, from_text(distribution).to_internal_repr(value)
+
+
+def _state(
+    number: int, state: TrialState, values: Iterable[float], began: float, ended: float | None
+) -> Update:
+    name = STATES[state]
+    counts = name in ("complete", "pruned")
+    return {
+        "n": number,
+        "state": name,
+        "values": [number_text(value) for value in values] if counts else [],
+        "started": None if name == "waiting" else began,
+        "ended": ended,
+    }
+
+
+def _step(number: int, epoch: int, value: float, metrics: Mapping[str, float]) -> Update:
+    step = int(metrics.get("step", epoch))
+    return {"n": number, "steps": [(step, number_text(value))]}
+
+
+def _written(writing: Writing) -> dict[str, Any]:
+    found = {
+        **_attributes("user_attrs", writing.user_attrs),
+        **_attributes("system_attrs", writing.system_attrs),
+    }
+    if writing.suggestions:
+        found["suggestions"] = [
+            (each.name, each.distribution, number_text(each.internal))
+            for each in writing.suggestions
+        ]
+    if writing.steps:
+        found["steps"] = [(step, number_text(value)) for step, value in writing.steps]
+    return found
+
+
+def _of_study(user: Attributes, system: Attributes) -> Update:
+    return _attributes("user_attrs", user) | _attributes("system_attrs", system)
+
+
+def _attributes(name: str, found: Attributes) -> dict[str, Any]:
+    """``found`` without log records, which are for the script alone."""
+    kept = tuple(pair for pair in found if not pair[0].startswith(LOG_RECORDS))
+    return {name: kept} if kept else {}
+
+
+class LedgerUpdates:
+    """The updates of one study in the ledger. Each call gives what is new since the last one."""
+
+    def __init__(self, reader: Reader, study: str, *, local: bool = False) -> None:
+        """``local``: a trial of the study that has ended stays as it is, however it goes on."""
+        self._local = local
+        self._settled = 0  # all trials with a lower number have ended, and were read
+        self._reader = reader
+        self._study = study
+        self._seq = self._rowid = 0
+        self._began: dict[str, float] = {}
+        self._is_new = True
+        self._rows: dict[str, TrialRow] = {}
+
+    def read(self) -> list[Update]:
+        """What is new. Raises BackendError if the ledger does not answer.
+
+        The states are read first, so whatever a trial wrote before it ended is there when it has.
+        """
+        rows = self._reader.trials(self._study, self._settled)
+        found = self.read_written()
+        if any(row.epoch for row in rows):  # those of the others were read with them
+            for epoch in self._reader.epochs(self._study, self._rowid):
+                self._rowid = epoch.rowid
+                self._began.setdefault(epoch.trial, epoch.at - epoch.seconds)
+                found.append(of_epoch(epoch))
+        for row in rows:
+            if self._rows.get(row.id) != row:
+                self._rows[row.id] = row
+                found.append(of_row(row, self._began.get(row.id)))
+        if self._local:
+            ended = takewhile(lambda row: TrialState(row.state) in FINAL, rows)
+            self._settled += sum(1 for _ in ended)
+        return found
+
+    def read_written(self) -> list[Update]:
+        """What objectives and users wrote, as far as it is new. Errors as ``read``.
+
+        After an error nothing counts as read.
+        """
+        found = self._imported() if self._is_new else []
+        written = self._reader.written(self._study, self._seq)
+        self._is_new = False
+        for seq, event in written:
+            self._seq = seq
+            update = of_event(event)
+            if update is not None:
+                found.append(update)
+        return found
+
+    def _imported(self) -> list[Update]:
+        """What an import brought. It names no object of ours, whatever it says."""
+        known = self._reader.imported(self._study)
+        if known is None:
+            return []
+        _, event = known
+        of_study = _of_study(event.user_attrs, listed_of_study(event.system_attrs))
+        found = [of_study, *(_past(trial) for trial in event.trials)]
+        return [_without_objects(update) for update in found]
+
+
+def merged(updates: Iterable[Update]) -> dict[int, dict[str, list[Any]]]:
+    """What was written of each trial, by its number: all of ``updates`` but states and times."""
+    found: defaultdict[int, dict[str, list[Any]]] = defaultdict(dict)
+    for update in updates:
+        for name in _WRITTEN:
+            if "n" in update and name in update:
+                found[update["n"]].setdefault(name, []).extend(update[name])
+    return found
+
+
+def study_attributes(updates: Iterable[Update]) -> tuple[dict[str, str], dict[str, str]]:
+    """The user attributes of the study and those of Optuna's own code, as JSON texts by key."""
+    user: dict[str, str] = {}
+    system: dict[str, str] = {}
+    for update in updates:
+        if "n" not in update:
+            user |= update.get("user_attrs", ())
+            system |= update.get("system_attrs", ())
+    return user, system
+
+
+def _past(trial: FinishedTrial) -> Update:
+    written = written_of(trial)
+    if "suggestions" not in written:
+        params = dict(trial.params)
+        known = [(name, text) for name, text in trial.drawn if name in params]
+        sampled = [suggested(name, params[name], text) for name, text in known]
+        written |= {"suggestions": sampled} if sampled else {}
+    return {"n": trial.number, **written}
+
+
+def _without_objects(update: Update) -> Update:
+    """``update`` with placeholders of objects as plain JSON (``tasks.objectives.objects``)."""
+    plain = {
+        name: [(k, text.lstrip() if text.startswith(MARK) else text) for k, text in update[name]]
+        for name in ("user_attrs", "system_attrs")
+        if name in update
+    }
+    return {**update, **plain}
+
+
+def to_texts(updates: Iterable[Update], longest: int = 1 << 18) -> list[str]:
+    """``updates`` as JSON texts of lists, each of some ``longest`` characters at most."""
+    texts: list[str] = []
+    lines: list[str] = []
+    size = 0
+    for update in updates:
+        line = json.dumps(update, separators=(",", ":"))
+        if lines and size + len(line) > longest:
+            texts.append(f"[{','.join(lines)}]")
+            lines, size = [], 0
+        lines.append(line)
+        size += len(line)
+    return [*texts, f"[{','.join(lines)}]"] if lines else texts

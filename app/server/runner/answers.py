@@ -1,0 +1,159 @@
+"""Turn the answers of samplers and users' policies into events.
+
+None of these is part of the engine, so a replay needs none: their answers are in the ledger.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from ....base.errors import UsageError
+from ....base.wording import worded
+from ....scheduler.model.decisions import Ask, AskPlan
+from ....scheduler.model.events import (
+    Event,
+    Planned,
+    PolicyFailed,
+    Proposed,
+    StudyFailed,
+    Suggested,
+)
+from ....scheduler.model.study import Params, Scalar, StudySpec, number_of
+from ....scheduler.model.trial import Trial
+from ....scheduler.state.configurations import as_sampled, new_configurations
+from ....scheduler.state.state import EngineState
+from ...common.ports import Answer, Policies, Samplers
+from ...common.text import instead
+from ...spec.conditions import is_active
+from ...spec.space import check_params
+from .reports import Question
+
+log = logging.getLogger(__name__)
+
+
+def proposal(samplers: Samplers, ask: Ask, state: EngineState, at: float) -> Event | None:
+    """The sampler's answer. None if the study is over. A sampler that raises ends its study."""
+    study = state.studies.get(ask.study)
+    if study is None:
+        return None
+    trials = trials_of(state, ask.study)
+    size = study.spec.replicates
+    resampled = [number_of(name) // size for name in ask.resampled]
+    try:
+        if ask.fork is None:
+            shown = as_sampled(study.spec, trials)
+            new = len(resampled) or new_configurations(study.spec, len(trials), ask.n)
+            if resampled:
+                shown = [trial for trial in shown if trial.number not in resampled]
+            answer = samplers.ask(
+                study.spec, ask.index, new, shown, ask.enqueued, resampled=resampled
+            )
+        else:
+            source = state.trials[ask.fork.source].params
+            answer = Answer((samplers.explore(study.spec, len(trials), source),), False)
+    except Exception as error:  # anything a sampler may raise; without one no study goes on
+        log.exception("the sampler of %s raised", ask.study)
+        reason = f"the sampler {study.spec.sampler} raised {error!r}"
+        return StudyFailed(at=at, cause=ask.id, study=ask.study, reason=reason)
+    return Proposed(
+        at=at,
+        cause=ask.id,
+        study=ask.study,
+        index=ask.index,
+        trials=answer.trials,
+        exhausted=answer.exhausted,
+        notes=answer.notes,
+    )
+
+
+#: An event that follows from an answer, and what a waiting trainer is sent: a key, and a text.
+Outcome = tuple[Event | None, tuple[str, str] | None]
+
+
+def suggestion(samplers: Samplers, asked: Question, state: EngineState, at: float) -> Outcome:
+    """A parameter of a running objective, drawn now; or what the trial that waits for it is told.
+
+    The objective's author is responsible for what it asks: the trial fails, and the loop goes on.
+    """
+    trial = state.trials[asked.trial]
+    spec, trials = state.studies[trial.study].spec, trials_of(state, trial.study)
+    try:
+        value = samplers.suggest(spec, trial, asked.name, asked.distribution, trials)
+    except Exception as error:  # anything Optuna may raise for an impossible range
+        log.warning("no value for %s of %s: %r", asked.name, trial.id, error)
+        return no_answer(spec, asked, str(error), at)
+    return _suggested(asked, value, at)
+
+
+def outcome(
+    spec: StudySpec, asked: Ask | Question, answer: Mapping[str, Any], at: float
+) -> Outcome:
+    """What follows from the answer of a user's sampler. UsageError if it does not fit ``asked``."""
+    try:
+        if isinstance(asked, Question):
+            space = ((asked.name, asked.distribution),)
+            [(_, value)] = check_params(space, {asked.name: answer["value"]})
+            return _suggested(asked, value, at)
+        found, stopped = list(answer["drawn"]), bool(answer["stopped"])
+        if len(found) > asked.n or (len(found) < asked.n and not stopped):
+            raise UsageError(f"drew {len(found)} configurations, where {asked.n} were asked for")
+        trials = tuple(_whole(spec, each["params"]) for each in found)
+        notes = tuple(
+            json.dumps(each["notes"], sort_keys=True) if each["notes"] else "" for each in found
+        )
+    except (LookupError, TypeError, ValueError) as error:
+        raise UsageError(f"gave an invalid answer: {worded(error)}") from error
+    event = Proposed(
+        at=at,
+        cause=asked.id,
+        study=spec.id,
+        index=asked.index,
+        trials=trials,
+        exhausted=stopped,
+        notes=notes,
+    )
+    return event, None
+
+
+def no_answer(spec: StudySpec, asked: Ask | Question, why: str, at: float) -> Outcome:
+    """What follows where a sampler gave no answer: its study fails, or the trial that waits.
+
+    ``why`` is for the user.
+    """
+    if isinstance(asked, Question):
+        return None, (asked.reply, json.dumps({"error": why}))
+    return StudyFailed(at=at, cause=asked.id, study=spec.id, reason=why), None
+
+
+def _whole(spec: StudySpec, params: Mapping[str, Any]) -> Params:
+    """A configuration with a value for each parameter that is active in it."""
+    checked = check_params(spec.space, params, spec.conditions)
+    known = dict(checked)
+    for name, _ in spec.space or ():
+        if name not in known and is_active(name, spec.conditions, known):
+            raise UsageError(f"drew no {name}")
+    return checked
+
+
+def _suggested(asked: Question, value: Scalar, at: float) -> Outcome:
+    name, text = asked.name, asked.distribution
+    event = Suggested(at=at, trial=asked.trial, name=name, value=value, distribution=text)
+    return event, (asked.reply, json.dumps({"value": value}))
+
+
+def plans(policies: Policies, ask: AskPlan, at: float) -> Event:
+    """The plans of a user's policy, or the event that it gave none."""
+    try:
+        found = policies.plan(ask.policy, [each for _, each in ask.snapshots])
+    except UsageError as error:
+        log.warning("policy %s %s: %s", ask.policy, error, instead())
+        return PolicyFailed(at=at, cause=ask.id, reason=str(error), policy=ask.policy)
+    return Planned(at=at, cause=ask.id, plans=found)
+
+
+def trials_of(state: EngineState, study: str) -> list[Trial]:
+    """A study's trials by number, as samplers see them."""
+    return [state.trials[name] for name in state.studies[study].trials]

@@ -1,0 +1,101 @@
+"""Keeps trainers informed of studies of objectives: what each turn has changed in their trials.
+
+Samplers and pruners that run beside an objective read the study's other trials. The trainers take
+them from a stream on the broker, to which the scheduler adds what it has committed. The stream can
+be lost with the broker or alone, and ends with the study. The whole history is then sent again from
+the ledger; to apply an update twice changes nothing. What was sent before a whole history is
+removed from the stream after it, so that the stream never lacks anything: a trainer follows it by
+ids.
+
+A text after the whole history says so (``protocol.whole``), as at the beginning of a study, when it
+is empty. A worker that finds no such text, or not the entry that it read last, knows that the
+stream was lost, and asks for all of it (``ObjectiveQuestions``).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ....scheduler.model.events import (
+    EpochReported,
+    StudyExtended,
+    StudyReopened,
+    StudySubmitted,
+)
+from ....scheduler.state.state import EngineState
+from ...broker.protocol import whole
+from ...common.ports import Effects
+from ...ledger.codec import subject
+from ...ledger.writes import Batch
+from ..optuna_bridge.updates import Update, of_event, of_report, of_trial, to_texts
+
+
+class Broadcast:
+    """Collects what the trainers of objectives need to know."""
+
+    def __init__(self, history: Callable[[str], Sequence[Mapping[str, Any]]]) -> None:
+        """``history`` reads the whole history of a study from the ledger."""
+        self._history = history
+        #: The studies whose whole history is sent with the next turn.
+        self.due: set[str] = set()
+
+    def repeat(self, state: EngineState) -> None:
+        """Send the history of every study that is not over with the next turn."""
+        self.due = _followed(state)
+
+    def collect(self, batch: Batch, state: EngineState, effects: Effects) -> None:
+        """Add to ``effects`` what ``batch``, which is committed, has changed.
+
+        Which studies are over is for all who wait for one, whatever its contract.
+        """
+        found: defaultdict[str, list[Update]] = defaultdict(list)
+        begun: set[str] = set()
+        followed = _followed(state)
+        for _, event in batch.events if followed else ():
+            study, _ = subject(event)
+            if study not in followed:
+                continue
+            if isinstance(event, StudyExtended | StudyReopened | StudySubmitted):
+                (begun if isinstance(event, StudySubmitted) else self.due).add(study)
+            elif isinstance(event, EpochReported):
+                if _counts(event, state):
+                    found[study].append(of_report(event, state.studies[study].spec.metric))
+            elif (update := of_event(event)) is not None:
+                found[study].append(update)
+        for trial in batch.trials:
+            if trial.study in followed:
+                found[trial.study].append(of_trial(trial))
+            if trial.finished_at is not None and _is_heard(state, trial.study):
+                effects.unheard.append((trial.study, trial.id))
+        for record in batch.studies:
+            if record.finished_at is not None:
+                effects.ended.append(record.spec.id)
+        due, self.due = self.due, set()
+        if begun or due:
+            self._begin(begun - due, due, effects)
+        effects.history += [(study, text) for study in found for text in to_texts(found[study])]
+
+    def _begin(self, begun: set[str], due: set[str], effects: Effects) -> None:
+        """Send the whole history of studies: it is empty where one has just ``begun``."""
+        for study in (*begun, *due):
+            texts = to_texts(self._history(study)) if study in due else []
+            effects.history += [(study, text) for text in (*texts, whole(len(texts)))]
+        effects.repeated += due
+
+
+def _followed(state: EngineState) -> set[str]:
+    """Return the studies that have trainers which follow them."""
+    return {name for name, s in state.studies.items() if s.spec.contract == "objective"}
+
+
+def _is_heard(state: EngineState, study: str) -> bool:
+    """Tell whether a script calls callbacks for the study's trials."""
+    known = state.studies.get(study)
+    return known is not None and known.heard
+
+
+def _counts(event: EpochReported, state: EngineState) -> bool:
+    """Whether the report was accepted, rather than compared with one that was."""
+    return event.epoch in state.trials[event.trial].values

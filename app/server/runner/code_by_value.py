@@ -1,0 +1,50 @@
+"""Takes in code that goes by value with a client's command, before its study is accepted.
+
+The scheduler compares size and digest, writes the bytes into the store and never unpickles them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from ....base.errors import UsageError
+from ....scheduler.model.events import Event, StudyExtended, StudySubmitted
+from ....tasks.contracts.by_value import LIMIT, is_by_value
+from ...common.ports import CodeFiles
+
+
+def take_in(event: Event, body: Mapping[str, Any], files: CodeFiles) -> None:
+    """Keep the code of the study in ``event`` if it goes by value.
+
+    Raises UsageError if its bytes are not those of the digest, too many, or nowhere; BackendError
+    if the store cannot be used.
+    """
+    if not isinstance(event, StudySubmitted | StudyExtended):
+        return
+    sent = body.get("blobs") or {}
+    for code in event.study.codes:
+        if not is_by_value(code.target):
+            continue
+        if code.digest in sent:
+            files.keep(code.digest, _content(sent[code.digest], code.digest))
+        elif not files.holds(code.digest):
+            raise UsageError(
+                f"the code of {event.study.name} goes by value and is not in this installation's"
+                " store: run the script that submits it, with more n_trials to extend it"
+            )
+
+
+def _content(text: Any, digest: str) -> bytes:
+    if not isinstance(text, str) or len(text) > 4 * (LIMIT // 3 + 1):
+        raise UsageError.refuse("blobs", digest, f"at most {LIMIT >> 20} MiB of code")
+    try:
+        content = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise UsageError.refuse("blobs", digest, f"code in base64 ({error})") from error
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise UsageError.refuse("blobs", digest, "the SHA-256 of the code that is sent")
+    return content

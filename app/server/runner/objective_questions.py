@@ -1,0 +1,101 @@
+"""Answers what objectives ask while they run: for a parameter, or that a command be carried out.
+
+A question counts under its trial's fence. A late one is dropped, for nobody waits for its answer.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ....base.errors import LedgerDamaged, PenstockError, UsageError
+from ....scheduler.model.events import Event
+from ....scheduler.model.study import StudySpec
+from ....scheduler.model.trial import Trial
+from ....scheduler.state.state import EngineState
+from ...common.ports import Samplers
+from . import answers, user_commands
+from .broadcast import Broadcast
+from .commands import refusal
+from .reports import Question, Request
+
+log = logging.getLogger(__name__)
+
+#: The command of a worker that has found its study's history on the broker incomplete.
+HISTORY = "history"
+#: Where an answer belongs (a key without our prefix), and the answer as JSON text.
+Reply = tuple[str, str]
+
+
+class ObjectiveQuestions:
+    """Answers the questions of running objectives."""
+
+    def __init__(
+        self,
+        samplers: Samplers,
+        ask: Callable[[StudySpec, Question], None],
+        apply: Callable[[Event], object],
+        carry_out: Callable[[dict[str, Any], float], dict[str, Any]],
+        broadcast: Broadcast,
+    ) -> None:
+        """``ask`` asks a sampler of a user's class. ``apply`` has the engine handle an event.
+
+        ``carry_out`` does at a time (seconds) what a command asks for, and gives its reply.
+        ``broadcast`` sends the history of a study to its trainers.
+        """
+        self._samplers = samplers
+        self._ask = ask
+        self._apply = apply
+        self._carry_out = carry_out
+        self._broadcast = broadcast
+
+    def suggest(self, question: Question, state: EngineState, at: float) -> Reply | None:
+        """A parameter: known already, or drawn now and recorded.
+
+        None where the study has a sampler of a user's class, which answers later.
+        """
+        trial = _asking(question, state)
+        if trial is None:
+            return None
+        known, spec = dict(trial.params), state.studies[trial.study].spec
+        if question.name in known:
+            return question.reply, json.dumps({"value": known[question.name]})
+        if spec.hosted:
+            self._ask(spec, question)
+            return None
+        event, reply = answers.suggestion(self._samplers, question, state, at)
+        if event is not None:
+            self._apply(event)
+        return reply
+
+    def request(self, request: Request, state: EngineState, at: float) -> Reply | None:
+        """A command, which is carried out once. A repeated one is answered as before.
+
+        Where the history of its study is asked for, that is sent ahead of the answer. Raises
+        LedgerDamaged, for then a refusal cannot be written either.
+        """
+        if _asking(request, state) is None:
+            return None
+        if request.command["kind"] == HISTORY:
+            self._broadcast.due.add(request.command["study"])
+            return request.reply, json.dumps({"ok": True})
+        try:
+            if request.command["kind"] not in user_commands.COMMANDS:
+                raise UsageError(f"an objective cannot {request.command['kind']}")
+            reply = json.dumps({"ok": True} | self._carry_out(request.command, at))
+        except LedgerDamaged:
+            raise
+        except PenstockError as error:
+            reply = refusal(type(error).__name__, str(error))
+        return request.reply, reply
+
+
+def _asking(question: Question | Request, state: EngineState) -> Trial | None:
+    """The trial whose attempt asks; None if that is no longer the trial's newest."""
+    trial = state.trials.get(question.trial)
+    if trial is not None and trial.fence == question.fence:
+        return trial
+    log.info("a question of %s under an old fence was dropped", question.trial)
+    return None

@@ -1,0 +1,184 @@
+"""Turn workers' reports into events: from the JSON of messages to the engine's values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+from typing import Any, TypeVar
+
+from pydantic import ConfigDict
+
+from ....base.values import MAX_INT, Whole
+from ....profiling.knobs.knobs import KNOBS, SystemConfig, Value
+from ....scheduler.model.events import (
+    AttemptFailed,
+    AttemptLost,
+    Durable,
+    EpochReported,
+    Event,
+    Remarked,
+    Replayed,
+    TrialReturned,
+    TrialWritten,
+    Undurable,
+    WidthsMeasured,
+)
+from ....scheduler.model.retry import KINDS
+from ....wire.messages import Forged
+from ...broker.protocol import REPLY
+from ...common.schema import Adapters, why
+from ...extensions import of_ends
+from .user_commands import writing_of
+
+#: Makes an event of a report and the time at which it is read.
+Reader = Callable[[Mapping[str, Any], float], Event]
+_Value = TypeVar("_Value")
+#: The values of a ``TrialWritten``: what an objective wrote last comes with what it returns.
+_OF_WRITTEN = ("cause", "trial", "fence", "number", "draws_digest")
+#: JSON has lists for tuples, and texts for numbers that are not finite.
+_ADAPTERS = Adapters(ConfigDict(extra="forbid"))
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A running objective asks for ``name``, drawn from ``distribution`` (Optuna's JSON).
+
+    The answer belongs at ``reply``, a key without our prefix.
+    """
+
+    trial: str
+    fence: Whole
+    name: str
+    distribution: str
+    reply: str
+
+
+def to_question(body: Mapping[str, Any]) -> Question:
+    """Return the question in a worker's report of kind ``suggest``. Raises Forged if malformed."""
+    try:
+        question = read_as(Question, body, without=("cause",))
+        _check_reply(question.reply)
+    except Exception as error:  # as in ``to_events``
+        raise Forged("form", f"a malformed question: {why(error)}") from error
+    return question
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A running objective sends a command about its study. The answer belongs at ``reply``."""
+
+    trial: str
+    fence: Whole
+    command: dict[str, Any]
+    reply: str
+
+
+def to_request(body: Mapping[str, Any]) -> Request:
+    """Return the request in a worker's report of kind ``request``. Raises Forged if malformed."""
+    try:
+        study = body["trial"].rpartition("-")[0]
+        command = {**body["body"], "kind": body["command"], "study": study}
+        request = read_as(Request, body, without=("cause", "body"), command=command)
+        _check_reply(request.reply)
+    except Exception as error:  # as in ``to_events``
+        raise Forged("form", f"a malformed request: {why(error)}") from error
+    return request
+
+
+def _check_reply(reply: str) -> None:
+    if not REPLY.fullmatch(reply):
+        raise ValueError(f"reply = {reply!r} is not a place for an answer")
+
+
+def to_events(body: Mapping[str, Any], at: float) -> list[Event]:
+    """Return the events that a worker's report means. Raises Forged if the report is malformed.
+
+    What an objective wrote last comes with what it returned.
+    """
+    kind = body.get("kind")
+    try:
+        read = _readers()[kind]  # type: ignore[index]  # a value of any type is looked up
+        if kind == "returned" and body.get("writing"):
+            return [_written(body, at), read(body, at)]
+        return [read(body, at)]
+    except Exception as error:  # a reader may raise anything for an unexpected value
+        shown = kind if isinstance(kind, str) else type(kind).__name__
+        raise Forged("form", f"a malformed report of kind {shown!r}: {why(error)}") from error
+
+
+def read_as(
+    cls: type[_Value], body: Mapping[str, Any], *, without: Collection[str] = (), **given: Any
+) -> _Value:
+    """Return a report as a value of ``cls``, whose fields are its schema.
+
+    A field that ``cls`` lacks is refused: nothing that is reported is dropped but what is named in
+    ``without``. ``given`` are fields in a form that the report does not have. Raises ValueError.
+    """
+    fields = dict(body)
+    for name in ("kind", *without):
+        fields.pop(name, None)
+    for name, value in fields.items():
+        if type(value) is dict:  # values by their names, which are pairs in an event
+            fields[name] = tuple(value.items())
+    read: _Value = _ADAPTERS[cls].validate_python(fields | given)
+    return read
+
+
+def reader(event: type[Event]) -> Reader:
+    """Return the reader of reports that have the fields of ``event``."""
+    return lambda body, at: read_as(event, body, at=at)
+
+
+def _returned(body: Mapping[str, Any], at: float) -> Event:
+    return read_as(TrialReturned, body, without=("writing", "number"), at=at)
+
+
+def _written(body: Mapping[str, Any], at: float) -> Event:
+    own = {name: value for name, value in body.items() if name in _OF_WRITTEN}
+    own.setdefault("draws_digest", "")
+    return read_as(TrialWritten, own, at=at, writing=writing_of(body["writing"]))
+
+
+def _failed(body: Mapping[str, Any], at: float) -> Event:
+    if (kind := body["failure"]) not in KINDS:
+        raise ValueError(f"failure = {kind!r}")
+    tried = config_of(body.get("trying", ()))
+    return read_as(AttemptFailed, body, without=("failure",), at=at, kind=kind, trying=tried)
+
+
+def config_of(given: Any) -> SystemConfig:
+    """Return a system configuration. Raises ValueError or TypeError."""
+    config = tuple((str(name), _knob(value)) for name, value in given)
+    unknown = [name for name, _ in config if name not in KNOBS]
+    if unknown:
+        raise ValueError(f"knobs {unknown}")
+    return config
+
+
+def _knob(value: Any) -> Value:
+    if not isinstance(value, str | int) or (isinstance(value, int) and abs(value) > MAX_INT):
+        raise TypeError(f"{value!r} is not a value of a knob")
+    return value
+
+
+_READERS: Mapping[str, Reader] = {
+    "epoch": reader(EpochReported),
+    "durable": reader(Durable),
+    "undurable": reader(Undurable),
+    "remarked": reader(Remarked),
+    "replayed": reader(Replayed),
+    "widths": reader(WidthsMeasured),
+    "returned": _returned,
+    "written": _written,
+    "failed": _failed,
+    "lost": reader(AttemptLost),
+}
+
+
+@cache
+def _readers() -> Mapping[str, Reader]:
+    """Return what reads each kind of report, those of extensions too."""
+    of_extensions = (reports.items() for reports in of_ends("server", "REPORTS"))
+    return {**_READERS, **dict(chain.from_iterable(of_extensions))}

@@ -1,0 +1,260 @@
+"""Turns what users write into Optuna's storage into events: trials, results and attributes.
+
+Numbers may be given as texts, since NaN and infinities are no JSON. Attributes are JSON texts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter
+from pydantic_core import ArgsKwargs
+
+from ....base.errors import UsageError
+from ....base.values import Natural
+from ....scheduler.engine.engine import Engine
+from ....scheduler.model.events import (
+    Event,
+    StudyClosed,
+    StudyDeleted,
+    StudyReopened,
+    StudyStopped,
+    StudyWritten,
+    TrialAdded,
+    TrialWritten,
+)
+from ....scheduler.model.finished import FinishedStudy
+from ....scheduler.model.study import DELETED, StudyRecord, StudySpec, number_of, trial_id
+from ....scheduler.model.trial import FINAL, Trial
+from ....scheduler.model.writing import State, Writing
+from ....scheduler.state.state import EngineState, StudyState
+from ...common.who import LONGEST
+from ...extensions import of_ends
+
+#: The kinds that need the study's trials, so that a study that is over is reopened for them.
+_REOPENING = ("add", "write")
+#: What the ledger has of a study that is over: its record and its trials.
+FindPast = Callable[[str], tuple[StudyRecord, FinishedStudy]]
+#: A number as messages have it: NaN and infinities, which JSON has not, are texts.
+Number = Annotated[float, Field(strict=False)]
+#: Words in which users say who they are, and why they decide so.
+Words = Annotated[str, Field(max_length=LONGEST)]
+_WRITING = TypeAdapter(Writing)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """All that a command is checked against, and the time at which it came."""
+
+    engine: Engine
+    at: float
+    past: FindPast
+
+    @property
+    def state(self) -> EngineState:
+        return self.engine.state
+
+    def at_work(self, study: str) -> StudyState:
+        """Return a study that is not over. UsageError if it is, or if there is none."""
+        if study in self.state.studies:
+            return self.state.studies[study]
+        if self.is_over(study):
+            raise UsageError(f"study {study} is over already")
+        raise UsageError(f"there is no study {study}")
+
+    def trial_at_work(self, study: str, number: int) -> tuple[StudyState, Trial]:
+        """Return a study that is not over, and its trial of this number. UsageError as above."""
+        known = self.at_work(study)
+        trial = self.state.trials.get(trial_id(study, number))
+        if trial is None:
+            raise no_trial(known.spec.name, number, len(known.trials))
+        return known, trial
+
+    def is_over(self, study: str) -> bool:
+        """Return whether the ledger has ``study`` as one that is over, and not as deleted."""
+        return self.state.finished.get(study, DELETED) != DELETED
+
+
+def no_trial(name: str, number: object, trials: int) -> UsageError:
+    """Return the error of a number that none of a study's ``trials`` has."""
+    limit = f"its trials are 0 to {trials - 1}" if trials else "it has no trial yet"
+    return UsageError(f"{name} has no trial {number}: {limit}")
+
+
+def reopening(
+    body: Mapping[str, Any], state: EngineState, at: float, find: FindPast
+) -> StudyReopened | None:
+    """The event that must come before that of the command; None if there is none.
+
+    A study whose trials ran here stays over until a command has a trial go on; what its user adds
+    is run when it is extended. One without code is open again, for its user to train.
+    """
+    name = str(body.get("study", ""))
+    adds = body.get("kind") in _REOPENING
+    if not adds and not any(reopens(body) for reopens in of_ends("server", "reopens")):
+        return None
+    if state.finished.get(name, DELETED) == DELETED:
+        return None
+    record, past = find(name)
+    spec = record.spec
+    if adds and not spec.local:
+        raise UsageError(f"{spec.name} is over, and takes no trials of its user's")
+    for check in () if adds else of_ends("server", "check_past"):
+        check(body, record, past)
+    if spec.contract == "ask":
+        return StudyReopened(at=at, study=spec, past=past)
+    return StudyReopened(
+        at=at,
+        study=spec,
+        past=past,
+        status=record.status,
+        finished_at=record.finished_at,
+        message=record.message,
+    )
+
+
+def closing(reopened: StudyReopened) -> Event:
+    """The event that ends a study that was reopened for a command that was refused."""
+    kind = StudyClosed if reopened.study.contract == "ask" else StudyStopped
+    return kind(at=reopened.at, study=reopened.study.id)
+
+
+def must_count(event: Event, state: EngineState) -> bool:
+    """Whether the command of ``event`` has failed if the event is refused.
+
+    An objective that repeats a call is answered as before.
+    """
+    if isinstance(event, TrialAdded) and event.call:
+        study = state.studies.get(event.trial.rpartition("-")[0])
+        return study is None or event.call not in study.calls
+    return isinstance(event, TrialAdded | TrialWritten | StudyWritten | StudyStopped | StudyDeleted)
+
+
+def answer(event: Event, state: EngineState) -> dict[str, Any]:
+    """The reply to the command that became ``event``, besides that it was accepted."""
+    if isinstance(event, TrialAdded):
+        study = state.studies.get(event.trial.rpartition("-")[0])
+        known = study.calls.get(event.call) if study is not None else None
+        return {"number": number_of(known or event.trial)}
+    return {name: value for of in of_ends("server", "answer") for name, value in of(event, state)}
+
+
+def writing_of(body: Mapping[str, Any]) -> Writing:
+    """Return what is written, from its form in messages. Raises ValueError or TypeError."""
+    suggestions = [ArgsKwargs(tuple(each)) for each in body.get("suggestions", ())]
+    writing = _WRITING.validate_python({**body, "suggestions": suggestions})
+    texts = [each.distribution for each in writing.suggestions]
+    for text in [*texts, *(text for _, text in writing.user_attrs + writing.system_attrs)]:
+        json.loads(text)
+    return writing
+
+
+def _annotated(context: Context, study: str, writing: dict[str, Any]) -> Event:
+    if study not in context.state.studies and not context.is_over(study):
+        raise UsageError(f"there is no study {study}")
+    written = writing_of(writing)
+    return StudyWritten(
+        at=context.at,
+        study=study,
+        user_attrs=written.user_attrs,
+        system_attrs=written.system_attrs,
+    )
+
+
+def _stopped(context: Context, study: str) -> Event:
+    return StudyStopped(at=context.at, study=context.at_work(study).spec.id)
+
+
+def _added(
+    context: Context,
+    *,
+    study: str,
+    state: State,
+    writing: dict[str, Any],
+    values: list[Number] = [],  # noqa: B006 - nobody changes it
+    started: float | None = None,
+    ended: float | None = None,
+    call: str = "",
+) -> Event:
+    known = _local(context, study)
+    return TrialAdded(
+        at=context.at,
+        trial=trial_id(study, len(known.trials)),
+        state=state,
+        values=_values(values, known.spec),
+        writing=writing_of(writing),
+        started=started,
+        ended=ended,
+        call=call,
+    )
+
+
+def _written(
+    context: Context,
+    *,
+    study: str,
+    number: Natural,
+    writing: dict[str, Any],
+    state: State | None = None,
+    values: list[Number] = [],  # noqa: B006 - nobody changes it
+    reason: str = "",
+) -> Event:
+    known = _local(context, study)
+    name = known.spec.name
+    trial = context.state.trials.get(trial_id(study, number))
+    if trial is None:
+        raise UsageError(f"{name} has no trial {number}")
+    written = writing_of(writing)
+    if trial.state in FINAL:
+        raise UsageError(f"trial {number} of {name} is {trial.state} already")
+    if trial.fence and (state or not written.only_attributes):
+        raise UsageError(f"trial {number} of {name} runs on a device")
+    if state == "running" and trial.id not in known.waiting:
+        raise UsageError(f"trial {number} of {name} does not wait")
+    if state not in (None, "running") and trial.id not in known.handed_out:
+        raise UsageError(f"trial {number} of {name} was not asked for")
+    return TrialWritten(
+        at=context.at,
+        trial=trial.id,
+        writing=written,
+        state=state or "",
+        values=_values(values, known.spec),
+        reason=reason,
+        draws_digest="" if trial.begun else None,  # what an attempt has drawn stands
+    )
+
+
+def _deleted(context: Context, study: str) -> Event:
+    known = context.state.studies.get(study)
+    if known is None and not context.is_over(study):
+        raise UsageError(f"there is no study {study}")
+    record = context.past(study)[0] if known is None else known.record
+    return StudyDeleted(at=context.at, record=replace(record, finished_at=context.at))
+
+
+def _local(context: Context, study: str) -> StudyState:
+    """Return a study at work whose trials its user adds and ends."""
+    known = context.at_work(study)
+    if not known.spec.local:
+        raise UsageError(f"{known.spec.name} takes no trials of its user's")
+    return known
+
+
+def _values(values: list[float], spec: StudySpec) -> tuple[float, ...]:
+    if values and len(values) != len(spec.objectives):
+        allowed = f"{len(spec.objectives)} numbers, one for each direction"
+        raise UsageError.refuse("values", values, allowed)
+    return tuple(values)
+
+
+#: The commands that objectives may send too, by kind, as ``app.server.runner.commands`` has all.
+COMMANDS: dict[str, Callable[..., Event]] = {
+    "add": _added,
+    "write": _written,
+    "annotate": _annotated,
+    "stop": _stopped,
+    "delete": _deleted,
+}

@@ -1,0 +1,74 @@
+"""Derives a forked trial's configuration from its source's: ``explore`` of PBT.
+
+Jaderberg et al. 2017, section 4.1.1: a hyperparameter is multiplied by 0.8 or 1.2, or sampled anew
+from its range with some probability. Each hyperparameter is changed independently, as a pure
+function of the study's seed and the trial's number. So a scheduler that was killed arrives at the
+same configuration again.
+
+A number stays in its range and on its steps; a number with steps moves by at least one. If all
+choices are numbers in rising order, the next one up or down is taken. Other choices have no
+order and change only by being sampled anew. So does a zero, which no factor changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ....base.pieces import later_piece
+from ...spec.space import Categorical, Float, Int, Parameter, parameter
+
+if TYPE_CHECKING:
+    from ....scheduler.model.study import Params, Scalar, StudySpec
+
+FACTORS = (0.8, 1.2)
+
+
+def explored(spec: StudySpec, number: int, source: Params, sampled: Mapping[str, Scalar]) -> Params:
+    """The configuration of trial ``number``, derived from that of its ``source``.
+
+    ``sampled`` is a random configuration of the space. The name of a hyperparameter that changes by
+    ``Steps`` stands for all its pieces.
+    """
+    names, known = spec.strategy.explore, dict(source)
+    return tuple(
+        (
+            name,
+            _changed(spec, parameter(text), f"{number} {name}", known[name], sampled[name])
+            if names is None or name in names or (later_piece(name, known) or name)[0] in names
+            else known[name],
+        )
+        for name, text in spec.space or ()
+    )
+
+
+def _changed(spec: StudySpec, given: Parameter, key: str, value: Scalar, sampled: Scalar) -> Scalar:
+    digest = hashlib.sha256(f"{spec.seed} explore {key}".encode()).digest()
+    anew = int.from_bytes(digest[:8], "big") < spec.strategy.resample * 2**64
+    up = digest[8] % 2 == 1
+    if isinstance(given, Categorical):
+        return sampled if anew else _adjacent(given.choices, value, up=up)
+    if anew or value == 0:
+        return sampled
+    return _scaled(given, float(value), FACTORS[up])  # type: ignore[arg-type]  # a number's range
+
+
+def _adjacent(choices: tuple[Scalar, ...], value: Scalar, *, up: bool) -> Scalar:
+    numbers = [c for c in choices if isinstance(c, (int, float)) and not isinstance(c, bool)]
+    if len(numbers) < len(choices) or numbers != sorted(numbers):
+        return value
+    index = choices.index(value) + (1 if up else -1)
+    return choices[min(max(index, 0), len(choices) - 1)]
+
+
+def _scaled(given: Float | Int, value: float, factor: float) -> float | int:
+    """``value`` times ``factor``, rounded to the steps if there are any, within the range."""
+    new = value * factor
+    if given.step is not None:
+        steps = round((new - value) / given.step) or (1 if new > value else -1)
+        # Counted from the low end, as the steps are: 0.1 + 2 * 0.1 is not 0.3 in binary.
+        new = given.low + (round((value - given.low) / given.step) + steps) * given.step
+        new = round(new, 12)
+    new = min(max(new, given.low), given.high)
+    return int(new) if isinstance(given, Int) else new

@@ -1,0 +1,266 @@
+"""Makes backups of a ledger file while it is written, and puts them back while nothing runs.
+
+A backup is a copy as of one moment, made by SQLite's own method for a file that is in use. It gets
+its name only after all of it has been read and found intact, and only then is an older backup
+deleted. So every named backup is intact, and a damaged ledger never costs a backup.
+
+A scheduler that goes back to an older ledger does not know what was sent since. So
+``restore_backup`` leaves a file (``Settings.restored``) for the next scheduler, which then revokes
+all attempts and continues numbering far above (``LedgerRestored``). The file is written before the
+ledger is replaced, so a crash in between causes only a gap in the numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from ....base.errors import BackendError, LedgerDamaged, PenstockError, UsageError
+from ...host import locks
+from ...host.settings import Settings
+from ...ledger.databases.base import Database
+from ...ledger.databases.open import database_at
+from ...ledger.databases.upkeep import Known, check_intact
+from ...ledger.ledger import SqlLedger
+from ...ledger.reader import Reader
+
+log = logging.getLogger(__name__)
+
+#: The lock of whoever makes a backup.
+NAME = "backups"
+#: Seconds between two checks whether a backup is due.
+CHECK_INTERVAL = 30.0
+#: Seconds after a backup before the end of a study causes another one.
+AFTER_STUDY = 300.0
+#: The advice if a ledger's file is gone.
+GONE_ADVICE = (
+    "A new one begins without its studies. `penstock restore` lists the backups, which are kept"
+    " until newer ones take their places, and puts one back when nothing runs here (penstock down)"
+)
+#: The files that belong to a ledger, by the suffix to its name.
+PARTS = ("", "-wal", "-shm", "-mark")
+#: The files of a copy that is being made: while it is, it has a rollback journal.
+OF_COPY = (*PARTS, "-journal")
+
+
+class Backups(threading.Thread):
+    """Makes a backup when one is due, in a thread of its own, and deletes the oldest."""
+
+    def __init__(self, settings: Settings, damaged: Callable[[], object] = lambda: None) -> None:
+        """``damaged`` is called in the backup thread when the ledger is not as it was written."""
+        super().__init__(name="backups", daemon=True)
+        self._settings = settings
+        self._damaged = damaged
+        self._reader = Reader(settings.ledger_url)
+        self._seen, self._made_at = (0, 0), 0.0
+        if kept := _kept(settings):
+            last = Reader(f"sqlite:///{kept[-1]}")
+            with suppress(BackendError):  # then the next look tries again
+                self._seen = last.newest(), last.responses()[0]
+                self._made_at = kept[-1].stat().st_mtime
+
+    def run(self) -> None:
+        problem = ""
+        while True:
+            try:
+                self.back_up_if_due(time.time())
+                problem = ""
+            except (PenstockError, OSError) as error:
+                if str(error) != problem:
+                    log.warning("no backup of the ledger was made: %s", error)
+                if isinstance(error, LedgerDamaged):
+                    self._damaged()
+                problem = str(error)
+            time.sleep(min(CHECK_INTERVAL, self._settings.backup_every))
+
+    def back_up_if_due(self, now: float) -> None:
+        """Make a backup if something is new and the last backup is old or a study has ended."""
+        newest, (over, _) = self._reader.newest(), self._reader.responses()
+        ended = over != self._seen[1]
+        pause = min(AFTER_STUDY, self._settings.backup_every)
+        due = now - self._made_at >= (pause if ended else self._settings.backup_every)
+        if newest != self._seen[0] and due:
+            back_up(self._settings)
+            self._seen, self._made_at = (newest, over), now
+            for old in _kept(self._settings)[: -self._settings.backups]:
+                old.unlink(missing_ok=True)
+
+
+def is_ledger_gone(settings: Settings) -> bool:
+    """Whether the ledger's file is missing although its backups or its mark exist."""
+    database = database_at(settings.ledger_url)
+    if database.file is None or database.file.exists():
+        return False
+    noted = database.noted()
+    return bool(_kept(settings)) or (noted is not None and noted.seq > 0)
+
+
+def backups_of(settings: Settings, damaged: Callable[[], object]) -> Backups | None:
+    """The thread that makes this installation's backups; None if none are wanted or not by us."""
+    if not settings.backups or database_at(settings.ledger_url).file is None:
+        return None
+    return Backups(settings, damaged)
+
+
+def back_up(settings: Settings, to: Path | None = None) -> tuple[Path, Known]:
+    """Write a backup to ``to`` (None: to the state folder); returns its path and what it holds.
+
+    Raises UsageError if ``to`` exists or the state folder is another user's, and LedgerDamaged if
+    the ledger is not intact.
+    """
+    database, source = _file_of(settings, "back it up with pg_dump")
+    settings.check_home()
+    if not source.exists():
+        raise BackendError(f"nothing has run here yet: there is no ledger at {source}")
+    kept = settings.backup_folder
+    if to is None:
+        moment = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S-%fZ")
+        to = kept / f"ledger-{moment}.db"
+        to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if to.exists():
+        raise UsageError(f"{to} exists already: give another name")
+    temporary = to.with_name(".ledger.part" if to.parent == kept else f".{to.name}.part")
+    with locks.hold(settings.run, NAME, wait=True), _removing(temporary):
+        try:
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            with database.translate_errors():
+                _copy(source, temporary)
+            known = check_intact(_named(temporary, database))
+            temporary.replace(to)
+        except OSError as error:
+            raise UsageError(f"no backup can be written to {to}: {error.strerror}") from error
+    return to, known
+
+
+def list_backups(settings: Settings) -> list[str]:
+    """One line per backup in the state folder, newest first: what it holds, and if it is intact."""
+    _file_of(settings, "restore it with pg_restore")
+    lines = []
+    for path in reversed(_kept(settings)):
+        try:
+            known = check_intact(database_at(f"sqlite:///{path}"))
+            problem = f"{known.newest} events, {known.studies} studies, sound"
+        except BackendError as error:
+            problem = f"not sound: {error}"
+        made = datetime.fromtimestamp(path.stat().st_mtime).astimezone()
+        lines.append(f"{path}  {made:%Y-%m-%d %H:%M:%S}  {problem}")
+    return lines
+
+
+def restore_backup(settings: Settings, backup: Path) -> str:
+    """Replace the ledger by ``backup``; returns a message about what was done.
+
+    The old ledger stays next to it under another name. Raises UsageError while something runs here
+    or if there is no such file, and LedgerDamaged if the backup is not intact.
+    """
+    database, ledger_file = _file_of(settings, "restore it with pg_restore")
+    if not backup.is_file():
+        raise UsageError(f"there is no backup {backup} (penstock restore lists them)")
+    for name in ("agent", "scheduler"):
+        if locks.is_running(settings.run, name):
+            raise UsageError(f"the {name} is running here: run `penstock down`, then restore")
+    settings.ensure_home()
+    temporary = ledger_file.with_name(f".{ledger_file.name}.part")
+    with locks.hold(settings.run, "scheduler"), _removing(temporary):
+        try:
+            shutil.copyfile(backup, temporary)
+            temporary.chmod(0o600)
+            known = check_intact(_named(temporary, database_at(f"sqlite:///{backup}")))
+            SqlLedger.open(f"sqlite:///{temporary}").close()  # migrated, newest event recorded
+            lost = _lost(database, known.newest)
+            settings.restored.touch(mode=0o600)
+            aside = _move_aside(ledger_file)
+            temporary.replace(ledger_file)
+            Path(f"{temporary}-mark").replace(f"{ledger_file}-mark")
+        except OSError as error:
+            raise UsageError(f"{backup} cannot be restored: {error.strerror}") from error
+    kept = f"; what was there is {aside}" if aside else ""
+    problem = f"{known.newest} events, {known.studies} studies"
+    return f"restored {backup} to {ledger_file}: {problem}; {lost}{kept}"
+
+
+def _file_of(settings: Settings, otherwise: str) -> tuple[Database, Path]:
+    database = database_at(settings.ledger_url)
+    if database.file is None:
+        raise UsageError(
+            f"the ledger is in a database server: {otherwise}, while nothing runs, and after"
+            f" restoring make an empty file {settings.restored}"
+        )
+    return database, database.file
+
+
+def _kept(settings: Settings) -> list[Path]:
+    """The backups in the state folder, oldest first, by the time in their names."""
+    return sorted(settings.backup_folder.glob("ledger-*Z.db"))
+
+
+def _copy(source: Path, temporary: Path) -> None:
+    """Copy all pages in one step, which no writer waits for and no writer restarts."""
+    read = f"file:{quote(str(source.absolute()))}?mode=ro"
+    with (
+        closing(sqlite3.connect(read, uri=True)) as ours,
+        closing(sqlite3.connect(temporary)) as copy,
+    ):
+        ours.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")  # one file, which can be read-only
+
+
+def _named(temporary: Path, shown: Database) -> Database:
+    """The ledger in ``temporary``, under the name of its original in messages."""
+    database = database_at(f"sqlite:///{temporary}")
+    database.shown = shown.shown
+    return database
+
+
+def _lost(database: Database, newest: int) -> str:
+    """A note of how many events the present ledger has beyond the backup, as far as known."""
+    noted = database.noted()
+    there = noted.seq if noted else None
+    return "how many events are lost is not known" if there is None else _count(there - newest)
+
+
+def _count(events: int) -> str:
+    return "no event is lost" if events <= 0 else f"{events} newer events are lost"
+
+
+def _move_aside(ledger_file: Path) -> Path | None:
+    """Give the ledger at ``ledger_file`` a second name and return that; None if there is no ledger.
+
+    Until another file replaces it, the ledger also keeps its own name and the record of its newest
+    event. So after a crash in between, the loss of its write-ahead log is still detected.
+    """
+    if not ledger_file.exists():
+        return None
+    aside = ledger_file.with_name(f"{ledger_file.name}.damaged-{time.time_ns()}")
+    os.link(ledger_file, aside)
+    if Path(f"{ledger_file}-mark").exists():
+        shutil.copyfile(f"{ledger_file}-mark", f"{aside}-mark")
+    for part in ("-wal", "-shm"):
+        if Path(f"{ledger_file}{part}").exists():
+            Path(f"{ledger_file}{part}").rename(f"{aside}{part}")
+    return aside
+
+
+@contextmanager
+def _removing(temporary: Path) -> Iterator[None]:
+    """Remove the copy ``temporary`` before the block, where one was interrupted, and after it."""
+    _remove(temporary)
+    try:
+        yield
+    finally:
+        _remove(temporary)
+
+
+def _remove(temporary: Path) -> None:
+    for part in OF_COPY:
+        with suppress(OSError):
+            Path(f"{temporary}{part}").unlink(missing_ok=True)

@@ -1,0 +1,92 @@
+"""The files of code and objects by value in the installation's store: written, found unneeded.
+
+A study needs its code until it is over, and longer if it can be extended: only one that failed, or
+a population, cannot. A study that is extended with newer code no longer needs the older.
+
+An object (``tasks.objectives.objects``) is needed as long as it is an attribute of a study that was
+not deleted, or of one of its trials.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from ....scheduler.model.study import OVER, forks
+from ....tasks.checkpoints.stores import code_file, open_store, unusable, write_whole
+from ....tasks.contracts.by_value import is_by_value
+from ....tasks.objectives.objects import StoredObject, value_of
+from ...ledger.codec import spec_from_json
+from ...ledger.reader import Reader
+from ...ledger.rows import StudyRow
+from ..optuna_bridge.updates import LedgerUpdates
+
+#: The path of such a file, which is named by its digest.
+NAME = re.compile(r"/(code|objects)/[0-9a-f]{64}$")
+
+
+class StoredCode:
+    """The code by value in ``url``, the installation's own folder in the store."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def keep(self, digest: str, content: bytes) -> None:
+        """Write code under its SHA-256. Readers see all of it or nothing. Raises BackendError.
+
+        It is written even if it is there already: a new file is not taken for garbage.
+        """
+        try:
+            write_whole(code_file(self._url, digest), content)
+        except Exception as error:  # each file system raises its own classes
+            raise unusable(self._url, error) from error
+
+    def holds(self, digest: str) -> bool:
+        """Whether there is code with this digest. Raises BackendError."""
+        try:
+            files, path = open_store(code_file(self._url, digest))
+            return bool(files.exists(path))
+        except Exception as error:
+            raise unusable(self._url, error) from error
+
+
+def needed_code(reader: Reader) -> set[str]:
+    """The digests of code by value that a study needs, or may need when it is extended."""
+    specs = [spec_from_json(row.spec_json) for row in reader.studies() if not _is_done(row)]
+    return {code.digest for spec in specs for code in spec.codes if is_by_value(code.target)}
+
+
+def _is_done(row: StudyRow) -> bool:
+    """Whether a study is over and cannot be extended."""
+    if row.status not in OVER:
+        return False
+    return row.status == "failed" or forks(spec_from_json(row.spec_json))
+
+
+def needed_objects(reader: Reader) -> set[str]:
+    """Return the digests of the objects that are attributes of studies and trials now."""
+    current: dict[tuple[str, str, str], Any] = {}
+    for study in reader.studies():
+        for update in LedgerUpdates(reader, study.id).read_written():
+            for name in ("user_attrs", "system_attrs"):
+                for key, text in update.get(name, ()):
+                    current[study.id, f"{update.get('n')}.{name}", key] = text
+    values = map(value_of, current.values())
+    return {value.digest for value in values if isinstance(value, StoredObject)}
+
+
+def unneeded(
+    files: Iterable[tuple[str, float, int]], reader: Reader, age: float
+) -> list[tuple[str, int]]:
+    """Those of ``files`` (URI, time of writing, bytes) that no study needs.
+
+    They are older than ``age`` seconds. Each is given as URI and size in bytes.
+    """
+    before = time.time() - age
+    old = {uri: size for uri, made, size in files if NAME.search(uri) and made < before}
+    kinds = {uri.rpartition("/")[0].rpartition("/")[2] for uri in old}
+    named = needed_code(reader) if "code" in kinds else set()
+    named |= needed_objects(reader) if "objects" in kinds else set()
+    return [(uri, size) for uri, size in sorted(old.items()) if uri.rpartition("/")[2] not in named]

@@ -1,0 +1,64 @@
+"""Finds and deletes files that nobody needs, for ``penstock gc``.
+
+These are checkpoints that no row of the ledger names, code by value that no study needs, and logs
+that nobody has written to for as long as the setting ``log_age`` says. Of studies that are over the
+ledger keeps only ``keep_checkpoints`` states, so all others have no row. A checkpoint that a worker
+has written but not yet reported has no row either. So while any study is not over, only files older
+than a day count, as in the janitor's sweep.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ....base.urls import hide_password
+from ...broker import installation
+from ...host.settings import Settings
+from ...ledger.reader import Reader
+from .janitor import SWEEP_AGE, delete, garbage_in
+
+REST_AGE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """A file that may be deleted: its path or URI, and its size in bytes."""
+
+    name: str
+    size: int
+    is_log: bool
+
+    @property
+    def shown(self) -> str:
+        """Its name for messages, without a password."""
+        return hide_password(self.name)
+
+    def remove(self) -> None:
+        """Delete a file of the store, or empty a log, because a process may have the log open."""
+        if self.is_log:
+            os.truncate(self.name, 0)
+        else:
+            delete(self.name)
+
+
+def find(settings: Settings) -> Iterator[Garbage]:
+    """All garbage. BackendError if nothing has run here or the ledger cannot be read."""
+    reader = Reader(settings.ledger_url)
+    # An ask-and-tell study has no checkpoints and may stay open for ever.
+    at_rest = all(
+        study.finished_at is not None or study.contract == "ask" for study in reader.studies()
+    )
+    url = installation.checkpoints(settings.store_url, installation.installation_key(settings))
+    for uri, size in garbage_in(url, reader, REST_AGE if at_rest else SWEEP_AGE):
+        yield Garbage(uri, size, is_log=False)
+    for log in sorted(settings.logs.glob("*.log")):
+        with suppress(FileNotFoundError):  # it vanished after it was listed
+            seen = log.lstat()
+            old = seen.st_mtime < time.time() - settings.log_age_s
+            if stat.S_ISREG(seen.st_mode) and seen.st_size and old:
+                yield Garbage(str(log), seen.st_size, is_log=True)

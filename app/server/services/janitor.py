@@ -1,0 +1,153 @@
+"""Deletes checkpoints and code that nobody needs any more, in the background of the scheduler.
+
+Theory of operation. The ledger's table of durable states is the truth: a file that no row names is
+garbage. Files are named by their content, so several rows, even of several studies, may name one
+file. So the rows are read right before a file is deleted, after the commit that removed a row.
+
+What the engine discards is deleted soon. A store that does not answer is tried again, ever more
+slowly. The *sweep* finds what was forgotten in a crash, what was written and never reported, and
+what a killed writer has left. At the start, and then once a day, it deletes every file in the
+installation's folder that no row names and that is older than a day, and code by value that no
+study needs (``code_files``). By then its writer has
+reported it or never will.
+
+There is one race: a state that is discarded, and made again at the very moment of its deletion, has
+a row but no file. It then counts as damaged, and the trial continues from an older state or by
+replay.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from ....base.backoff import Backoff
+from ....base.urls import hide_password
+from ....tasks.checkpoints.stores import open_store
+from ...ledger.reader import Reader
+from .code_files import NAME, unneeded
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two sweeps, and the age in seconds from which a sweep deletes a file.
+SWEEP_EVERY = SWEEP_AGE = 86_400.0
+#: The pauses while a store does not answer.
+PAUSES = Backoff(first=1.0, longest=300.0)
+#: Files deleted between two looks at the ledger.
+BATCH = 200
+#: The names of our own states: the digest of a checkpoint, or the draft of a killed writer.
+_OURS = re.compile(r"/[0-9a-f]{64}\.(pt|\d+\.tmp)$")
+
+
+class Janitor(threading.Thread):
+    """Deletes in a thread of its own; ``discard`` may be called from any other."""
+
+    def __init__(self, url: str, reader: Reader) -> None:
+        """``url`` is the installation's own folder in the store; everything in it is ours."""
+        super().__init__(name="janitor", daemon=True)
+        self._url = url
+        self._reader = reader
+        self._due: deque[str] = deque()
+        self._changed = threading.Condition()
+
+    def discard(self, uris: Sequence[str]) -> None:
+        """Delete these files soon, unless a durable state then names them."""
+        with self._changed:
+            self._due.extend(uris)
+            self._changed.notify()
+
+    def run(self) -> None:
+        failures = 0
+        sweep_at = time.monotonic()
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._due, max(0.0, sweep_at - time.monotonic()))
+            try:
+                self.delete_due()
+                if time.monotonic() >= sweep_at:
+                    self.sweep()
+                    sweep_at = time.monotonic() + SWEEP_EVERY
+                failures = 0
+            except Exception as error:  # whatever the store's library or the ledger raises
+                log.warning(
+                    "checkpoints cannot be deleted now, and will be later: %s",
+                    hide_password(str(error)),
+                )
+                failures += 1
+                time.sleep(PAUSES.after(failures))
+
+    def delete_due(self) -> None:
+        """Delete the discarded files. A file whose deletion fails moves to the end of the queue."""
+        while self._due:
+            uris = [self._due[i] for i in range(min(BATCH, len(self._due)))]
+            named = self._reader.named(uris)
+            for uri in uris:
+                try:
+                    if uri not in named:
+                        delete(uri)
+                except Exception:
+                    self._due.rotate(-1)
+                    raise
+                self._due.popleft()
+
+    def sweep(self) -> None:
+        """Delete the old files in the folder that no durable state names and no study needs."""
+        found = garbage_in(self._url, self._reader, SWEEP_AGE)
+        for uri, _ in found:
+            delete(uri)
+        if found:
+            log.info("deleted %d files of the store that nothing refers to", len(found))
+
+
+def garbage_in(url: str, reader: Reader, age: float) -> list[tuple[str, int]]:
+    """The files below ``url`` that nobody needs and that are older than ``age`` seconds.
+
+    They are states that the ledger does not name, and code that no study needs. Each is given as
+    URI and size in bytes.
+    """
+    files = list(_files(url))
+    before = time.time() - age
+    old = {uri: size for uri, made, size in files if made < before and _OURS.search(uri)}
+    states = [(uri, old[uri]) for uri in sorted(old.keys() - reader.all_named())]
+    return states + unneeded(files, reader, age)
+
+
+def _files(url: str) -> Iterator[tuple[str, float, int]]:
+    """The files in the folder: URI, time of the last write (seconds since 1970), size (bytes)."""
+    files, root = open_store(url)
+    files.invalidate_cache()
+    if not files.exists(root):
+        return
+    for path, info in files.find(root, detail=True).items():
+        made = _written_at(info)
+        if made is not None and (_OURS.search(path) or NAME.search(path)):
+            yield str(files.unstrip_protocol(path)), made, int(info.get("size") or 0)
+
+
+def delete(uri: str) -> None:
+    """Delete a file of a state or of code. A file that is already gone is no error."""
+    files, path = open_store(uri)
+    if not (_OURS.search(path) or NAME.search(path)):
+        log.warning("%s is not a name of ours: it is left in place", hide_password(uri))
+        return
+    try:
+        files.rm_file(path)
+    except FileNotFoundError:
+        log.debug("%s is gone already", uri)
+
+
+def _written_at(info: dict[str, Any]) -> float | None:
+    """When a file was written, by its file system's name for that; None if it has none."""
+    for name in ("mtime", "LastModified", "created"):
+        value = info.get(name)
+        if isinstance(value, datetime):
+            return value.timestamp()
+        if isinstance(value, (int, float)):
+            return float(value)
+    return None

@@ -1,0 +1,68 @@
+"""Finds out whether the ledger is on another machine, and says how to read it there.
+
+A client that knows a broker's URL can submit to the scheduler that serves it. That scheduler's
+ledger is a file on its own machine, unless it is in a PostgreSQL database that all can reach.
+
+``penstock ls`` asks here, so what few of its calls need is imported where it is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....base.errors import BackendError
+from ....base.urls import hide_password
+from ...host.settings import PREFIX, Settings
+from ...ledger.databases.open import database_at
+
+if TYPE_CHECKING:
+    from ...ledger.reader import Reader
+
+
+class LedgerElsewhere(BackendError):
+    """The ledger is not on this machine."""
+
+
+def ledger_reader(settings: Settings) -> Reader:
+    """Return a reader of these settings' ledger. Raises as ``ledger_url`` does."""
+    from ...ledger.reader import Reader
+
+    return Reader(ledger_url(settings))
+
+
+def ledger_url(settings: Settings) -> str:
+    """Return the URL of these settings' ledger. Raises LedgerElsewhere if it is on another machine.
+
+    Raises UsageError if it would be in another user's state folder.
+    """
+    if settings.ledger is None:
+        settings.check_home()
+    words = elsewhere(settings)
+    if words is not None:
+        raise LedgerElsewhere(words)
+    return settings.ledger_url
+
+
+def elsewhere(settings: Settings) -> str | None:
+    """A message about where the ledger is and how to read it; None if it is on this machine.
+
+    Raises BackendError if there is none here and the broker does not answer where it might be.
+    """
+    if settings.broker is None or settings.ledger is not None:
+        return None
+    if not database_at(settings.ledger_url).is_absent():
+        return None
+    from ...broker import server
+    from ...broker.ownership import last_served_by, served_by
+
+    with server.connect(settings) as client:
+        now = served_by(settings, client)
+        holder = now or last_served_by(settings, client)
+    if holder is None:
+        return None
+    which = "serves" if now else "has served"
+    return (
+        f"the ledger is not on this machine: the scheduler that {which}"
+        f" {hide_password(settings.broker)} keeps it in {holder}. Run the command there; or have"
+        f" that scheduler keep it in PostgreSQL, and set {PREFIX}LEDGER to its URL here as well"
+    )

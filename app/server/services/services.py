@@ -1,0 +1,378 @@
+"""Starts, checks and stops the services of a state folder: broker, scheduler and node agent.
+
+Theory of operation. The desired state is a file: while ``<run>/up.json`` exists, the services named
+in it are wanted, with their command lines. A service runs if its lock is held (``app.host.locks``).
+A ``Supervisor`` (``app.server.services.supervisor``) in the scheduler, the agent and a watching
+client restarts whichever of them is killed. If two try at once, the service's own lock keeps them
+apart.
+
+Everything that changes the desired state or acts on it holds one more lock (``services``). So a
+supervisor cannot start what is just being taken down, and a scheduler that ends because it is idle
+cannot collide with a client that has just made sure that it runs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+import psutil
+from pydantic import TypeAdapter
+
+from ....base.errors import BackendError, UsageError
+from ...broker import installation, presence, server
+from ...broker.ownership import check_free, served_by
+from ...common.ports import DRAIN_GRACE
+from ...host import locks
+from ...host.devices import devices_of
+from ...host.settings import PREFIX, Settings, shown_of
+from ...host.stopped import continue_stopped
+from ...node.launching import client as launching
+
+log = logging.getLogger(__name__)
+
+#: Seconds that an agent may take to drain (more than it gives its workers), and that a scheduler,
+#: Flower and a launcher process may take to end.
+AGENT_GRACE = 35.0
+SCHEDULER_GRACE = 10.0
+FLOWER_GRACE = 5.0
+LAUNCHER_GRACE = 3.0
+
+#: The lock of whoever changes the desired state or acts on it.
+CHANGE = "services"
+#: -P: a file in the working directory is never imported in place of a library.
+_PENSTOCK = (sys.executable, "-P", "-m", "penstock")
+#: Seconds of waiting for the lock after which a message says that another process holds it.
+CHANGE_NOTICE_AFTER = 1.0
+#: Settings that a scheduler reads only when it starts.
+READ_AT_START = {
+    "policy", "store", "ledger", "lease_ms", "claim_timeout", "log_limit", "log_age",
+    "backups", "backup_every", "prices", "notify",
+}  # fmt: skip
+#: Seconds that ``penstock up`` waits for a scheduler to serve or to say why it does not.
+START_REPORT_TIMEOUT = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A process that Penstock runs: its name, also of its lock and log, and its command line."""
+
+    name: str
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredState:
+    """What should run. ``at`` is when a client last asked for it (seconds since 1970).
+
+    ``stays`` means that ``penstock up`` asked for it, so idleness does not end it.
+    """
+
+    devices: str
+    services: tuple[Service, ...]
+    at: float
+    stays: bool
+    #: The settings that they began with, if nobody has asked for them yet (``services.ahead``).
+    ahead: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A service as it is: ``pid`` is None if it does not run; ``log`` is its log's file."""
+
+    name: str
+    pid: int | None
+    log: Path
+
+
+def roster(devices: str) -> tuple[Service, ...]:
+    """Scheduler and agent, as Penstock runs them. The broker has its own module to start it."""
+    return (Service("scheduler", (*_PENSTOCK, "scheduler")), agent_of(devices))
+
+
+def agent_of(devices: str) -> Service:
+    """Only the agent, for a scheduler that runs elsewhere."""
+    return Service("agent", (*_PENSTOCK, "worker", "--devices", devices))
+
+
+def ensure_up(
+    settings: Settings,
+    devices: str | None = None,
+    *,
+    stays: bool = False,
+    services: Sequence[Service] | None = None,
+) -> DesiredState:
+    """Make sure that broker, scheduler and agent run, and stay up until taken down or idle.
+
+    ``devices`` None keeps the devices that are up, or else takes those of the settings.
+    ``services`` replaces the services other than the broker. Everything is checked before anything
+    is started. Raises UsageError for the state folder, a missing policy, and devices and settings
+    that running services do not have. Raises BackendError for the checkpoint store (within 20 s), a
+    chosen ledger (10 s) and the broker (5 s), also if another scheduler serves it.
+    """
+    settings.ensure_home()
+    installation.probe(settings.store_url)
+    if settings.ledger is not None:
+        from ...ledger.databases.open import database_at
+
+        database_at(settings.ledger).check()
+    continue_stopped(settings.run)
+    _report_change(settings)
+    with locks.hold(settings.run, CHANGE, wait=True):
+        known = desired_state(settings)
+        before = _asked_for(settings, known, devices)
+        _check_same(settings)
+        if not locks.is_running(settings.run, "scheduler"):
+            _check_policy(settings.policy)
+        spec = _devices(settings, devices, before)
+        desired = DesiredState(
+            devices=spec,
+            services=tuple(services) if services is not None else roster(spec),
+            at=time.time(),
+            stays=stays or (before is not None and before.stays),
+        )
+        if settings.broker is None:
+            server.start(settings)
+        else:
+            with server.connect(settings) as client:
+                if services is None:
+                    check_free(settings, client)
+        write_desired_state(settings, desired)
+        for service in desired.services:
+            spawn(settings, service)
+    if known is None or known.ahead is not None:  # else who started them was told
+        _report_unused_broker(settings)
+    return desired
+
+
+def _asked_for(
+    settings: Settings, before: DesiredState | None, devices: str | None
+) -> DesiredState | None:
+    """What runs and was asked for. What was started ahead ends, where others are asked for now."""
+    if before is None or before.ahead is None:
+        return before
+    other = devices is not None and devices != before.devices
+    if other or before.ahead != settings.environment():
+        for name, grace in (("agent", AGENT_GRACE), ("scheduler", SCHEDULER_GRACE)):
+            locks.stop(settings.run, name, grace=grace)
+        stop_launcher(settings)
+        return None
+    return before
+
+
+def _report_change(settings: Settings) -> None:
+    """Report that another process holds the lock and does not release it soon."""
+    if not locks.wait_gone(settings.run, CHANGE, CHANGE_NOTICE_AFTER):
+        sys.stderr.write(
+            "another process is starting or stopping the services, which takes up to"
+            f" {DRAIN_GRACE:g} s: waiting for it\n"
+        )
+
+
+def _report_unused_broker(settings: Settings) -> None:
+    """Report that Celery's own variable names a broker that the private one is used instead of."""
+    if (words := settings.unused_broker) is not None:
+        sys.stderr.write(f"{words}\n")
+
+
+def _check_policy(policy: str) -> None:
+    # Imported here because the engine's modules take long to import and few clients need them.
+    from ..advice.policy_host import check_policy
+
+    check_policy(policy)
+
+
+def startup_trouble(settings: Settings) -> str | None:
+    """The scheduler's reason for not serving; None if it gives none within the timeout."""
+    url, begun = server.broker_url(settings), time.monotonic()
+    with server.connect(settings) as client:
+        while (past := time.monotonic() - begun) < START_REPORT_TIMEOUT and not presence.is_served(
+            client, url
+        ):
+            if (words := presence.trouble(client, url, within=past)) is not None:
+                return words
+            time.sleep(0.05)
+    return None
+
+
+def is_served_by_others(settings: Settings) -> bool:
+    """Whether an operator's own scheduler serves the broker, so that we must start nothing.
+
+    Raises BackendError if a chosen broker does not answer.
+    """
+    if settings.broker is None:
+        return False
+    with server.connect(settings) as client:
+        if desired_state(settings) is None:
+            return presence.is_served(client, settings.broker)
+        return served_by(settings, client) is not None
+
+
+def scheduler_answers(settings: Settings) -> bool:
+    """Whether a scheduler runs: this state folder's own, or one that an operator runs."""
+    if locks.is_running(settings.run, "scheduler"):
+        return True
+    try:
+        return is_served_by_others(settings)
+    except BackendError:
+        return False
+
+
+def _check_same(settings: Settings) -> None:
+    """Refuse a setting that differs from the running scheduler's: it would have no effect."""
+    pid = locks.pid_of(settings.run, "scheduler")
+    if pid is None:
+        return
+    try:
+        environ = psutil.Process(pid).environ()
+    except psutil.Error:
+        return  # it has just ended or belongs to another user
+    for field in READ_AT_START & settings.model_fields_set:
+        name, current = f"{PREFIX}{field.upper()}", Settings.model_fields[field].default
+        if name in environ:  # in the scheduler's form, where a path has become a URL
+            current = getattr(Settings.model_validate({field: environ[name]}), field)
+        value = getattr(settings, field)
+        if value != current:
+            raise UsageError.refuse(
+                name,
+                shown_of(field, str(value)),
+                f"{shown_of(field, str(current))}, as the running services have it; to change it,"
+                " run `penstock down` first",
+            )
+
+
+def desired_state(settings: Settings) -> DesiredState | None:
+    """What should run in this state folder; None if nothing should."""
+    try:
+        return _adapter().validate_json(_file(settings).read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        # We write the file completely or not at all, so someone else has changed it.
+        log.warning("%s is unreadable and counts as absent: %s", _file(settings), error)
+        return None
+
+
+@cache
+def _adapter() -> TypeAdapter[DesiredState]:
+    return TypeAdapter(DesiredState)
+
+
+def statuses(settings: Settings) -> tuple[Status, ...]:
+    """Broker (the private one), scheduler and agent, as they are now."""
+    names = ("scheduler", "agent") if settings.broker else (server.NAME, "scheduler", "agent")
+    return tuple(
+        Status(name, locks.pid_of(settings.run, name), settings.logs / f"{name}.log")
+        for name in names
+    )
+
+
+def take_down(settings: Settings, *, grace: float = AGENT_GRACE) -> list[str]:
+    """Drain the agent, then stop scheduler, Flower and private broker; returns those that ran.
+
+    Running trials are cut at the end of their epoch, within ``grace`` seconds. Studies are not
+    cancelled: they continue with the next ``ensure_up``. Raises UsageError in another user's state
+    folder.
+    """
+    settings.check_home()
+    with locks.hold(settings.run, CHANGE, wait=True):
+        return end_all(settings, grace)
+
+
+def end_all(settings: Settings, grace: float) -> list[str]:
+    """End all that ``take_down`` ends; returns those that ran. The caller holds ``CHANGE``."""
+    _file(settings).unlink(missing_ok=True)
+    ended = [
+        name
+        for name, timeout in (
+            ("agent", grace),
+            ("scheduler", SCHEDULER_GRACE),
+            ("flower", FLOWER_GRACE),
+        )
+        if locks.stop(settings.run, name, grace=timeout)
+    ]
+    stop_launcher(settings)
+    return ended + _stop_broker(settings)
+
+
+def stop_if_idle(settings: Settings, idle_since: float) -> bool:
+    """Take all services but the scheduler down if they were idle for ``Settings.idle_stop``.
+
+    The scheduler calls this and ends if it returns True. ``idle_since`` is in seconds since 1970.
+    Services that were asked to stay, or that Penstock did not start, stay.
+    """
+    with suppress(UsageError), locks.hold(settings.run, CHANGE):
+        desired = desired_state(settings)
+        # A clock set back must not keep services up for ever.
+        now = time.time()
+        if desired is None or desired.stays:
+            return False
+        if now - max(idle_since, min(desired.at, now)) < settings.idle_stop:
+            return False
+        _file(settings).unlink(missing_ok=True)
+        locks.stop(settings.run, "agent", grace=AGENT_GRACE)
+        _stop_broker(settings)
+        return True
+    return False  # another process changes the services, and may be stopped meanwhile
+
+
+def _devices(settings: Settings, asked: str | None, before: DesiredState | None) -> str:
+    if asked is None and "devices" in settings.model_fields_set:
+        asked = settings.devices
+    current = before.devices if before is not None else settings.devices
+    spec = current if asked is None else asked
+    devices_of(settings, spec)
+    if before is not None and spec != before.devices and locks.is_running(settings.run, "agent"):
+        raise UsageError.refuse(
+            "devices",
+            spec,
+            f"{before.devices}, as the running services have it; to change it, run `penstock"
+            " down` first",
+        )
+    return spec
+
+
+def spawn(settings: Settings, service: Service) -> None:
+    """Start ``service`` unless it runs."""
+    locks.spawn_service(
+        settings.run,
+        service.name,
+        service.argv,
+        env={**os.environ, **settings.environment()},
+        log=settings.logs / f"{service.name}.log",
+        cwd=settings.home,
+    )
+
+
+def stop_launcher(settings: Settings) -> None:
+    """Stop the launcher process, if it runs.
+
+    An agent ends it too, but not where it has been asked to end before it was up.
+    """
+    launching.stop(settings, LAUNCHER_GRACE)
+
+
+def _stop_broker(settings: Settings) -> list[str]:
+    if settings.broker is not None or not locks.is_running(settings.run, server.NAME):
+        return []
+    server.stop(settings)
+    return [server.NAME]
+
+
+def _file(settings: Settings) -> Path:
+    return settings.run / "up.json"
+
+
+def write_desired_state(settings: Settings, desired: DesiredState) -> None:
+    """Replace the desired state of this state folder. The caller holds ``CHANGE``."""
+    temporary = _file(settings).with_suffix(f".{os.getpid()}")
+    temporary.write_text(json.dumps(asdict(desired)))
+    temporary.replace(_file(settings))

@@ -1,0 +1,108 @@
+"""Restarts services that should run and do not.
+
+It checks four times a second, in the scheduler, in the agent and in a watching client. Whichever of
+them is killed, any survivor restarts it. A service that keeps ending soon after its start is
+restarted ever more slowly. One that is stopped is continued or killed (``app.host.stopped``).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+
+from ....base.backoff import Restarts
+from ....base.errors import PenstockError, UsageError
+from ...broker import server
+from ...host import locks, logs
+from ...host.settings import Settings
+from ...host.stopped import StoppedServices
+from . import services
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks of a supervisor.
+POLL = 0.25
+#: Early ends of a service in a row that are reported.
+REPORTED_ENDS = 3
+
+
+class Supervisor(threading.Thread):
+    """Restarts services that should run and do not. It is a context manager, or just started."""
+
+    def __init__(
+        self, settings: Settings, others: Callable[[], Iterable[tuple[str, int]]] = tuple
+    ) -> None:
+        """``others`` returns further processes that must not stay stopped: their names and ids."""
+        super().__init__(name="supervisor", daemon=True)
+        self._settings = settings
+        self._others = others
+        self._stopped = StoppedServices(settings.run)
+        self._over = threading.Event()
+        self._restarts: dict[str, Restarts] = {}
+
+    def __enter__(self) -> Supervisor:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+    def trouble(self) -> str | None:
+        """The service that keeps ending, with the end of its log; None while all is well."""
+        for name, past in list(self._restarts.items()):
+            if past.early >= REPORTED_ENDS and not past.is_healthy(time.monotonic()):
+                words = logs.tail(self._settings.logs / f"{name}.log")
+                return f"{name} was started {past.early} times and ended each time:\n{words}"
+        return None
+
+    def run(self) -> None:
+        last_error = ""
+        while not self._over.wait(POLL):
+            try:
+                self._stopped.look(self._others())
+                self._check()
+            except (PenstockError, OSError) as error:
+                # The thread must survive this, or nothing is restarted; the next look retries.
+                if str(error) != last_error:
+                    log.warning("a service could not be restarted: %s", error)
+                last_error = str(error)
+
+    def _check(self) -> None:
+        if all(locks.is_running(self._settings.run, name) for name in self._starts()):
+            return
+        # It is refused where another process is changing the services.
+        with suppress(UsageError), locks.hold(self._settings.run, services.CHANGE):
+            for name, start in self._starts().items():
+                if self._is_due(name):
+                    start()
+
+    def _starts(self) -> dict[str, Callable[[], object]]:
+        """Each service that should run, with what starts it."""
+        desired = services.desired_state(self._settings)
+        if desired is None:
+            return {}
+        starts: dict[str, Callable[[], object]] = {}
+        if self._settings.broker is None:
+            starts[server.NAME] = partial(server.start, self._settings)
+        for service in desired.services:
+            starts[service.name] = partial(services.spawn, self._settings, service)
+        return starts
+
+    def _is_due(self, name: str) -> bool:
+        if locks.is_running(self._settings.run, name):
+            return False
+        now = time.monotonic()
+        past = self._restarts.get(name, Restarts())
+        if past.due <= past.began:  # its end was not noted yet
+            past = past.ended(now)
+        is_due = now >= past.due
+        self._restarts[name] = past.started(now) if is_due else past
+        if not is_due:
+            return False
+        log.warning("%s was not running: starting it", name)
+        return True

@@ -1,0 +1,1 @@
+"""Whatever people read: tables, stories, drawings, and why something stands still."""

@@ -1,0 +1,109 @@
+"""What all charts share: figures as plain JSON values, colours, axes, units and lanes.
+
+The page sets the colours of text, grid and background (light or dark). A trial's own colour is set
+here and is the same in every chart: from sand (worst) over green to blue (best), by rank. Plotly
+interprets some HTML in labels, so a figure's texts are escaped as it enters a page, but ``Markup``.
+"""
+
+from __future__ import annotations
+
+import html
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from ...common.text import count, number
+from ...ledger.summary import ranked
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+    from ...ledger.rows import StudyRow, TrialRow
+
+
+Figure = dict[str, Any]
+
+#: Colour stops from the worst trial to the best. Colour-blind readers can tell them apart, on a
+#: light and on a dark page.
+SCALE = ((0.0, (222, 178, 98)), (0.5, (74, 170, 158)), (1.0, (48, 112, 214)))
+UNRANKED = "#98a2ad"
+#: Colours of studies in one chart, which colour-blind readers can tell apart (M. Okabe, K. Ito).
+STUDIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+#: Heights in pixels: a narrow lane, a normal lane, the margins around them, the least in all.
+NARROW_LANE, LANE, MARGIN, LEAST_HEIGHT = 18, 34, 96, 170
+#: With more lanes than this all are narrow.
+WIDE_LANES = 16
+#: An axis is logarithmic when its values are positive and span more than this factor.
+LOG_SPAN = 50.0
+
+
+def labelled(value: Any) -> Any:
+    """Return a value of a figure with its texts escaped, so that Plotly shows them unchanged."""
+    if isinstance(value, Mapping):
+        return {name: labelled(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [labelled(each) for each in value]
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return html.escape(value, quote=False)
+    return value
+
+
+def colours(study: StudyRow, trials: Sequence[TrialRow]) -> dict[str, str]:
+    """Each trial's colour by its rank; trials without a value are grey."""
+    order = ranked(study, trials)
+    chosen = {trial.id: UNRANKED for trial in trials}
+    for index, trial in enumerate(order):
+        chosen[trial.id] = shade(1.0 - index / max(1, len(order) - 1))
+    return chosen
+
+
+def shade(share: float) -> str:
+    """The colour at ``share`` of the way from worst (0) to best (1)."""
+    for (low, dark), (high, light) in itertools.pairwise(SCALE):
+        if share <= high:
+            part = (share - low) / (high - low)
+            mixed = (round(a + (b - a) * part) for a, b in zip(dark, light, strict=True))
+            return "#{:02x}{:02x}{:02x}".format(*mixed)
+    raise ValueError(f"{share} is not a share between 0 and 1")
+
+
+def unit_of(span: float) -> tuple[float, str]:
+    """The best unit to show ``span`` seconds in: its length in seconds, and its name."""
+    for seconds, name in ((3600.0, "h"), (60.0, "min")):
+        if span >= 3 * seconds:
+            return seconds, name
+    return 1.0, "s"
+
+
+def is_log(values: Sequence[float]) -> bool:
+    """Whether an axis of ``values`` is logarithmic."""
+    return bool(values) and min(values) > 0 and max(values) / min(values) > LOG_SPAN
+
+
+def lanes_height(lanes: int) -> int:
+    """The height in pixels of a chart with this many lanes."""
+    return max(LEAST_HEIGHT, MARGIN + lanes * (LANE if lanes <= WIDE_LANES else NARROW_LANE))
+
+
+def axis(title: str, **more: Any) -> dict[str, Any]:
+    """A Plotly axis titled ``title``, with the settings ``more``."""
+    return {"title": {"text": title}, **more}
+
+
+def summary(trial: TrialRow) -> Markup:
+    """Return hover text: the trial, its state and its parameters, one line each."""
+    epochs = count(trial.epoch, "epoch")
+    head = Markup("<b>trial {}</b> · {} · {}").format(trial.number, trial.state, epochs)
+    params = (f"{name} = {number(value)}" for name, value in trial.params.items())
+    return Markup("<br>").join([head, *params])
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The section's HTML, and its charts by the names of their places in it."""
+
+    html: Markup
+    charts: dict[str, Figure | None] = field(default_factory=dict)

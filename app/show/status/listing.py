@@ -1,0 +1,153 @@
+"""Lists and describes studies for ``ls`` and ``status``, for the terminal and as JSON."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ....profiling.devices.device import slot_name, with_several_slots
+from ...broker import server
+from ...extensions import of_ends
+from ...host.logs import tail
+from ...ledger.codec import spec_from_json
+from ...ledger.forecast import forecast_of
+from ...ledger.summary import Facts, trial_facts
+from ...server.services import services
+from ..stories.failures import by_traceback, params_words, shared_words
+from ..views.delays import Delays, delay_words, delays_of, summary
+from ..views.live import Watcher
+from ..views.progress import View, failure_words
+from ..views.screen import study_screen
+from ..views.spending import late_words, spent_facts, spent_words
+from ..views.utilisation import usage_of, words
+from .study_list import progress_facts
+
+if TYPE_CHECKING:
+    from ....profiling.devices.device import Device
+    from ...host.settings import Settings
+    from ...ledger.reader import Reader
+    from ...ledger.rows import StudyRow, TrialRow
+
+
+#: The number of last lines of each log.
+LINES = 6
+
+
+def failure_logs(
+    settings: Settings,
+    study: StudyRow,
+    trials: Sequence[TrialRow],
+    devices: Iterable[Device],
+) -> Iterator[tuple[str, str]]:
+    """Yield each trouble, with the end of the log that tells of it; each log once.
+
+    Services count while the study runs. Logs on other machines are not visible here.
+    """
+    desired = None if study.finished_at is not None else services.desired_state(settings)
+    needed = {server.NAME, *(service.name for service in desired.services)} if desired else set()
+    for status in services.statuses(settings):
+        if status.pid is None and status.name in needed and (words := tail(status.log, LINES)):
+            yield f"{status.name} should be running but is not; {status.log} ends with", words
+    died = {(t.device, t.slot) for t in trials if t.failure_kind == "died" and t.device}
+    known = {device.name: device for device in devices}
+    several = with_several_slots(known.values())
+    for name, slot in sorted(died):
+        device = known.get(name)
+        first = slot if device is None else device.lane(slot) * device.seats
+        log = settings.logs / f"trainer-{name}.s{first}.log"
+        if words := tail(log, LINES):
+            where = slot_name(name, slot, several)
+            yield f"a trainer died on {where}; {log} ends now with", words
+
+
+def view_facts(view: View) -> Facts:
+    """As ``study_facts``, of a study that was read already."""
+    return progress_facts(view.study, view.trials, view.progress, still=view.still)
+
+
+def status_facts(
+    reader: Reader, study: StudyRow, waits: str | None = None, *, still: bool = False
+) -> Facts:
+    """A study with all its trials. ``waits`` says why it makes no progress (``status.waiting``).
+
+    ``still`` as in ``View``.
+    """
+    view = replace(Watcher(reader, study.id).poll(), still=still)
+    found = usage_of(reader, study)
+    delays = _delays(reader, study, view)
+    return view_facts(view) | {
+        "waits": waits,
+        "environment": study.environment or None,
+        "all_trials": [trial_facts(trial) for trial in view.trials],
+        "spent": spent_facts(view.study, time.time()),
+        "misses_deadline_by": None if still else _misses_by(reader, view.study),
+        "usage": None if found is None else asdict(found) | {"share": found.share},
+        "delays": None if delays is None else asdict(delays),
+    }
+
+
+def _misses_by(reader: Reader, study: StudyRow) -> float | None:
+    """By how many seconds the study is expected to miss its deadline; 0 if it meets it.
+
+    None: it has none, or nothing is known yet.
+    """
+    if spec_from_json(study.spec_json).deadline is None:
+        return None
+    found = forecast_of(reader, study, time.time())
+    return None if found is None else found.misses
+
+
+def _delays(reader: Reader, study: StudyRow, view: View) -> Delays | None:
+    """How long the study's trials waited and took so far; None before the first epoch."""
+    return summary(delays_of(study, view.trials, reader.epochs(study.id)))
+
+
+def status_view(
+    reader: Reader,
+    study: StudyRow,
+    settings: Settings,
+    waits: str | None = None,
+    *,
+    still: bool = False,
+) -> RenderableType:
+    """A study as the live view shows it, why it makes no progress, all failures, and logs.
+
+    Of the logs it shows the ends that tell why. ``still`` as in ``View``.
+    """
+    view = replace(Watcher(reader, study.id).poll(), still=still)
+    parts: list[RenderableType] = [study_screen(view, time.time())]
+    if study.environment:
+        parts.append(Text(f"its trials run in {study.environment}", style="dim"))
+    if waits:
+        parts.append(Text(waits, style="yellow"))
+    if spent := spent_words(view.study, time.time()):
+        parts.append(Text(spent, style="dim"))
+    lines = (of(reader, study) for of in of_ends("show", "status_lines"))
+    parts += [Text(line, style="dim") for line in lines if line]
+    if not still and (late := late_words(_misses_by(reader, view.study))):
+        parts.append(Text(late, style="yellow"))
+    if (found := usage_of(reader, study)) is not None:
+        parts.append(Text(words(found), style="dim"))
+    if (delays := _delays(reader, study, view)) is not None:
+        parts.append(Text(delay_words(delays), style="dim"))
+    if shared := shared_words(study, view.trials):
+        parts += [Text(), Text(shared, style="yellow")]
+    for alike in by_traceback(trial for trial in view.trials if trial.failure_kind):
+        parts.append(Text())
+        for trial in alike:
+            what = f"trial {trial.number}{params_words(trial)} {failure_words(trial)}"
+            parts.append(Text(what, style="red"))
+        if alike[0].failure_traceback:
+            if len(alike) > 1:
+                of = f"the traceback of trial {alike[0].number}; the others' are of the same lines"
+                parts.append(Text(of, style="dim"))
+            parts.append(Text(alike[0].failure_traceback.rstrip(), style="dim"))
+    known = [record.device for record in view.devices]
+    for what, end in failure_logs(settings, study, view.trials, known):
+        parts += [Text(), Text(what, style="yellow"), Text(end, style="dim")]
+    return Group(*parts)

@@ -1,0 +1,203 @@
+"""Watches what keeps a study from making progress, for those who watch the study.
+
+It collects what ``app.show.status.waiting`` judges: rows of the ledger, locks and logs of this
+machine's services, and the broker's answer to a trial write. Services that are starting and a trial
+between two segments are normal. So a reason is reported only once it has held for a while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ....base.errors import BackendError, PenstockError
+from ....scheduler.model.events import AttemptFailed, AttemptLost, Event
+from ....scheduler.model.study import number_of
+from ....wire.messages import Forged
+from ...broker import connection, presence, protocol
+from ...broker.device_records import parse_device_record
+from ...broker.server import broker_url
+from ...common.ports import LiveDevice
+from ...host import locks, logs
+from ...host.settings import Settings
+from ...host.stopped import stop_words, stopped_services
+from ...server.services import services
+from .waiting import AGAIN, Services, Setback, why_waiting
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import redis
+
+    from ...ledger.reader import Reader
+    from ...ledger.rows import StudyRow
+
+#: Seconds between two looks, and seconds for which a reason must hold before it is reported.
+CHECK_INTERVAL = 0.5
+REPORT_AFTER = 1.0
+#: After a look that found no reason, the next one waits for this many times its CPU time, so that
+#: looking takes a hundredth of a core, and ``MAX_REST`` seconds at most.
+REST_FACTOR, MAX_REST = 100.0, 3.0
+#: Seconds within which the broker must answer, so that watchers are not held up for longer.
+BROKER_TIMEOUT = 0.5
+_PROBE = f"{protocol.PREFIX}probe"
+
+
+class StallMonitor:
+    """Watches ``settings``' services and the ledger. ``restart_trouble``: a supervisor's."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        reader: Reader,
+        restart_trouble: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self._settings = settings
+        self._reader = reader
+        self._restart_trouble = restart_trouble
+        self._after = 0
+        self._setbacks: list[Event] = []
+        # Nothing is reported before it has held for a while, so nothing is looked at at once.
+        self._due = time.monotonic() + CHECK_INTERVAL
+        self._since: float | None = None
+        self._words: str | None = None
+        self._scheduler = True
+
+    def reason(self, study: StudyRow) -> str:
+        """Why ``study`` has made no progress for a while, in words; empty if it has.
+
+        It may be called often, because it looks twice a second at most. It does not report a ledger
+        that does not answer.
+        """
+        now, began = time.monotonic(), time.thread_time()
+        if now < self._due:
+            return self._shown(now)
+        with contextlib.suppress(BackendError):
+            self._words = self.now(study)
+        if self._words is None:
+            self._since = None
+        elif self._since is None:
+            self._since = now
+        rest = CHECK_INTERVAL
+        if self._words is None:
+            rest = min(MAX_REST, max(rest, REST_FACTOR * (time.thread_time() - began)))
+        self._due = time.monotonic() + rest
+        return self._shown(now)
+
+    def still(self) -> bool:
+        """Whether the study stands still because there has been no scheduler for a while.
+
+        As of the last ``reason``.
+        """
+        return not self._scheduler and bool(self._shown(time.monotonic()))
+
+    def _shown(self, now: float) -> str:
+        held = self._since is not None and now - self._since >= REPORT_AFTER
+        return self._words or "" if held else ""
+
+    def now(self, study: StudyRow) -> str | None:
+        """Why it makes no progress at this moment. BackendError if the ledger does not answer."""
+        if study.finished_at is not None:
+            return None
+        newest = self._reader.newest()
+        for event in reversed(self._reader.last_attempts(study.id, self._after, 2 * AGAIN)):
+            if event is None or _is_shown(event):
+                self._setbacks = []
+            else:
+                self._setbacks = [event, *self._setbacks][:AGAIN]
+        self._after = newest
+        devices, running = self._reader.devices(), self._reader.running()
+        setbacks = [self._setback(event) for event in self._setbacks]
+        found = self._services()
+        self._scheduler = found.scheduler
+        return why_waiting(study, devices, running, setbacks, found)
+
+    def _setback(self, event: Event) -> Setback:
+        assert isinstance(event, AttemptFailed | AttemptLost)
+        trial = number_of(event.trial)
+        if isinstance(event, AttemptFailed):
+            return Setback(f"its trainer died: {event.message}", trial)
+        log = self._trainers_log() if "trainer" in event.reason else ""
+        return Setback(event.reason, trial, event.refused, log)
+
+    def _trainers_log(self) -> str:
+        """The last line of the trainer's log on this machine that was written last."""
+        newest = max(self._settings.logs.glob("trainer-*.log"), key=_written_at, default=None)
+        return "" if newest is None else logs.tail(newest, lines=1).strip()
+
+    def _services(self) -> Services:
+        settings = self._settings
+        for name, pid, stop in stopped_services(settings.run):
+            return Services(stopped=stop_words(name, pid, stop))
+        if settings.broker is None and not locks.is_running(settings.run, "scheduler"):
+            # The scheduler would start the broker, so a missing broker is not the cause.
+            return Services(scheduler=False, trouble=self._exit_loop(self._restart_trouble() or ""))
+        try:
+            with connection.translate_errors(broker_url(settings)):
+                return self._asked()
+        except PenstockError as error:
+            return Services(broker=str(error))
+
+    def _exit_loop(self, restart_trouble: str) -> str:
+        """A message that the scheduler ends again and again, if the supervisor has seen that."""
+        if not restart_trouble.startswith("scheduler"):
+            return ""
+        log = self._settings.logs / "scheduler.log"
+        words = logs.tail(log, lines=1).strip()
+        return f"it exits every time it is started: {words} (see {log})"
+
+    @cached_property
+    def _client(self) -> redis.Redis:
+        return connection.connect(broker_url(self._settings), timeout=BROKER_TIMEOUT)
+
+    def _asked(self) -> Services:
+        """The services as a broker that answers describes them."""
+        settings, url = self._settings, broker_url(self._settings)
+        client = self._client
+        client.set(_PROBE, 1, px=1000)
+        served, trouble = presence.is_served(client, url), presence.trouble(client, url)
+        pid = locks.pid_of(settings.run, "scheduler")
+        if not served and trouble is None and pid is not None:
+            log = settings.logs / "scheduler.log"
+            trouble = f"its process {pid} does not report to the broker: is it suspended? See {log}"
+        records: Any = client.hgetall(protocol.DEVICES)
+        found = [live for each in records.items() if (live := _live(*each)) is not None]
+        return Services(
+            scheduler=served or pid is not None,
+            trouble="" if served else trouble or "",
+            agent=self._agent() or presence.ending(client, url) or "",
+            leaving={each.device.name for each in found if each.draining},
+            announced=[each.device for each in found],
+        )
+
+    def _agent(self) -> str:
+        """Why the devices of this machine are not served although they should be; else empty."""
+        settings = self._settings
+        if services.desired_state(settings) is None or locks.is_running(settings.run, "agent"):
+            return ""
+        log = settings.logs / "agent.log"
+        words = logs.tail(log, lines=1).strip()
+        return f"the node agent exits as soon as it is started: {words} (see {log})"
+
+
+def _is_shown(event: Event) -> bool:
+    """Whether it is a failure of users' code, which is shown with its trial."""
+    return isinstance(event, AttemptFailed) and event.kind != "died"
+
+
+def _written_at(log: Path) -> float:
+    """When the log was written (seconds since 1970); 0 if user code removed or replaced it."""
+    try:
+        return log.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _live(name: str, record: str) -> LiveDevice | None:
+    try:
+        return parse_device_record(name, record)
+    except Forged:
+        return None  # the scheduler ignores it, too

@@ -1,0 +1,218 @@
+"""The list of studies, for the terminal and as JSON.
+
+It is printed without importing what shows one study (``listing``), which takes longer than to read
+a thousand studies.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.segment import Segment
+from rich.text import Text
+
+from ...common.text import STATUS_STYLE, duration, number, share_words, status_word
+from ...ledger.databases.read_only import ReadOnly
+from ...ledger.listed import Listed, read_listed
+
+if TYPE_CHECKING:
+    from ...ledger.reader import Reader
+    from ...ledger.rows import StudyRow, TrialRow
+    from ..views.progress import StudyProgress
+
+Facts = dict[str, Any]
+
+#: The columns; those in ``RIGHT`` hold numbers.
+RIGHT = ("trials", "epochs", "took", "best (last)")
+TITLES = ("study", "status", "started", *RIGHT, "metric")
+GAP = "  "
+#: The part of a line's width that metrics' names may take.
+METRIC = 5
+#: Statuses of a study that ended before all its trials were done.
+_CUT_SHORT = ("cancelled", "failed")
+
+
+def studies_facts(url: str, serves: Callable[[], bool]) -> list[Facts]:
+    """The studies in the ledger at ``url``, oldest first, each in one row.
+
+    ``serves`` says whether a scheduler runs; it is asked where that matters.
+    """
+    ledger = ReadOnly(url)
+    studies = [] if ledger.is_empty() else read_listed(ledger)
+    # Without a scheduler the ledger still has as running what was when the last one ended.
+    still = any(each.status == "running" for each in studies) and not serves()
+    known = [each.facts for each in studies]
+    going = {} if all(known) else _read_going(ledger, still=still)
+    return [
+        facts or going.get(study.id) or _read(url, study, still=still)
+        for facts, study in zip(known, studies, strict=True)
+    ]
+
+
+def _read_going(ledger: ReadOnly, *, still: bool) -> dict[str, Facts]:
+    """Return the studies that go on, by id, as far as they can be read without SQLAlchemy."""
+    from ...ledger.listed import read_going
+    from ...ledger.summary import epochs_of, facts_of
+    from ..views.progress import RECENT, epochs_expected, time_left
+
+    found = {}
+    for study, trials, recent in read_going(ledger, RECENT).values():
+        if study.seeding == "shared":  # what trials take over is seen from all epochs
+            continue
+        done, stands = epochs_of(trials), still and study.status == "running"
+        expected = epochs_expected(study, trials, done)
+        eta = None if stands else time_left(study, trials, done, recent, expected)
+        found[study.id] = facts_of(
+            study, trials, epochs=done, epochs_expected=expected, eta=eta, still=stands
+        )
+    return found
+
+
+def _read(url: str, study: Listed, *, still: bool) -> Facts:
+    from ...ledger.reader import Reader
+
+    reader = Reader(url)
+    return study_facts(reader, reader.study(study.id), still=still and study.status == "running")
+
+
+def study_facts(reader: Reader, study: StudyRow, *, still: bool = False) -> Facts:
+    """A study in one row, of whose trials and epochs all are read (``summary.facts_of``).
+
+    ``still`` as in ``views.progress.View``.
+    """
+    from ..views.progress import study_progress
+
+    study = reader.with_names(study)
+    trials, epochs = reader.trials(study.id), reader.epochs(study.id)
+    progress = study_progress(study, trials, epochs)
+    return progress_facts(study, trials, progress, still=still)
+
+
+def progress_facts(
+    study: StudyRow, trials: Sequence[TrialRow], progress: StudyProgress, *, still: bool
+) -> Facts:
+    """As ``study_facts``, of a study whose progress is known."""
+    from ...ledger.summary import facts_of
+
+    return facts_of(
+        study,
+        trials,
+        epochs=progress.epochs,
+        epochs_expected=progress.expected,
+        eta=None if still else progress.eta,
+        still=still,
+    )
+
+
+def study_table(studies: list[Facts]) -> RenderableType:
+    """The studies, oldest first, one line each unless a name is too long for the terminal."""
+    if not studies:
+        return Text("there is no study yet: start one with `penstock run SCRIPT`", style="dim")
+    shares = [
+        Text(f"{facts['name']} has {words}", style="dim")
+        for facts in studies
+        if facts["finished_at"] is None
+        and (words := share_words(facts["weight"], facts["priority"]))
+    ]
+    how = "no scheduler is running: unfinished studies go on with `penstock up`"
+    still = any(facts["stands_still"] for facts in studies)
+    notes = [Text(how, style="yellow")] if still else []
+    return Group(_Studies(studies), *notes, *shares)
+
+
+class _Studies:
+    """The table. Its first column is folded, and its last one cut, to the width that there is.
+
+    Rich's own tables take a millisecond for each line, which is too long for a thousand.
+    """
+
+    def __init__(self, studies: list[Facts]) -> None:
+        self._studies = studies
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rows = [TITLES, *map(_row, self._studies)]
+        widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+        rest = options.max_width - sum(widths[1:-1]) - len(GAP) * (len(widths) - 1)
+        # Names of studies come first, since they are copied from here.
+        needed = max(rest - widths[0], rest // 2)
+        widths[-1] = max(1, min(widths[-1], options.max_width // METRIC, needed))
+        widths[0] = max(1, min(widths[0], rest - widths[-1]))
+        dim, bold, plain = (console.get_style(name) for name in ("dim", "bold", "none"))
+        looks = {word: console.get_style(style) for word, style in STATUS_STYLE.items()}
+        for index, row in enumerate(rows):
+            name, *folded = chop_cells(row[0], widths[0])
+            first = [name, *row[1:-1], _cut(row[-1], widths[-1])]
+            styles = [bold, looks.get(row[1], plain), *[plain] * (len(row) - 3), dim]
+            for cell, width, title, style in zip(first, widths, TITLES, styles, strict=True):
+                spaces = " " * (width - cell_len(cell))
+                text = spaces + cell if title in RIGHT else cell + spaces
+                yield Segment(text + ("" if title is TITLES[-1] else GAP), style if index else dim)
+            yield Segment.line()
+            for part in folded:
+                yield from (Segment(part, bold), Segment.line())
+
+
+def _cut(text: str, width: int) -> str:
+    return text if cell_len(text) <= width else f"{set_cell_size(text, width - 1)}…"
+
+
+def _row(facts: Facts) -> tuple[str, ...]:
+    best = facts["best"]
+    return (
+        facts["name"],
+        status_word(facts["status"], still=facts["stands_still"]),
+        started_words(facts),
+        done_words(facts, "trials"),
+        done_words(facts, "epochs"),
+        took_words(facts),
+        number(best["value"]) if best else _front(facts),
+        ", ".join(each["metric"] for each in facts["objectives"]),
+    )
+
+
+def started_words(facts: Facts) -> str:
+    """When a study was submitted, in local time: ``21:05``, ``27-Nov``, or the year before this."""
+    at, now = time.localtime(facts["created_at"]), time.localtime()
+    if at[:3] == now[:3]:
+        return time.strftime("%H:%M", at)
+    return time.strftime("%d-%b" if at.tm_year == now.tm_year else "%Y", at)
+
+
+def took_words(facts: Facts) -> str:
+    """Say how long a study took from submission to end, or takes until now, pauses included.
+
+    Empty while no scheduler runs: nobody knows since when it stands still.
+    """
+    if facts["stands_still"]:
+        return ""
+    took = facts["response_seconds"]
+    return duration(max(0.0, time.time() - facts["created_at"]) if took is None else took)
+
+
+def done_words(facts: Facts, what: str) -> str:
+    """``7/9``: so many ``trials`` are over, or ``epochs`` trained, of those that there will be.
+
+    ``7`` where nobody knows how many there will be. Trials that were cancelled are not done, and
+    of a study that was cut short nobody knows how many epochs there would have been.
+    """
+    if what == "trials":
+        done = facts["trials_over"] - facts["trials"].get("cancelled", 0)
+        total = facts["trials_expected"]
+    else:
+        done, total = facts["epochs"], facts["epochs_expected"] or None
+        if facts["status"] in _CUT_SHORT:
+            total = None
+    return _short(done) if total is None else f"{_short(done)}/{_short(total)}"
+
+
+def _short(n: int) -> str:
+    """A count in few characters: ``80``, ``2.5e+06``."""
+    return str(n) if n < 1_000_000 else f"{n:.3g}"
+
+
+def _front(facts: Facts) -> str:
+    return f"front of {len(facts['front'])}" if facts["front"] else ""

@@ -1,0 +1,186 @@
+"""Says in one sentence why a study makes no progress, for ``status`` and for watchers.
+
+Theory of operation. ``app.show.status.stall_monitor`` collects the facts, and a pure function here
+judges them. It follows the way of a trial (broker, scheduler, devices, attempts, the queue for a
+slot) and reports the first thing that is wrong. The text contains no counts or times that change
+between two looks, so that a caller can tell whether it has already shown it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...common.ports import DRAIN_GRACE
+from ...common.text import in_shell
+from ...extensions import of_ends
+
+if TYPE_CHECKING:
+    from ....profiling.devices.device import Device
+    from ....scheduler.state.state import DeviceRecord
+    from ...ledger.rows import StudyRow, Work
+
+#: The number of failed attempts in a row that is no accident.
+AGAIN = 2
+#: The number of studies that a message names.
+NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Setback:
+    """An attempt that failed, but not by a failure of users' code that is shown elsewhere.
+
+    ``refused`` says that its node cannot run the study as it is. ``log`` is the end of its
+    trainer's log, if that is on this machine.
+    """
+
+    reason: str
+    #: The number of its trial.
+    trial: int
+    refused: bool = False
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The state of the services; each text is empty if all is well."""
+
+    #: A service of this machine that somebody has stopped.
+    stopped: str = ""
+    #: Why the broker does not answer or accepts nothing.
+    broker: str = ""
+    #: Whether a scheduler is there.
+    scheduler: bool = True
+    #: What keeps the scheduler from serving.
+    trouble: str = ""
+    #: Why this machine's devices are not served although they should be, or why workers end.
+    agent: str = ""
+    #: Devices whose workers were told to stop.
+    leaving: Collection[str] = ()
+    #: Devices as their workers announced them, also of workers that have gone.
+    announced: Collection[Device] = ()
+
+
+def why_waiting(
+    study: StudyRow,
+    devices: Sequence[DeviceRecord],
+    running: Mapping[tuple[str, int], Work],
+    setbacks: Sequence[Setback],
+    services: Services,
+) -> str | None:
+    """What must be done or awaited before ``study`` makes progress; None if it makes progress.
+
+    ``running`` are the running trials of all studies. ``setbacks`` are the study's own since its
+    last success, newest first.
+    """
+    if study.finished_at is not None:
+        return None
+    if words := _held(study) or _unserved(services):
+        return words
+    present = [record for record in devices if not record.gone]
+    at_work = any(work.study == study.name for work in running.values())
+    if not at_work and (words := _untaken(study, devices, present, setbacks, services)):
+        return words
+    if len(setbacks) >= AGAIN:
+        log = f" (its log ends: {setbacks[0].log})" if setbacks[0].log else ""
+        return f"{_whose(setbacks)} failed and are made again: {setbacks[0].reason}{log}"
+    return None if at_work else _in_use(present, running)
+
+
+def _whose(setbacks: Sequence[Setback]) -> str:
+    """The attempts that failed. The trials of several are not named, since they change."""
+    if len({each.trial for each in setbacks}) > 1:
+        return "the last attempts of several trials"
+    return f"the last attempts of trial {setbacks[0].trial}"
+
+
+def _held(study: StudyRow) -> str:
+    """What its user has to do; empty if nothing."""
+    if study.status == "paused":
+        return f"it is paused: continue it with `penstock resume {in_shell(study.name, study.id)}`"
+    if study.contract == "ask":
+        return "it is open for ask() and tell(); study.close() ends it"
+    return ""
+
+
+def _unserved(services: Services) -> str:
+    """Why no scheduler dispatches its trials, or nobody runs them; empty if all are at work."""
+    if services.stopped:
+        return f"it stands still: {services.stopped}"
+    if services.broker:
+        return services.broker
+    if services.trouble:
+        return f"the scheduler cannot serve: {services.trouble}"
+    if not services.scheduler:
+        return "no scheduler is running: start one with `penstock up`"
+    return ""
+
+
+def _untaken(
+    study: StudyRow,
+    devices: Sequence[DeviceRecord],
+    present: Sequence[DeviceRecord],
+    setbacks: Sequence[Setback],
+    services: Services,
+) -> str:
+    """Why no device takes any of its trials; empty if one may."""
+    if present and setbacks and setbacks[0].refused:
+        typed = in_shell(study.name, study.id)
+        return (
+            f"no device accepts it: {setbacks[0].reason}. Fix that, and have it tried again"
+            f" (penstock pause {typed}, penstock resume {typed}), or restart the worker"
+        )
+    names = {record.device.name for record in present}
+    here = [device for device in services.announced if device.name in names]
+    lacking = {_obstacle(study, device) for device in here}
+    if lacking and "" not in lacking:
+        return f"no device accepts it: {min(lacking)}. Fix that, and restart the worker"
+    return _unusable(present, services) if present else _absent(devices, services)
+
+
+def _obstacle(study: StudyRow, device: Device) -> str:
+    """Return why an extension keeps the study from the device; empty if none does."""
+    found = (obstacle(study, device) for obstacle in of_ends("show", "obstacle"))
+    return next(filter(None, found), "")
+
+
+def _absent(devices: Sequence[DeviceRecord], services: Services) -> str:
+    """Why there is no device."""
+    if services.agent:
+        return f"no device serves: {services.agent}"
+    if not devices:
+        return "no device has joined yet: start workers with `penstock up` or `penstock worker`"
+    left = max(devices, key=lambda record: record.at)
+    return (
+        f"no device serves: {left.device.name} left ({left.reason}). Start workers with"
+        " `penstock up`, or `penstock worker` on another machine"
+    )
+
+
+def _unusable(present: Sequence[DeviceRecord], services: Services) -> str:
+    """Why none of the devices takes a trial; empty if one does or is only resting."""
+    if {record.device.name for record in present} <= {*services.leaving}:
+        return (
+            f"the services are stopping, which takes up to {DRAIN_GRACE:g} s; the study"
+            " continues when they run again"
+        )
+    if {record.state for record in present} <= {"drained", "draining"}:
+        return "every device is drained: return one with `penstock devices undrain NAME`"
+    return ""
+
+
+def _in_use(present: Sequence[DeviceRecord], running: Mapping[tuple[str, int], Work]) -> str | None:
+    """A message naming the studies that occupy all devices; None if one is free."""
+    free = {record.device.name for record in present if record.state == "joined"}
+    free -= {device for device, _ in running}
+    if free:
+        return None
+    if not running:
+        return "no device may be used: they back off after losses in a row"
+    studies = sorted({work.study for work in running.values()})
+    more = " and others" if len(studies) > NAMED else ""
+    return (
+        f"it waits for a device: all are busy with {', '.join(studies[:NAMED])}{more};"
+        " `penstock plan` shows the queue"
+    )

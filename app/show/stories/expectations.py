@@ -1,0 +1,71 @@
+"""Says what was expected of a trial when each of its attempts was sent, under freeze-thaw.
+
+The model is a function of the epochs so far, and the ledger has these: so it is fitted again as the
+strategy did, and nothing is stored for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ....scheduler.strategies.curve_ensemble import Prior, forecasts, learned
+from ....scheduler.strategies.freeze_thaw import GROWTH
+from ...common.text import number
+
+if TYPE_CHECKING:
+    from ....scheduler.model.study import StudySpec
+    from ...ledger.rows import EpochRow
+
+#: The words where no curve could be foretold.
+BY_RUNGS = "curves cannot be foretold yet: as ASHA would"
+
+
+def expectations(spec: StudySpec, trial: str, epochs: Sequence[EpochRow]) -> dict[int, str]:
+    """Return a sentence for each attempt of ``trial`` that went on with it, by its fence.
+
+    ``epochs`` are the study's.
+    """
+    last = spec.strategy.max_epochs
+    if spec.strategy.name != "freeze_thaw" or last is None:
+        return {}
+    found = dict[int, str]()
+    first = {row.fence: row for row in reversed(epochs) if row.trial == trial}
+    sent = sorted(first.values(), key=lambda row: row.begin, reverse=True)
+    curves, prior, learned_at = dict[str, list[float]](), None, 0
+    within = sorted((row for row in epochs if row.epoch <= last), key=lambda row: row.at)
+    for n, row in enumerate(within, start=1):
+        while sent and sent[-1].begin < row.at:
+            attempt = sent.pop()
+            if trial in curves:
+                found[attempt.fence] = _expected(spec, trial, curves, prior, last)
+        curves.setdefault(row.trial, []).append(spec.sign * row.value)
+        if n >= GROWTH * learned_at:
+            usable = {t: c for t, c in curves.items() if all(map(math.isfinite, c))}
+            prior, learned_at = learned(usable, last) if usable else None, n
+    return found
+
+
+def _expected(
+    spec: StudySpec,
+    trial: str,
+    curves: dict[str, list[float]],
+    prior: Prior | None,
+    last: int,
+) -> str:
+    """Return *expected 0.931 ± 0.01 at epoch 27; best of 14*."""
+    if prior is None:
+        return BY_RUNGS
+    ends = dict[str, tuple[float, float]]()
+    for name, curve in curves.items():
+        if all(map(math.isfinite, curve)):
+            coming = forecasts(curve, prior, last)
+            ends[name] = (coming[-1].mean, coming[-1].deviation) if coming else (curve[-1], 0.0)
+    if trial not in ends:
+        return BY_RUNGS
+    mean, deviation = ends[trial]
+    better = sum(other > mean for other, _ in ends.values())
+    among = f"number {better + 1}" if better else "best"
+    value = f"{number(spec.sign * mean)} ± {number(deviation, 2)}"
+    return f"expected {value} at epoch {last}; {among} of {len(ends)}"

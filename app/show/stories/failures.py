@@ -1,0 +1,97 @@
+"""What of a study failed, in a few lines: for its end in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ....scheduler.model.early_failure import telling
+from ...common.text import count, in_shell, number
+from ...ledger.codec import spec_from_json
+from ..views.progress import failure_words
+
+if TYPE_CHECKING:
+    from ...ledger.rows import StudyRow, TrialRow
+
+#: How many failures that differ are said.
+SHOWN = 3
+#: How many lines of a traceback's end are shown: its last frame, and the exception.
+LINES = 8
+
+
+def failures_view(study: StudyRow, failed: Sequence[TrialRow], of: int) -> RenderableType:
+    """How many of the ``of`` trials failed and as what, and where in its code the first one did.
+
+    ``failed`` are these trials, one or more, by number.
+    """
+    lines = [Text(f"{len(failed)} of {count(of, 'trial')} failed", style="red")]
+    alike: dict[str, list[TrialRow]] = {}
+    for trial in failed:
+        alike.setdefault(failure_words(trial), []).append(trial)
+    for words, trials in islice(alike.items(), SHOWN):
+        others = f" (and {count(len(trials) - 1, 'other')} alike)" if len(trials) > 1 else ""
+        lines.append(
+            Text.assemble(
+                (f"  trial {trials[0].number}{params_words(trials[0])} {words}{others}", "red"),
+                (f"  {_story(study, trials[0])}", "dim"),
+            )
+        )
+    if len(alike) > SHOWN:
+        lines.append(Text(f"  and others: penstock status {in_shell(study.name, study.id)}"))
+    lines += _traced(study, failed)
+    return Group(*lines)
+
+
+def by_traceback(failed: Iterable[TrialRow]) -> list[list[TrialRow]]:
+    """Failed trials, those with the same kind of exception from the same lines together."""
+    groups: dict[tuple[str, ...], list[TrialRow]] = {}
+    for trial in failed:
+        lines = (trial.failure_traceback or "").splitlines()
+        frames = [line for line in lines if line.lstrip(" |").startswith('File "')]
+        kind = (trial.failure_message or "").partition(":")[0]
+        groups.setdefault((trial.failure_kind or "", kind, *frames), []).append(trial)
+    return list(groups.values())
+
+
+def shared_words(study: StudyRow, trials: Sequence[TrialRow]) -> str:
+    """What tells the failed trials from those with a value: *all 7 failures have heads = 5*.
+
+    Empty where there is only one, or nothing does.
+    """
+    failed = [trial.params for trial in trials if trial.failure_kind]
+    passed = [t.params for t in trials if t.value is not None and not t.failure_kind]
+    shared = telling(failed, passed, spec_from_json(study.spec_json).space)
+    if len(failed) < 2 or not shared:
+        return ""
+    return f"all {len(failed)} failures have {', '.join(shared)}"
+
+
+def params_words(trial: TrialRow) -> str:
+    """The trial's parameters in brackets, as *(heads 5, lr 0.1)*, after a space; or nothing."""
+    words = ", ".join(f"{name} {number(value)}" for name, value in trial.params.items())
+    return f" ({words})" if words else ""
+
+
+def _traced(study: StudyRow, failed: Sequence[TrialRow]) -> Iterator[Text]:
+    """The end of the first traceback that there is, and the command that shows all of it."""
+    for trial in failed:
+        if trial.failure_traceback:
+            head = f"the end of trial {trial.number}'s traceback; all of it: {_story(study, trial)}"
+            yield Text(head, style="dim")
+            yield Text(traceback_end(trial.failure_traceback), style="red")
+            return
+
+
+def traceback_end(traceback: str) -> str:
+    """A traceback from its last frame on: the user's own line that failed, and the exception."""
+    lines = traceback.rstrip().splitlines()
+    frames = [n for n, line in enumerate(lines) if line.lstrip(" |").startswith('File "')]
+    return "\n".join(lines[frames[-1] if frames else 0 :][:LINES])
+
+
+def _story(study: StudyRow, trial: TrialRow) -> str:
+    return f"penstock story {in_shell(study.name, study.id)}/{trial.number}"

@@ -1,0 +1,350 @@
+"""Tells the story of a trial: what happened to it, in order, and why, in sentences.
+
+An event answers a decision, and a decision is taken when another event is handled. The ledger holds
+the numbers of both. Here they become words: *epoch 3 ended … · sent when trial 7 ended epoch 1*.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ....base.errors import UsageError
+from ....profiling.costs.segment_costs import SegmentStart
+from ....profiling.devices.device import with_several_slots
+from ....scheduler.model import events as happened
+from ....scheduler.model.segment_length import LengthReason, SegmentLength
+from ....scheduler.model.snapshot import POLICY_BACKOFF
+from ....scheduler.model.study import number_of, study_of_trial
+from ....scheduler.model.trial import TrialState
+from ....scheduler.policies.segments import MAX_DELAY, MAX_OVERHEAD
+from ....scheduler.strategies.base import RULES, STRATEGIES
+from ...common.text import count, duration, number
+from ...extensions import of_ends
+from ...ledger.codec import spec_from_json
+from ...ledger.summary import sign
+from ..views.progress import final_metrics, origins
+from .expectations import expectations
+from .sentences import fence_of, kind_of, planless, sentence
+
+if TYPE_CHECKING:
+    from ....scheduler.model.events import Event
+    from ....scheduler.model.study import StudySpec
+    from ...ledger.reader import Reader
+    from ...ledger.rows import EpochRow, StudyRow, TrialRow
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One event of a trial, or epochs that it took over."""
+
+    #: Seconds since the trial was proposed.
+    after: float
+    #: The event's number in the ledger; None where the trial took epochs over, since the event is
+    #: another trial's.
+    seq: int | None
+    #: What happened, and why; ``cause`` may be empty.
+    what: str
+    cause: str
+    #: The attempt that reported it: its number among those of the trial that reported anything,
+    #: from 1, and its fence; None if none did.
+    attempt: int | None = None
+    fence: int | None = None
+    #: The traceback of a failure; otherwise empty.
+    traceback: str = ""
+    #: The number of epochs that the attempt was to have, and why; and the value expected of the
+    #: trial, where its strategy foretells one. Empty if none of it was accepted.
+    length: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A trial, its study, its events in order, and all metrics of its last accepted epoch.
+
+    ``origins`` has what extensions say of it, which trial a forked trial continues, which trials
+    continue this one, for which one it waits as a companion, and how one that goes no further
+    stands among the others.
+    """
+
+    study: StudyRow
+    trial: TrialRow
+    lines: tuple[Line, ...]
+    metrics: dict[str, float]
+    origins: tuple[str, ...] = ()
+
+
+def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
+    """The story of ``trial`` from the ledger."""
+    study, spec = reader.with_names(study), spec_from_json(study.spec_json)
+    events = reader.events(trial.id)
+    causes = {cause for _, event in events if (cause := _taken_at(event)) is not None}
+    reasons = reader.events_at(sorted(causes))
+    epochs = reader.epochs(study.id)
+    own = [row for row in epochs if row.trial == trial.id]
+    accepted = {(row.epoch, row.fence): row for row in own}
+    fences = sorted({fence for _, event in events if (fence := fence_of(event)) is not None})
+    attempts = {fence: number for number, fence in enumerate(fences, 1)}
+    names = reader.study_names()
+    lengths = {row.fence: length_words(row.length) for row in accepted.values() if row.length}
+    for fence, words in expectations(spec, trial.id, epochs).items():
+        lengths[fence] = "; ".join(filter(None, (lengths.get(fence), words)))
+    several = with_several_slots(record.device for record in reader.devices())
+    lines = tuple(
+        Line(
+            event.at - trial.created_at,
+            seq,
+            sentence(
+                event, study.shown_metric, accepted, attempts, several, bounds=spec.constraints
+            ),
+            cause_words(event, trial.id, reasons, names),
+            None if (fence := fence_of(event)) is None else attempts[fence],
+            fence,
+            event.traceback if isinstance(event, happened.AttemptFailed) else "",
+            "" if fence is None else lengths.get(fence, ""),
+        )
+        for seq, event in events
+    )
+    if not lines and (found := reader.imported(study.id)) is not None:
+        seq, past = found
+        what = "it was imported: its story is in the ledger that it was exported from"
+        lines = (Line(past.at - trial.created_at, seq, what, ""),)
+    until = trial.finished_at or math.inf
+    lines += tuple(
+        Line(event.at - trial.created_at, seq, planless(event), "")
+        for seq, event in reader.policy_failures()
+        if max(study.created_at, trial.created_at - POLICY_BACKOFF) <= event.at <= until
+    )
+    lines = tuple(sorted(lines, key=lambda line: line.seq or 0))
+    trials = reader.trials(study.id)
+    taken = [
+        Line(at - trial.created_at, None, what, cause)
+        for told in of_ends("show", "story_lines")
+        for at, what, cause in told(spec, trial, trials, epochs, names)
+    ]
+    waits = [says(spec, trial, trials) for says in of_ends("show", "waits_for")]
+    heads = [
+        head
+        for heads in of_ends("show", "story_heads")
+        for head in heads(reader, spec, trial, events, own)
+    ]
+    parts = [each for each in (*heads, *origins(trial, trials), *waits) if each]
+    parts += standing(study, spec, trial, epochs)
+    return Story(study, trial, _by_time(lines, taken), final_metrics(trial, epochs), tuple(parts))
+
+
+def _by_time(lines: Sequence[Line], taken: Sequence[Line]) -> tuple[Line, ...]:
+    """``lines`` in their order, with each of ``taken`` behind all that was before it."""
+    found = list(lines)
+    for each in taken:
+        later = (n for n, line in enumerate(found) if line.after > each.after)
+        found.insert(next(later, len(found)), each)
+    return tuple(found)
+
+
+def cause_words(
+    event: Event, trial: str, reasons: Mapping[int, Event], names: Mapping[str, str]
+) -> str:
+    """Why ``event`` happened: the event whose handling sent the attempt that it answers.
+
+    ``reasons`` are such events by their numbers, ``names`` those of studies by id.
+    """
+    seq = _taken_at(event)
+    if seq is None:
+        return event.cause
+    reason = reasons.get(seq)
+    if reason is None:
+        return f"sent at #{seq}"
+    return f"sent when {_occasion(reason, trial, names)} (#{seq})"
+
+
+def _taken_at(event: Event) -> int | None:
+    """The number of the event that led to the decision which ``event`` answers."""
+    seq, _, index = event.cause.partition(".")
+    return int(seq) if seq.isdecimal() and index.isdecimal() else None
+
+
+_OCCASIONS: dict[type[Event], str] = {
+    happened.StudySubmitted: "the study was submitted",
+    happened.StudyPaused: "a study was paused",
+    happened.StudyResumed: "the study was resumed",
+    happened.StudyExtended: "the study was extended",
+    happened.LedgerRestored: "an older ledger was restored",
+    happened.Proposed: "the sampler proposed it",
+    happened.Tick: "its wait was over",
+}
+
+
+def _occasion(reason: Event, trial: str, names: Mapping[str, str]) -> str:
+    match reason:
+        case happened.DeviceJoined():
+            text = f"{reason.device.name} joined"
+        case happened.DeviceLeft():
+            text = f"{reason.device} left"
+        case happened.DevicesTakenOut():
+            text = f"the operator took out {', '.join(reason.devices)}"
+        case happened.DevicesGivenBack():
+            text = f"the operator gave back {', '.join(reason.devices)}"
+        case happened.EpochReported():
+            text = f"{_who(reason.trial, trial, names)} ended epoch {reason.epoch}"
+        case happened.TrialReturned():
+            text = f"{_who(reason.trial, trial, names)} returned"
+        case happened.AttemptFailed() | happened.AttemptLost():
+            text = f"an attempt of {_who(reason.trial, trial, names)} failed"
+        case _:
+            known = (_OCCASIONS, *of_ends("show", "OCCASIONS"))
+            told = (occasions[type(reason)] for occasions in known if type(reason) in occasions)
+            text = next(told, f"{kind_of(reason)} was handled")
+    return text
+
+
+def _who(other: str, trial: str, names: Mapping[str, str]) -> str:
+    if other == trial:
+        return "it"
+    study = study_of_trial(other)
+    of = "" if study == study_of_trial(trial) else f" of another study, {names.get(study, study)},"
+    return f"trial {number_of(other)}{of}"
+
+
+#: Words for the limit of a length that does not come from the cost of segments.
+_LIMITS = {
+    LengthReason.TARGET: "up to its target",
+    LengthReason.STUDY: "the most that a segment has",
+    LengthReason.PLAN: "then the plan changes its width",
+    LengthReason.PROBE: "system parameters are measured in it",
+    LengthReason.LIMIT: "its study comes near a limit",
+    LengthReason.UNMEASURED: "how long one takes is not known yet",
+}
+#: The bounds that hold where costs alone would say another length.
+_BOUNDS = {
+    LengthReason.OVERHEAD: f"; overhead is to take {MAX_OVERHEAD:.0%} at most",
+    LengthReason.DELAY: f"; nobody is to wait for more than {MAX_DELAY:g} s",
+}
+_TIERS = {SegmentStart.TRAINER: "in the trainer", SegmentStart.STORE: "from the store"}
+
+
+def length_words(length: SegmentLength) -> str:
+    """``length`` in a line: *5 epochs: overhead 12 ms, resume 3 ms in the trainer, ...*."""
+    head = count(length.epochs, "epoch")
+    if (limit := _LIMITS.get(length.reason)) is not None:
+        return f"{head}: {limit}"
+    if length.reason is LengthReason.EPOCH:
+        return f"{head}: it takes {_time(length.epoch_seconds or 0.0)}"
+    return (
+        f"{head}: overhead {_time(length.overhead)}, resume {_time(length.resume)}"
+        f" {_TIERS[length.tier]}, a preemption expected every {duration(length.interval)}"
+        f"{_BOUNDS.get(length.reason, '')}"
+    )
+
+
+def _time(seconds: float) -> str:
+    """``12 ms`` below a second, else as ``duration``."""
+    return f"{1e3 * seconds:.3g} ms" if seconds < 1.0 else duration(seconds)
+
+
+#: Strategies that pause trials, and promote them later.
+PROMOTES = set(STRATEGIES) - {"full", "pbt", *RULES}
+
+
+def standing(
+    study: StudyRow, spec: StudySpec, trial: TrialRow, epochs: Sequence[EpochRow]
+) -> list[str]:
+    """The sentence of a trial that is paused or was stopped, as a list; else empty.
+
+    ``epochs`` are the study's. With several objectives there is no place among others.
+    """
+    if trial.state not in {TrialState.PAUSED, TrialState.STOPPED} or len(spec.objectives) > 1:
+        return []
+    there = {row.trial: row.value for row in epochs if row.epoch == trial.epoch}
+    value = there.get(trial.id, math.nan)
+    if not math.isfinite(value):
+        return []
+    better = sum(sign(study) * other > sign(study) * value for other in there.values())
+    among = f"number {better + 1} of {len(there)} after {count(trial.epoch, 'epoch')}"
+    metric = f"its {study.shown_metric} of {number(value)}"
+    return [f"{_end(study, spec, trial)}: {metric} is {among}"]
+
+
+def _end(study: StudyRow, spec: StudySpec, trial: TrialRow) -> str:
+    promotes = spec.strategy.name in PROMOTES
+    if trial.state == TrialState.PAUSED:
+        return "it is paused, and goes on if it is promoted" if promotes else "it is paused"
+    if promotes and study.finished_at is not None and trial.epoch == trial.target:
+        return "it was paused, and stopped when its study was over without promoting it"
+    return "it was stopped"  # at a limit of its study, for one, in the middle of a rung
+
+
+def render(story: Story) -> RenderableType:
+    """The story for the terminal: the cause of each attempt, and below it what the attempt did.
+
+    Tracebacks follow at the end, over the terminal's whole width.
+    """
+    trial = story.trial
+    title = Text.assemble(
+        (f"trial {trial.number}", "bold"), f" of {story.study.name}  ", (trial.state, "bold")
+    )
+    parts: list[RenderableType] = [title, Text(_values(trial.params), style="dim")]
+    if story.metrics:
+        parts.append(Text(f"after epoch {trial.epoch}: {_values(story.metrics)}", style="dim"))
+    parts += [Text(line, style="dim") for line in story.origins]
+    parts.append(Text())
+    if not story.lines:
+        parts.append(Text("nothing has happened to it yet", style="dim"))
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", style="dim", no_wrap=True)
+    table.add_column(justify="right", style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    attempt = None
+    for line in story.lines:
+        if line.attempt is not None and line.attempt != attempt:
+            attempt = line.attempt
+            why = f"attempt {attempt} (fence {line.fence})"
+            why += f", {line.cause}" if line.cause else ""
+            table.add_row("", "", Text(why, style="dim"))
+            if line.length:
+                table.add_row("", "", Text(line.length, style="dim"))
+        if line.seq is None:
+            table.add_row("", "", Text(line.cause, style="dim"))
+        after = f"+{duration(max(0.0, line.after))}"
+        table.add_row(after, "" if line.seq is None else f"#{line.seq}", Text(line.what))
+    parts.append(table)
+    # A repeated attempt often fails in the same place; such a traceback is shown once.
+    for trace in dict.fromkeys(line.traceback for line in story.lines if line.traceback):
+        numbers = ", ".join(f"#{line.seq}" for line in story.lines if line.traceback == trace)
+        head = Text(f"the traceback of {numbers}", style="dim")
+        parts += [Text(), head, Text(trace.rstrip(), style="red")]
+    return Group(*parts)
+
+
+def _values(values: Mapping[str, object]) -> str:
+    return "  ".join(f"{name} {number(value)}" for name, value in values.items())
+
+
+def find_trial(reader: Reader, name: str) -> tuple[StudyRow, TrialRow]:
+    """The trial with the id ``name`` or ``STUDY/NUMBER``. Raises UsageError if unknown."""
+    study_name, slash, last = name.rpartition("/")
+    if not slash:
+        for study in reversed(reader.studies()):
+            if name in (study.id, study.name):
+                advice = _numbers(study, reader.trials(study.id))
+                raise UsageError(f"{name} is a whole study; {advice}")
+        study_name, _, last = name.rpartition("-")
+    if not last.isdecimal() and not slash:
+        study_name = name
+    study = reader.study(study_name)  # or it says which studies there are
+    trials = reader.trials(study.id)
+    for trial in trials:
+        if last.isdecimal() and trial.number == int(last):
+            return study, trial
+    raise UsageError(f"there is no trial {name!r}; {_numbers(study, trials)}")
+
+
+def _numbers(study: StudyRow, trials: Sequence[TrialRow]) -> str:
+    if not trials:
+        return f"{study.name} has no trial yet"
+    return f"its trials are {study.name}/0 to {study.name}/{len(trials) - 1}"

@@ -1,0 +1,186 @@
+"""Shows the best trial of a study or its Pareto front: values, parameters and checkpoints."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ....base.errors import UsageError
+from ....tasks.checkpoints.stores import open_store
+from ...common.text import number
+from ...common.timeouts import within
+from ...ledger.summary import front_of, mean_of
+from .progress import final_metrics, reached, so_far
+from .spending import UNMEASURED, energy_words, joules_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ....scheduler.state.state import DeviceRecord
+    from ...ledger.reader import Reader
+    from ...ledger.rows import DurableRow, EpochRow, StudyRow, TrialRow
+
+#: Seconds within which the stores must say which files exist.
+STORE_TIMEOUT = 5.0
+
+
+def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
+    """The best trial, as ``progress.front_of`` defines it. UsageError if no trial has a value.
+
+    With several objectives it is the first trial of the front, and ``front`` holds the whole front.
+    With replicates it is the first of the best configuration, ``mean`` is the mean of its values,
+    and ``replicates`` has the value of each by its number.
+    ``checkpoint`` is its newest state in the store: the epoch, the place, and whether the file is
+    ``gone`` (None if the store does not answer, and for an imported study: its file may name any
+    address, which is not asked). It is None if there is no state (an objective has none). A metric
+    that is not a number is None. ``energy_j`` (joules) is None if an epoch of the trial was not
+    measured; ``energy`` says why.
+    """
+    study, trials = reader.with_names(study), reader.trials(study.id)
+    front = front_of(study, trials)
+    if not front:
+        infeasible = sum(not trial.feasible for trial in trials)
+        why = (
+            f"keeps its constraints, {infeasible} violate one" if infeasible else "has a value yet"
+        )
+        raise UsageError(f"no trial of {study.name} {why}, of {len(trials)}")
+    epochs, durables = reader.epochs(study.id), reader.durables(study.id)
+    devices = reader.devices()
+    facts = [_trial(trial, epochs, durables, devices) for trial in front]
+    states = [fact["checkpoint"] for fact in facts if fact["checkpoint"]]
+    gone = {} if reader.imported(study.id) else _gone([state["uri"] for state in states])
+    for state in states:
+        state["gone"] = gone.get(state["uri"])
+    several = {
+        "directions": [each.direction for each in study.objectives],
+        "metrics_of_front": [each.metric for each in study.objectives],
+        "front": facts,
+    }
+    return {
+        "study": study.name,
+        "status": study.status,
+        "metric": study.metric,
+        "metric_name": study.shown_metric,
+        "direction": study.direction,
+        **facts[0],
+        **_replicates(study, front),
+        "so_far": bool(so_far(study)),
+        **(several if study.further else {}),
+    }
+
+
+def _replicates(study: StudyRow, best: Sequence[TrialRow]) -> dict[str, Any]:
+    """The mean of the best configuration's replicates, and each of them; empty without any."""
+    if study.replicates == 1:
+        return {}
+    values = [trial.value or 0.0 for trial in best]
+    numbers = [trial.number for trial in best]
+    return {"mean": mean_of(best), "replicates": dict(zip(map(str, numbers), values, strict=True))}
+
+
+def _trial(
+    best: TrialRow,
+    epochs: Sequence[EpochRow],
+    durables: Sequence[DurableRow],
+    devices: Sequence[DeviceRecord],
+) -> dict[str, Any]:
+    metrics = final_metrics(best, epochs)
+    states = [state for state in durables if state.trial == best.id]
+    own = [row for row in epochs if row.trial == best.id]
+    newest = max(states, key=lambda state: state.epoch, default=None)
+    return {
+        "trial": best.number,
+        "id": best.id,
+        "reached": reached(best),
+        "epoch": best.epoch,
+        "value": best.value,
+        "values": list(best.values),
+        "params": best.params,
+        "metrics": {n: v if math.isfinite(v) else None for n, v in metrics.items()},
+        "energy_j": joules_of(own),
+        "energy": energy_words(own, devices),
+        "checkpoint": newest and {"epoch": newest.epoch, "uri": newest.uri},
+    }
+
+
+def _gone(uris: Sequence[str]) -> dict[str, bool]:
+    """Whether the file of each of ``uris`` is gone; those that cannot be checked are left out.
+
+    All are checked within ``STORE_TIMEOUT`` together, because a store that hangs does so for each.
+    """
+    found: dict[str, bool] = {}
+
+    def look() -> None:
+        for uri in uris:
+            with suppress(Exception):  # whatever the store's library raises
+                files, path = open_store(uri)
+                found[uri] = not files.exists(path)
+
+    with suppress(TimeoutError):
+        within(STORE_TIMEOUT, "store-look", look)
+    return dict(found)
+
+
+def _where(state: dict[str, Any]) -> str:
+    gone = "  (it is gone: no file is there any more)" if state["gone"] else ""
+    return f"epoch {state['epoch']}  {state['uri']}{gone}"
+
+
+def best_view(facts: dict[str, Any]) -> RenderableType:
+    """The same for the terminal, without an energy of which nothing was measured."""
+    if "front" in facts:
+        return _front_view(facts)
+    several = facts.get("replicates")
+    words = f"best {'configuration' if several else 'trial'}{' so far' if facts['so_far'] else ''}"
+    who = f"trials {', '.join(several)}, mean" if several else f"{facts['trial']},"
+    head = Text.assemble(
+        (facts["study"], "bold"),
+        f" {facts['status']}: {words} {who} {facts['metric_name']} ",
+        (number(facts["mean"] if several else facts["value"]), "bold green"),
+        (f"  ({'last value, ' if facts['epoch'] else ''}{facts['reached']})", "dim"),
+    )
+    grid = Table.grid(padding=(0, 3, 0, 0))
+    each = (
+        {f"{facts['metric_name']} of trial {n}": v for n, v in several.items()} if several else {}
+    )
+    for title, values in (
+        ("replicates", each),
+        ("parameters", facts["params"]),
+        ("metrics", facts["metrics"]),
+    ):
+        for at, (name, value) in enumerate(values.items()):
+            shown = "no number" if value is None and title == "metrics" else number(value)
+            grid.add_row(Text("" if at else f"  {title}", style="dim"), Text(name), Text(shown))
+    state = facts["checkpoint"]
+    where = "none in the store" if state is None else _where(state)
+    lines = [Text.assemble(("  checkpoint  ", "dim"), where)]
+    if not facts["energy"].startswith(UNMEASURED):
+        lines.insert(0, Text.assemble(("  energy      ", "dim"), facts["energy"]))
+    return Group(head, grid, *lines)
+
+
+def _front_view(facts: dict[str, Any]) -> RenderableType:
+    """One line per trial of the Pareto front, and the places of the checkpoints that were kept."""
+    head = Text.assemble(
+        (facts["study"], "bold"),
+        f" {facts['status']}: Pareto front{' so far' if facts['so_far'] else ''} of",
+        f" {len(facts['front'])}",
+    )
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    for title in ("  trial", *facts["metrics_of_front"]):
+        table.add_column(title, justify="right")
+    table.add_column("parameters")
+    states = []
+    for trial in facts["front"]:
+        params = "  ".join(f"{name} {number(value, 3)}" for name, value in trial["params"].items())
+        values = [Text(number(value, 5), style="bold green") for value in trial["values"]]
+        table.add_row(f"  {trial['trial']}", *values, Text(params))
+        if (state := trial["checkpoint"]) is not None:
+            title = f"  checkpoint of trial {trial['trial']}  "
+            states.append(Text.assemble((title, "dim"), _where(state)))
+    return Group(head, table, *states)

@@ -1,0 +1,181 @@
+"""How long trials waited and how long they took, from rows of the ledger or of a simulation.
+
+Times begin with the submission of the trial's study, in seconds:
+
+- the *start delay* ends when the trial's first epoch begins;
+- the *waiting* is the start delay, and all time between two epochs of one rung, and the time
+  without a turn in epochs of a trial that shares a lane;
+- the *completion* ends with the trial's last epoch;
+- the *slowdown* is the completion divided by the training time of the trial's epochs.
+
+An epoch that a trial took over took as long as where it was trained. A trial that waited for it as
+a companion did not wait for a device meanwhile.
+
+A start delay alone says little: whoever gives every trial one epoch at once makes it small and the
+completion large. So the four are always shown together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import TYPE_CHECKING, NamedTuple
+
+from ....scheduler.model.trial import FINAL
+from ....scheduler.strategies.base import pauses_of
+from ...common.text import duration
+from ...extensions import of_ends
+
+if TYPE_CHECKING:
+    from ....scheduler.model.trial import AcceptedEpoch
+    from ...ledger.rows import EpochRow, StudyRow, TrialRow
+
+    #: An accepted epoch, as the engine or the ledger has it.
+    Epoch = AcceptedEpoch | EpochRow
+
+
+class TrialDelays(NamedTuple):
+    """One trial's times (seconds). ``completion`` is None while the trial is not over."""
+
+    start: float
+    waiting: float
+    completion: float | None
+    trained: float
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Completion times of trials (seconds), and their mean slowdown."""
+
+    trials: int
+    mean: float
+    median: float
+    p95: float
+    slowdown: float
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """Means over the trials that have begun (seconds), and the completion of those that are over.
+
+    ``completion`` is None if none is over.
+    """
+
+    trials: int
+    start: float
+    waiting: float
+    completion: Completion | None
+
+
+def trial_delays(
+    submitted: float,
+    epochs: Iterable[Epoch],
+    rungs: Collection[int] = (),
+    over: Collection[str] | None = None,
+) -> list[TrialDelays]:
+    """The times of a study's trials that have an epoch.
+
+    ``submitted`` is when the study was submitted. ``over`` are the trials that are over, all by
+    default. Between an epoch of ``rungs`` and the next one a trial does not wait for a device.
+    """
+    rows = list(epochs)
+    known = {(row.trial, row.epoch): row for row in rows}
+    chains: defaultdict[str, list[Epoch]] = defaultdict(list)
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for row in rows:
+        source = known.get((row.taken_from, row.epoch), row)
+        seconds[row.trial] += source.seconds
+        chains[row.trial].append(source if source.at == row.at else row)
+    found = []
+    for name, chain in chains.items():
+        chain.sort(key=lambda row: row.epoch)
+        start = max(0.0, chain[0].begin - submitted)
+        gaps = [
+            max(0.0, after.at - after.seconds - before.at)
+            for before, after in pairwise(chain)
+            if before.epoch not in rungs
+        ]
+        gaps.append(max(0.0, chain[0].at - chain[0].seconds - chain[0].begin))
+        ended = over is None or name in over
+        completion = max(0.0, chain[-1].at - submitted) if ended else None
+        found.append(TrialDelays(start, start + math.fsum(gaps), completion, seconds[name]))
+    return found
+
+
+def summary(trials: Sequence[TrialDelays]) -> Delays | None:
+    """Means and percentiles over ``trials``; None if there are none."""
+    if not trials:
+        return None
+    ended = [(each.completion, each.trained) for each in trials if each.completion is not None]
+    times = sorted(completion for completion, _ in ended)
+    completion = None
+    if ended:
+        slowdowns = [completion / trained for completion, trained in ended if trained > 0.0]
+        completion = Completion(
+            trials=len(ended),
+            mean=fmean(times),
+            median=percentile(times, 0.5),
+            p95=percentile(times, 0.95),
+            slowdown=fmean(slowdowns) if slowdowns else 1.0,
+        )
+    return Delays(
+        trials=len(trials),
+        start=fmean(each.start for each in trials),
+        waiting=fmean(each.waiting for each in trials),
+        completion=completion,
+    )
+
+
+def percentile(ordered: Sequence[float], part: float) -> float:
+    """The smallest of the ``ordered`` values that at least ``part`` of them do not exceed.
+
+    >>> percentile([1.0, 2.0, 3.0, 4.0], 0.5)
+    2.0
+    """
+    return ordered[max(0, math.ceil(part * len(ordered) - 1e-9) - 1)]
+
+
+def delays_of(
+    study: StudyRow, trials: Iterable[TrialRow], epochs: Iterable[EpochRow]
+) -> list[TrialDelays]:
+    """The times of the trials of a study of the ledger."""
+    over = {trial.id for trial in trials if trial.state in FINAL}
+    return trial_delays(study.created_at, epochs, frozenset(pauses_of(study.plan)), over)
+
+
+def delay_words(found: Delays) -> str:
+    """``found`` in a line: *trials began after 4.0 s and waited 9.0 s (means); completion ...*.
+
+    It says what completion and slowdown are.
+    """
+    text = (
+        f"trials began after {duration(found.start)} and waited {duration(found.waiting)} (means)"
+    )
+    if (ended := found.completion) is None:
+        return f"{text}; none is over"
+    return (
+        f"{text}; completion, from the study's submission to a trial's last epoch,"
+        f" {duration(ended.mean)} (p50 {duration(ended.median)}, p95 {duration(ended.p95)});"
+        f" slowdown, completion over the trial's own training time, {ended.slowdown:.2f}"
+        " (mean; 1: it never waited)"
+    )
+
+
+#: A begin and an end (seconds since 1970).
+Span = tuple[float, float]
+
+
+def epoch_spans(rows: Sequence[Epoch], seats: Mapping[str, int]) -> list[list[Span]]:
+    """Return the spans of each of ``rows``, in order: one, or several where a trainer was shared.
+
+    ``seats`` is how many slots of a device share a trainer, by the device's name.
+    """
+    found = [[(row.at - row.seconds, row.at)] for row in rows]
+    for shared_spans in of_ends("show", "shared_spans"):
+        for index, spans in shared_spans(rows, seats).items():
+            found[index] = spans
+    return found

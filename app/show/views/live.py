@@ -1,0 +1,342 @@
+"""Follows a running study on the terminal: a header, trials, devices and the time left.
+
+Theory of operation. ``follow`` reads the ledger a few times a second and knows nothing else. So
+anyone may start and stop it at any time. ``study_screen`` is a pure function of the rows, so what
+is shown can be tested as text. If the output is not a terminal, plain lines are written as things
+happen. In a notebook one output is replaced again and again. Everything goes to standard error,
+because standard output belongs to the user.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from ....base.errors import LASTING, BackendError
+from ....scheduler.model.trial import FINAL, TrialState
+from ...common.console import PlainConsole
+from ...common.timeouts import call_with_notices
+from .progress import View, study_progress
+from .screen import progress_words, sentence, study_screen
+
+if TYPE_CHECKING:
+    from ...ledger.reader import Reader
+    from ...ledger.rows import EpochRow, StudyRow, TrialRow
+
+#: Bounds in seconds of the time between two looks at the ledger, which is a tenth of the time
+#: watched so far. So the end of a study of one second is noticed soon.
+MIN_PERIOD, MAX_PERIOD = 0.01, 0.2
+#: The upper bound where only the end matters. A script's ``wait`` returns as soon as it has come.
+MAX_IDLE_PERIOD = 1.0
+#: How long a study is left alone that was read completely, in times of the CPU time that this took.
+REREAD_FACTOR = 25.0
+#: Of more trials that have changed all are read.
+MANY = 500
+LINE_PERIOD = 5.0  # seconds between two progress lines where there is no terminal
+NOTEBOOK_WIDTH = 110  # characters
+
+#: Seconds after which a ledger that does not answer is reported.
+SILENCE = 3.0
+WAITING = "the ledger does not answer, waiting for it"
+
+#: Renders the table as a string, whatever the environment.
+_NO_NOTEBOOK: dict[str, Any] = {"force_jupyter": False, "force_terminal": True}
+_PRE = '<pre style="white-space: pre; line-height: 1.25; overflow-x: auto">{code}</pre>'
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Reads a study again and again: each epoch once, and each trial if it has changed.
+
+    Every look reads whether the study is over. The rest is read only when it is due, which is
+    seldom for a study of many trials, so that reading takes a few hundredths of a core.
+    """
+
+    reader: Reader
+    study_id: str
+    #: Nobody needs the rest: it is read only at the first look and at the end.
+    idle: bool = False
+    #: The rest is read again after this many times the CPU time that reading it took.
+    rest: float = REREAD_FACTOR
+    #: All accepted epochs so far, in the order of their acceptance.
+    epochs: list[EpochRow] = field(default_factory=list)
+    #: Its trials as they were read last, and the digest that each had then, by id.
+    _trials: dict[str, TrialRow] = field(default_factory=dict)
+    _digests: dict[str, int] = field(default_factory=dict)
+    #: What was read last.
+    _view: View | None = None
+    #: When the rest is next read (monotonic seconds).
+    _due: float = 0.0
+
+    def poll(self) -> View:
+        """The study now. Raises BackendError when the ledger does not answer."""
+        study = self.reader.study(self.study_id)
+        if self._view is not None and not study.stands and time.monotonic() < self._due:
+            return replace(self._view, study=replace(study, names=self._view.study.names))
+        # CPU time, not wall time: waiting for a slow ledger is no load.
+        began = time.thread_time()
+        self._view = self._read(study)
+        pause = math.inf if self.idle else self.rest * (time.thread_time() - began)
+        self._due = time.monotonic() + pause
+        return self._view
+
+    def _read(self, study: StudyRow) -> View:
+        study = self.reader.with_names(study)
+        after = self.epochs[-1].rowid if self.epochs else 0
+        self.epochs += self.reader.epochs(study.id, after)
+        trials = self._read_trials()
+        curves: dict[str, list[float]] = {}
+        for row in self.epochs:
+            curves.setdefault(row.trial, []).append(row.value)
+        progress = study_progress(study, trials, self.epochs)
+        return View(study, progress, trials, curves, self.reader.devices(), self.reader.running())
+
+    def _read_trials(self) -> list[TrialRow]:
+        digests = self.reader.trial_digests(self.study_id)
+        changed = [name for name, digest in digests.items() if self._digests.get(name) != digest]
+        if len(changed) > MANY:
+            found = self.reader.trials(self.study_id)
+        else:
+            found = self.reader.trials_of(changed)
+        self._trials |= {trial.id: trial for trial in found}
+        # A row that changed meanwhile has another digest than this, and is read again.
+        self._digests = digests
+        # A study that is deleted just now loses some between the two looks.
+        return [self._trials[name] for name in digests if name in self._trials]
+
+
+def follow(
+    reader: Reader,
+    study_id: str,
+    *,
+    on_trial: Callable[[TrialRow], None] | None = None,
+    on_poll: Callable[[View, Sequence[EpochRow]], None] | None = None,
+    show: bool = True,
+    timeout: float | None = None,
+    at_timeout: Callable[[], object] | None = None,
+    before: Collection[str] = (),
+    unwritten: Collection[str] = (),
+    why: Callable[[StudyRow], str] = lambda study: "",
+    still: Callable[[], bool] = lambda: False,
+    wait: Callable[[float], Sequence[str] | None] = time.sleep,
+) -> StudyRow:
+    """Watch a study until it ends, or for ``timeout`` seconds, and return it as it then stands.
+
+    One that has paused itself has come to its end, too, until its user acts.
+
+    With ``at_timeout``, that function is called instead, ``timeout`` seconds after the first trial
+    has begun, and the study is watched to its end. ``on_trial`` is called once for each trial that
+    reaches a final state, but for those whose ids are in ``before``. Where lines are written, those
+    in ``unwritten`` get none. ``on_poll`` is called for each look at the ledger, with all epochs so
+    far in the order of their acceptance. ``why`` says what keeps the study from making progress
+    (``app.show.status.stall_monitor``); this is shown even if nothing else is. ``still`` says
+    whether it stands still because no scheduler runs. ``wait`` is called between two looks with the
+    longest time to wait. It may return earlier, with the ids of trials that have ended:
+    ``on_trial`` is called for these at once.
+
+    A ledger that does not answer is reported and asked again. Raises BackendError after ``timeout``
+    if it never answered, and LedgerRefused or LedgerDamaged at once.
+    """
+    begun = time.monotonic()
+    limit = Limit(timeout, at_timeout, before)
+    # With ``at_timeout`` the trials are needed: the time counts from the first one's begin.
+    idle = not show and on_trial is None and on_poll is None and at_timeout is None
+    watcher, reported, view = Watcher(reader, study_id, idle), set(before), None
+    shown: AbstractContextManager[Screen] = (
+        _screen(PlainConsole(stderr=True), unwritten) if show else nullcontext(Quiet())
+    )
+
+    def report(trials: Sequence[TrialRow]) -> None:
+        for trial in trials:
+            if trial.state in FINAL and trial.id not in reported:
+                reported.add(trial.id)
+                if on_trial is not None:
+                    on_trial(trial)
+
+    with shown as screen:
+        while True:
+            trouble = ""
+            try:
+                view = call_with_notices(
+                    SILENCE, "ledger-look", watcher.poll, partial(screen.draw, view, WAITING)
+                )
+            except LASTING:
+                raise  # a second try would give the same error
+            except BackendError as error:
+                trouble = f"the ledger does not answer, asking again: {error}"
+                if view is None and limit.is_over():
+                    raise
+            else:
+                view = replace(view, still=still())
+                if on_poll is not None:
+                    on_poll(view, watcher.epochs)
+            finished = not trouble and view is not None and view.study.stands
+            report(view.trials if view and not trouble else ())
+            screen.draw(view, trouble or ("" if view is None else why(view.study)))
+            if view is not None and finished:
+                return view.study
+            limit.poll(view)
+            if limit.is_over():
+                if at_timeout is None and view is not None:
+                    return view.study
+                limit.carry_out()
+            longest = MAX_IDLE_PERIOD if idle else MAX_PERIOD
+            period = min(longest, max(MIN_PERIOD, (time.monotonic() - begun) / 10))
+            until = time.monotonic() + period
+            while (left := until - time.monotonic()) > 0 and (ended := wait(left)):
+                rows: dict[str, TrialRow] = {}
+                with suppress(BackendError):  # the next look says it
+                    rows = {row.id: row for row in reader.trials_of(ended)}
+                report([rows[name] for name in ended if name in rows])
+
+
+class Limit:
+    """How long a study is watched; with ``at_end``, how long it begins trials."""
+
+    def __init__(
+        self, timeout: float | None, at_end: Callable[[], object] | None, before: Collection[str]
+    ) -> None:
+        self._timeout = timeout
+        self._at_end = at_end
+        self._before = before
+        at_once = timeout is not None and at_end is None
+        self._end = time.monotonic() + timeout if timeout is not None and at_once else None
+
+    def poll(self, view: View | None) -> None:
+        """Begin to count when a trial has begun that is not one of those before."""
+        if self._timeout is None or self._end is not None or view is None:
+            return
+        resting = (TrialState.PROPOSED, TrialState.WAITING)
+        if any(t.state not in resting for t in view.trials if t.id not in self._before):
+            self._end = time.monotonic() + self._timeout
+
+    def is_over(self) -> bool:
+        """Whether the time is over."""
+        return self._end is not None and time.monotonic() >= self._end
+
+    def carry_out(self) -> None:
+        """Do, once, what is to be done at the end."""
+        if self._at_end is not None:
+            self._at_end()
+            self._timeout = self._end = None
+
+
+class Screen(Protocol):
+    def draw(self, view: View | None, trouble: str) -> None:
+        """Show the study, and what keeps it from making progress."""
+
+
+@contextmanager
+def _screen(console: PlainConsole, unwritten: Collection[str]) -> Iterator[Screen]:
+    if console.is_jupyter:
+        yield Notebook()
+        return
+    if not console.is_terminal:
+        yield Lines(console, set(unwritten))
+        return
+    with Live(console=console, refresh_per_second=8, transient=False) as live:
+        yield LiveTable(live)
+
+
+@dataclass(slots=True)
+class LiveTable(Screen):
+    live: Live
+
+    def draw(self, view: View | None, trouble: str) -> None:
+        self.live.update(_shown(view, trouble))
+
+
+class Notebook(Screen):
+    """The same table below a notebook's cell: one output, replaced at each look."""
+
+    def __init__(self) -> None:
+        self._place: Any = None
+
+    def draw(self, view: View | None, trouble: str) -> None:
+        # IPython is present because this runs in it; it has types for a part only. Rich's own
+        # notebook view would need ipywidgets.
+        from IPython.display import display
+
+        console = PlainConsole(
+            file=io.StringIO(), record=True, width=NOTEBOOK_WIDTH, **_NO_NOTEBOOK
+        )
+        console.print(_shown(view, trouble), highlight=False)
+        text = console.export_text(clear=False, styles=False)
+        page = console.export_html(inline_styles=True, code_format=_PRE)
+        bundle = {"text/plain": text, "text/html": page}
+        if self._place is None:
+            self._place = display(bundle, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+        else:
+            self._place.update(bundle, raw=True)
+
+
+def _shown(view: View | None, trouble: str) -> RenderableType:
+    notice = Text(trouble, style="yellow")
+    if view is None:
+        return notice
+    shown = study_screen(view, time.time())
+    return Group(shown, notice) if trouble else shown
+
+
+@dataclass(slots=True)
+class Quiet(Screen):
+    """Shows only trouble, each once."""
+
+    console: PlainConsole = field(default_factory=lambda: PlainConsole(stderr=True))
+    _trouble: str = ""
+
+    def draw(self, view: View | None, trouble: str) -> None:
+        if trouble and trouble != self._trouble:
+            name = "" if view is None else f"{view.study.name}: "
+            _write(self.console, f"{name}{trouble}")
+        self._trouble = trouble
+
+
+@dataclass(slots=True)
+class Lines(Screen):
+    """Plain lines: trials that are over, progress every few seconds, messages and trouble once."""
+
+    console: PlainConsole
+    #: The ids of the trials that get no line any more.
+    _written: set[str] = field(default_factory=set)
+    _next: float = 0.0
+    _over: bool = False
+    #: What the study's message was when it was last looked at.
+    _message: str = ""
+    _quiet: Quiet = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._quiet = Quiet(self.console)
+
+    def draw(self, view: View | None, trouble: str) -> None:
+        """Write what is new in ``view``."""
+        self._quiet.draw(view, trouble)
+        if view is None:
+            return
+        for trial in view.trials:
+            if trial.state in FINAL and trial.id not in self._written:
+                self._written.add(trial.id)
+                _write(self.console, sentence(view.study, trial))
+        over = view.study.finished_at is not None and not self._over
+        if over or (not self._over and time.monotonic() >= self._next):
+            self._next = time.monotonic() + LINE_PERIOD
+            self._over = over
+            _write(self.console, f"{view.study.name}: {view.status}, {progress_words(view)}")
+        message = view.study.reason
+        if message and message != self._message:
+            _write(self.console, f"{view.study.name}: {message}")
+        self._message = message
+
+
+def _write(console: PlainConsole, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

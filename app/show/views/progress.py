@@ -1,0 +1,355 @@
+"""Computes a study's progress from rows of the ledger: best trial, epochs to go, time left.
+
+It is pure arithmetic. Live view, report and command line all use it, so their numbers agree. What
+knows all of a specification is imported where it is used: the list of studies needs none of it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ....profiling.devices.signature import agree
+from ....scheduler.model.study import number_of
+from ....scheduler.model.trial import ADDED, FINAL, TOLD, TrialState
+from ....scheduler.strategies.expected import expected_epochs
+from ...common.text import count, label, number, status_word
+from ...extensions import of_ends
+from ...ledger.summary import enqueued_of, front_of, mean_of, trials_expected
+
+if TYPE_CHECKING:
+    from ....scheduler.model.study import StrategySpec, StudySpec
+    from ....scheduler.state.state import DeviceRecord
+    from ...ledger.rows import EpochRow, StudyRow, TrialRow, Work
+
+#: Epochs whose durations are averaged for the time left: enough for a steady estimate, few enough
+#: to follow changes.
+RECENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class StudyProgress:
+    """A study's numbers at one moment. Times are in seconds; None is unknown so far."""
+
+    #: The number of trials in each state.
+    counts: Counter[TrialState]
+    #: How many trials there will be; forked trials count only once they exist. None where the
+    #: number is open.
+    trials: int | None
+    #: How many more the user has enqueued in a study that is over, which ``optimize`` would run.
+    enqueued: int
+    #: The best trials: the Pareto front of several objectives, the replicates of the best
+    #: configuration, otherwise ``best`` alone.
+    front: list[TrialRow]
+    #: The number of accepted epochs.
+    epochs: int
+    #: How many epochs the whole study takes, by its strategy's rungs and what is under way; None
+    #: where only the objective knows, or the number of trials is open.
+    expected: int | None
+    #: When the training of the first epoch began, by the runner's clock.
+    started: float | None
+    #: The training time of all epochs together.
+    busy: float
+    #: The time left.
+    eta: float | None
+
+    @property
+    def best(self) -> TrialRow | None:
+        return next(iter(self.front), None)
+
+    @property
+    def best_mean(self) -> float | None:
+        """The value of the best trial, or the mean of the best configuration's replicates."""
+        return mean_of(self.front)
+
+    @property
+    def done(self) -> int:
+        """The number of trials that have ended other than by being cancelled."""
+        ended = FINAL - {TrialState.CANCELLED}
+        return sum(n for state, n in self.counts.items() if state in ended)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that is shown of a study at one moment."""
+
+    study: StudyRow
+    progress: StudyProgress
+    #: The study's trials, by number.
+    trials: Sequence[TrialRow]
+    #: The values of each trial's epochs, in order, by the trial's id.
+    curves: dict[str, list[float]]
+    #: Every device that ever joined.
+    devices: Sequence[DeviceRecord]
+    #: The running trials of all studies by (device, slot).
+    running: Mapping[tuple[str, int], Work]
+    #: Whether what is running by the ledger stands still, since no scheduler runs.
+    still: bool = False
+
+    @property
+    def status(self) -> str:
+        """The study's status in words."""
+        return status_word(self.study.status, still=self.still)
+
+    @property
+    def eta(self) -> float | None:
+        """The time left (seconds); None if that is not known, or nothing goes on."""
+        return None if self.still else self.progress.eta
+
+
+def scores(study: StudyRow, trial: TrialRow) -> str:
+    """The trial's values in words: ``loss 0.12``, ``loss 0.12, size 17335``."""
+    pairs = zip(study.objectives, trial.values, strict=False)
+    digits = 5 if study.further else 4
+    text = ", ".join(f"{each.metric} {number(value, digits)}" for each, value in pairs)
+    return text if trial.feasible else f"{text} (violates {violated(trial)})"
+
+
+def violated(trial: TrialRow) -> str:
+    """The constraints that the trial violates: ``constraint 0``, ``constraints size, time``.
+
+    Optuna's have numbers. Empty where there are none.
+    """
+    names = [name for name, excess in trial.constraints.items() if excess > 0]
+    noun = "constraint " if len(names) == 1 else "constraints " if names else ""
+    return noun + ", ".join(names)
+
+
+def failure_words(trial: TrialRow) -> str:
+    """Why a trial failed: ``failed (exception): ValueError``, ``failed: its user said so``."""
+    if trial.failure_kind == TOLD:
+        return f"failed: {told(trial)}"
+    return f"failed ({trial.failure_kind}): {trial.failure_message}"
+
+
+def told(trial: TrialRow) -> str:
+    """Why a trial failed that failed because its user says so."""
+    if trial.failure_message == ADDED:
+        return "it had failed before it was added"
+    return "its user said so" + (f": {trial.failure_message}" if trial.failure_message else "")
+
+
+def objective_words(study: StudyRow) -> str:
+    """The study's aim in words: ``minimize loss``, ``minimize loss, maximize accuracy``."""
+    return ", ".join(f"{each.direction} {each.metric}" for each in study.objectives)
+
+
+def tools_words(spec: StudySpec) -> str:
+    """Which sampler and pruner of its script a local study has, by their classes.
+
+    *TPESampler, MedianPruner (the script's)*; older ledgers have the sampler's alone. Empty for
+    other studies.
+    """
+    if not spec.local:
+        return ""
+    kinds = json.loads(spec.sampler_options)
+    known = [kinds[tool] for tool in ("sampler", "pruner") if tool in kinds]
+    return f"{', '.join(known)} (the script's)" if known else "the script's own"
+
+
+def search_words(study: StudyRow) -> str:
+    """How a study searches: *ASHA · TPE*, *TPESampler, MedianPruner (the script's)*."""
+    from ...ledger.codec import spec_from_json
+
+    if not (tools := tools_words(spec_from_json(study.spec_json))):
+        return f"{label(study.strategy)} · {label(study.sampler)}"
+    return f"sampler and pruner: {tools}" if tools == "the script's own" else tools
+
+
+def seed_words(study: StudyRow) -> str:
+    """The study's seed, and who draws the same: ``3, shared by all trials``."""
+    if study.seeding != "shared":
+        return str(study.seed)
+    each = f", {study.replicates} replicates each" if study.replicates > 1 else ""
+    return f"{study.seed}, shared by all {'configurations' if each else 'trials'}{each}"
+
+
+def best_who(study: StudyRow, best: Sequence[TrialRow]) -> str:
+    """Whose value is shown as the best, and which one of a trial that reported several.
+
+    ``last value of trial 4``, ``mean of the last values of trials 4, 5``; ``trial 4`` where there
+    is only one. A better value on the way does not count.
+    """
+    several = any(trial.epoch > 0 for trial in best)
+    if study.replicates == 1:
+        return f"{'last value of ' if several else ''}trial {best[0].number}"
+    return f"mean of {'the last values of ' if several else ''}trials {numbers_of(best)}"
+
+
+def numbers_of(trials: Sequence[TrialRow]) -> str:
+    """``4``, ``4, 5``."""
+    return ", ".join(str(trial.number) for trial in trials)
+
+
+def best_of(study: StudyRow, trials: Iterable[TrialRow]) -> TrialRow | None:
+    """The first of ``front_of``; None if it is empty."""
+    return next(iter(front_of(study, trials)), None)
+
+
+def so_far(study: StudyRow) -> str:
+    """The words after *best* in a title: `` so far`` while the study runs."""
+    return " so far" if study.finished_at is None else ""
+
+
+def best_words(study: StudyRow) -> str:
+    """The name of the best trials: *best trial so far*, *best configuration*, *Pareto front*."""
+    one = "best trial" if study.replicates == 1 else "best configuration"
+    return f"{'Pareto front' if study.further else one}{so_far(study)}"
+
+
+def reached(trial: TrialRow) -> str:
+    """The training behind a trial's value: *running, epoch 3*; *completed after 9 epochs*.
+
+    It is only *completed* for an objective that returned its value and reported none on the way,
+    and only *failed* where its user said so.
+    """
+    returned = trial.state in (TrialState.COMPLETED, TrialState.STOPPED)
+    if trial.epoch == 0 and (returned or trial.failure_kind == TOLD):
+        return trial.state
+    if trial.state in FINAL:
+        return f"{trial.state} after {count(trial.epoch, 'epoch')}"
+    return f"{trial.state}, epoch {trial.epoch}"
+
+
+def final_metrics(trial: TrialRow, epochs: Iterable[EpochRow]) -> dict[str, float]:
+    """All metrics of the trial's last epoch; empty when it has none."""
+    last = (row for row in epochs if row.trial == trial.id and row.epoch == trial.epoch)
+    return next((dict(row.metrics) for row in last), {})
+
+
+def signature_changes(epochs: Iterable[EpochRow]) -> list[EpochRow]:
+    """The epochs whose numeric signature differs from that of the trial's epoch before."""
+    found, known = [], dict[str, str]()
+    for row in sorted(epochs, key=lambda row: row.epoch):
+        before = known.setdefault(row.trial, row.signature)
+        if before != row.signature and not agree(before, row.signature):
+            found.append(row)
+        known[row.trial] = row.signature
+    return found
+
+
+def changes(trial: TrialRow, trials: Sequence[TrialRow]) -> list[tuple[str, str, str]]:
+    """Return what a branch has otherwise than its parent: name, value before, and value now."""
+    if trial.replaces != "":  # no branch: a fork of a population explores by itself
+        return []
+    parent = next(other for other in trials if other.id == trial.origin_trial)
+    before, now = parent.params, trial.params
+    return [
+        (name, number(before[name]) if name in before else "", number(now[name]))
+        for name in now
+        if name not in before or before[name] != now[name]
+    ]
+
+
+def origins(trial: TrialRow, trials: Sequence[TrialRow]) -> list[str]:
+    """Sentences about forks: the trial that this one was forked from, and the forks of this one."""
+    sentences = []
+    if trial.origin_trial is not None:
+        source = number_of(trial.origin_trial)
+        changed = ", ".join(f"{name} {new}" for name, _, new in changes(trial, trials))
+        under = f" with {changed}" if changed else ""
+        after = f"state after epoch {trial.origin_epoch}"
+        sentences.append(f"it goes on from trial {source}'s {after}{under}")
+    successors = [other for other in trials if other.origin_trial == trial.id]
+    sentences += [
+        f"trial {successor.number} goes on from its state after epoch {successor.origin_epoch}"
+        for successor in successors
+    ]
+    sentences += [
+        f"it fell behind after epoch {trial.epoch}, and trial {other.number} took its place"
+        for other in trials
+        if other.replaces == trial.id
+    ]
+    return sentences
+
+
+def study_progress(
+    study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
+) -> StudyProgress:
+    """The progress of ``study``, given all its rows."""
+    done = len(epochs)
+    expected = epochs_expected(study, trials, done)
+    counts = Counter(TrialState(trial.state) for trial in trials)
+    enqueued = enqueued_of(study, counts)
+    trained = (row for row in epochs if not row.taken_from and row.seconds > 0)
+    recent = sorted(trained, key=lambda row: row.at)[-RECENT:]
+    return StudyProgress(
+        counts=counts,
+        front=front_of(study, trials),
+        trials=trials_expected(study, len(trials) - enqueued),
+        enqueued=enqueued,
+        epochs=done,
+        expected=expected,
+        started=min((row.at - row.seconds for row in epochs), default=None),
+        busy=sum(row.seconds for row in epochs),
+        eta=time_left(study, trials, done + _to_others(study, trials, epochs), recent, expected),
+    )
+
+
+def epochs_expected(study: StudyRow, trials: Sequence[TrialRow], done: int) -> int | None:
+    """Return how many epochs the whole study takes, of which it has ``done``."""
+    plan = study.plan
+    expected = None if study.endless else expected_epochs(plan, study.n_trials)
+    if expected is None:
+        return None
+    # ASHA promotes by what has arrived, so it may train more epochs than its rungs require.
+    known = done + _to_do(study, plan, trials)
+    return done if study.finished_at is not None else max(expected, known)
+
+
+def _to_do(study: StudyRow, plan: StrategySpec, trials: Sequence[TrialRow]) -> int:
+    """Epochs that are certain to come: up to the present targets, and of trials yet to come."""
+    active = (TrialState.WAITING, TrialState.RUNNING)
+    under_way = sum(t.target - t.epoch for t in trials if t.state in active)
+    first = plan.min_epochs if plan.name != "full" else plan.max_epochs or 0
+    return under_way + max(0, study.n_trials - len(trials)) * first
+
+
+def _at_once(recent: Sequence[EpochRow]) -> float:
+    """In how many slots trials are at work; one that has only turns counts with its part."""
+    parts: dict[tuple[str, int], list[float]] = {}
+    for row in recent:
+        whole = row.at - row.begin
+        part = min(1.0, row.seconds / whole) if whole > 0 else 1.0
+        parts.setdefault((row.device, row.slot), []).append(part)
+    return sum(sum(each) / len(each) for each in parts.values())
+
+
+def _to_others(study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]) -> int:
+    """Return how many epochs that are to come need no training, as trials take them over."""
+    if study.seeding != "shared" or study.finished_at is not None:
+        return 0
+    from ...ledger.codec import spec_from_json
+
+    spec = spec_from_json(study.spec_json)
+    return sum(left(spec, trials, epochs) for left in of_ends("show", "left_to_others"))
+
+
+def time_left(
+    study: StudyRow,
+    trials: Sequence[TrialRow],
+    ready: int,
+    recent: Sequence[EpochRow],
+    expected: int | None,
+) -> float | None:
+    """Return epochs to be trained times the recent seconds of one, divided by the slots at work.
+
+    ``ready`` of those ``expected`` are not to be trained, or not any more. ``recent`` are the
+    newest ``RECENT`` that were trained: those that were taken over tell no time. None as long as no
+    epoch was trained.
+    """
+    if study.finished_at is not None or study.status == "paused" or study.endless or not recent:
+        return None
+    slots = _at_once(recent)
+    seconds = sum(row.seconds for row in recent) / len(recent)
+    if expected is None:
+        # Only the objective knows its length, so completed trials stand for the others.
+        over = [trial.epoch for trial in trials if trial.state == TrialState.COMPLETED]
+        if not over:
+            return None
+        expected = math.ceil(study.n_trials * sum(over) / len(over))
+    return max(0, expected - ready) * seconds / slots

@@ -1,0 +1,112 @@
+"""Says what studies have spent of devices: joules, device-hours, money, and what limits leave.
+
+It sums the measured joules of trials and studies, and says what was not measured and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ....scheduler.model.study import HOUR, KWH
+from ...common.text import count, duration, number
+from ...extensions import of_ends
+from ...ledger.codec import spec_from_json
+
+if TYPE_CHECKING:
+    from ....scheduler.state.state import DeviceRecord
+    from ...ledger.rows import EpochRow, StudyRow
+
+Facts = dict[str, Any]
+
+#: How the sentence about an energy begins of which nothing was measured.
+UNMEASURED = "energy not measured"
+#: The amounts that a study spends, in words.
+_UNITS = {"device_hours": "device-hours", "kwh": "kWh", "money": "of money"}
+
+
+class Metered(Protocol):
+    """An epoch in a ledger or an export."""
+
+    @property
+    def joules(self) -> float | None: ...
+    @property
+    def taken_from(self) -> str: ...
+
+
+def joules_of(epochs: Iterable[Metered]) -> float | None:
+    """The joules of all ``epochs`` together; None if one was not measured or there are none.
+
+    One that was taken over took none: its joules are those of the trial that trained it.
+    """
+    each = [row.joules for row in epochs if not row.taken_from]
+    known = [joules for joules in each if joules is not None]
+    return sum(known) if each and len(known) == len(each) else None
+
+
+def energy_words(epochs: Sequence[EpochRow], devices: Iterable[DeviceRecord]) -> str:
+    """A sentence: the joules measured, for which share of device-seconds, and why not for all."""
+    trained = [row for row in epochs if not row.taken_from]
+    if epochs and not trained:
+        return "none of its own: other trials trained its epochs"
+    epochs = trained
+    seconds = sum(row.seconds * row.width for row in epochs)
+    beside = f"{duration(seconds)} of device time"
+    measured = [row for row in epochs if row.joules is not None]
+    joules = joules_of(measured)
+    if joules is not None and len(measured) == len(epochs):
+        return f"{joules:,.1f} J, shared by use of the device; {beside}"
+    why = _why({row.device for row in epochs if row.joules is None}, devices)
+    if joules is None:
+        return f"{UNMEASURED}{why}; {beside}"
+    lacking = count(len(epochs) - len(measured), "epoch")
+    return f"{joules:,.1f} J without {lacking} whose energy was not measured{why}; {beside}"
+
+
+def _why(names: set[str], devices: Iterable[DeviceRecord]) -> str:
+    """The reasons, in brackets, why epochs on the devices ``names`` have no joules."""
+    unmetered = {record.device.name: record.device.unmetered for record in devices}
+    known = {unmetered[name] for name in names if name in unmetered}
+    reasons = sorted(reason or "a reading was lost" for reason in known)
+    return f" ({'; '.join(reasons)})" if reasons else ""
+
+
+def spent_facts(study: StudyRow, now: float) -> Facts:
+    """Return what the study has had of devices at ``now`` (s), and what extensions say of that.
+
+    Amounts of a study without limits are known once it is over; until then they are None.
+    """
+    spec, spent = spec_from_json(study.spec_json), study.spent
+    at = study.finished_at or now
+    known = spec.limited or study.finished_at is not None
+    facts: Facts = {
+        "device_hours": spent.device_seconds / HOUR if known else None,
+        "kwh": spent.joules / KWH if known else None,
+        "money": spent.money if known else None,
+    }
+    for more in of_ends("show", "spent_facts"):
+        facts |= more(spec, spent, study.created_at, at)
+    return facts
+
+
+def late_words(misses: float | None) -> str:
+    """By how much a study will miss its deadline; empty if it meets it, or that is not known."""
+    return f"it will miss its deadline by about {duration(misses)}" if misses else ""
+
+
+def spent_words(study: StudyRow, now: float) -> str:
+    """``spent_facts`` in a line: *used 1.2 of 2 device-hours; at a limit it stops*.
+
+    Empty for a study that has neither limits nor spent anything, as far as the ledger knows.
+    """
+    facts, over = spent_facts(study, now), study.finished_at is not None
+    amounts = {
+        name: f"{number(facts[name], 3)} {unit}" for name, unit in _UNITS.items() if facts[name]
+    }
+    more = [
+        sentence
+        for words in of_ends("show", "spent_words")
+        for sentence in words(facts, amounts, _UNITS, over)
+    ]
+    used = "; ".join(amounts[name] for name in _UNITS if name in amounts)
+    return "; ".join([f"used {used}"] * bool(used) + more)

@@ -1,0 +1,330 @@
+"""Computes how a study used its slots: training, idle time by cause, and time over the bound.
+
+Theory of operation. Everything is computed from the ledger's rows. A study's slots are those that
+trained for it, from its submission to its end. The time between two epochs on a slot is idle time
+of the study, unless the slot trained for another study. Its cause is the first of these that holds:
+
+- ``start-up``: no epoch of the study had begun anywhere;
+- ``device``: the device was draining, resting or gone, as far as its last change tells;
+- ``resize``: the next epoch there is of a trial that came from another set of devices;
+- ``plan``: a trial was ready but waited for a plan, its dispatch or its state;
+- ``barrier``: nothing was ready, and trials of a rung waited for others that were running;
+- ``no work``: nothing was ready.
+
+A trial is ready from its proposal to its first epoch, and between two epochs of one rung, but not
+while another one trains an epoch for it.
+
+Where trials take turns in a lane, a slot is a lane, and an epoch has its turns of it
+(``epoch_spans``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from ....profiling.costs.hull import Hull, hull
+from ....scheduler.policies.planner.bounds import fluid_bound
+from ....scheduler.resources.fair_share import apportion
+from ....scheduler.strategies.base import pauses_of, rungs_of
+from .delays import Span, epoch_spans
+
+if TYPE_CHECKING:
+    from ....scheduler.model.study import StrategySpec
+    from ....scheduler.state.state import DeviceRecord
+    from ...ledger.reader import Reader
+    from ...ledger.rows import EpochRow, StudyRow, TrialRow
+
+CAUSES = ("start-up", "device", "resize", "plan", "barrier", "no work")
+Slot = tuple[str, int]
+
+#: Relative accuracy of the bound where slots went away.
+_NEAR = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How a study used its slots. Times are in seconds, added over all slots."""
+
+    #: The number of slots.
+    slots: int
+    #: The time of all slots, from the study's submission to its end.
+    total: float
+    #: The part in which they trained for the study, and the part for other studies.
+    trained: float
+    others: float
+    #: The idle time by cause (``CAUSES``).
+    idle: dict[str, float]
+    #: The time since the first epoch began, divided by the fluid bound for what was trained. The
+    #: bound uses the study's own mean speeds, and the slots only while they were there. Where
+    #: trials wait for each other it is the sum of the bounds of the rungs. None without an epoch.
+    over_bound: float | None
+
+    @property
+    def share(self) -> float:
+        """The share of the time, without that of other studies, in which the slots trained."""
+        own = self.total - self.others
+        return self.trained / own if own > 0 else 0.0
+
+
+def usage(
+    study: StudyRow,
+    trials: Sequence[TrialRow],
+    epochs: Sequence[EpochRow],
+    end: float,
+    *,
+    others: Sequence[EpochRow] = (),
+    devices: Sequence[DeviceRecord] = (),
+) -> Usage | None:
+    """How ``study`` used its slots until ``end``; None where it has trained no epoch.
+
+    ``others`` are epochs of other studies; ``devices`` are the devices as they stand.
+    """
+    trained_rows = [row for row in epochs if not row.taken_from]
+    if not trained_rows:
+        return None
+    chains = _chains(epochs)
+    rungs = frozenset(pauses_of(study.plan))
+    ready = _union(_ready(trials, chains, rungs))
+    rests = _union(_at_rungs(chains, rungs))
+    began = min(row.begin for row in epochs)
+    away = {record.device.name: record.at for record in devices if record.state != "joined"}
+    seats = {record.device.name: record.device.seats for record in devices}
+    turns = epoch_spans([*epochs, *others], seats)
+    busy = _by_lane(epochs, turns[: len(epochs)], seats)
+    other_busy = _by_lane(others, turns[len(epochs) :], seats)
+    moved = _moved(chains)
+    idle = dict.fromkeys(CAUSES, 0.0)
+    trained = taken = 0.0
+    for slot, spans in busy.items():
+        trained += sum(b - a for a, b in spans)
+        other = _union(other_busy.get(slot, ()))
+        for a, b in _gaps(_union(spans), study.created_at, end):
+            taken += _overlap(other, a, b)
+            for left, right in _gaps(_clipped(other, a, b), a, b):
+                _attribute_gap(idle, slot, (left, right), began, away, moved, ready, rests)
+    return Usage(
+        len(busy),
+        len(busy) * (end - study.created_at),
+        trained,
+        taken,
+        idle,
+        _over_bound(study.plan, _chains(trained_rows), _available_until(busy, away), began),
+    )
+
+
+def usage_of(reader: Reader, study: StudyRow) -> Usage | None:
+    """How a study of the ledger used its slots, with the epochs of other studies on them."""
+    epochs = reader.epochs(study.id)
+    end = study.finished_at or max((row.at for row in epochs), default=0.0)
+    others = [row for other in beside(reader, study, end) for row in reader.epochs(other.id)]
+    trials, devices = reader.trials(study.id), reader.devices()
+    return usage(study, trials, epochs, end, others=others, devices=devices)
+
+
+def beside(reader: Reader, study: StudyRow, end: float) -> list[StudyRow]:
+    """The other studies that existed between the submission of ``study`` and ``end``."""
+    return [
+        other
+        for other in reader.studies()
+        if other.id != study.id
+        and other.created_at < end
+        and (other.finished_at or end) > study.created_at
+    ]
+
+
+def _attribute_gap(  # noqa: PLR0917 - what a gap is held against, one kind each
+    idle: dict[str, float],
+    slot: Slot,
+    gap: Span,
+    began: float,
+    away: dict[str, float],
+    moved: set[tuple[Slot, float]],
+    ready: list[Span],
+    rests: list[Span],
+) -> None:
+    """Add the gap to ``idle``, split by cause."""
+    left, right = gap
+    if left < began:
+        idle["start-up"] += min(right, began) - left
+        left = min(right, began)
+    if (gone := away.get(slot[0])) is not None and gone < right:
+        idle["device"] += right - max(left, gone)
+        right = max(left, gone)
+    if (slot, gap[1]) in moved:
+        idle["resize"] += right - left
+        return
+    waited = _overlap(ready, left, right)
+    idle["plan"] += waited
+    barrier = min(_overlap(rests, left, right), right - left - waited)
+    idle["barrier"] += barrier
+    idle["no work"] += right - left - waited - barrier
+
+
+def _chains(epochs: Iterable[EpochRow]) -> dict[str, list[EpochRow]]:
+    chains: dict[str, list[EpochRow]] = {}
+    for row in sorted(epochs, key=lambda row: row.epoch):
+        chains.setdefault(row.trial, []).append(row)
+    return chains
+
+
+def _ready(
+    trials: Sequence[TrialRow], chains: dict[str, list[EpochRow]], rungs: frozenset[int]
+) -> Iterable[Span]:
+    for trial in trials:
+        rows = chains.get(trial.id, [])
+        if rows and not rows[0].taken_from:
+            yield trial.created_at, rows[0].at - rows[0].seconds
+        for before, after in itertools.pairwise(rows):
+            if before.epoch not in rungs and not after.taken_from:
+                yield before.at, after.at - after.seconds
+
+
+def _at_rungs(chains: dict[str, list[EpochRow]], rungs: frozenset[int]) -> Iterable[Span]:
+    """The times in which a trial that went on later waited at its rung."""
+    for rows in chains.values():
+        for before, after in itertools.pairwise(rows):
+            if before.epoch in rungs:
+                yield before.at, after.at - after.seconds
+
+
+def _moved(chains: dict[str, list[EpochRow]]) -> set[tuple[Slot, float]]:
+    """Place and begin of each epoch whose trial was on other devices in the epoch before."""
+    return {
+        (slot, after.at - after.seconds)
+        for rows in chains.values()
+        for before, after in itertools.pairwise(rows)
+        if before.width != after.width and not after.taken_from
+        for slot in after.slots
+    }
+
+
+def _by_lane(
+    epochs: Iterable[EpochRow], turns: Iterable[Sequence[Span]], seats: Mapping[str, int]
+) -> dict[Slot, list[Span]]:
+    """When each lane worked. Where lanes have one seat, they are slots."""
+    found: dict[Slot, list[Span]] = {}
+    for row, spans in zip(epochs, turns, strict=True):
+        for device, slot in row.slots:
+            found.setdefault((device, slot // seats.get(device, 1)), []).extend(spans)
+    return found
+
+
+def _union(spans: Iterable[Span]) -> list[Span]:
+    """The union of ``spans`` as disjoint spans, in order."""
+    found: list[Span] = []
+    for a, b in sorted(spans):
+        if b <= a:
+            continue
+        if found and a <= found[-1][1]:
+            found[-1] = (found[-1][0], max(b, found[-1][1]))
+        else:
+            found.append((a, b))
+    return found
+
+
+def _gaps(union: Sequence[Span], begin: float, end: float) -> Iterable[Span]:
+    at = begin
+    for a, b in union:
+        if a > at:
+            yield at, min(a, end)
+        at = max(at, b)
+        if at >= end:
+            return
+    yield at, end
+
+
+def _clipped(union: Sequence[Span], begin: float, end: float) -> list[Span]:
+    first = max(0, bisect_right(union, (begin, begin)) - 1)
+    found = []
+    for a, b in union[first:]:
+        if a >= end:
+            break
+        if b > begin:
+            found.append((max(a, begin), min(b, end)))
+    return found
+
+
+def _overlap(union: Sequence[Span], begin: float, end: float) -> float:
+    return sum(b - a for a, b in _clipped(union, begin, end))
+
+
+def _available_until(busy: dict[Slot, list[Span]], away: dict[str, float]) -> list[float]:
+    """When each slot went away; infinite if it was still there at the last epoch's end."""
+    ends = {slot: max(b for _, b in spans) for slot, spans in busy.items()}
+    last = max(ends.values())
+    # A draining device still ends its epoch.
+    until = [max(end, away.get(slot[0], math.inf)) for slot, end in ends.items()]
+    return [each if each < last else math.inf for each in until]
+
+
+def _min_time(work: Sequence[tuple[float, Hull]], left: Sequence[float]) -> float:
+    """The least seconds that ``work`` takes on slots that each remain for ``left`` seconds.
+
+    Speeds are concave, so the fluid bound holds for the mean number of slots. The longer the work
+    takes, the lower that mean is. So the iteration starts too low, and each step is a valid bound.
+    """
+    slots = float(sum(each > 0 for each in left))
+    while True:
+        seconds = fluid_bound(work, slots)
+        mean = sum(max(0.0, min(each, seconds)) for each in left) / seconds
+        if mean > slots * (1 - _NEAR):
+            return seconds
+        slots = mean
+
+
+def _over_bound(
+    plan: StrategySpec,
+    chains: dict[str, list[EpochRow]],
+    until: Sequence[float],
+    began: float,
+) -> float | None:
+    rows = [row for chain in chains.values() for row in chain]
+    widths = sorted({row.width for row in rows})
+    seconds = {width: fmean(r.seconds for r in rows if r.width == width) for width in widths}
+    if not all(seconds.values()):
+        return None
+    factors = {width: seconds[width] / seconds[widths[0]] for width in widths}
+    speeds = hull((width, 1 / factors[width]) for width in widths)
+    edges = rungs_of(plan) if plan.name == "halving" else ()
+    layers: dict[int, list[float]] = {}
+    for chain in chains.values():
+        of_trial: dict[int, float] = {}
+        for row in chain:
+            layer = sum(edge < row.epoch for edge in edges)
+            # Seconds at the narrowest width, which is the hull's unit of work.
+            of_trial[layer] = of_trial.get(layer, 0.0) + row.seconds / factors[row.width]
+        for layer, work in of_trial.items():
+            layers.setdefault(layer, []).append(work)
+    bound = 0.0
+    for _, works in sorted(layers.items()):
+        left = [each - began - bound for each in until]
+        bound += _min_time([(work, speeds) for work in works], left)
+    return (max(row.at for row in rows) - began) / bound if bound > 0 else None
+
+
+def words(found: Usage) -> str:
+    """``found`` in a line: *training 88 % of 2 slots; idle: barrier 12 %; 1.08 times the bound*.
+
+    It says what the bound is. If other studies used a part of the slots, the percentages are of the
+    remaining time.
+    """
+    training, *idled = apportion([found.trained, *found.idle.values()], 100)
+    named = sorted(zip(found.idle, idled, strict=True), key=lambda each: -each[1])
+    idle = ", ".join(f"{cause} {percent} %" for cause, percent in named if percent)
+    slots = "1 slot" if found.slots == 1 else f"{found.slots} slots"
+    text, alone = f"training {training} % of {slots}", ""
+    if part := round(100 * found.others / found.total):
+        text = f"training {training} % of what other studies left of {slots}, who had {part} %"
+        alone = " of having them alone"
+    text += f"; idle: {idle}" if idle else ""
+    over = found.over_bound
+    if over is None:
+        return text
+    bound = "the least time in which these slots could train these epochs"
+    return f"{text}; {over:.2f} times the bound{alone}, which is {bound}"

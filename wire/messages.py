@@ -1,0 +1,277 @@
+"""The wire form of a segment: what travels to a worker, and what a trainer says back.
+
+A task is one signed JSON text. The signature is an HMAC-SHA256 by the installation's key over the
+whole text, so study, trial, epochs, fence, code and configuration are all covered. Reports and
+commands are sealed the same way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from math import isfinite
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ..base.errors import UsageError
+from ..profiling.costs.failure_rate import PRIOR
+from ..profiling.knobs.knobs import SystemConfig
+
+Scalar = str | int | float | bool | None
+#: Contracts whose trials are suspended inside the user's code (``tasks.contracts.suspended``).
+SUSPENDABLE = ("objective", "epochs")
+#: The most bytes in one message of a trainer. 20,000 metrics fit, and a worker can handle it.
+MAX_MESSAGE = 1 << 20
+#: Fields that older tasks have, without which a trainer computes the same. Where turns had weights,
+#: they count the same until the next dispatch.
+_GONE = frozenset({"v", "weights", "measured"})
+Check = Literal["fields", "encoding", "seal", "json", "form", "type", "handling"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class CodeRef(_Frozen):
+    """Training code by name or by value. See ``scheduler.model.study.Code``."""
+
+    target: str
+    path: str
+    digest: str
+
+
+class ParentRef(_Frozen):
+    """A durable state: its epoch, its URI, and the state hash that it must have."""
+
+    epoch: int = Field(ge=1)
+    uri: str
+    state_hash: str
+
+
+class SegmentTask(_Frozen):
+    """One segment for one member of its gang. Epochs are counted from 1."""
+
+    #: A name that no other task has.
+    id: str
+    study: str
+    trial: str
+    #: Counts the study's trials from 0.
+    number: int = Field(ge=0)
+    contract: Literal["torch", "objective", "epochs", "empty"]
+    code: CodeRef
+    #: ``sys.argv`` and working directory that the code is to find; empty: the trainer's own.
+    argv: tuple[str, ...] = ()
+    cwd: str = ""
+    #: Hyperparameters by name.
+    params: dict[str, Scalar]
+    #: Whether the objective defines its search space as it runs.
+    define_by_run: bool = False
+    #: The study's name.
+    study_name: str = ""
+    #: ``minimize`` or ``maximize``, one for each objective.
+    directions: tuple[Literal["minimize", "maximize"], ...] = ("minimize",)
+    #: The epochs of a whole training, after which an objective runs to its return; None: as many
+    #: as it reports.
+    max_epochs: int | None = None
+    #: The study's sampler and pruner, where they run beside the objective; None: they do not.
+    tools: CodeRef | None = None
+    #: Where they do: what was drawn and accepted of the trial. Each has its name, its value, its
+    #: distribution (Optuna's JSON), and its value in that distribution's internal representation.
+    suggestions: tuple[tuple[str, Scalar, str, float], ...] = ()
+    #: The metric that the study optimises.
+    metric: str
+    #: Further metrics that must be reported: those of other objectives and of constraints.
+    also: tuple[str, ...] = ()
+    #: Metrics with the highest value of each: a trial that is known to exceed one before it is
+    #: trained is not.
+    bounds: tuple[tuple[str, float], ...] = ()
+    #: The study's seed.
+    seed: int
+    #: Where trials share the keys of their random numbers: which replicate of its configuration it
+    #: is, from 0; of a branch the number in its parent's keys. None: the keys are its own.
+    replicate: int | None = Field(ge=0, default=None)
+    #: The first epoch of the segment.
+    first: int = Field(ge=1)
+    #: How many epochs the segment has; it may be cut short.
+    n: int = Field(ge=1)
+    #: It closes with the first epoch that ends then or later (seconds since 1970); None: whenever
+    #: that is.
+    until: float | None = None
+    #: Whether the last epoch is the one that the trial is to reach for now.
+    final: bool = False
+    #: Into how many shards each batch is cut, 1 or more.
+    shards: int = Field(ge=1, default=1)
+    #: The number of the attempt. Only the newest attempt of a trial counts.
+    fence: int = Field(ge=1)
+    #: This member's place in the gang, from 0.
+    rank: int = Field(ge=0, default=0)
+    #: The queues of all members by rank.
+    queues: tuple[str, ...]
+    #: Durable states to start from.
+    parents: tuple[ParentRef, ...] = ()
+    #: A forked trial begins after this epoch, with another trial's state that is among ``parents``.
+    #: 0: the trial begins from initialisation.
+    origin: int = Field(ge=0, default=0)
+    #: Whether the last epoch counts only once its state is in the store.
+    durable: bool = False
+    #: The system configuration to run with: knobs of ``profiling.knobs.knobs`` with their values.
+    system: SystemConfig = ()
+    #: Widths to measure, in this order, instead of training (``profiling.costs.width_window``).
+    widths: tuple[int, ...] = ()
+    #: The most work that the measuring of widths may take, in epochs.
+    width_epochs: float = Field(default=0.0, ge=0)
+    #: After which of its epochs a copy of the state is kept in memory: other trials begin there.
+    copies: tuple[int, ...] = ()
+    #: Bytes of data that the process may have (``memory.bounded``), paused functions included.
+    memory_limit: int | None = Field(default=None, gt=0)
+    #: The state hash after epoch ``first`` - 1; empty where none is known.
+    expect: str = ""
+    #: The identity of the trainer that had the state ``expect`` in memory (``tasks.gangs.peers``).
+    holder: str = ""
+    exactness: Literal["bitwise", "statistical"] = "bitwise"
+    #: The numeric signature that the trial, or at least its study, has been computed under so far.
+    signature: str = ""
+    on_signature_change: Literal["refuse", "record"] = "refuse"
+    #: The URL of the checkpoint store.
+    store: str = ""
+    #: The environment that the trainer runs in; empty: that of the worker.
+    environment: str = ""
+    #: Mean seconds between two losses of such an attempt. It decides how often states are saved.
+    mtbf: float = Field(default=PRIOR, gt=0)
+    #: Seconds; None: no limit.
+    epoch_timeout: float | None = Field(default=None, gt=0)
+    #: Milliseconds.
+    lease_ms: int = Field(ge=100)
+    #: Values of extensions for their ends in the trainer, by their names.
+    ext: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def last(self) -> int:
+        return self.first + self.n - 1
+
+    @property
+    def key_number(self) -> int:
+        """The number in the keys of the trial's random numbers, beside the study's seed."""
+        return self.number if self.replicate is None else self.replicate
+
+    @property
+    def task_id(self) -> str:
+        """Reads well in Flower: ``<trial>.e<epochs>.f<fence>``, plus the rank in a gang."""
+        epochs = f"e{self.first}" if self.n == 1 else f"e{self.first}-{self.last}"
+        rank = f".r{self.rank}" if len(self.queues) > 1 else ""
+        return f"{self.trial}.{epochs}.f{self.fence}{rank}"
+
+
+class Forged(UsageError):
+    """A message whose seal or form is wrong. It is dropped, logged, and counted by its ``check``.
+
+    ``check`` is the check that failed: ``fields`` (text or seal is missing), ``encoding`` (not
+    UTF-8), ``seal``, ``json``, ``form`` (it has not the fields that it should have), ``type`` (a
+    value has the wrong type), ``handling`` (the form is right, and handling it failed).
+    """
+
+    def __init__(self, check: Check, why: str) -> None:
+        super().__init__(why)
+        self.check = check
+
+
+def seal(key: bytes, text: str) -> str:
+    """Hex HMAC-SHA256 of ``text`` by the installation's key."""
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+def check_seal(key: bytes, text: object, mark: object) -> str:
+    """Return ``text`` if ``mark`` is its seal. Raises ``Forged`` otherwise."""
+    if not isinstance(text, str) or not isinstance(mark, str):
+        raise Forged("fields", "it has no text or no signature")
+    try:
+        expected = seal(key, text)
+    except UnicodeEncodeError:
+        raise Forged("encoding", "its bytes are not UTF-8") from None
+    # As bytes: compare_digest accepts only ASCII as text.
+    if not hmac.compare_digest(expected.encode(), mark.encode("utf-8", "replace")):
+        raise Forged("seal", "a message with a wrong signature was rejected")
+    return text
+
+
+def open_body(key: bytes, text: object, mark: object) -> dict[str, Any]:
+    """The body of a sealed message. Raises ``Forged`` if it is not ours or not a JSON object."""
+    return parse(check_seal(key, text, mark))
+
+
+def parse(text: str) -> dict[str, Any]:
+    """The JSON object in ``text``. Raises ``Forged`` for a repeated name or a number not finite."""
+    try:
+        body = json.loads(
+            text, object_pairs_hook=_each_once, parse_constant=_no_number, parse_float=_finite
+        )
+    except RecursionError:
+        raise Forged("json", "it is not Penstock's JSON: it is nested too deeply") from None
+    except ValueError as error:
+        raise Forged("json", f"it is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise Forged("form", "it is not a JSON object")
+    return body
+
+
+def open_task(key: bytes, text: object, mark: object) -> SegmentTask:
+    """The segment in a sealed text. Raises ``Forged`` if it is not ours or malformed."""
+    checked = check_seal(key, text, mark)
+    try:
+        try:
+            return SegmentTask.model_validate_json(checked)
+        except ValidationError:
+            return SegmentTask.model_validate_json(_without_gone(checked))
+    except ValidationError as error:
+        raise Forged("form", f"a malformed task was rejected: {_first(error)}") from error
+
+
+def _without_gone(text: str) -> str:
+    """Return a task without the fields of 0.2 that no trainer needs."""
+    try:
+        body = json.loads(text)
+    except (RecursionError, ValueError):
+        return text
+    if not isinstance(body, dict):
+        return text
+    return json.dumps({name: each for name, each in body.items() if name not in _GONE})
+
+
+def _first(error: ValidationError) -> str:
+    problem, *more = error.errors(include_url=False, include_input=False)
+    where = ".".join(map(str, problem["loc"])) or "the text"
+    return f"{where}: {problem['msg']}" + (f", and {len(more)} more" if more else "")
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name is there twice")
+    return found
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not isfinite(number):
+        raise ValueError(f"{digits[:20]} is too large for a number")
+    return number
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def number_text(value: float) -> float | str:
+    """``value`` as a number, or as a text if JSON has no number for it."""
+    return value if isfinite(value) else repr(float(value))
+
+
+#: Made once: ``json.dumps`` makes one with each call that has options.
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+
+def dumps(value: Any) -> str:
+    """Compact JSON. Raises ValueError for NaN and infinities, which JSON does not have."""
+    return _ENCODER.encode(value)
