@@ -306,7 +306,7 @@ def test_what_a_task_returns_that_is_no_study_is_refused_by_name(site, shop, app
         shop.working("-P", "solo", environment=site.environment),
         pytest.raises(UsageError, match=r"study = 3 is refused.*name or id"),
     ):
-        result(app, celery.wait_for("x").clone(args=(3,)).delay())
+        result(app, celery.wait_for(every=0.1).delay(3))
 
 
 @pytest.mark.slow
