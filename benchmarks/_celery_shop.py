@@ -161,6 +161,11 @@ class Broker:
             self._process.wait(PATIENCE)
             self._process = None
 
+    def has_logged(self, text: str) -> bool:
+        """Return whether a write that it has acknowledged had this text in it."""
+        files = (self._folder / "appendonlydir").glob("*.aof")
+        return any(text.encode() in file.read_bytes() for file in files)
+
     def client(self) -> redis.Redis:
         return redis.Redis(host="127.0.0.1", port=self.port, decode_responses=True)
 

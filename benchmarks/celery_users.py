@@ -15,7 +15,9 @@ the primary is killed in running studies of three kinds.
 user's broker and their worker are killed in turn.
 
 - ``on_end.studies`` and ``on_end.kills``
-- ``on_end.lost``: studies whose task never ran
+- ``on_end.lost``: studies whose task was never in the queue of the user's broker, by its log
+- ``on_end.lost_by_their_worker``: tasks that were, and never ran: a worker that is killed between
+  taking a message and recording it has lost it (Redis)
 - ``on_end.doubled``: tasks that ran again, under the id of the first time
 - ``on_end.other_ids``: tasks under another id than the ledger names
 

@@ -53,6 +53,8 @@ READERS_OF_THE_ENVIRONMENT = {
     "app/host/locks.py": "the lock that a service inherits from who started it",
     "app/host/devices.py": "which GPUs the user left visible",
     "app/host/settings.py": "the user's settings",
+    "extensions/celery_apps/spec.py": "which Django project the script is of",
+    "extensions/celery_apps/send.py": "the same, and that nothing is to be started",
     "app/client/study/handle.py": "whether this is a trainer, in which no study may be started",
     "app/node/launching/process.py": "what whoever starts it tells it to import ahead",
     "app/node/worker/worker.py": "what the node agent tells the worker that it starts",

@@ -16,7 +16,7 @@ from ...base.urls import hide_password
 from ..host.broker_url import split_prefix
 from . import protocol
 from .connection import IN_CLUSTER, SOCKET_TIMEOUT, BrokerUnfit, translate_errors
-from .message import EXCHANGE
+from .message import EVENTS, EXCHANGE
 
 #: Keys of each type that we have, under names that scheduler and workers never use.
 _STRING = f"{protocol.PREFIX}probe"
@@ -29,7 +29,7 @@ _SET, _SCORES = "_kombu.binding.probe", "_kombu.binding_probe"
 _PROBED = (_STRING, _HASH, _LIST, _STREAM, *_QUEUES, _SET, _SCORES)
 _SCRIPT = "return 0"
 #: Keys and commands of ours and kombu's, as rules of ``ACL SETUSER``.
-_KEYS = f"~{protocol.PREFIX}* ~cpu.* ~cuda.* ~_kombu.* ~*.{EXCHANGE}.pidbox* ~{EXCHANGE}ev.*"
+_KEYS = f"~{protocol.PREFIX}* ~cpu.* ~cuda.* ~_kombu.* ~*.{EXCHANGE}.pidbox* ~{EVENTS}.*"
 _ALLOWED = (
     "-@all +ping +select +info +time +multi +exec +discard +watch +unwatch +evalsha +script|load"
     " +script|exists +get +set +del +exists +expire +pexpire +pttl +type +scan +hget +hset +hsetnx"
@@ -93,6 +93,10 @@ _COMMANDS: tuple[protocol.Command, ...] = (
 )
 
 
+#: Words on a broker that keeps nothing.
+FORGETS = "it keeps nothing on its disk (no appendonly, no save)"
+
+
 def acl_rules(database: int = 0, prefix: str = "") -> str:
     """Return what a user of the broker needs, as rules of ``ACL SETUSER``.
 
@@ -100,8 +104,8 @@ def acl_rules(database: int = 0, prefix: str = "") -> str:
     letter when kombu subscribes, so they have the database's number.
     """
     keys = f"~{prefix}*" if prefix else _KEYS
-    exchange = f"&{prefix}/{database}.{EXCHANGE}"
-    channels = f"&{prefix}{protocol.CALLS} {exchange}.pidbox {exchange}ev/*"
+    number = f"&{prefix}/{database}"
+    channels = f"&{prefix}{protocol.CALLS} {number}.{EXCHANGE}.pidbox {number}.{EVENTS}/*"
     return f"{keys} resetchannels {channels} {_ALLOWED}"
 
 

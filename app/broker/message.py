@@ -13,8 +13,10 @@ from typing import Any
 
 from ...wire.messages import Forged, SegmentTask
 
-#: The exchange of operators' requests (`celery -A penstock inspect`). Events have one beginning so.
+#: The exchange of operators' requests (`celery -A penstock inspect`).
 EXCHANGE = "penstock"
+#: The exchange of events, which is that of all apps of Celery's.
+EVENTS = "celeryev"
 TASK = "penstock.segment"
 #: How many parameters are shown in Flower's list of tasks.
 SHOWN_PARAMS = 8

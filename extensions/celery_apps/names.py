@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: Modules and names in them. ``app`` is that of our own workers, for ``celery -A penstock``.
 _LAZY = {
-    "app": ("...app.worker.celery", "app"),
+    "app": ("...app.node.worker.celery", "app"),
     "install": (".bootstep", "install"),
     "wait_for": (".waiting", "wait_for"),
 }

@@ -16,6 +16,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 from ...base.errors import UsageError
 from ...base.urls import hide_password
+from ...tasks.process.lifeline import MARK_VARIABLE
+from .spec import DJANGO
 
 #: Seconds that sending may take, with the import of the app. The process ends then by itself, also
 #: where nobody waits for it.
@@ -31,6 +33,11 @@ def outcome(asked: dict[str, Any]) -> dict[str, Any]:
     with suppress(OSError):  # it may be gone, and the app be installed
         os.chdir(asked["folder"])
     sys.path[:0] = [each for each in asked["path"] if each not in sys.path]
+    # A script without a guard would start its study with each import.
+    os.environ[MARK_VARIABLE] = "imported to send a task"
+    os.environ.pop(DJANGO, None)  # the scheduler's may be another project's
+    if asked.get("django"):
+        os.environ[DJANGO] = asked["django"]
     try:
         app = _app(asked["app"])
     except UsageError as error:

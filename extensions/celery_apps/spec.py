@@ -13,17 +13,20 @@ import sys
 import sysconfig
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
-from functools import partial
+from functools import cache, partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...base.errors import UsageError
+from ...base.urls import hide_password
 from ...tasks.process.lifeline import MARK_VARIABLE
 
 if TYPE_CHECKING:
     from ...scheduler.model.study import StudySpec
 
+#: The variable that says which Django project's settings an app reads.
+DJANGO = "DJANGO_SETTINGS_MODULE"
 #: Options of a message that can be given. Its id is the study's.
 OPTIONS = (
     *("queue", "routing_key", "exchange", "priority", "countdown", "expires", "headers"),
@@ -59,10 +62,28 @@ def _given(field: str, value: Any) -> str:
 
         with redirect_stdout(sys.stderr):  # what the app prints is not what a script prints
             check_tasks(app(), signature, field)
-    return json.dumps(
-        {"app": name, "folder": _folder(), "path": _path(), "signature": signature},
-        separators=(",", ":"),
-    )
+            _tell_of_unused_broker(name, str(app().conf.broker_url or ""))
+    stored = {"app": name, "folder": _folder(), "path": _path(), "signature": signature}
+    if project := os.environ.get(DJANGO):
+        stored["django"] = project
+    return json.dumps(stored, separators=(",", ":"))
+
+
+@cache
+def _tell_of_unused_broker(app: str, url: str) -> None:
+    """Print, once a process, that studies have a private broker and not that of the app.
+
+    Nothing is written to a broker unasked: it may be the one of production.
+    """
+    from ...app.host import broker_url
+    from ...app.host.settings import load
+
+    settings = load()
+    if settings.broker is None and settings.unused_broker is None and not broker_url.refusal(url):
+        sys.stderr.write(
+            f"the broker of the Celery app {app} ({hide_password(url)}) is not used for studies,"
+            f" theirs is a private one: PENSTOCK_CELERY_APP={app} takes it\n"
+        )
 
 
 #: The check of each field, as in ``extensions.limits``.

@@ -39,6 +39,10 @@ def _wait(self: Any, study: str, every: float = 5.0) -> dict[str, Any]:
     from ...app.server.services.ledger_location import LedgerElsewhere, ledger_reader
     from .facts import of_ledger
 
+    if not isinstance(study, str):
+        raise UsageError.refuse(
+            "study", study, "a study's name or id, as the task before returns it"
+        )
     try:
         reader = ledger_reader(load())
         row = reader.study(study)

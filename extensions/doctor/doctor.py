@@ -36,7 +36,13 @@ from ...app.host.permissions import unusable
 from ...app.host.settings import PREFIX, Settings
 from ...app.host.stopped import stop_of, stop_words, stopped_services
 from ...app.server.services import services
-from ...base.errors import BackendError, LedgerDamaged, LedgerRefused, PenstockError
+from ...base.errors import (
+    BackendError,
+    LedgerDamaged,
+    LedgerRefused,
+    PenstockError,
+    UsageError,
+)
 from ...base.urls import hide_password
 from ...profiling.counters.capabilities import Capability, capabilities
 from ...profiling.counters.energy import open_meters
@@ -267,12 +273,11 @@ def _owner(client: redis.Redis, settings: Settings) -> Iterator[Finding]:
 def _persistence(client: redis.Redis, url: str) -> Iterator[Finding]:
     """Yield a finding if a broker of the user's loses its keys when it is restarted."""
     if fitness.forgets(client, url):
-        what = "it keeps nothing on its disk (no appendonly, no save)"
         advice = (
             "CONFIG SET appendonly yes. Without it a restart of the broker loses queued work, which"
             " the scheduler sends again from the ledger, and studies wait for that"
         )
-        yield Finding("broker's disk", "warn", what, advice)
+        yield Finding("broker's disk", "warn", fitness.FORGETS, advice)
 
 
 def _sentinels(client: redis.Redis, url: str) -> Iterator[Finding]:
@@ -366,6 +371,8 @@ def _trouble(settings: Settings, service: str) -> str | None:
     """Why a running service does not serve, if the broker answers."""
     url = server.broker_url(settings)
     try:
+        if service == "scheduler":
+            services.check_same_broker(settings)
         with server.connect(settings) as client:
             if service == "agent":
                 return presence.ending(client, url)
@@ -373,7 +380,7 @@ def _trouble(settings: Settings, service: str) -> str | None:
                 return None
             check_free(settings, client)
             return presence.trouble(client, url)
-    except BrokerTaken as error:
+    except (BrokerTaken, UsageError) as error:
         return str(error)
     except BackendError:
         return None  # that finding is the broker's

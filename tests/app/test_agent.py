@@ -298,7 +298,7 @@ def test_a_second_state_folder_under_the_same_node_name_is_refused(
     core = sorted(os.sched_getaffinity(0))[0]
     name = f"cpu.here.{core}"
     client.set(key(name), settings.folder_id())
-    with pytest.raises(UsageError, match=f"PENSTOCK_NODE = 'here'.*serves {re.escape(name)}"):
+    with pytest.raises(UsageError, match=f"{re.escape(name)} is served .* another state folder"):
         node_agent.main(other)
     assert [client.get(each(name)) for each in (protocol.alive_key, protocol.claim_key)].count(
         settings.folder_id()
@@ -319,7 +319,10 @@ def test_of_two_state_folders_that_begin_at_one_time_one_serves(
     until(lambda: [each for each in agents if each.poll() is not None])
     [refused] = [each for each in agents if each.poll() is not None]
     first, second = (other, settings) if refused is agents[0] else (settings, other)
-    assert "PENSTOCK_NODE = 'here' is refused" in (second.logs / "agent.log").read_text()
+    assert (
+        "from another state folder on a node of this name, here"
+        in (second.logs / "agent.log").read_text()
+    )
     assert client.get(protocol.alive_key(name)) == first.folder_id()
     client.delete(protocol.claim_key(name))
     served = serving(client)[name]["incarnation"]

@@ -138,6 +138,52 @@ def test_idle_services_stop_unless_someone_asked_again_or_wants_them_to_stay(tmp
         take_down(settings, grace=1)
 
 
+def test_an_agent_that_others_have_started_is_left_to_them(settings, monkeypatch):
+    monkeypatch.setattr(services, "roster", lambda _: STAND_INS)
+    settings.ensure_home()
+    theirs = locks.spawn_service(
+        settings.run, "agent", SLEEP, env=os.environ, log=settings.logs / "agent.log"
+    )
+    assert [each.name for each in ensure_up(settings).services] == ["scheduler"]
+    assert [each.name for each in ensure_up(settings).services] == ["scheduler"]
+    assert locks.pid_of(settings.run, "agent") == theirs.pid
+    idle = settings.model_copy(update={"idle_stop": 0.0})
+    assert stop_if_idle(idle, idle_since=0)
+    assert theirs.poll() is None
+    ensure_up(settings)
+    theirs.kill()
+    theirs.wait()
+    until(lambda: not locks.is_running(settings.run, "agent"))
+    assert [each.name for each in ensure_up(settings).services] == ["scheduler", "agent"]
+    assert [each.name for each in ensure_up(settings).services] == ["scheduler", "agent"]
+
+
+@pytest.mark.parametrize("was_private", [True, False])
+def test_services_that_run_on_another_broker_are_said_and_left(settings, tmp_path, was_private):
+    settings.ensure_home()
+    server.start(settings)
+    url = server.broker_url(settings)
+    sides = [
+        load(home=tmp_path / "other", broker=broker, devices="cpu:1x1") for broker in (None, url)
+    ]
+    first, second = sides if was_private else sides[::-1]
+    scheduler = replace(STAND_INS[0], argv=("env", *_broker_of(first), *SLEEP))
+    ensure_up(first, services=(scheduler,))
+    pid = until(lambda: locks.pid_of(first.run, "scheduler"))
+    with pytest.raises(UsageError, match=r"have another broker, .* `penstock down`") as refused:
+        ensure_up(second, services=(scheduler,))
+    assert "a private one" in str(refused.value)
+    assert url in str(refused.value)
+    assert locks.pid_of(first.run, "scheduler") == pid
+    ensure_up(first, services=(scheduler,))
+    take_down(first, grace=1)
+
+
+def _broker_of(settings):
+    """Return the variables that a real scheduler of these settings has."""
+    return [f"{name}={value}" for name, value in settings.environment().items() if "BROKER" in name]
+
+
 def test_an_external_broker_is_never_started_nor_stopped(settings, tmp_path):
     settings.ensure_home()
     server.start(settings)

@@ -301,6 +301,15 @@ def test_wait_for_raises_for_a_study_that_failed_and_what_names_none(site, shop,
 
 
 @pytest.mark.slow
+def test_what_a_task_returns_that_is_no_study_is_refused_by_name(site, shop, app):
+    with (
+        shop.working("-P", "solo", environment=site.environment),
+        pytest.raises(UsageError, match=r"study = 3 is refused.*name or id"),
+    ):
+        result(app, celery.wait_for(every=0.1).delay(3))
+
+
+@pytest.mark.slow
 def test_without_a_study_it_waits_for_the_one_that_the_task_before_it_returns(site, shop, app):
     with shop.working("-P", "solo", environment=site.environment):
         told = result(app, (app.submit.s() | celery.wait_for(every=0.1))())

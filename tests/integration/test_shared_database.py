@@ -8,9 +8,10 @@ import sys
 import textwrap
 
 import pytest
+from celery import Celery  # noqa: TID251 - a user's
 from installation import Installation
 from network import PASSWORD, answering_broker
-from patience import until
+from patience import PATIENCE, until
 from penstock.app.broker import fitness
 from penstock.extensions.exports.prometheus import Collector
 
@@ -129,6 +130,30 @@ def test_two_studies_at_once_in_one_database(broker, installed, script):
         queued = {m.name: m for m in Collector(site.settings).collect()}["penstock_queued_tasks"]
         assert [sample.value for sample in queued.samples] == [0]
     assert all(key.startswith(PREFIXES) for key in client.keys("*"))
+
+
+def test_the_flower_of_the_users_app_sees_segments_and_reaches_no_worker(
+    broker, installed, script, monkeypatch
+):
+    url, _ = broker
+    site = installed(url)
+    monkeypatch.setenv("SHOP_PREFIX", "")
+    site.penstock("up")
+    enable = ("-A", "penstock", "control", "enable_events")
+    subprocess.run([sys.executable, "-m", "celery", *enable], env=site.environment, check=True)
+    app = Celery("shop", broker=url, set_as_current=False)
+    seen = []
+    with app.connection_for_read() as connection:
+        receiver = app.events.Receiver(connection, handlers={"*": seen.append})
+        process = start(site, script, url, "")
+        for _ in receiver.itercapture(limit=None, timeout=PATIENCE, wakeup=False):
+            if any(each["type"] == "task-succeeded" for each in seen):
+                break
+    [received, *_] = [each for each in seen if each["type"] == "task-received"]
+    assert received["name"] == "penstock.segment"
+    assert "trial=" in received["kwargs"]
+    assert app.control.ping(timeout=1.0) == []
+    assert "best 0." in site.finish(process)
 
 
 def test_a_user_of_one_prefix_runs_a_study(broker, installed, script):

@@ -198,7 +198,7 @@ class StudyHandle:
 
 
 def in_trainer() -> bool:
-    """Whether this process is a trainer, which has imported the user's script."""
+    """Whether this process imports the user's script to run a part of it: a trainer, mostly."""
     return MARK_VARIABLE in os.environ
 
 
@@ -206,6 +206,6 @@ def refuse_in_trainer(what: str) -> None:
     """Raise UsageError in a trainer: a script must not start studies when it is imported."""
     if in_trainer():
         raise UsageError(
-            f"{what} cannot be called while a trainer imports the script: put the call under"
+            f"{what} cannot be called while Penstock imports the script: put the call under"
             ' `if __name__ == "__main__":`'
         )

@@ -192,21 +192,19 @@ class Agent:
             claim = protocol.claim_key(name)
             with connection.translate_errors(self._url):
                 client.set(claim, own, nx=True, px=CLAIM_MS)
-                holders = client.mget(claim, protocol.alive_key(name))
-                others = [holder for holder in holders if holder not in (None, own)]
-                if not others:
-                    client.pexpire(claim, CLAIM_MS)
+                claimant, server_now = client.get(claim), client.get(protocol.alive_key(name))
+                if claimant == own:
+                    client.set(claim, own, px=CLAIM_MS)
                     taken.append(claim)
+                if claimant == own and server_now in (None, own):
                     continue
-                if holders[0] == own:
-                    taken.append(claim)
                 if taken:
                     client.delete(*taken)
-            raise UsageError.refuse(
+            raise UsageError(
+                f"{name} is served to this broker from another state folder on a node of this name,"
+                f" {self._served[0].device.node}. The workers of a machine need one PENSTOCK_HOME;"
+                " machines of one name need names of their own: PENSTOCK_NODE",
                 "PENSTOCK_NODE",
-                self._served[0].device.node,
-                f"a name under which no other state folder serves: one serves {name} on this broker"
-                " (give this one other devices by PENSTOCK_DEVICES, or end that one's agent)",
             )
 
     # -- supervising -----------------------------------------------------------------------------

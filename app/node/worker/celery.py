@@ -120,10 +120,9 @@ def make_app(broker_url: str) -> Any:
             "priority_steps": [0],
             **options,
         },
-        # Nor Celery's names for these: `celery -A shop control shutdown` would be heard here, too.
+        # Nor Celery's name for it: `celery -A shop control shutdown` would be heard here, too. That
+        # of events is Celery's: the Flower of a user's app on this broker shows our workers, too.
         control_exchange=EXCHANGE,
-        event_exchange=f"{EXCHANGE}ev",
-        event_queue_prefix=f"{EXCHANGE}ev",
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         broker_connection_timeout=2.0,

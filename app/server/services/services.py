@@ -18,24 +18,30 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 from pydantic import TypeAdapter
 
 from ....base.errors import BackendError, UsageError
+from ....base.urls import hide_password
 from ...broker import installation, presence, server
 from ...broker.ownership import check_free, served_by
 from ...common.ports import DRAIN_GRACE
 from ...host import locks
+from ...host.broker_url import OF_CELERY
 from ...host.devices import devices_of
 from ...host.settings import PREFIX, Settings, shown_of
 from ...host.stopped import continue_stopped
 from ...node.launching import client as launching
+
+if TYPE_CHECKING:
+    import redis
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +52,8 @@ SCHEDULER_GRACE = 10.0
 FLOWER_GRACE = 5.0
 LAUNCHER_GRACE = 3.0
 
+#: The name of the agent.
+AGENT = "agent"
 #: The lock of whoever changes the desired state or acts on it.
 CHANGE = "services"
 #: -P: a file in the working directory is never imported in place of a library.
@@ -100,7 +108,7 @@ def roster(devices: str) -> tuple[Service, ...]:
 
 def agent_of(devices: str) -> Service:
     """Only the agent, for a scheduler that runs elsewhere."""
-    return Service("agent", (*_PENSTOCK, "worker", "--devices", devices))
+    return Service(AGENT, (*_PENSTOCK, "worker", "--devices", devices))
 
 
 def ensure_up(
@@ -133,9 +141,12 @@ def ensure_up(
         if not locks.is_running(settings.run, "scheduler"):
             _check_policy(settings.policy)
         spec = _devices(settings, devices, before)
+        asked = tuple(services) if services is not None else roster(spec)
+        if services is None and not stays and _is_served_by_hand(settings, before):
+            asked = tuple(service for service in asked if service.name != AGENT)
         desired = DesiredState(
             devices=spec,
-            services=tuple(services) if services is not None else roster(spec),
+            services=asked,
             at=time.time(),
             stays=stays or (before is not None and before.stays),
         )
@@ -145,6 +156,8 @@ def ensure_up(
             with server.connect(settings) as client:
                 if services is None:
                     check_free(settings, client)
+                if known is None:
+                    _report_forgetting(client, settings.broker)
         write_desired_state(settings, desired)
         for service in desired.services:
             spawn(settings, service)
@@ -161,11 +174,20 @@ def _asked_for(
         return before
     other = devices is not None and devices != before.devices
     if other or before.ahead != settings.environment():
-        for name, grace in (("agent", AGENT_GRACE), ("scheduler", SCHEDULER_GRACE)):
+        for name, grace in ((AGENT, AGENT_GRACE), ("scheduler", SCHEDULER_GRACE)):
             locks.stop(settings.run, name, grace=grace)
         stop_launcher(settings)
         return None
     return before
+
+
+def _is_served_by_hand(settings: Settings, before: DesiredState | None) -> bool:
+    """Return whether an agent runs that others have started, who say how long and on which devices.
+
+    They are ``penstock worker`` in a terminal, or a worker of the user's Celery app.
+    """
+    ours = before is not None and any(service.name == AGENT for service in before.services)
+    return not ours and locks.is_running(settings.run, AGENT)
 
 
 def _report_change(settings: Settings) -> None:
@@ -181,6 +203,14 @@ def _report_unused_broker(settings: Settings) -> None:
     """Report that Celery's own variable names a broker that the private one is used instead of."""
     if (words := settings.unused_broker) is not None:
         sys.stderr.write(f"{words}\n")
+
+
+def _report_forgetting(client: redis.Redis, url: str) -> None:
+    """Report that a broker of the user's keeps nothing on its disk."""
+    from ...broker.fitness import FORGETS, forgets
+
+    if forgets(client, url):
+        sys.stderr.write(f"the broker at {hide_password(url)}: {FORGETS}\n")
 
 
 def _check_policy(policy: str) -> None:
@@ -228,13 +258,9 @@ def scheduler_answers(settings: Settings) -> bool:
 
 def _check_same(settings: Settings) -> None:
     """Refuse a setting that differs from the running scheduler's: it would have no effect."""
-    pid = locks.pid_of(settings.run, "scheduler")
-    if pid is None:
+    if (environ := _environment_of_scheduler(settings)) is None:
         return
-    try:
-        environ = psutil.Process(pid).environ()
-    except psutil.Error:
-        return  # it has just ended or belongs to another user
+    check_same_broker(settings)
     for field in READ_AT_START & settings.model_fields_set:
         name, current = f"{PREFIX}{field.upper()}", Settings.model_fields[field].default
         if name in environ:  # in the scheduler's form, where a path has become a URL
@@ -247,6 +273,38 @@ def _check_same(settings: Settings) -> None:
                 f"{shown_of(field, str(current))}, as the running services have it; to change it,"
                 " run `penstock down` first",
             )
+
+
+def check_same_broker(settings: Settings) -> None:
+    """Raise UsageError if the scheduler of this state folder runs and has another broker."""
+    name, environ = f"{PREFIX}BROKER", _environment_of_scheduler(settings)
+    if environ is None:
+        return
+    url = environ.get(name) or None
+    if url == OF_CELERY or (url is None and f"{PREFIX}CELERY_APP" in environ):
+        return  # it has asked an app, by hand
+    current = Settings.model_validate({"broker": url}).broker
+    if current != settings.broker:
+        shown, theirs = (
+            hide_password(each or "a private one") for each in (settings.broker, current)
+        )
+        raise UsageError(
+            f"the running services of this state folder have another broker, {theirs}; here it is"
+            f" {shown}. Export the {name} or {PREFIX}CELERY_APP that they were started with, or run"
+            " `penstock down` there first",
+            name,
+        )
+
+
+def _environment_of_scheduler(settings: Settings) -> Mapping[str, str] | None:
+    """Return the variables of the scheduler; None if none of this user's runs."""
+    pid = locks.pid_of(settings.run, "scheduler")
+    if pid is None:
+        return None
+    try:
+        return psutil.Process(pid).environ()
+    except psutil.Error:  # it has just ended or belongs to another user
+        return None
 
 
 def desired_state(settings: Settings) -> DesiredState | None:
@@ -268,7 +326,7 @@ def _adapter() -> TypeAdapter[DesiredState]:
 
 def statuses(settings: Settings) -> tuple[Status, ...]:
     """Broker (the private one), scheduler and agent, as they are now."""
-    names = ("scheduler", "agent") if settings.broker else (server.NAME, "scheduler", "agent")
+    names = ("scheduler", AGENT) if settings.broker else (server.NAME, "scheduler", AGENT)
     return tuple(
         Status(name, locks.pid_of(settings.run, name), settings.logs / f"{name}.log")
         for name in names
@@ -293,7 +351,7 @@ def end_all(settings: Settings, grace: float) -> list[str]:
     ended = [
         name
         for name, timeout in (
-            ("agent", grace),
+            (AGENT, grace),
             ("scheduler", SCHEDULER_GRACE),
             ("flower", FLOWER_GRACE),
         )
@@ -318,7 +376,8 @@ def stop_if_idle(settings: Settings, idle_since: float) -> bool:
         if now - max(idle_since, min(desired.at, now)) < settings.idle_stop:
             return False
         _file(settings).unlink(missing_ok=True)
-        locks.stop(settings.run, "agent", grace=AGENT_GRACE)
+        if any(service.name == AGENT for service in desired.services):
+            locks.stop(settings.run, AGENT, grace=AGENT_GRACE)
         _stop_broker(settings)
         return True
     return False  # another process changes the services, and may be stopped meanwhile
@@ -330,7 +389,7 @@ def _devices(settings: Settings, asked: str | None, before: DesiredState | None)
     current = before.devices if before is not None else settings.devices
     spec = current if asked is None else asked
     devices_of(settings, spec)
-    if before is not None and spec != before.devices and locks.is_running(settings.run, "agent"):
+    if before is not None and spec != before.devices and locks.is_running(settings.run, AGENT):
         raise UsageError.refuse(
             "devices",
             spec,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from patience import until
@@ -99,6 +100,25 @@ def test_an_app_that_cannot_be_imported_is_tried_for_an_hour(shop):
     assert broken.limit == gone.limit == send.IMPORTS
     waits = [server.PAUSES.after(failures) for failures in range(1, send.IMPORTS)]
     assert 3600 <= sum(waits) < 3700
+
+
+def test_a_script_that_starts_a_study_when_it_is_imported_starts_none(shop):
+    with (shop / "shop.py").open("a") as file:
+        file.write("\n\nimport penstock\npenstock.create_study().submit(print, 1)\n")
+    outcome = server.attempt(call(shop))
+    assert "submit() cannot be called while Penstock imports the script" in outcome.why
+    assert outcome.limit == send.IMPORTS
+
+
+@pytest.mark.parametrize("project", ["acme.settings", None])
+def test_the_app_is_imported_for_the_scripts_django_project(shop, monkeypatch, project):
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "of.the.scheduler")
+    (shop / "acme").mkdir()
+    (shop / "acme" / "settings.py").touch()
+    with (shop / "shop.py").open("a") as file:
+        file.write(f"\n\nassert os.environ.get('DJANGO_SETTINGS_MODULE') == {project!r}\n")
+    stored = json.loads(call(shop).call) | ({"django": project} if project else {})
+    assert server.attempt(replace(call(shop), call=json.dumps(stored))) == Outcome("")
 
 
 def test_what_fails_so_often_is_given_up():

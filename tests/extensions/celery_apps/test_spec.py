@@ -90,6 +90,24 @@ def test_a_name_is_of_the_app_that_the_setting_names(shop, monkeypatch):
     assert kept["signature"]["options"] == {"queue": "slow"}
 
 
+def test_the_settings_of_a_django_project_are_those_of_the_script(shop, monkeypatch):
+    assert "django" not in stored(on_end=shop.deploy.s("m"))
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "acme.settings")
+    assert stored(on_end=shop.deploy.s("m"))["django"] == "acme.settings"
+
+
+def test_an_app_whose_broker_is_not_used_is_said_once(shop, monkeypatch, capsys):
+    stored(on_end=shop.deploy.s("m"))
+    stored(on_end=shop.deploy.s("m"))
+    [line] = [each for each in capsys.readouterr().err.splitlines() if "is not used" in each]
+    assert f"PENSTOCK_CELERY_APP={shop.__name__}:app takes it" in line
+    assert "redis://127.0.0.1:1/0" in line
+    monkeypatch.setenv("PENSTOCK_BROKER", "redis://127.0.0.1:1/0")
+    shop.app.conf.broker_url = "redis://127.0.0.1:2/0"
+    stored(on_end=shop.deploy.s("m"))
+    assert capsys.readouterr().err == ""
+
+
 def test_inside_a_task_a_name_is_of_its_app(shop):
     @shop.app.task(shared=False)
     def tune():

@@ -279,7 +279,7 @@ def test_a_worker_of_another_state_folder_says_that_the_devices_are_served(shop,
     known = shop.head.reader.devices()
     monkeypatch.setattr(shop, "node", shop.other)
     second = shop.worker("threads", name="two")
-    said = "PENSTOCK_NODE = 'node' is refused"
+    said = "is served to this broker from another state folder"
     shop.until(lambda: said in shop.log("two"), "the second one says so")
     shop.send("order", 1)
     shop.until(lambda: shop.orders() == ["1"], "the shop's own task")
