@@ -1,1 +1,1 @@
-"""Whatever people read: tables, stories, drawings, and why something stands still."""
+"""Tables, stories and drawings that people read, and why something stands still."""
