@@ -120,9 +120,7 @@ def __getattr__(name: str) -> Any:
             value = getattr(import_module(f".{module}", __name__), attribute)
     except (ImportError, AttributeError) as error:
         # A file beside the user's script may hide a library.
-        raise import_module(".profiling.base.hiding", __name__).explained(
-            error
-        ) from error.__cause__
+        raise import_module(".base.hiding", __name__).explained(error) from error.__cause__
     globals()[name] = value
     return value
 

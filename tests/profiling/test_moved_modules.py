@@ -40,7 +40,7 @@ def test_what_was_pickled_under_a_name_of_then_is_found():
     layers = import_module("penstock.extensions.nas.models.layers")
     assert loads(by_name("penstock.tasks.nas.layers", "Repeat")) is layers.Repeat
     assert loads(of_module("penstock.app.nas.names")) is import_module("penstock").nas
-    assert loads(of_module("penstock.base.errors")).UsageError
+    assert loads(of_module("penstock.profiling.base.errors")).UsageError
 
 
 def test_other_pickles_are_loaded_as_ever():
