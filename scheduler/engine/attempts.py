@@ -240,7 +240,10 @@ class Attempts:
             self._end_trial(study, trial)
 
     def _has_neighbours(self, trial: Trial) -> bool:
-        """Whether others are in its lane: if their trainer has ended, the last one lost counts."""
+        """Return True if other trials are in its lane.
+
+        If their trainer has ended, only the loss of the last trial counts.
+        """
         attempt = self._state.attempts[trial.fence]
         if attempt.counted_at is None:
             return False

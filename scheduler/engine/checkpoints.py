@@ -24,7 +24,7 @@ from ..state.core import Core, Refused
 from ..state.state import EndedTrial, StudyState
 from ..strategies.base import rungs_of
 
-#: For so many of the studies that ended last, the best trials are remembered.
+#: Number of the studies that ended last whose best trials are remembered.
 ENDED_KEPT = 32
 
 

@@ -32,8 +32,8 @@ from ..state.state import ERA, DeviceRecord, DeviceState, Drain
 from .attempts import Attempts
 from .proposals import Proposals
 
-#: A restored ledger may have forgotten up to so many trials of a study beyond its ``n_trials``:
-#: forks, extensions.
+#: The most trials of a study, in addition to its ``n_trials``, that a restored ledger may have
+#: forgotten: forks, extensions.
 FORGOTTEN_TRIALS = 100
 
 

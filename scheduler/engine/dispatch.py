@@ -1,4 +1,4 @@
-"""Dispatch: which trial runs where, as free slots are given to waiting trials.
+"""Dispatch: free slots are given to waiting trials.
 
 Theory of operation. A trial keeps its slots until its target (the *standing plan*): an epoch that
 ends a segment short of the target is followed by the next segment on the same slots, without a call
@@ -30,9 +30,9 @@ from ..state.state import Attempt, StudyState
 from .checkpoints import Checkpoints
 from .proposals import Proposals
 
-#: How many later trials may join devices that had no room for a trial.
+#: The most later trials that may join devices that had no room for a trial.
 MAX_PASSED = 4
-#: How many trials without room wait before no more are drawn that may be smaller.
+#: Number of waiting trials without room from which on no more, perhaps smaller ones are drawn.
 AHEAD = 2
 
 
@@ -77,8 +77,8 @@ class Dispatcher:
             blocked = list[Trial]()
             if self._dispatch_waiting(free, seats, blocked):
                 free, seats = self._free_slots(), self._core.extensions.seats.free()
-            # Seats are for who waits: one more trial at work would make none faster, unless they
-            # gain by company.
+            # Seats are for trials that wait: one more trial at work would make none faster, unless
+            # trials gain by company.
             elif not (
                 (free and self._proposals.pull(self._to_draw(free, blocked)))
                 or self._draw_for_seats()
@@ -118,10 +118,10 @@ class Dispatcher:
                 self._core.note_device(name)
 
     def _to_draw(self, free: list[Member], blocked: list[Trial]) -> int:
-        """For how many trials the strategies are asked: one for each free slot.
+        """Return the number of trials to ask the strategies for: one for each free slot.
 
-        Where no waiting trial has room beside others, a few more are looked at, which may be
-        smaller; but only where an extension foresees it.
+        If waiting trials have no room next to others, it is one for each empty device, and a few
+        more, which may be smaller, if an extension foresees which trials have room.
         """
         empty = sum(self._state.is_free(slot.device) for slot in free)
         if not blocked:
@@ -151,10 +151,10 @@ class Dispatcher:
     ) -> bool:
         """Give free slots to waiting trials in their order; returns whether any got one.
 
-        A trial that may have none of them takes one of the ``seats`` beside others.
-        Trials that may join no device in use are added to ``blocked``. So many later trials as
-        ``MAX_PASSED`` says may overtake such a one; then no later trial joins others until it has
-        its place. A packed plan has no such bound until it is patient.
+        A trial that may have none of them takes one of the ``seats`` in other trials' lanes.
+        Trials that may join no device in use are added to ``blocked``. Up to ``MAX_PASSED`` later
+        trials may overtake such a trial; then no later trial joins others until it has its place.
+        A packed plan has no such bound until it is patient.
         """
         dispatched = False
         shared = self._state.shared_at is not None
@@ -305,7 +305,7 @@ class Dispatcher:
         width_epochs: float = 0.0,
         until: float | None = None,
     ) -> Attempt:
-        """Dispatch ``n`` epochs, or the measuring of ``widths`` for so many epochs' time.
+        """Dispatch ``n`` epochs, or the measuring of ``widths`` for ``width_epochs`` epochs' time.
 
         ``until``: see ``Dispatch``.
         """

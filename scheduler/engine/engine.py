@@ -181,7 +181,7 @@ class Engine:
 
     @property
     def strategies(self) -> Callable[[StudySpec], AnyStrategy]:
-        """What makes the strategy of a study. An engine in place of this one needs the same."""
+        """Function that makes a study's strategy. An engine in place of this one needs the same."""
         return self._core.strategies
 
     def handle(self, event: Event) -> tuple[Decision, ...]:
@@ -243,18 +243,18 @@ class Engine:
         return epoch_ends(self.state, self._core.extensions, attempt)
 
     def take_changes(self) -> Changes:
-        """What changed since the last call. The ledger's tables for readers follow it."""
+        """Return the changes since the last call. The ledger's tables for readers follow them."""
         return self._core.take_changes()
 
     def story(self, trial: str) -> tuple[str, ...]:
-        """The last steps of a trial of a running study: event, its cause, state before and after.
+        """Return a trial's last steps, for error messages: event, cause, state before and after.
 
-        Error messages carry this. The whole story is in the ledger's events.
+        Its study must not be over. The whole story is in the ledger's events.
         """
         return tuple(self._core.trial(trial).story)
 
     def queue(self) -> tuple[str, ...]:
-        """All waiting trials in the order in which they would get one slot each."""
+        """Return all waiting trials, in the order in which they would get one slot each."""
         return self._shares.queue()
 
     def aside(self) -> dict[str, str]:
@@ -262,7 +262,7 @@ class Engine:
         return self._proposals.resampling() | self._core.extensions.aside()
 
     def outstanding(self) -> tuple[Ask, ...]:
-        """Asks without an answer. A restarted runner sends them again."""
+        """Return the asks without an answer. A restarted runner sends them again."""
         return tuple(ask for study in self.state.studies.values() for ask in study.asks.values())
 
     def questions(self) -> list[Decision]:
@@ -270,7 +270,7 @@ class Engine:
         return self._core.extensions.questions()
 
     def wake_at(self) -> float | None:
-        """When the engine wants a ``Tick`` (the runner's clock); None if nothing waits for time."""
+        """Return when the next ``Tick`` is due (the runner's clock); None if nothing waits."""
         deadlines = [d.backoff_until for d in self.state.devices.values() if d.backoff_until]
         if (planned := self._planning.wake_at()) is not None:
             deadlines.append(planned)
@@ -279,7 +279,7 @@ class Engine:
         return min(deadlines, default=None)
 
     def _table(self) -> dict[type[Event], Callable[[Any], None]]:
-        """Which part handles which event."""
+        """Return the handler of each kind of event."""
         return {
             PolicyChosen: self._planning.on_policy_chosen,
             Planned: self._planning.on_planned,
@@ -339,7 +339,7 @@ class Engine:
     def _heard(
         self, name: str, hear: Callable[[Any], None], then: Callable[[Any], None] | None
     ) -> Callable[[Any], None]:
-        """Return what lets an extension hear an event, unless it is broken, and ``then`` others."""
+        """Return a handler that calls the extension's, unless that is off, and then ``then``."""
         extensions, trials = self._core.extensions, self._core.state.trials
 
         def heard(event: Any) -> None:

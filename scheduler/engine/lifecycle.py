@@ -276,7 +276,7 @@ class Lifecycle:
             self._core.changes.trials[trial.id] = trial
             for state, at in past.durables:
                 self._core.changes.durables[trial.id, state.epoch] = (state, at)
-        # Readers take the order of epochs for that of acceptance.
+        # Readers take the order of epochs as the order of acceptance.
         epochs = [epoch for past in event.trials for epoch in past.epochs]
         self._core.changes.epochs += sorted(epochs, key=lambda epoch: epoch.at)
 
@@ -285,8 +285,9 @@ _SUCCEEDED = (TrialState.COMPLETED, TrialState.STOPPED, TrialState.PAUSED)
 
 
 def _has_succeeded(spec: StudySpec, trial: Trial) -> bool:
-    """Whether it has a result, which comes without any epoch where the user added or returned it.
+    """Return True if the trial has a result.
 
+    In a ``local`` study that may be a value without any epoch, which the user added or returned.
     Other studies go by epochs, as they did in ledgers that are replayed.
     """
     has_result = trial.epoch > 0 or (spec.local and trial.value is not None)

@@ -1,4 +1,4 @@
-"""Where trials come from, and when a study is over: strategies are pulled, samplers are asked.
+"""Proposals of new trials, and the ends of studies: strategies are pulled, samplers are asked.
 
 Theory of operation. A strategy names trials and the epoch that each is to reach. If it wants new
 configurations, the study's sampler is asked (``Ask``), and its answer is an event (handled in
@@ -209,7 +209,7 @@ class Proposals:
         return pull
 
     def _begin(self, study: StudyState, n: int) -> None:
-        """Enter ``n`` trials whose parameters are sampled beside the objective."""
+        """Enter ``n`` trials whose parameters are sampled in the objective's process."""
         names = []
         for _ in range(n):
             waiting = study.waiting
@@ -217,7 +217,7 @@ class Proposals:
         self.enter(study, study.strategy.proposed(tuple(names), exhausted=False))
 
     def make_trial(self, study: StudyState) -> Trial:
-        """A new trial without parameters."""
+        """Return a new trial without parameters, which is added to the study."""
         number = len(study.trials)
         name = trial_id(study.spec.id, number)
         trial = Trial(name, study.spec.id, number, params=(), created_at=self._core.at)

@@ -85,10 +85,9 @@ class Signatures:
         return [device]
 
     def is_stuck(self, study: StudyState) -> bool:
-        """Whether the study can never continue: no device has its signature, and none that had can
-        return.
+        """Return True if the study can never continue, and then set its message.
 
-        Sets the study's message if so.
+        It cannot if no device has its signature, and none that had it can return.
         """
         if study.status in OVER:
             return False

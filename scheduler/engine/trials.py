@@ -39,8 +39,7 @@ class Trials:
             self._assign_enqueued(study, event.params)
 
     def _assign_enqueued(self, study: StudyState, params: Params) -> None:
-        """Give the enqueued parameters to a configuration that has not begun, and put it first in
-        the queue.
+        """Give the enqueued parameters to a configuration that has not begun, and put it first.
 
         It is used when all trials are proposed already. Raises ``Refused`` if all have begun.
         """
@@ -55,7 +54,7 @@ class Trials:
             self._put_first(trial, enqueued)
 
     def _is_replaceable(self, trial: Trial) -> bool:
-        """Whether its configuration may give way to an enqueued one: it is in the queue."""
+        """Return True if its configuration may give way to an enqueued one: it is in the queue."""
         waits = _not_started(trial) and trial.id in self._state.ready
         return waits and not trial.enqueued and not trial.branched
 
@@ -116,7 +115,7 @@ class Trials:
     def _configured(
         self, study: StudyState, ask: Ask, event: Proposed
     ) -> list[tuple[Params, str, bool]]:
-        """Parameters and notes of each trial that an answer makes, and whether it was enqueued.
+        """Return parameters, notes and an "enqueued" flag of each trial that an answer makes.
 
         A trial that begins no configuration repeats the one before it.
         """
@@ -141,5 +140,5 @@ class Trials:
 
 
 def _not_started(trial: Trial) -> bool:
-    """Whether the trial waits for its first segment."""
+    """Return True if the trial waits for its first segment."""
     return trial.state is TrialState.WAITING and not trial.begun

@@ -1,16 +1,16 @@
 """Trials that users add, train and describe by themselves, through Optuna's storage.
 
-Theory of operation. Where sampling happens beside the objective (``StudySpec.local``), a study is
-what Optuna's is: its user may enqueue trials, ask for trials, add results, and write attributes, in
-any order, before, while and after the engine runs other trials of it. A trial that waits
-(``StudyState.waiting``) is the next one that is run or asked for. A trial that its user trains
-(``StudyState.handed_out``) has no slot and no fence. Neither keeps a study from being over: it
-stays as it is, and is there again when the study is reopened. A study that is reopened for what its
-user does is over again after it; what waits in it is run when it is extended.
+Theory of operation. If sampling happens in the objective's process (``StudySpec.local``), a study
+behaves like one of Optuna's: its user may enqueue trials, ask for trials, add results, and write
+attributes, in any order, before, while and after the engine runs other trials of it. A trial that
+waits (``StudyState.waiting``) is the next one that is run or asked for. A trial that its user
+trains (``StudyState.handed_out``) has no slot and no fence. Neither keeps a study from being over:
+the trial stays as it is, and is there again when the study is reopened. A study that was reopened
+for a user's action is over again after it; trials that wait in it run when it is extended.
 
-What is written is checked here, and is then in the event only (``model.writing``). The draws of a
-trial that is not over are kept: its next attempt gets them with its task, and what it reports
-counts under them alone. Its user may change those of a trial that no attempt has begun.
+Writings are checked here, and are then in the event only (``model.writing``). The draws of a trial
+that is not over are kept: its next attempt gets them with its task, and its reports count only
+under these draws. The user may change the draws of a trial that no attempt has begun.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Dispatch(Decision):
     params: Params
     #: The epochs to train, and the members that train them.
     segment: Segment
-    #: How many shards each batch is cut into.
+    #: Number of shards each batch is cut into.
     shards: int
     #: Durable states of the trial, newest first.
     parents: tuple[Parent, ...]
@@ -88,7 +88,7 @@ class Dispatch(Decision):
     expect: str
     #: The identity of the trainer that has this state in memory; empty if none is known.
     holder: str
-    #: Whether the segment ends at the trial's target.
+    #: True if the segment ends at the trial's target.
     final: bool
     #: The numeric signature of the trial so far, or else of the study; empty before the study's
     #: first epoch.
@@ -100,18 +100,18 @@ class Dispatch(Decision):
     origin: int = 0
     #: The number in the keys of the trial's random numbers, where that is another trial's.
     keys: int | None = None
-    #: Whether the segment's last epoch counts only once its state is in the store.
+    #: True if the segment's last epoch counts only once its state is in the store.
     durable: bool = False
     #: The system configuration that the segment runs with.
     system: SystemConfig = ()
-    #: Time that measuring widths may take at most, in epochs.
+    #: The most time that measuring widths may take, in epochs.
     width_epochs: float = 0.0
-    #: After which epochs a copy of the state is kept in memory, for trials that begin there.
+    #: Epochs after which a copy of the state is kept in memory, for trials that begin there.
     copies: tuple[int, ...] = ()
     #: The segment closes with the first epoch that ends then or later (the runner's clock); None:
     #: no limit of its study is near.
     until: float | None = None
-    #: What was drawn beside its objective and accepted: no attempt draws it again.
+    #: Accepted draws of a sampler that runs in the objective's process. No attempt repeats them.
     suggestions: tuple[Suggestion, ...] = ()
     #: Values of extensions for their ends in the trainer, by their names (``SegmentValues``).
     ext: Mapping[str, Any] = field(default_factory=dict)

@@ -28,25 +28,26 @@ from typing import Any
 from .study import Scalar, StudySpec
 from .trial import FINAL, Failure, Trial, TrialState
 
-#: After so many trials without the study's metric, and none with it, the study fails.
+#: Number of trials without the study's metric, and none with it, after which the study fails.
 METRIC_LIMIT = 3
-#: So many trials may fail alike while a parameter tells them from others; then the study pauses.
+#: Number of trials that may fail alike while a parameter tells them from others; at this number
+#: the study pauses.
 MOST = 12
-#: So many different numbers, of a parameter whose range is not known, are taken for all.
+#: Number of different values that stand for all values of a numeric parameter of unknown range.
 VARIED = 6
-#: So many different values are named; more are told by their range.
+#: The most values that a message lists; more are described by their range.
 _NAMED = 3
 #: The distributions of a study's parameters, as JSON text by name.
 Space = Sequence[tuple[str, str]]
 #: Kinds of failures that have an exception and a line of the user's code.
 _RAISED = frozenset({"exception", "code"})
 _SHOWN = 300  # characters of the exception in the study's message
-#: How the message of a study begins that pauses for what fails in a part of its space.
+#: Beginning of the message of a study that pauses because a part of its space fails.
 _IN_PART = re.compile(r"the first \d+ trials failed alike, and ")
 
 
 def missing_metric(spec: StudySpec, trials: Sequence[Trial]) -> str:
-    """Why the study should fail for want of its metric; empty if it should not.
+    """Return why the study should fail for lack of its metric; empty if it should not.
 
     It should when ``METRIC_LIMIT`` trials ended without the metric and no trial had it.
     """
@@ -58,7 +59,7 @@ def missing_metric(spec: StudySpec, trials: Sequence[Trial]) -> str:
 
 
 def failing_alike(spec: StudySpec, trials: Sequence[Trial]) -> str:
-    """Why the study should fail for an error that meets every trial; empty if it should not.
+    """Return why the study should fail for an error that meets every trial; empty if not.
 
     It should when ``spec.fail_early`` trials or more have ended, all with one exception in one
     line, and no trial has an accepted epoch or a value. A trial that began before the first failure
@@ -142,14 +143,17 @@ def _apart(values: Sequence[Scalar], others: Sequence[Scalar]) -> str:
 
 
 def _attributes(text: str) -> Mapping[str, Any]:
-    """Return what a distribution has. Of what objectives report only that it is JSON is known."""
+    """Return the attributes of a distribution; empty if it has none.
+
+    A distribution that an objective reported may be any JSON text.
+    """
     found = json.loads(text)
     attributes = found.get("attributes") if isinstance(found, dict) else None
     return attributes if isinstance(attributes, dict) else {}
 
 
 def _one_sided(values: Sequence[Scalar], attributes: Mapping[str, Any]) -> str:
-    """Say how ``values`` lie in a part of what their distribution has; empty if they do not."""
+    """Return the one value, or the side of their range, that ``values`` share; empty if none."""
     choices, bounds = attributes.get("choices"), [attributes.get("low"), attributes.get("high")]
     if len({_key(value) for value in values}) == 1:
         only = isinstance(choices, list) and len(choices) == 1
@@ -177,7 +181,7 @@ def _numbers(values: Sequence[Scalar]) -> list[float]:
 
 
 def _may_differ(spec: StudySpec, ended: Sequence[Trial]) -> bool:
-    """Tell whether others may pass where these have failed, as far as their parameters say."""
+    """Return True if, by the parameters of the failed trials, other trials may pass."""
     params = [dict(trial.params) for trial in ended]
     space = _space(spec, ended)
     if telling(params, space=space):
@@ -203,7 +207,7 @@ def _space(spec: StudySpec, ended: Sequence[Trial]) -> Space:
 
 
 def _alike(spec: StudySpec, trials: Sequence[Trial]) -> Sequence[Trial]:
-    """Return those that have ended if all failed alike, and nobody may get further; or none."""
+    """Return the ended trials if all failed alike and no other may get further; else none."""
     ended = [trial for trial in trials if trial.state in FINAL]
     if not spec.fail_early or len(ended) < spec.fail_early:
         return ()
@@ -216,16 +220,16 @@ def _alike(spec: StudySpec, trials: Sequence[Trial]) -> Sequence[Trial]:
 
 
 def _any_older(ended: Sequence[Trial], trials: Sequence[Trial]) -> bool:
-    """Whether a trial is at work that began before the first one failed."""
+    """Return True if a running trial was dispatched before the first failure."""
     first = min(trial.finished_at or 0.0 for trial in ended)
     running = [trial for trial in trials if trial.state is TrialState.RUNNING]
     return any((trial.dispatched_at or 0.0) < first for trial in running)
 
 
 def _raised(failure: Failure | None) -> tuple[str, str] | None:
-    """The type of the exception, and the line that raised it. None for other failures.
+    """Return the type of the exception and the line that raised it; None for other failures.
 
-    Without a line of the user's code, its text stands for it.
+    Without a line of the user's code, the failure's message takes the line's place.
     """
     if failure is None or failure.kind not in _RAISED:
         return None
@@ -233,7 +237,7 @@ def _raised(failure: Failure | None) -> tuple[str, str] | None:
 
 
 def _line(failure: Failure) -> str:
-    """The innermost line of the user's code, as ``/path/train.py:12``; empty if there is none."""
+    """Return the innermost line of the user's code (``/path/train.py:12``); empty if none."""
     for text in reversed(failure.traceback.splitlines()):
         head, found, rest = text.partition('", line ')
         if found and head.lstrip(" |").startswith('File "'):
@@ -243,7 +247,7 @@ def _line(failure: Failure) -> str:
 
 
 def _said(failure: Failure) -> str:
-    """The exception and its line, for the study's message."""
+    """Return the exception and its line, for the study's message."""
     said = failure.message if len(failure.message) <= _SHOWN else f"{failure.message[:_SHOWN]}..."
     line = _line(failure)
     return f"{said.rstrip('.')} (at {line})" if line else said.rstrip(".")

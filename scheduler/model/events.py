@@ -291,9 +291,9 @@ class TrialWritten(Event):
     values: tuple[float, ...] = ()
     #: Why it failed, for its user.
     reason: str = ""
-    #: The digest of the trial's draws after this (``base.draws``), where its sampler runs
-    #: beside its objective; empty: not known, but no draw may differ from an accepted one. None:
-    #: nothing is checked, as in ledgers of 0.2 and where its user trains the trial.
+    #: The digest of the trial's draws after this (``base.draws``), if its sampler runs in the
+    #: objective's process; empty: not known, but no draw may differ from an accepted one. None:
+    #: nothing is checked, as in ledgers of 0.2 and for trials that their users train.
     draws_digest: str | None = None
 
 
@@ -379,7 +379,7 @@ class EpochReported(Event):
     fence: Whole
     #: The number of the epoch, from 1.
     epoch: Whole
-    #: What the training code reported.
+    #: The metrics that the training code reported.
     metrics: Metrics
     #: A hash of model, optimiser and schedule.
     state_hash: str
@@ -387,32 +387,32 @@ class EpochReported(Event):
     signature: str
     #: Training time of the epoch (seconds).
     seconds: Amount
-    #: Whether the segment ends with this epoch.
+    #: True if the segment ends with this epoch.
     closes: bool
     #: The identity of the trainer that has this state in memory.
     holder: str = ""
-    #: Where the state is in the store; empty if it is not there yet.
+    #: Address of the state in the store; empty if it is not there yet.
     uri: str = ""
     #: Seconds from the claim to this report, by the worker's clock; 0 if unknown.
     claimed: Amount = 0.0
     #: The most memory that the trainer has used so far (bytes); 0 if unknown.
     memory: Natural = 0
-    #: The trial's part of what its devices drew in that time; None if not measured.
+    #: The trial's part of the energy that its devices drew in that time; None if not measured.
     joules: Amount | None = None
-    #: How many trials were trained in its steps, itself included; 0: it cannot be trained with
-    #: others.
+    #: Number of trials that were trained in its steps, itself included; 0 if it cannot be trained
+    #: with others.
     together: Natural = 1
-    #: Where it cannot be: for how many trials of its lane its batches were read once, itself
-    #: included; 0: each reads for itself, or nothing is gained by that. Else 2 if other trainers of
-    #: its node have read some of them.
+    #: Number of readers that shared its batches. If ``together`` is 0: the trials of its lane for
+    #: which its batches were read once, itself included, or 0 if each reads for itself or sharing
+    #: gains nothing. Else 2 if other trainers of its node have read some of its batches.
     readers: Natural = 0
-    #: What it would have taken alone (seconds), where it had others' work; 0: ``seconds``.
+    #: Seconds it would have taken alone, if its time included work for others; 0: ``seconds``.
     alone: Amount = 0.0
-    #: For so many trials together, what their trainer expects an epoch to take of each, over what
-    #: it takes alone; empty if it does not know.
+    #: (number of trials together, time of an epoch relative to its time alone), as their trainer
+    #: expects it; empty if it does not know.
     company: tuple[tuple[Several, Positive], ...] = ()
-    #: The digest of the draws under which an objective reports (``base.draws``); None:
-    #: its sampler does not run beside it, or an older worker does not say.
+    #: The digest of the draws under which an objective reports (``base.draws``); None if its
+    #: sampler runs in another process, or if an older worker does not report it.
     draws_digest: str | None = None
 
 
@@ -455,8 +455,8 @@ class Undurable(Event):
 class Replayed(Event):
     """An attempt computes the accepted epochs ``first`` to ``last`` again.
 
-    ``reason`` says why it replays so many. The event changes nothing but counts; the ledger keeps
-    it for the trial's story.
+    ``reason`` says why it replays these epochs. The event changes nothing but counts; the ledger
+    keeps it for the trial's story.
     """
 
     trial: str
@@ -486,23 +486,23 @@ class TrialReturned(Event):
     trial: str
     #: The fence of the attempt that reports.
     fence: Whole
-    #: What the objective returned; if it was pruned, the last value it reported.
+    #: The value that the objective returned; if it was pruned, the last value it reported.
     value: float | None
     #: Values of the study's other objectives.
     further: tuple[float, ...] = ()
     #: The trial's constraint values; a value above 0 is a violation.
     constraints: Metrics = ()
-    #: Whether the objective raised ``TrialPruned``.
+    #: True if the objective raised ``TrialPruned``.
     pruned: bool = False
     #: Parameters that the user enqueued and the objective never asked for.
     unasked: tuple[str, ...] = ()
-    #: How many processes that the objective had started were still running.
+    #: Number of processes that the objective had started and that were still running.
     left: Natural = 0
     #: The digest of its draws; see ``EpochReported.draws_digest``.
     draws_digest: str | None = None
-    #: How many epochs it has reported in all; 0 if not known. What it returns follows them.
+    #: Number of epochs it has reported in all; 0 if not known. The returned value follows them.
     reported: Natural = 0
-    #: Number of messages that told what it wrote (``TrialWritten.number``); 0 if not known.
+    #: Number of messages with its writings (``TrialWritten.number``); 0 if not known.
     writings: Natural = 0
 
 
@@ -514,9 +514,9 @@ class AttemptFailed(Event):
     trial: str
     #: The fence of the attempt that reports.
     fence: Whole
-    #: What kind of failure it is.
+    #: Kind of the failure.
     kind: str
-    #: What went wrong, for the user.
+    #: Explanation of the failure, for the user.
     message: str
     #: The traceback of the user's code; empty if there is none.
     traceback: str = ""
@@ -532,11 +532,11 @@ class AttemptLost(Event):
     trial: str
     #: The fence of the attempt that was lost.
     fence: Whole
-    #: What happened, for the user.
+    #: Explanation of the loss, for the user.
     reason: str
-    #: Whether the node cannot run this study at all: its copy of the code, or its store, differs.
+    #: True if the node cannot run this study at all: its copy of the code, or its store, differs.
     refused: bool = False
-    #: The ranks of the members that are to blame; empty if not known.
+    #: Ranks of the members that caused the loss; empty if not known.
     ranks: tuple[Natural, ...] = ()
     #: The numeric signature of a member whose signature differs; empty if none does.
     signature: str = ""

@@ -34,7 +34,7 @@ class FinishedTrial:
     target: int
     #: The study's metric at the end; None if it had none.
     value: float | None
-    #: Where it last ran.
+    #: Members of its last segment.
     members: tuple[Member, ...]
     #: When it was proposed (seconds).
     created_at: float
@@ -44,7 +44,7 @@ class FinishedTrial:
     failure: Failure | None = None
     #: Distributions (Optuna's JSON) of the parameters drawn while the objective ran, by name.
     drawn: tuple[tuple[str, str], ...] = ()
-    #: What its objective and its users wrote (JSON, an update of ``tasks.objectives.history``).
+    #: Writings of its objective and its users (JSON, an update of ``tasks.objectives.history``).
     written: str = ""
     #: The accepted epochs.
     epochs: tuple[AcceptedEpoch, ...] = ()
@@ -52,15 +52,15 @@ class FinishedTrial:
     durables: tuple[tuple[Parent, float], ...] = ()
     #: The values of the study's other objectives.
     further: tuple[float, ...] = ()
-    #: By how much each constraint is violated; 0 or less: it holds.
+    #: The amount by which each constraint is violated; it holds if that is 0 or less.
     constraints: Metrics = ()
-    #: Where a forked trial continued from; None for any other.
+    #: State that a forked trial continued from; None for any other trial.
     origin: Origin | None = None
     #: When its newest attempt was dispatched (seconds); None: not at all, or it is not known.
     dispatched_at: float | None = None
 
     def record(self, study: str) -> Trial:
-        """This trial as a ``Trial`` of the study with the id ``study``."""
+        """Return this trial as a ``Trial`` of the study with the id ``study``."""
         return Trial(
             id=trial_id(study, self.number),
             study=study,
@@ -94,7 +94,7 @@ class PastTrial(Trial):
 
     @classmethod
     def of(cls, trial: Trial, epochs: Iterable[AcceptedEpoch] = ()) -> Self:
-        """Return what ``trial`` was, with what was reported of these epochs of it."""
+        """Return ``trial`` as a past trial, with the reports of its ``epochs``."""
         epochs = tuple(epochs)
         return cls(
             **{each.name: getattr(trial, each.name) for each in fields(Trial)},
@@ -123,14 +123,14 @@ class FinishedStudy:
 
 @dataclass(frozen=True, slots=True)
 class EarlierTrial:
-    """What trials of another study may take over of a trial whose study is over.
+    """A trial of a study that is over, whose epochs trials of other studies may take over.
 
     Fields have the names and meanings of ``PastTrial``'s.
     """
 
     id: str
     params: Params
-    #: Which replicate of its configuration it is.
+    #: Number of the replicate of its configuration that it is.
     replicate: int | None
     signature: str
     trained_with: SystemConfig

@@ -1,4 +1,4 @@
-"""Whether a trial is tried again, given its failure and how often it has failed.
+"""Rules for retrying a trial, given its failure and the number of failures in a row.
 
 Failures of the user's own code (an exception, NaN, a missing metric) repeat exactly in an exact
 trial, so they are retried only as often as the study says. A process that died may have been
@@ -30,14 +30,14 @@ KINDS = {
 #: Failures that every trial would meet. The first report of one ends the study.
 ENDS_STUDY = frozenset({"inexact", "checkpoint"})
 
-#: After so many attempts in a row without an accepted epoch, a trial fails.
+#: Number of attempts in a row without an accepted epoch after which a trial fails.
 CRASH_LIMIT = 4
 KILL_LIMIT = 10
 LOSS_LIMIT = 50
 
 
 def retry_failure(kind: str, message: str, failures: int, retries: int) -> bool:
-    """Whether a trial whose code failed for the ``failures``-th time in a row is tried again."""
+    """Return True if a trial whose code failed ``failures`` times in a row is tried again."""
     if kind == "died":
         # SIGKILL comes from outside (operator, out-of-memory killer). Others are the code's own.
         return failures < (KILL_LIMIT if "signal 9" in message else CRASH_LIMIT)
@@ -45,5 +45,5 @@ def retry_failure(kind: str, message: str, failures: int, retries: int) -> bool:
 
 
 def retry_loss(losses: int) -> bool:
-    """Whether a trial lost for the ``losses``-th time in a row is tried again."""
+    """Return True if a trial lost ``losses`` times in a row is tried again."""
     return losses < LOSS_LIMIT

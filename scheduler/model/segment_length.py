@@ -1,4 +1,4 @@
-"""The chosen length of a segment, and what it was chosen by."""
+"""The chosen length of a segment, and the reason for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...profiling.costs.segment_costs import SegmentStart
 
 
 class LengthReason(StrEnum):
-    """What decided the length of a segment."""
+    """Reason for the length of a segment."""
 
     BALANCE = "balance"  # overhead and the waiting of others cost the same
     OVERHEAD = "overhead"  # shorter ones would have too large a share of overhead
@@ -24,7 +24,7 @@ class LengthReason(StrEnum):
 
 
 class SegmentLength(NamedTuple):
-    """How many epochs a segment has, and why."""
+    """Number of epochs of a segment, and the reason for it."""
 
     epochs: int
     reason: LengthReason
@@ -32,7 +32,7 @@ class SegmentLength(NamedTuple):
     epoch_seconds: float | None = None
     #: The fixed overhead of a segment (seconds).
     overhead: float = 0.0
-    #: What it costs beyond that to go on after a preemption (seconds), and from where.
+    #: Additional cost of resuming after a preemption (seconds), and the state it resumes from.
     resume: float = 0.0
     tier: SegmentStart = SegmentStart.TRAINER
     #: Mean seconds between two preemptions of a slot.

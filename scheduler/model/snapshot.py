@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ...profiling.costs.throughput import Shape
 
-#: After a user's policy failed, it is not asked for so long (seconds).
+#: Seconds for which a user's policy that failed is not asked again.
 POLICY_BACKOFF = 60.0
 
 
@@ -36,7 +36,7 @@ class WindowPlan(NamedTuple):
 
 
 def steady(width: int) -> WidthPlan:
-    """The width plan with all epochs on ``width`` devices."""
+    """Return the width plan with all epochs on ``width`` devices."""
     return WidthPlan(width, width, 0)
 
 
@@ -52,7 +52,7 @@ class Candidate:
     trial: str
     #: The id of its study.
     study: str
-    #: How many of its epochs are accepted.
+    #: The number of its accepted epochs.
     epoch: int
     #: The epoch that it is to reach.
     target: int
@@ -60,15 +60,15 @@ class Candidate:
     since: float
     #: Expected seconds of one of its epochs; None if nothing of its study was measured.
     epoch_seconds: float | None = None
-    #: On how many devices it runs or last ran; 0 before its first segment.
+    #: The number of devices it runs or last ran on; 0 before its first segment.
     width: int = 0
-    #: On how many devices it may run at most.
+    #: The most devices it may run on.
     widest: int = 1
     #: (width, seconds an epoch), as measured in its study.
     speeds: tuple[tuple[int, float], ...] = ()
     #: Seconds an epoch on one device; None if unknown.
     level: float | None = None
-    #: How seconds an epoch change with the width, for every width that it may have.
+    #: The relative seconds of an epoch, for every width that it may have.
     shape: Shape = ((1, 1.0),)
     #: The standard deviation of the logarithm of ``level``.
     deviation: float = 0.0
@@ -87,13 +87,13 @@ class Candidate:
     measured: tuple[int, ...] = ()
     #: The widest width of its last window; 0 before the first.
     window: int = 0
-    #: How many of its windows were cut before they had measured two widths.
+    #: The number of its windows that were cut before they had measured two widths.
     cut_windows: int = 0
-    #: How many epochs its study is expected to train from now on.
+    #: The number of epochs that its study is expected to train from now on.
     ahead: int = 0
-    #: Whether its devices only measure widths: none of its epochs is at work there.
+    #: True if its devices only measure widths: none of its epochs is at work there.
     measuring: bool = False
-    #: Whether widths of its study can be measured in windows.
+    #: True if widths of its study can be measured in windows.
     measurable: bool = True
     #: When its study was submitted (the runner's clock). This and the fields below have their
     #: defaults unless the policy orders the trials of all studies.
@@ -102,13 +102,13 @@ class Candidate:
     priority: int = 0
     #: When its study should be over (the runner's clock).
     deadline: float = math.inf
-    #: How long it has waited for a slot since it was entered (seconds).
+    #: Time it has waited for a slot since it was entered (seconds).
     waited: float = 0.0
     #: The device time of its accepted epochs (device-seconds).
     service: float = 0.0
-    #: Whether it can go on from where it is on any device.
+    #: True if it can continue from its current epoch on any device.
     movable: bool = True
-    #: Whether it runs, but has no turns in its lane for now. ``waited`` grows meanwhile.
+    #: True if it runs, but has no turns in its lane for now. ``waited`` grows meanwhile.
     suspended: bool = False
 
     @property
@@ -121,7 +121,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What there is to plan.
+    """The trials and devices that a policy plans.
 
     Trials are in order of arrival. Trials that arrived at the same moment are in the order of the
     previous plan, so that a stable sort keeps that order. A policy that wants another order among
@@ -132,29 +132,29 @@ class Snapshot:
     at: float
     #: Trials that wait, in order of arrival.
     waiting: tuple[Candidate, ...]
-    #: How many slots are free.
+    #: The number of free slots.
     free_slots: int
     #: Trials that run, in order of arrival.
     running: tuple[Candidate, ...] = ()
-    #: How many devices have only free slots; below 0 if a study holds more than its share.
+    #: The number of devices with only free slots; below 0 if a study holds more than its share.
     free_devices: int = 0
-    #: How many devices may be used in all.
+    #: The number of devices that may be used in all.
     devices: int = 0
-    #: What it costs to change a trial's width (seconds).
+    #: The cost of changing a trial's width (seconds).
     resize: float = 0.0
     #: ``Plan.rule`` of the standing plan.
     rule: str = ""
     #: ``Plan.deadline`` of the standing plan (the runner's clock).
     deadline: float = 0.0
-    #: Whether what follows depends on how these trials end (rungs, intervals of ``pbt``).
+    #: True if later work depends on the results of these trials (rungs, intervals of ``pbt``).
     staged: bool = False
-    #: How many of ``running`` have a seat in another one's lane, and so no slot of their own.
+    #: The number of ``running`` trials in another one's lane, and so without a slot of their own.
     beside: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A policy's answer: who gets slots in which order, and how many devices each trial uses.
+    """A policy's answer: the order in which trials get slots, and the devices each trial uses.
 
     A trial with a width plan (``courses``) begins at its wide or its narrow width or not at all,
     whatever waits behind it. The plan is made again when the wide part of a width plan ends.
@@ -162,10 +162,11 @@ class Plan:
 
     #: All waiting trials, in the order in which they get the slots that become free.
     order: tuple[str, ...] = ()
-    #: On how many devices a trial runs from its next epoch on; 1 if absent. It gets as many of them
-    #: as are free.
+    #: The number of devices a trial runs on from its next epoch on; 1 if absent. It gets as many of
+    #: them as are free.
     widths: dict[str, int] = field(default_factory=dict)
-    #: Keep what becomes free for the first waiting trial until it can have its narrow width.
+    #: True to keep slots that become free for the first waiting trial until it can have its narrow
+    #: width.
     patient: bool = False
     #: Width plans, by trial.
     courses: dict[str, WidthPlan] = field(default_factory=dict)
@@ -178,15 +179,15 @@ class Plan:
     deadline: float = 0.0
     #: Running trials that go back to the queue when their epoch ends, if any trial waits.
     hold: tuple[str, ...] = ()
-    #: Let a device with several slots hold as many trials as its memory allows, whatever their
-    #: total speed. A trial that fits nowhere is overtaken unless ``patient``.
+    #: True to let a device with several slots hold as many trials as its memory allows, whatever
+    #: their total speed. A trial that fits nowhere is overtaken unless ``patient``.
     packed: bool = False
-    #: From when on the order may be another although nothing has happened (the runner's clock).
+    #: The time until which the order holds if nothing happens (the runner's clock).
     until: float = math.inf
 
 
 def find_fault(snapshot: Snapshot, plan: Plan) -> str:
-    """What makes ``plan`` impossible, in words for the user; empty if it is possible."""
+    """Return why ``plan`` is impossible, in words for the user; empty if it is possible."""
     waiting = {each.trial: 0 for each in snapshot.waiting}
     for trial in plan.order:
         if trial not in waiting:

@@ -17,25 +17,25 @@ CONTRACTS = ("torch", "objective", "epochs", "ask", "empty")
 #: ``bitwise``: the same (trial, epoch) has the same bits, so lost work is replayed.
 #: ``statistical``: it need not have, so an epoch counts once its state is durable.
 EXACTNESS = ("bitwise", "statistical")
-#: What happens to an epoch whose signature differs from the one before it
+#: Ways to treat an epoch whose signature differs from the one before it
 #: (``scheduler.engine.signatures``).
 ON_SIGNATURE_CHANGE = ("refuse", "record")
 
-#: Whether system parameters are tuned: not at all; with exact knobs and earlier results only; or
-#: by probing, with all knobs that the study's exactness allows.
+#: Ways to tune system parameters: not at all; with exact knobs and earlier results only; or by
+#: probing, with all knobs that the study's exactness allows.
 SYSTEM = ("off", "reuse", "tune")
-#: In which numbers a ``TorchTrainable`` computes: float32; bfloat16 where autocast has it; or
+#: The numbers in which a ``TorchTrainable`` computes: float32; bfloat16 where autocast has it; or
 #: bfloat16 where that is faster and trains as well.
 PRECISION = ("fp32", "bf16", "auto")
-#: What the keys of a trial's random numbers hold besides the study's seed. ``trial``: its number.
-#: ``shared``: which replicate of its configuration it is, so configurations draw in common.
+#: Contents of the keys of a trial's random numbers, in addition to the study's seed. ``trial``: its
+#: number. ``shared``: its replicate number, so that all configurations draw the same numbers.
 SEEDING = ("trial", "shared")
 #: Ways to treat trials of one structure: ``auto``, they may be trained together
 #: (``Extension.company``); ``off``, they may not.
 FUSE = ("auto", "off")
 #: Actions of a study that reaches one of its limits (``Limits``).
 AT_LIMIT = ("stop", "pause", "finish_best")
-#: From so many seconds on a deadline is a point in time since 1970, below it counts from the
+#: The least deadline (seconds) that is a point in time since 1970; a smaller one counts from the
 #: submission.
 POINT_IN_TIME = 1e9
 
@@ -60,16 +60,17 @@ class SuperNet:
 
     #: The trial that trained it, in words.
     name: str
-    #: Its durable state: where it is, and its state hash.
+    #: Its durable state: the address, and the state hash.
     uri: str
     state_hash: str
-    #: Over how many batches of the training data a trial measures its running statistics anew.
+    #: Number of batches of the training data over which a trial measures its running statistics
+    #: again.
     batches: int
 
 
 @dataclass(frozen=True, slots=True)
 class StrategySpec:
-    """How long each configuration is trained: the name of a strategy, and its options."""
+    """The strategy that decides how long each configuration is trained: its name and options."""
 
     #: A name that ``scheduler.strategies.registry`` knows.
     name: str = "full"
@@ -77,15 +78,15 @@ class StrategySpec:
     max_epochs: int | None = None
     #: The lowest rung; for early-stopping rules and ``pbt``, the epochs between two looks.
     min_epochs: int = 1
-    #: Of so many trials at a rung, one is promoted.
+    #: Number of trials at a rung of which one is promoted.
     eta: int = 3
-    #: ``asha`` only: whether trials go ahead of a rung's others (``scheduler.strategies.asha``). In
+    #: ``asha`` only: True if trials go ahead of a rung's others (``scheduler.strategies.asha``). In
     #: studies that were stored before there was a choice, they do not.
     ahead: bool = False
-    #: ``hyperband`` only: whether brackets run at the same time.
+    #: ``hyperband`` only: True if brackets run at the same time.
     overlap: bool = True
-    #: ``hyperband`` only: whether a round for which trials are too few is spread over its brackets.
-    #: In studies that were stored before there was a choice, its first brackets take them all.
+    #: ``hyperband`` only: True if a round with too few trials spreads them over its brackets. In
+    #: studies that were stored before there was a choice, its first brackets take them all.
     proportional: bool = False
     #: ``curve`` only: the risk of stopping the best trial, from 0 to 1.
     risk: float = 0.05
@@ -150,7 +151,7 @@ class Edits:
     past: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-#: From so many trials on a study has an open number of them: it runs until it is stopped.
+#: Number of trials from which on a study is endless: it runs until it is stopped.
 ENDLESS = 10**9
 
 
@@ -170,7 +171,7 @@ class StudySpec:
     metric: str
     #: ``minimize`` or ``maximize``, for ``metric``.
     direction: str
-    #: How many trials it is to have; ``ENDLESS`` or more: until it is stopped.
+    #: Number of trials it is to have; with ``ENDLESS`` or more, it runs until it is stopped.
     n_trials: int
     #: Optuna distributions (JSON) by name; None for a define-by-run ``objective``.
     space: tuple[tuple[str, str], ...] | None
@@ -178,30 +179,30 @@ class StudySpec:
     sampler: str = "random"
     #: The sampler's keyword arguments (JSON).
     sampler_options: str = "{}"
-    #: How long each configuration is trained.
+    #: The strategy, which decides how long each configuration is trained.
     strategy: StrategySpec = StrategySpec()
     #: The seed of everything random in the study.
     seed: int = 0
     #: One of ``SEEDING``.
     seeding: str = "trial"
-    #: How many trials each configuration has, with keys that all configurations have in common
+    #: Number of trials of each configuration, with keys that all configurations have in common
     #: (``scheduler.state.configurations``); more than 1 with ``shared`` only.
     replicates: int = 1
-    #: What the user calls the data. Studies with one token, one code and one seed may take epochs
-    #: over from each other with the bits of their own. None: they do not.
+    #: The user's name for the data. Studies with the same token, code and seed may take over each
+    #: other's epochs, which have the same bits. None: they do not.
     data_token: str | None = None
     #: One of ``FUSE``. Studies of older versions never were.
     fuse: str = "off"
     #: Seconds that an epoch may take; None for no limit.
     epoch_timeout: float | None = None
-    #: How often a trial whose code failed is tried again. Crashes of its process have their own
-    #: limit (``scheduler.model.retry``).
+    #: Number of times that a trial whose code failed is tried again. Crashes of its process have
+    #: their own limit (``scheduler.model.retry``).
     retries: int = 0
     #: The most epochs of a segment.
     max_segment: int = 64
-    #: How many shards batches are cut into; None: see ``shards_of``.
+    #: Number of shards that batches are cut into; None: see ``shards_of``.
     shards: int | None = None
-    #: On how many devices one trial may run at most.
+    #: The most devices that one trial may run on.
     max_width: int = 1
     #: The code's own batch size, used if no hyperparameter ``batch_size`` sets it.
     batch_size: int = 64
@@ -209,22 +210,21 @@ class StudySpec:
     exactness: str = "bitwise"
     #: One of ``ON_SIGNATURE_CHANGE``.
     on_signature_change: str = "refuse"
-    #: For so many of the best trials, the last state is kept when the study is over.
+    #: Number of the best trials whose last states are kept when the study is over.
     keep_checkpoints: int = 1
     #: Results from before the study (warm start).
     observations: tuple[Observation, ...] = ()
-    #: Objectives besides ``metric``.
+    #: Objectives in addition to ``metric``.
     further: tuple[Objective, ...] = ()
     #: Metrics with upper bounds. A trial that exceeds one is infeasible.
     constraints: tuple[tuple[str, float], ...] = ()
-    #: Which parameters exist only for certain values of others.
+    #: Conditions of parameters that exist only for certain values of others.
     conditions: tuple[Condition, ...] = ()
     #: One of ``SYSTEM``.
     system: str = "off"
     #: The system parameters that may be tuned; None for the usual ones.
     knobs: tuple[str, ...] | None = None
-    #: From 0 to 1: how much joules count, rather than time, when system configurations are
-    #: compared.
+    #: Weight of joules, from 0 to 1, against time when system configurations are compared.
     energy_weight: float = 0.0
     #: Way of trying system configurations: ``race``, ``bandit``, ``bayesian`` or ``grid``.
     probing: str = "race"
@@ -248,20 +248,20 @@ class StudySpec:
     #: The sampler and the pruner (pickled, as a pair), with sampler ``optuna`` or ``own``.
     tools: Code | None = None
 
-    #: If so many trials or more ended first, all with one exception in one line of the user's code,
-    #: the study fails (``early_failure``). 0: it goes on, as studies did before there was a limit,
-    #: and as one does whose user expects exceptions (``catch``).
+    #: Number of first trials after which the study fails if all ended with the same exception in
+    #: the same line of the user's code (``early_failure``). 0: it goes on, as studies did before
+    #: there was a limit, and as one does whose user expects exceptions (``catch``).
     fail_early: int = 0
     #: True: trials that failed alike end the study only if no parameter tells them from trials that
     #: may pass (``early_failure``). False: at once, as in ledgers of older versions.
     evidence: bool = False
     #: The environment that its trainers run in; empty: that of the worker.
     environment: str = ""
-    #: The most device-hours of the study; None for no limit. So of the next two.
+    #: The most device-hours of the study; None for no limit.
     device_hours: float | None = None
-    #: The most kilowatt-hours.
+    #: The most kilowatt-hours; None for no limit.
     kwh: float | None = None
-    #: The most money, by the prices of devices (``PricesChosen``).
+    #: The most money, by the prices of devices (``PricesChosen``); None for no limit.
     money: float | None = None
     #: Seconds until it should be over, or a point in time (``POINT_IN_TIME``); None for no limit.
     deadline: float | None = None
@@ -279,26 +279,26 @@ class StudySpec:
 
     @property
     def limited(self) -> bool:
-        """Whether it has a limit of devices' time, energy, money or time."""
+        """True if it has a limit of device time, energy, money or time."""
         limits = (self.device_hours, self.kwh, self.money, self.deadline)
         return limits != (None, None, None, None)
 
     @property
     def replays(self) -> bool:
-        """Tell whether a state that is not kept can be computed again, to the same bits."""
+        """True if a state that is not kept can be computed again, to the same bits."""
         return self.contract in ("torch", "empty") and self.exactness == "bitwise"
 
     @property
     def local(self) -> bool:
-        """Whether sampler and pruner are Optuna's objects, which run beside the objective.
+        """True if sampler and pruner are Optuna's objects and run in the objective's process.
 
-        Such a study is what Optuna's is: trials and attributes may be added by its users.
+        Such a study behaves like one of Optuna's: its users may add trials and attributes.
         """
         return self.sampler == "optuna"
 
     @property
     def hosted(self) -> bool:
-        """Whether the scheduler samples with an object of the user's, in a process of its own."""
+        """True if the scheduler samples with an object of the user's, in a process of its own."""
         return self.sampler == "own"
 
     @property
@@ -318,7 +318,7 @@ class StudySpec:
 
     @property
     def also(self) -> tuple[str, ...]:
-        """The metrics that an epoch must report besides ``metric``."""
+        """The metrics that an epoch must report in addition to ``metric``."""
         if not (self.further or self.constraints):  # asked at every epoch
             return ()
         names = [each.metric for each in self.further] + [name for name, _ in self.constraints]
@@ -333,7 +333,7 @@ def deadline_of(spec: StudySpec, created_at: float) -> float | None:
 
 
 def forks(spec: StudySpec) -> bool:
-    """Whether its trials may begin with another trial's state, which then must be in the store."""
+    """Return True if its trials may begin with another trial's state from the store."""
     return spec.strategy.name == "pbt" and spec.contract != "empty"  # which has no states
 
 
@@ -349,19 +349,19 @@ OVER = ("complete", "cancelled", "failed")
 
 @value_class(frozen=True, slots=True)
 class Spent:
-    """What a study has had of devices until now, and which of its limits that has reached."""
+    """Time, energy and money that a study has used until now, and the limits that it reached."""
 
     #: Time in turn times the part of the device, added over devices (seconds).
     device_seconds: float = 0.0
     #: The energy of its accepted epochs, as far as it was measured.
     joules: float = 0.0
-    #: What ``device_seconds`` cost, by the prices at the time.
+    #: The cost of ``device_seconds``, by the prices at the time.
     money: float = 0.0
     #: The limits that were reached, by their names in ``StudySpec``. Each acts once.
     reached: tuple[str, ...] = ()
 
 
-#: What a study has had that has just begun.
+#: The value of a study that has just begun.
 NOTHING_SPENT = Spent()
 
 
@@ -385,17 +385,16 @@ SHARD_EXAMPLES = 32
 
 
 def batch_of(spec: StudySpec, params: Params) -> float:
-    """How many examples a step of a trial with ``params`` has; 0 if that is no number."""
+    """Return the number of examples in a step of a trial with ``params``; 0 if not a number."""
     batch = dict(params).get("batch_size", spec.batch_size)
     return batch if isinstance(batch, (int, float)) else 0
 
 
 def shards_of(spec: StudySpec, params: Params) -> int:
-    """How many shards the batches of a trial with ``params`` are cut into, for the trial's whole
-    life.
+    """Return the number of shards of each batch of a trial with ``params``, for its whole life.
 
-    It is what the study says, else min(``max_width``, batch size // 32), at least 1. So a wider
-    trial never has kernels smaller than 32 examples give.
+    It is the study's number if that is set, else min(``max_width``, batch size // 32), at least 1.
+    So a wider trial never has kernels smaller than 32 examples give.
     """
     if spec.shards is not None:
         return spec.shards
@@ -406,23 +405,23 @@ def shards_of(spec: StudySpec, params: Params) -> int:
 
 
 def trial_id(study: str, number: int) -> str:
-    """The id of trial ``number`` of ``study``. It reads well in Flower and sorts by number."""
+    """Return the id of trial ``number`` of ``study``. It reads well in Flower, sorted by number."""
     return f"{study}-{number:04d}"
 
 
 def replicate_of(spec: StudySpec, number: int) -> int | None:
-    """Which replicate of its configuration trial ``number`` is, from 0.
+    """Return the number of the replicate that trial ``number`` is, from 0; None without sharing.
 
-    It is in the keys of the trial's random numbers. None: the trial's own number is.
+    The keys of the trial's random numbers hold it; if it is None, they hold the trial's number.
     """
     return number % spec.replicates if spec.seeding == "shared" else None
 
 
 def study_of_trial(trial: str) -> str:
-    """The id of the study in a trial's id."""
+    """Return the id of the study in a trial's id."""
     return trial.rpartition("-")[0]
 
 
 def number_of(trial: str) -> int:
-    """The number in a trial's id."""
+    """Return the number in a trial's id."""
     return int(trial.rpartition("-")[2])

@@ -41,7 +41,7 @@ class TrialState(StrEnum):
 
 
 class Step(StrEnum):
-    """What moves a trial from state to state."""
+    """Event that moves a trial from state to state."""
 
     ENTER = "enter"  # the strategy gives it a (higher) target
     HAND_OUT = "hand out"  # users who asked for it train it themselves
@@ -139,8 +139,8 @@ class AcceptedEpoch:
         return self.at - self.seconds if self.began is None else self.began
 
 
-#: The kind of the failure of a trial that failed because its user says so; and the message where
-#: it had failed already when it was added.
+#: The kind of failure of a trial that its user reported as failed; and the message of one that had
+#: failed already when it was added.
 TOLD, ADDED = "told", "it was added so"
 
 
@@ -153,13 +153,13 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a forked trial continues from: the state of ``trial`` after ``epoch``."""
+    """State that a forked trial continues from: that of ``trial`` after ``epoch``."""
 
     trial: str
     epoch: int
     #: The trial whose place it takes in its population; empty for a branch, which its user made.
     replaces: str = ""
-    #: The number in the keys of its random numbers, where that is another trial's; None: its own.
+    #: The number in the keys of its random numbers, if that is another trial's; None: its own.
     keys: int | None = None
 
 
@@ -180,19 +180,19 @@ class Trial:
     params: Params
     #: When it was proposed (the runner's clock).
     created_at: float
-    #: Where it is in its life.
+    #: Its state.
     state: TrialState = TrialState.PROPOSED
     #: The epoch that it is to reach.
     target: int = 0
     #: The last accepted epoch.
     epoch: int = 0
-    #: The study's metric at the last accepted epoch, or what its objective returned.
+    #: The study's metric at the last accepted epoch, or the value that its objective returned.
     value: float | None = None
     #: The numeric signature of the last accepted epoch; empty before the first one.
     signature: str = ""
     #: The fence of its open attempt; 0 if it has none.
     fence: int = 0
-    #: Where it runs or last ran.
+    #: Members of its current or last segment.
     members: tuple[Member, ...] = ()
     #: The trainer that has its state after ``epoch`` in memory, as far as known
     #: (``tasks.gangs.peers``).
@@ -215,20 +215,20 @@ class Trial:
     since: float = 0.0
     #: When its last segment was dispatched (the runner's clock); None before the first.
     dispatched_at: float | None = None
-    #: Where a forked trial continues from; None for any other.
+    #: State that a forked trial continues from; None for any other trial.
     origin: Origin | None = None
     #: Its last steps, for error messages.
     story: list[str] = field(default_factory=list)
-    #: Whether the user enqueued its configuration.
+    #: True if the user enqueued its configuration.
     enqueued: bool = False
     #: The latest values of the study's other objectives.
     further: tuple[float, ...] = ()
-    #: By how much each constraint is violated; 0 or less: it holds.
+    #: The amount by which each constraint is violated; it holds if that is 0 or less.
     constraints: Metrics = ()
-    #: What the sampler keeps with it (JSON).
+    #: Notes that the sampler keeps with it (JSON).
     notes: str = ""
-    #: Its accepted draws, where its sampler runs beside its objective; empty once it is over, but
-    #: for one that failed before any succeeded (``early_failure``).
+    #: Its accepted draws, if its sampler runs in the objective's process. Empty once it is over,
+    #: except for a trial that failed before any succeeded (``early_failure``).
     suggestions: tuple[Suggestion, ...] = ()
     #: The system configuration that it runs with.
     system: SystemConfig = ()
@@ -237,7 +237,7 @@ class Trial:
 
     @property
     def feasible(self) -> bool:
-        """Whether it violates no constraint."""
+        """True if it violates no constraint."""
         return all(excess <= 0 for _, excess in self.constraints)
 
     @property
@@ -252,12 +252,12 @@ class Trial:
 
     @property
     def branched(self) -> bool:
-        """Tell whether its user made it of another trial: its strategy knows nothing of it."""
+        """True if its user made it from another trial, so its strategy knows nothing of it."""
         return self.origin is not None and not self.origin.replaces
 
     @property
     def begun(self) -> bool:
-        """Whether any of its own epochs was sent somewhere, or taken over from another trial."""
+        """True if any of its own epochs was dispatched, or taken over from another trial."""
         return self.dispatched_at is not None or self.epoch > self.begin
 
     @property

@@ -1,4 +1,4 @@
-"""What objectives and users write down of a trial, in the form in which events carry it.
+"""Parameters, values and attributes that objectives and users write, as events carry them.
 
 Optuna's trials have parameters that are suggested while the objective runs, intermediate values by
 step, and attributes. The engine decides nothing by distributions, steps and attributes: they are in
@@ -52,7 +52,7 @@ class Writing:
 
     @property
     def only_attributes(self) -> bool:
-        """Whether it has attributes alone, which anyone may add to a trial that is not over."""
+        """True if it has attributes alone, which anyone may add to a trial that is not over."""
         return not (self.suggestions or self.steps)
 
 

@@ -1,7 +1,7 @@
-"""Company: trials of a study that are at work in one lane, beside each other.
+"""Company: trials of a study that are at work together in one lane.
 
-An extension may find that they gain by it, and replace what is said here, which holds where none
-does (``Extension.company``).
+The class here says that they gain nothing by it. An extension that finds otherwise replaces it
+(``Extension.company``).
 """
 
 from __future__ import annotations
@@ -15,47 +15,47 @@ if TYPE_CHECKING:
 
 
 class Company:
-    """No trials gain by being beside others of their study."""
+    """Company without gain: trials of a study do not share lanes."""
 
     def observe(self, study: StudyState, attempt: Attempt, event: EpochReported) -> bool:
-        """Learn from an accepted epoch that had company, or whose report tells of it.
+        """Learn from an accepted epoch that had company, or whose report describes company.
 
-        Returns whether lanes may have another number of the study's trials from now on.
+        Returns True if the best number of the study's trials in a lane may have changed.
         """
         return False
 
     def gains(self, study: StudyState) -> bool:
-        """Tell whether trials of the study are to be beside each other."""
+        """Return True if trials of the study should share lanes."""
         return False
 
     def steps_at_once(self, study: StudyState) -> bool:
-        """Tell whether those beside each other compute their steps at once."""
+        """Return True if trials in one lane compute their steps at once."""
         return False
 
     def most(self, study: StudyState) -> int:
-        """Return how many trials of the study are to be in one lane, as far as is known."""
+        """Return the number of the study's trials that should share a lane, as far as known."""
         return 1
 
     def pace(self, attempt: Attempt) -> float:
-        """Return by what factor an epoch of the attempt is expected to take longer than alone."""
+        """Return the expected time of an epoch of the attempt, relative to its time alone."""
         return 1.0
 
     def planned_pace(self, study: StudyState, trials: int) -> float:
-        """Return the same for so many trials of the study, if they are spread over all lanes."""
+        """Return the same for ``trials`` trials of the study that are spread over all lanes."""
         return 1.0
 
     def more(self, study: StudyState) -> int:
-        """Return how many more trials the study is asked for, to be beside those at work."""
+        """Return the number of further trials to ask the study for, to share lanes in use."""
         return 0
 
     def promoted(self, study: StudyState) -> int:
-        """Return how many of those may be promotions that a later result could undo."""
+        """Return how many of these may be promotions that a later result could undo."""
         return 0
 
     def facts(self, study: StudyState) -> Mapping[str, Any]:
-        """Return facts of the study for who shows it."""
+        """Return facts of the study to be shown."""
         return {}
 
 
-#: The company where no extension has another.
+#: The company if no extension has another.
 NO_COMPANY = Company()

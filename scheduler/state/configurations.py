@@ -19,17 +19,17 @@ _GONE = (TrialState.FAILED, TrialState.CANCELLED)
 
 
 def configurations(spec: StudySpec, trials: int) -> int:
-    """How many configurations the first ``trials`` trials have."""
+    """Return the number of configurations that the first ``trials`` trials have."""
     return -(-trials // spec.replicates)
 
 
 def new_configurations(spec: StudySpec, known: int, trials: int) -> int:
-    """How many configurations begin with the next ``trials`` trials after the ``known`` first."""
+    """Return the number of configurations that begin in ``trials`` trials after ``known`` ones."""
     return configurations(spec, known + trials) - configurations(spec, known)
 
 
 def as_sampled(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
-    """The trials of a study (by number) as its sampler sees them: one for each configuration.
+    """Return a study's trials (by number) as its sampler sees them: one for each configuration.
 
     Its value after an epoch is the mean over the replicates that have reached it, its value the
     mean over the complete ones, a constraint the worst of any. Failed ones count only where all
@@ -72,11 +72,11 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 def best_replicates(replicates: int, sign: float, values: Mapping[int, float]) -> list[int]:
-    """The numbers of the trials of the best configuration, among trials with these ``values``.
+    """Return the trial numbers of the best configuration, among trials with these ``values``.
 
     It is the one with the best mean (the largest of ``sign`` times it; of equal ones the earliest)
     among those of which the most replicates have a value: one that was lucky once does not beat one
-    that was good twice. Empty where there are no values.
+    that was good twice. Empty if there are no values.
 
     >>> best_replicates(2, 1.0, {0: 0.9, 2: 0.6, 3: 0.8, 4: 0.5, 5: 0.7})
     [2, 3]

@@ -80,7 +80,7 @@ class Core:
         self.slots_offered = False
 
     def take_changes(self) -> Changes:
-        """What changed since the last call."""
+        """Return the changes since the last call."""
         changes, self.changes = self.changes, Changes()
         return changes
 
@@ -283,7 +283,7 @@ class Core:
         return [self.state.trials[name] for name in study.trials]
 
     def epochs_ahead(self, study: StudyState) -> int:
-        """How many epochs the study will train at least, whatever comes of them."""
+        """Return the least number of epochs that the study will train, whatever their results."""
         plan = study.spec.strategy
         whole = plan.max_epochs if plan.name == "full" else None
         trials = self.trials_of(study)
@@ -316,6 +316,6 @@ class Core:
         self.state.dirty = True
 
     def ready(self) -> list[str]:
-        """The waiting trials that may be given a slot. Those of a paused study may not."""
+        """Return the waiting trials that may be given a slot. Those of a paused study may not."""
         trials = self.state.trials
         return [n for n in self.state.ready if self.state.studies[trials[n].study].runnable]

@@ -1,8 +1,8 @@
-"""When the epochs that are being trained are expected to end.
+"""Expected ends of the epochs that are being trained.
 
-Theory of operation. The cost table has what an epoch takes of its trial alone. It takes longer
-where several lanes of its device are at work (``EngineState.slowdown``), and less time in turn
-where it has company (``Company.pace``).
+Theory of operation. The cost table has the time of an epoch of a trial that is alone. It takes
+longer if several lanes of its device are at work (``EngineState.slowdown``), and takes another time
+in turn if it has company (``Company.pace``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .state import Attempt, EngineState
 
 
 def epoch_ends(state: EngineState, extensions: Extensions, attempt: Attempt) -> float | None:
-    """When its current epoch is expected to end (the runner's clock).
+    """Return when the attempt's current epoch is expected to end (the runner's clock).
 
     None if that is not known, if it measures widths, or if it has no turn for now.
     """
@@ -31,7 +31,7 @@ def epoch_ends(state: EngineState, extensions: Extensions, attempt: Attempt) -> 
 
 
 def next_epochs(state: EngineState, extensions: Extensions, attempt: Attempt) -> float | None:
-    """How long each of its next epochs is expected to take by the clock (seconds), as things are.
+    """Return the wall time that each of its next epochs is expected to take (seconds).
 
     None if that is not known, or if it has no turn for now.
     """
@@ -44,7 +44,7 @@ def next_epochs(state: EngineState, extensions: Extensions, attempt: Attempt) ->
 
 
 def epoch_left(state: EngineState, extensions: Extensions, attempt: Attempt) -> float | None:
-    """The time in turn that its current epoch still needs (seconds, from ``counted_at`` on).
+    """Return the time in turn that its current epoch still needs (seconds from ``counted_at``).
 
     For attempts whose time in turn is counted; None if not known.
     """
@@ -57,7 +57,7 @@ def epoch_left(state: EngineState, extensions: Extensions, attempt: Attempt) -> 
 
 
 def to_boundary(state: EngineState, extensions: Extensions, attempt: Attempt, at: float) -> float:
-    """Expected seconds until the current epoch ends; of turns, where those are counted.
+    """Return the expected seconds until the current epoch ends; time in turn if that is counted.
 
     0 if that is not known.
     """

@@ -1,13 +1,13 @@
-"""Points at which features plug into the engine, and it calls them.
+"""Extension points, at which the engine calls features that plug into it.
 
 Theory of operation. An extension is a feature of the scheduler in a folder of its own, which the
-core does not import. Whoever makes an engine hands it functions that each make one (``Plug``). An
+core does not import. An engine is made with functions that each make one extension (``Plug``). An
 ``Extension`` says which studies need it, and has functions for some of the points below. Points
-that concern a study are called only for studies that need the extension, so it costs nothing where
-no study does. Events of an extension's own go to its ``handlers``, whoever is there.
+that concern a study are called only for studies that need the extension, so it costs nothing if no
+study does. An extension's own events go to its ``handlers``, whether a study needs it or not.
 
 An extension keeps its state in ``EngineState.ext``, under its name, as values that JSON has or as
-a class that its end names (``STATE``): so a snapshot needs to know nothing of it.
+a class that its end names (``STATE``), so a snapshot needs to know nothing of it.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ class Extension:
     #: Say how many trials a device with several slots may have at once now. Where lanes have
     #: several seats: how many of its lanes may be in use.
     limit: Callable[[str], SlotLimit] | None = None
-    #: Return by how much a free slot beside others counts for a trial, which takes the one with
-    #: least. Extensions that come first count first.
+    #: Return the crowding of a free slot on a device in use, for a trial, which takes the slot with
+    #: the least. Extensions that come first count first.
     crowding: Callable[[Trial, Member], float] | None = None
     #: Tell whether trials in one lane of a device are known to need more than it has.
     overfull: Callable[[Device, Sequence[Trial]], bool] | None = None
@@ -140,7 +140,7 @@ class Extension:
     footprints: Callable[[Trial], Iterable[Footprint]] | None = None
     #: Called when the tensors of a trial were found to need this.
     on_footprint: Callable[[StudyState, Trial, Footprint], None] | None = None
-    #: Return facts of a lane in use, by the device and the number of the lane, for who shows it.
+    #: Return facts of a lane in use to be shown, by the device and the number of the lane.
     of_lane: Callable[[str, int], Mapping[str, Any]] | None = None
     #: True if trainers keep something for the study's trials until they hear that it is over.
     tells_trainers: bool = False
@@ -157,7 +157,7 @@ class Extension:
     goes_on: Callable[[StudyState, Trial], int] | None = None
     #: Return the trials of the study that it has wait in no queue, and why each does, in words.
     aside: Callable[[StudyState], Iterable[tuple[str, str]]] | None = None
-    #: Tell whether so many trials wait that the study is asked for no more.
+    #: Return True if enough trials wait, so the study is asked for no more.
     has_enough: Callable[[StudyState], bool] | None = None
     #: Return after which epochs of a segment its trainer is to keep a copy of the trial's state.
     copies: Callable[[StudyState, Trial, Segment], Iterable[int]] | None = None
@@ -269,7 +269,7 @@ class Extensions:
         return tuple(each.name for each in self._all)
 
     def study_begins(self, study: StudyState) -> None:
-        """Find what a study needs that is new, is specified anew, or lacks others than before."""
+        """Set the extensions of a study that is new or edited, or that lacks others than before."""
         by_spec = {each.name for each in self._all if each.needed_by is not None}
         kept = [name for name in study.needs if name not in by_spec]
         study.needs = [*(each.name for each in self._all if _needs(study.spec, each)), *kept]
@@ -405,7 +405,7 @@ class Extensions:
         }
 
     def has_enough(self, study: StudyState) -> bool:
-        """Tell whether the study is asked for no more trials, as so many wait."""
+        """Return True if enough trials wait, so the study is asked for no more."""
         name = study.spec.id
         return name in self.by_study and any(self._of(name, "has_enough", study))
 
@@ -499,7 +499,7 @@ class Extensions:
         return min(limits, key=lambda each: each.slots, default=None)
 
     def crowding(self, trial: Trial, slot: Member) -> tuple[float, ...]:
-        """Return by how much a free slot beside others counts for the trial, by extension."""
+        """Return the crowding of a free slot on a device in use for the trial, by extension."""
         return tuple(crowding(trial, slot) for crowding in self._points["crowding"])
 
     def overfull(self, device: Device, trials: Sequence[Trial]) -> bool:

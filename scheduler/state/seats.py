@@ -1,7 +1,7 @@
-"""Seats: slots of lanes that have several, in which trials may be beside each other.
+"""Seats: the slots of a lane that has several, in which trials share the lane.
 
-A lane is one trainer. What is said here holds where no extension gives seats (``Extension.seats``):
-a lane has one trial at a time, which has all of its time.
+A lane is one trainer. The class here gives no seats: a lane has one trial at a time, which has all
+of its time. An extension may replace it (``Extension.seats``).
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
 
 
 class Seats:
-    """No trial takes a seat beside others."""
+    """Seats that no trial takes: each lane has one trial."""
 
     def free(self) -> list[Member]:
         """Return one free seat of each lane in use that may take another trial."""
         return []
 
     def open_to(self, seats: Sequence[Member], free: int) -> Callable[[Trial], Sequence[Member]]:
-        """Return what tells which of these seats a waiting trial may take, as long as slots are
-        given out now, of which so many are free.
+        """Return a function that returns the ``seats`` which a waiting trial may take.
 
+        It holds as long as slots are given out now, of which ``free`` are free.
         ``Extension.too_full`` has the last word.
         """
         return lambda trial: ()
 
     def entered(self, attempt: Attempt) -> Mapping[str, Any]:
-        """Divide a lane's time anew, in which an attempt has just got a seat.
+        """Divide a lane's time again after an attempt has got a seat in it.
 
-        Returns what its trainer is told of that, as ``SegmentValues.ext``.
+        Returns the values that tell its trainer of that, as ``SegmentValues.ext``.
         """
         return {}
 
     def left(self, device: DeviceState, lane: int) -> None:
-        """Divide a lane's time anew, which an attempt has just left."""
+        """Divide a lane's time again after an attempt has left it."""
 
     def use_lanes(self, free: Sequence[Member]) -> None:
         """Have residents leave lanes for those of the free slots that are lanes."""
@@ -51,9 +51,9 @@ class Seats:
         return ""
 
     def facts(self, device: str) -> list[Mapping[str, Any]]:
-        """Return what is to be shown of each lane of a device that is in use."""
+        """Return the facts to be shown of each lane of a device that is in use."""
         return []
 
 
-#: The seats where no extension gives any.
+#: The seats if no extension gives any.
 NO_SEATS = Seats()

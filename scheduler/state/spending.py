@@ -1,11 +1,11 @@
-"""What a study spends: device-seconds, joules and money.
+"""Spending of a study: device-seconds, joules and money.
 
 Theory of operation. An attempt holds a slot, or a part of a lane's time, from its dispatch to its
 end: with start-up, with lost epochs, and on each of its devices if it is a gang. That time is
-counted at each accepted epoch and at the end. Where several lanes of a device are in use at that
-moment, the attempt is taken to have had one of so many equal parts of the device. So what studies
-spend on a device adds up to about the time in which it was in use. Money is device-seconds by the
-price of the device's kind. Joules are those that epochs report.
+counted at each accepted epoch and at the end. If ``n`` lanes of a device are in use at that moment,
+the attempt is charged for 1/``n`` of the device. So the device-seconds of all studies on a device
+add up to about the time in which it was in use. Money is device-seconds times the price of the
+device's kind. Joules are those that epochs report.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .state import Attempt, EngineState
 
 
 def device_share(state: EngineState, attempt: Attempt, *, priced: bool) -> float:
-    """Device-seconds, or money, that a second of the attempt's time in turn comes to."""
+    """Return the device-seconds (``priced``: the money) of a second of its time in turn."""
     members, total = attempt.segment.members, 0.0
     for member in members:
         known = state.devices[member.device]
@@ -28,10 +28,9 @@ def device_share(state: EngineState, attempt: Attempt, *, priced: bool) -> float
 def charged(
     state: EngineState, spent: Spent, attempt: Attempt, had: float, joules: float = 0.0
 ) -> Spent:
-    """``spent`` with the joules, and with what the attempt has had since it was last counted.
+    """Return ``spent`` with the joules, and the attempt's slot time since it was last charged.
 
-    ``had`` is what it has had of a slot until now (``slot_seconds``). Called while the attempt
-    holds its slots.
+    ``had`` is its slot time until now (``slot_seconds``). Called while the attempt holds its slots.
     """
     seconds = max(0.0, had - attempt.charged)
     attempt.charged += seconds

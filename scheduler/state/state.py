@@ -32,7 +32,7 @@ ERA = 1_000_000
 class StudyState:
     """A study that is not over."""
 
-    #: What the study is now.
+    #: The study's current specification.
     spec: StudySpec
     #: Its strategy, with all of the strategy's state.
     strategy: AnyStrategy
@@ -44,7 +44,7 @@ class StudyState:
     finished_at: float | None = None
     #: When it was last given more trials (the runner's clock); 0 if it was not.
     extended_at: float = 0.0
-    #: What its user should know, empty if nothing.
+    #: Message for its user; empty if there is none.
     message: str = ""
     #: Its trials' ids, by number.
     trials: list[str] = field(default_factory=list)
@@ -54,9 +54,9 @@ class StudyState:
     asks: dict[int, Ask] = field(default_factory=dict)
     #: The index of the next ask.
     next_ask: int = 0
-    #: How many of its trials are proposed, wait or run.
+    #: The number of its trials that are proposed, wait or run.
     active: int = 0
-    #: How many times a trial reached its target or ended well.
+    #: The number of times a trial reached its target or ended well.
     succeeded: int = 0
     #: Devices that cannot work for it, each with the reason.
     refused: dict[str, str] = field(default_factory=dict)
@@ -75,12 +75,12 @@ class StudyState:
     #: Trials added by an extension, which a strategy of their own runs when this one is done
     #: (``scheduler.engine.lifecycle``).
     held_back: int = 0
-    #: How many slots it may have beside other studies (``scheduler.resources.fair_share``); None if
-    #: it is alone.
+    #: The number of slots it may have while other studies share the devices
+    #: (``scheduler.resources.fair_share``); None if it is alone.
     share: float | None = None
     #: The integral of ``share`` over time (slot-seconds).
     due: float = 0.0
-    #: What its closed attempts have had (slot-seconds).
+    #: Slot time of its closed attempts (slot-seconds).
     used: float = 0.0
     #: Trials that users enqueued, which are the next to run (``scheduler.engine.user_trials``).
     waiting: list[str] = field(default_factory=list)
@@ -88,10 +88,10 @@ class StudyState:
     handed_out: list[str] = field(default_factory=list)
     #: The trials that calls of objectives have added, by call (``TrialAdded.call``).
     calls: dict[str, str] = field(default_factory=dict)
-    #: What it has had of devices (``scheduler.state.spending``).
+    #: Device time, energy and money that it has used (``scheduler.state.spending``).
     spent: Spent = NOTHING_SPENT
-    #: The trials that have ended and whose callbacks were not called yet. Those may stop the study.
-    #: None: no script calls callbacks for its trials.
+    #: The trials that have ended and whose callbacks were not called yet. Callbacks may stop the
+    #: study. None: no script calls callbacks for its trials.
     unheard: list[str] | None = None
     #: The only trial that goes on, to its target, after the study has reached a limit at which it
     #: ends; empty if none does. None: it has reached no such limit.
@@ -105,7 +105,10 @@ class StudyState:
 
     @property
     def at_work(self) -> int:
-        """How many trials are proposed, wait or run on the engine's account."""
+        """The number of trials that the engine has proposed, queued or running.
+
+        Trials that wait for users or that users train are not counted.
+        """
         return self.active - len(self.waiting) - len(self.handed_out)
 
     @property
@@ -131,12 +134,12 @@ class StudyState:
         self.spec = replace(self.spec, n_trials=self.strategy.n_trials)
 
     def ends(self, trial: Trial) -> bool:
-        """Whether the trial is trained no more, because its study has reached a limit."""
+        """Return True if the trial is trained no more, because its study has reached a limit."""
         return self.finishes is not None and trial.id != self.finishes
 
     @property
     def runnable(self) -> bool:
-        """Whether segments of the study may be sent."""
+        """True if segments of the study may be sent."""
         return self.status == "running" and self.spec.contract != "ask" and not self.lacks
 
     @property
@@ -170,13 +173,13 @@ class EndedTrial:
 class DeviceState:
     """A device that has joined."""
 
-    #: What the device is.
+    #: The device as its worker announced it.
     device: Device
-    #: Which process of its worker serves it.
+    #: The process of its worker that serves it.
     incarnation: str
     #: The fence at work in each slot; 0 if there is none.
     fences: list[int]
-    #: Whether its worker takes no new segment.
+    #: True if its worker takes no new segment.
     draining: bool = False
     #: The machine's part of the signature that it last computed with, in the worker's environment;
     #: empty before it did.
@@ -196,14 +199,14 @@ class DeviceState:
     in_use: list[int] = field(default_factory=list)
 
     def lanes_in_use(self) -> list[int]:
-        """The lanes with a resident. Where lanes have one seat, a slot is a lane."""
+        """Return the lanes with a resident. If lanes have one seat, a slot is a lane."""
         if self.device.seats == 1:
             return [slot for slot, fence in enumerate(self.fences) if fence]
         lane = self.device.lane
         return sorted({lane(slot) for slot, fence in enumerate(self.fences) if fence})
 
     def seats_of(self, lane: int) -> range:
-        """The slots that are the seats of ``lane``."""
+        """Return the slots that are the seats of ``lane``."""
         return range(lane * self.device.seats, (lane + 1) * self.device.seats)
 
 
@@ -255,35 +258,35 @@ class Attempt:
     trained: float = 0.0
     #: When its current epoch began, as far as known (the runner's clock).
     began: float = 0.0
-    #: Whether it has another number of devices than the trial's segment before.
+    #: True if the trial's previous segment had another number of devices.
     resized: bool = False
-    #: Whether it was asked to close at the end of its epoch.
+    #: True if it was asked to close at the end of its epoch.
     cut: bool = False
-    #: Whether it measures widths also where other trials wait for its devices.
+    #: True if it measures widths even if other trials wait for its devices.
     lasts: bool = False
-    #: Whether its trial then leaves the device to the others that share it.
+    #: True if its trial then leaves the device to the others that share it.
     leaves: bool = False
     #: True if it has all turns of its lane for now (``SegmentValues.undivided``).
     undivided: bool = False
-    #: How it began.
+    #: Kind of its start.
     start: SegmentStart = SegmentStart.NEW
     #: Seconds from the acceptance of its first epoch on that were not training.
     between: float = 0.0
-    #: How many epochs were chosen for it, and why; None where it measures widths.
+    #: The number of epochs chosen for it, and the reason; None if it measures widths.
     length: SegmentLength | None = None
-    #: Of its time of a slot or lane, how much is in its study's ``spent`` (seconds).
+    #: The part of its slot or lane time that is in its study's ``spent`` (seconds).
     charged: float = 0.0
     #: The part of its slot's time that it is taken to have (``scheduler.state.slot_time``).
     part: float = 1.0
     #: The time of its slot that it is taken to have had until ``counted_at`` (seconds).
     in_turn: float = 0.0
-    #: Until when ``in_turn`` is counted (the runner's clock); None where it has all of the time.
+    #: Time until which ``in_turn`` is counted (the runner's clock); None if it has all of the time.
     counted_at: float | None = None
     #: ``in_turn`` at the beginning of its current epoch.
     epoch_from: float = 0.0
-    #: Whether another trial was in its lane with it.
+    #: True if another trial was in its lane with it.
     accompanied: bool = False
-    #: The number of the last message of what its objective wrote (``TrialWritten.number``).
+    #: The number of the last message with its objective's writings (``TrialWritten.number``).
     writings: int = 0
 
 
@@ -316,15 +319,15 @@ _NO_WAITS, _NO_WINDOWS = Waits(), PastWindows()
 
 @dataclass(slots=True)
 class EngineState:
-    """Everything the engine knows."""
+    """The engine's whole state."""
 
-    #: How many events were handled.
+    #: The number of events that were handled.
     seq: int = 0
     #: The highest fence given out.
     fence: int = 0
     #: The name of the policy.
     policy: str = "fifo"
-    #: Whether the policy orders the trials of all studies, so that no shares apply.
+    #: True if the policy orders the trials of all studies, so that no shares apply.
     cross_study: bool = False
     #: True from the first ``PolicyChosen.fill_at_end`` on.
     fill_at_end: bool = False
@@ -357,7 +360,7 @@ class EngineState:
     courses: dict[str, WidthPlan] = field(default_factory=dict)
     #: The width windows of the standing plan, by trial (``Plan.windows``).
     windows: dict[str, WindowPlan] = field(default_factory=dict)
-    #: The width windows that were had, by study. Studies that have had none are not in it.
+    #: The past width windows, by study. Studies without any are not in it.
     past_windows: dict[str, PastWindows] = field(default_factory=dict)
     #: The waits of trials, by trial, as far as a policy has ordered those of all studies.
     waits: dict[str, Waits] = field(default_factory=dict)
@@ -376,28 +379,28 @@ class EngineState:
     packed: bool = False
     #: ``Plan.until`` of the standing plan (the runner's clock).
     plan_until: float = math.inf
-    #: How the policy failed last; empty since a plan of it was good.
+    #: The policy's last failure; empty once a later plan of it was good.
     plan_error: str = ""
     #: The question to a user's policy that is unanswered.
     plan_asked: AskPlan | None = None
-    #: Until when a user's policy is not asked (the runner's clock).
+    #: Time until which a user's policy is not asked (the runner's clock).
     aside_until: float = 0.0
-    #: Whether the plan's input has changed since it was made.
+    #: True if the plan's input has changed since it was made.
     dirty: bool = False
     #: When the plan was made (the runner's clock); None if it must be made at once.
     planned_at: float | None = None
     #: When shares were last computed (the runner's clock); None with fewer than two studies at
     #: work.
     shared_at: float | None = None
-    #: What epochs cost, by study, trial and width.
+    #: Costs of epochs, by study, trial and width.
     costs: CostTable = field(default_factory=CostTable)
-    #: How often attempts are lost.
+    #: Rates at which attempts are lost.
     faults: FaultTable = field(default_factory=FaultTable)
-    #: How often slots are preempted.
+    #: Rate at which slots are preempted.
     preemptions: PreemptionTable = field(default_factory=PreemptionTable)
-    #: Counts of outcomes, and where time went.
+    #: Counts of outcomes, and the uses of time.
     tally: Tally = field(default_factory=Tally)
-    #: How trials slow each other down on one device.
+    #: Slowdowns of trials that share a device.
     sharing: SharingTable = field(default_factory=SharingTable)
     #: The price of a device-hour, by kind of device.
     prices: dict[str, float] = field(default_factory=dict)
@@ -405,7 +408,7 @@ class EngineState:
     ext: dict[str, Any] = field(default_factory=dict)
 
     def features(self, trial: Trial) -> tuple[float, ...]:
-        """The numbers by which the cost table knows the trial.
+        """Return the numbers that describe the trial to the cost table.
 
         Once it has run, these are the ones that the table keeps.
         """
@@ -439,13 +442,13 @@ class EngineState:
         return self.past_windows.get(study, _NO_WINDOWS)
 
     def seconds_at(self, trial: Trial, width: int) -> float | None:
-        """Expected seconds of its epoch on ``width`` devices; None if nothing was measured."""
+        """Return expected seconds of an epoch on ``width`` devices; None if nothing was measured."""
         return self.costs.seconds_at(trial.study, trial.id, width, self.features(trial))
 
     def epoch_seconds(self, trial: Trial) -> float | None:
-        """Expected seconds of its epoch at the width of its last one; None if nothing was measured.
+        """Return the expected seconds of an epoch of the trial at the width of its last one.
 
-        For a trial that has not run, it is the value on one device.
+        For a trial that has not run, it is the value on one device. None if nothing was measured.
         """
         own = self.costs.own(trial.study, trial.id)
         if own is not None:
@@ -453,7 +456,7 @@ class EngineState:
         return self.costs.expected(trial.study, trial.id, 1, self.features(trial)).level
 
     def attempts_on(self, device: str) -> list[Attempt]:
-        """The attempts at work on a device, in the order of their dispatch."""
+        """Return the attempts at work on a device, in the order of their dispatch."""
         return [self.attempts[f] for f in sorted({*self.devices[device].fences}) if f]
 
     def residents(self, device: DeviceState, lane: int) -> list[Attempt]:
@@ -462,14 +465,14 @@ class EngineState:
         return [self.attempts[fence] for fence in sorted(fences) if fence]
 
     def is_beside(self, slot: Member) -> bool:
-        """Tell whether a slot is a seat beside residents of its lane."""
+        """Return True if a slot is a seat in a lane that has residents."""
         device = self.devices[slot.device]
         return device.device.seats > 1 and any(
             device.fences[each] for each in device.seats_of(device.device.lane(slot.slot))
         )
 
     def slowdown(self, attempt: Attempt) -> float:
-        """By what factor sharing its device slows the attempt's epochs down; 1 if not known."""
+        """Return the factor by which sharing its device slows the attempt down; 1 if not known."""
         name = attempt.segment.members[0].device
         device = self.devices[name]
         shared = device.device.seats > 1
@@ -480,25 +483,24 @@ class EngineState:
         return self.sharing.of(attempt.study, kind).slowdown(at_work)
 
     def cordoned(self, device: str) -> bool:
-        """Whether a joined device takes no new segment, because its worker or the operator drains
-        it.
+        """Return True if a joined device takes no new segment: its worker or the operator drains it.
         """
         return self.devices[device].draining or device in self.held
 
     def usable(self, device: str) -> bool:
-        """Whether segments may be sent to a joined device now."""
+        """Return True if segments may be sent to a joined device now."""
         return not (self.cordoned(device) or self.devices[device].backoff_until)
 
     def is_free(self, device: str) -> bool:
-        """Whether all slots of a joined device are free."""
+        """Return True if all slots of a joined device are free."""
         return not any(self.devices[device].fences)
 
     def elastic(self) -> bool:
-        """Whether any running study's trials may be wider than one device."""
+        """Return True if trials of any study that is not over may be wider than one device."""
         return any(study.spec.max_width > 1 for study in self.studies.values())
 
     def device_status(self, device: str) -> str:
-        """The state of a joined device, as in ``DeviceRecord.state``."""
+        """Return the state of a joined device, as in ``DeviceRecord.state``."""
         known = self.devices[device]
         if self.cordoned(device):
             return "draining" if known.draining or any(known.fences) else "drained"
@@ -507,7 +509,7 @@ class EngineState:
 
 @dataclass(slots=True)
 class Changes:
-    """What handling events changed since changes were last taken. The readers' tables follow it.
+    """Changes since changes were last taken. The readers' tables follow them.
 
     ``durables`` is by (trial, epoch): the state and when it became durable, or None if it was
     discarded.
