@@ -1,1 +1,1 @@
-"""What is to be expected: the plan as readers see it, and the demand for devices."""
+"""Forecasts: the plan as readers see it, and the demand for devices."""

@@ -1,8 +1,8 @@
-"""Autoscaling demand: how many more devices would have work now.
+"""Autoscaling demand: the number of further devices that would have work now.
 
 The engine is asked, with devices added that do not exist. Every trial that would start on one of
-them counts, whether it waits already or is yet to be proposed. Wider trials do not count: what more
-devices do for running trials is a bonus, and no reason to start a machine.
+them counts, whether it waits already or is yet to be proposed. Wider trials do not count: a speedup
+of running trials by more devices is a bonus, and no reason to start a machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_DEMAND = 256
 
 
 def device_demand(engine: Engine, limit: int = MAX_DEMAND) -> int:
-    """How many more devices would have work at once, at most ``limit``.
+    """Return the number of further devices that would have work at once, at most ``limit``.
 
     The engine is used up by this, so pass one of a copy of the state. Each imagined device has as
     many slots as the largest device that joined has lanes; as many of them are used as pays.

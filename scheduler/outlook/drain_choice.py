@@ -1,8 +1,8 @@
-"""Which devices to drain when the operator wants a number of them free by a deadline.
+"""Choice of the devices to drain when the operator wants a number of them free by a deadline.
 
 The cost of a choice is the training that is thrown away. An epoch that is expected to end before
 the deadline loses nothing. Any other epoch loses the time spent on it until then, on each of its
-members. An epoch of a study without measurements is taken not to end in time.
+members. An epoch of a study without measurements is assumed not to end in time.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ MAX_WITHIN = 7 * 86400.0
 
 
 def drainable(state: EngineState) -> list[str]:
-    """The joined devices that are not drained, by name."""
+    """Return the names of the joined devices that are not drained, in order."""
     return sorted(name for name in state.devices if not state.cordoned(name))
 
 
 def choose_devices(engine: Engine, n: int, *, at: float, within: float) -> tuple[str, ...]:
-    """The ``n`` of the ``drainable`` devices to drain, to be free ``within`` seconds from ``at``.
+    """Return ``n`` ``drainable`` devices to drain, to be free ``within`` seconds from ``at``.
 
     Idle devices come first, then those with the least to lose; ties are broken by name. A gang is
     lost only once, so its other devices cost nothing more.
@@ -47,7 +47,7 @@ def choose_devices(engine: Engine, n: int, *, at: float, within: float) -> tuple
 
 
 def _loss(engine: Engine, attempt: Attempt, at: float, within: float) -> float:
-    """Seconds of training, summed over members, that are lost if the attempt must stop in time."""
+    """Return the seconds of training, summed over members, lost if the attempt stops in time."""
     segment = attempt.segment
     ends = engine.epoch_ends(attempt)
     if ends is not None and ends - at <= within:

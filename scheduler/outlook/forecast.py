@@ -1,16 +1,17 @@
-"""When a study is expected to be over, and by how much it will miss its deadline.
+"""Forecast of a study's end, and of the time by which it misses its deadline.
 
-Theory of operation. What is left of a study are the epochs up to its trials' targets, those of
-trials yet to be proposed, and what its strategy is expected to promote. Where targets are only ends
-of intervals, trials are taken to go on to the last epoch; under a stopping rule as many of them go
-on after each look as did so far (the product-limit estimate of Kaplan and Meier, 1958). Of what
-ASHA has promoted beyond its rule, because it promotes early, what follows is counted.
+Theory of operation. The remaining work of a study is the epochs up to its trials' targets, those of
+trials yet to be proposed, and those that its strategy is expected to promote. If targets are only
+ends of intervals, trials are assumed to go on to the last epoch; under a stopping rule, the share
+of them that goes on after each look is the share so far (the product-limit estimate of Kaplan and
+Meier, 1958). Trials that ASHA has promoted early, beyond its rule, count with the promotions that
+follow from them.
 
-An epoch takes what the cost table expects on one device. Chains of epochs are placed on the study's
-slots, those at work first (list scheduling), and what is yet to be promoted is taken to fill the
-slots evenly. A study with rungs also lasts until one trial has reached the highest one that any
-will. Widening, losses and studies that are yet to come are left out. So it is a forecast and no
-bound.
+An epoch takes the time that the cost table expects on one device. Chains of epochs are placed on
+the study's slots, those at work first (list scheduling), and epochs yet to be promoted are assumed
+to fill the slots evenly. A study with rungs also lasts until one trial has reached the highest one
+that any will. Widening, losses and studies that are yet to come are left out. So it is a forecast
+and no bound.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from ..state.state import EngineState, StudyState
 from ..strategies.base import RULES, UNBOUNDED, comparison_epochs, rungs_of
 from ..strategies.expected import expected_epochs, least_promoted
 
-#: Trials that ended, from which the epochs of others are estimated that may end early.
+#: Number of ended trials that are enough to estimate the epochs of trials that may end early.
 ENOUGH = 3
 
 
@@ -45,9 +46,9 @@ class Engine(Protocol):
 
 
 def misses_by(engine: Engine, study: StudyState, at: float) -> float | None:
-    """By how many seconds the study is expected to miss its deadline; 0 if it meets it.
+    """Return the seconds by which the study is expected to miss its deadline; 0 if it meets it.
 
-    None: it has no deadline, or nothing is known yet.
+    None if it has no deadline, or nothing is known yet.
     """
     if study.spec.deadline is None:  # few have one, and the end takes a while to work out
         return None
@@ -55,13 +56,13 @@ def misses_by(engine: Engine, study: StudyState, at: float) -> float | None:
 
 
 def late_by(study: StudyState, ends: float | None) -> float | None:
-    """The same of a study that is expected to be over at ``ends`` (the runner's clock)."""
+    """Return the same for a study that is expected to be over at ``ends`` (the runner's clock)."""
     deadline = deadline_of(study.spec, study.created_at)
     return None if deadline is None or ends is None else max(0.0, ends - deadline)
 
 
 def study_end(engine: Engine, study: StudyState, at: float) -> float | None:
-    """When the study is expected to be over, as things are at ``at`` (the runner's clock).
+    """Return when the study is expected to be over, by its state at ``at`` (the runner's clock).
 
     None if that is open, or nothing of it was measured, or no device may work for it.
     """
@@ -94,7 +95,7 @@ def study_end(engine: Engine, study: StudyState, at: float) -> float | None:
 
 
 def _slots(engine: Engine, study: StudyState) -> int:
-    """How many trials of the study may compute at once; at least one of its share."""
+    """Return how many trials of the study may compute at once; 0 if no device may work for it."""
     state = engine.state
     names = (name for name in state.devices if state.usable(name) and name not in study.refused)
     slots = sum(capacity(state, engine.extensions, name) for name in names)
@@ -107,19 +108,22 @@ def _slots(engine: Engine, study: StudyState) -> int:
 
 
 def _epoch_seconds(state: EngineState, trials: Iterable[Trial]) -> float | None:
-    """Mean seconds of an epoch of the study's trials; None if nothing was measured."""
+    """Return the mean seconds of an epoch of the study's trials; None if nothing was measured."""
     found = [each for trial in trials if (each := _seconds(state, trial)) is not None]
     return sum(found) / len(found) if found else None
 
 
 def _seconds(state: EngineState, trial: Trial) -> float | None:
-    """The mean of an epoch's seconds, whose logarithm the cost table knows; None if nothing is."""
+    """Return the mean seconds of the trial's epoch; None if nothing was measured.
+
+    The cost table has the mean and deviation of the logarithm of the seconds.
+    """
     found = state.costs.expected(trial.study, trial.id, 1, state.features(trial))
     return None if found.level is None else found.level * math.exp(found.deviation**2 / 2)
 
 
 def _epochs_of_one(study: StudyState, trials: Iterable[Trial]) -> int | None:
-    """How many epochs a trial takes that is not stopped; None if only the objective knows."""
+    """Return the epochs of a trial that is not stopped; None if only the objective knows."""
     plan = study.spec.strategy
     ended = [trial.epoch for trial in trials if trial.state in _ENDED and trial.epoch]
     if plan.max_epochs is None and len(ended) >= ENOUGH:
@@ -128,7 +132,10 @@ def _epochs_of_one(study: StudyState, trials: Iterable[Trial]) -> int | None:
 
 
 def _shares_that_go_on(study: StudyState, trials: Sequence[Trial]) -> dict[int, float]:
-    """Which share of the trials went on after each look of a stopping rule; 1 if none was there."""
+    """Return the share of trials that went on after each look of a stopping rule.
+
+    It is 1 if no trial has reached the look.
+    """
     plan = study.spec.strategy
     found = dict[int, float]()
     for look in comparison_epochs(plan)[:-1] if plan.name in RULES else ():
@@ -139,7 +146,7 @@ def _shares_that_go_on(study: StudyState, trials: Sequence[Trial]) -> dict[int, 
 
 
 def _expected_last(epoch: int, whole: int, goes_on: Mapping[int, float]) -> float:
-    """The expected last epoch of a trial that is at ``epoch`` and on its way to the next look."""
+    """Return the expected last epoch of a trial at ``epoch``, on its way to the next look."""
     looks = [*(look for look in goes_on if look > epoch), whole]
     expected, there = float(looks[0]), 1.0
     for look, after in pairwise(looks):
@@ -152,14 +159,17 @@ _ENDED = (TrialState.COMPLETED, TrialState.STOPPED, TrialState.PAUSED)
 
 
 def _rests(study: StudyState, trial: Trial) -> bool:
-    """Whether it is not on its way to a target. Members of a population wait for each other."""
+    """Return True if the trial is not on its way to a target.
+
+    Paused members of a population are on their way: they wait for each other.
+    """
     if trial.state is TrialState.PAUSED and study.spec.strategy.name == "pbt":
         return False
     return trial.state not in (TrialState.WAITING, TrialState.RUNNING)
 
 
 def _last_epoch(study: StudyState, trial: Trial, whole: int, goes_on: Mapping[int, float]) -> float:
-    """The epoch up to which the trial is expected to go on, if no rung stops it there."""
+    """Return the epoch up to which the trial is expected to go on, if no rung stops it."""
     plan = study.spec.strategy
     if trial.target >= UNBOUNDED:
         return max(whole, trial.epoch + 1)
@@ -169,7 +179,7 @@ def _last_epoch(study: StudyState, trial: Trial, whole: int, goes_on: Mapping[in
 
 
 def _left(engine: Engine, trial: Trial, mean: float, target: float, at: float) -> float:
-    """Expected seconds up to ``target``."""
+    """Return the expected seconds up to ``target``."""
     seconds = _seconds(engine.state, trial) or mean
     attempt = engine.state.attempts.get(trial.fence)
     ends = None if attempt is None else epoch_ends(engine.state, engine.extensions, attempt)
@@ -179,7 +189,7 @@ def _left(engine: Engine, trial: Trial, mean: float, target: float, at: float) -
 
 
 def _epochs_of_rungs(study: StudyState, trials: Sequence[Trial]) -> float:
-    """How many epochs a study with rungs takes in all, with the promotions that there were."""
+    """Return the number of epochs that a study with rungs takes, given its promotions so far."""
     plan, size = study.spec.strategy, float(study.spec.n_trials)
     if plan.name != "asha":
         return float(expected_epochs(plan, study.spec.n_trials) or 0)
@@ -194,7 +204,7 @@ def _epochs_of_rungs(study: StudyState, trials: Sequence[Trial]) -> float:
 
 
 def _to_the_last_rung(study: StudyState, trials: Iterable[Trial]) -> int:
-    """How many epochs the trial that is ahead has left to the highest rung that any will reach."""
+    """Return the epochs that the leading trial needs to the highest rung that any will reach."""
     plan, size, last = study.spec.strategy, study.spec.n_trials, 0
     for level in rungs_of(plan):
         if size:
@@ -204,7 +214,7 @@ def _to_the_last_rung(study: StudyState, trials: Iterable[Trial]) -> int:
 
 
 def _makespan(chains: Iterable[float], slots: int) -> float:
-    """When ``slots`` have worked off the chains in this order."""
+    """Return the time at which ``slots`` slots have finished the chains, placed in this order."""
     free = [0.0] * slots
     for chain in chains:
         heapq.heapreplace(free, free[0] + chain)

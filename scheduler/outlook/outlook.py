@@ -132,7 +132,7 @@ def _waiting(engine: Engine, at: float) -> list[Facts]:
 
 
 def _aside(state: EngineState, waiting: Mapping[str, str], at: float) -> list[Facts]:
-    """The trials that wait in no queue, as extensions have them wait."""
+    """Return the trials that extensions have wait in no queue."""
     found = []
     for name, why in waiting.items():
         runs = state.studies[state.trials[name].study].runnable
@@ -154,9 +154,9 @@ def _waits(state: EngineState, name: str, at: float, reason: str) -> Facts:
 
 
 def _shared(engine: Engine) -> list[Facts]:
-    """How many trials share each device that has several slots and has work, and why.
+    """Return the number of trials on each device with several slots that has work, and why.
 
-    Where lanes have several seats, ``lanes`` has a line of each lane in use.
+    If lanes have several seats, ``lanes`` has an entry for each lane in use.
     """
     state, extensions = engine.state, engine.extensions
     return [

@@ -1,1 +1,1 @@
-"""When policies are asked, what they are given, and how their plans are followed."""
+"""Planning: policies are asked with snapshots of the engine, and their plans are followed."""

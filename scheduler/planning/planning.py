@@ -1,4 +1,4 @@
-"""The standing plan: when it is made again, and how it is followed.
+"""The standing plan: the times at which it is made again, and the ways it is followed.
 
 Theory of operation. The plan becomes *dirty* when its input changes: a trial waits or is over, a
 device came or went, an estimate moved, or the wide part of a width plan ended. A dirty plan is
@@ -73,7 +73,7 @@ class Planning:
         self._adopt(snapshots, plans)
 
     def _can_plan(self, ready: Sequence[str]) -> bool:
-        """Whether there is anything to plan."""
+        """Return True if there is anything to plan."""
         state = self._state
         if len(ready) > 1 or (state.elastic() and (ready or state.attempts)):
             return True
@@ -89,11 +89,11 @@ class Planning:
             self.replan(free_slots(self._state, self._core.extensions))
 
     def _any_idle(self) -> bool:
-        """Tell whether any attempt has nothing of its slot's time for now."""
+        """Return True if any attempt has no part of its slot's time for now."""
         return any(not each.part for each in self._state.attempts.values())
 
     def wake_at(self) -> float | None:
-        """When a dirty plan should be made again although no slot is free; None if it need not."""
+        """Return when to make a dirty plan again although no slot is free; None if not needed."""
         state = self._state
         if not (state.dirty and (state.elastic() or state.cross_study)):
             return None
@@ -174,7 +174,7 @@ class Planning:
         return min(max_width(study, trial), self._state.widths.get(trial.id, 1))
 
     def window(self, trial: Trial, devices: int) -> WindowPlan | None:
-        """The width window that the plan has for ``trial``, as far as ``devices`` go.
+        """Return the width window that the plan has for ``trial``, limited to ``devices`` devices.
 
         It is due once: the plan has it no more afterwards, whether it could be opened or not.
         """
@@ -185,17 +185,17 @@ class Planning:
         return planned._replace(widths=widths) if len(widths) > 1 else None
 
     def has_window(self, trial: Trial) -> bool:
-        """Whether the plan has a width window for ``trial`` before its next epoch."""
+        """Return True if the plan has a width window for ``trial`` before its next epoch."""
         return trial.id in self._state.windows
 
     def forget(self, trial: Trial) -> None:
-        """Drop what the plan has for ``trial``, whose speeds are now known better."""
+        """Drop the planned widths of ``trial``, whose speeds are now known better."""
         self._state.widths.pop(trial.id, None)
         self._state.courses.pop(trial.id, None)
         self._core.invalidate_plan()
 
     def should_wait_for_plan(self, trial: Trial) -> bool:
-        """Whether to delay a trial that the standing plan does not know until the next plan.
+        """Return True if a trial that the standing plan does not know is delayed to the next plan.
 
         The delay costs little if the trial's epochs are long compared with the time until the next
         plan is due. There is no delay where no plan will be made; ``Engine.wake_at`` asks for the

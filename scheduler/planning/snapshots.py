@@ -1,8 +1,8 @@
-"""What a policy is given to plan with: the trials that wait and run, with what they are to cost.
+"""Snapshots for policies: the trials that wait and run, with their expected costs.
 
 Theory of operation. Without shares there is one snapshot of all trials. With shares each study has
-one of its own, of its trials and its part of the devices. A trial's costs on one device are those
-in company, where its study's trials gain by that: as if those that wait and run were spread
+one of its own, of its trials and its part of the devices. If its study's trials gain by company, a
+trial's costs on one device are those in company, as if the trials that wait and run were spread
 over all lanes. On several devices it is alone, so it gains less there the more trials there are.
 """
 
@@ -29,7 +29,7 @@ from ..state.state import Attempt, StudyState
 from ..strategies.base import rungs_of, staged
 from ..strategies.promotion import promotion_probabilities
 
-#: After so many width windows in a row without a gain a study has no further ones.
+#: Number of width windows in a row without a gain after which a study has no further ones.
 MAX_VAIN_WINDOWS = 4
 
 
@@ -41,7 +41,7 @@ class Snapshots:
         self._state = core.state
 
     def of(self, ready: Sequence[str], free: Sequence[Member]) -> tuple[tuple[str, Snapshot], ...]:
-        """What is to be planned, by study.
+        """Return the snapshots to plan, each with the id of its study.
 
         Without shares it is one snapshot of everything. With shares, each study has a snapshot of
         its trials and of its share of the devices.
@@ -118,7 +118,10 @@ class Snapshots:
         )
 
     def _excess_trials(self) -> int:
-        """How many trials share a device beyond its first: the next empty devices are for them."""
+        """Return the number of trials in addition to the first on their device.
+
+        The next empty devices are for them.
+        """
         return sum(max(0, len(each.at_work) - 1) for each in self._state.devices.values())
 
     def _candidates(
@@ -142,7 +145,7 @@ class Snapshots:
         )
 
     def _promotion_probabilities(self, study: StudyState) -> dict[str, float]:
-        """The promotion probabilities of a study's trials; empty if the study has no rungs."""
+        """Return the promotion probabilities of a study's trials; empty if it has no rungs."""
         levels = rungs_of(study.spec.strategy)
         if len(levels) < 2:
             return {}
@@ -154,9 +157,10 @@ class Snapshots:
     def _candidate(
         self, trial: Trial, probability: float, *, ahead: int, ratio: float
     ) -> Candidate:
-        """``ratio``: of its epochs on one device to those alone there.
+        """Return the trial as a candidate.
 
-        Whoever is wider is trained alone, and so gains less.
+        ``ratio`` is the time of its epochs on one device over their time alone there. A wider trial
+        is trained alone, so it gains less.
         """
         costs = self._state.costs
         study = self._state.studies[trial.study]

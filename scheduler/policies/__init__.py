@@ -1,4 +1,4 @@
-"""Who runs how wide.
+"""Policies, which order trials and choose their widths, one algorithm a file.
 
-One algorithm a file; how long a segment is, and which checkpoints are kept.
+Also the length of segments, and the choice of checkpoints to keep.
 """

@@ -1,7 +1,7 @@
-"""Policy ``las``: the least attained service first, across all studies, where sizes are unknown.
+"""Policy ``las``: the least attained service first, across all studies, if sizes are unknown.
 
-Who has had the least device time goes first, so short trials end soon although nobody knows that
-they are short. Compared are levels of service and not seconds, as in the discretised queues of
+The trial with the least device time goes first, so short trials end soon although nobody knows that
+they are short. Levels of service are compared and not seconds, as in the discretised queues of
 Tiresias (Gu et al., NSDI 2019): a level lasts twice as long as the one below it, and within a level
 the first to arrive goes first. So a trial gives way only a few times in its life.
 """
@@ -15,7 +15,7 @@ from .planner.preemption import Rank, preemptive_plan
 
 #: The service that ends the lowest level (device-seconds).
 QUANTUM = 60.0
-#: A trial may wait so many times the service that it has had, or ``QUANTUM`` if it has had less.
+#: The longest wait of a trial, over its service so far (at least ``QUANTUM``).
 PATIENCE = 20.0
 
 
@@ -27,7 +27,7 @@ def las(snapshot: Snapshot) -> Plan:
 
 
 def level(service: float) -> int:
-    """The level: 0 below ``QUANTUM``, 1 below 3 ``QUANTUM``, 2 below 7 ``QUANTUM``, and so on."""
+    """Return the level: 0 below ``QUANTUM``, 1 below 3 ``QUANTUM``, 2 below 7 ``QUANTUM``, etc."""
     return math.floor(math.log2(1.0 + service / QUANTUM))
 
 
@@ -37,7 +37,7 @@ def _rank(candidate: Candidate) -> Rank:
 
 
 def _left(candidate: Candidate) -> float:
-    """Seconds until it has the service that ends its level, with the epoch that it is in."""
+    """Return the seconds until its service ends its level, counting the epoch that it is in."""
     end = QUANTUM * (2.0 ** (level(candidate.service) + 1) - 1.0)
     begun = 0.0
     if candidate.epoch_seconds is not None and candidate.boundary > 0.0:

@@ -1,4 +1,4 @@
-"""The names of policies, for those who only check them: their modules take long to import."""
+"""Names of policies, for code that only checks them: the policies' modules import slowly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CROSS_STUDY = frozenset({"fifo", "srtf", "las", "pack", "edf"})
 
 
 def is_plugin(name: str) -> bool:
-    """Whether ``name`` is a user's function, ``module:attr``, which runs outside the engine."""
+    """Return True if ``name`` is a user's function, ``module:attr``, run outside the engine."""
     return ":" in name
 
 
@@ -25,6 +25,6 @@ def check_name(name: str) -> None:
 
 
 def unknown(name: str) -> UsageError:
-    """What is said of a name that no policy has."""
+    """Return the error for a name that no policy has."""
     known = f"{', '.join(POLICIES)}, or module:function of your own"
     return UsageError.refuse("policy", name, known)

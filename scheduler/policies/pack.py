@@ -1,9 +1,9 @@
 """Policy ``pack``: as many trials at once as memory holds, across all studies, in order of arrival.
 
-A device with several slots takes trials as long as what they need fits into its memory, whatever
-that does to their speed. So trials begin early, and a short one is not kept by a long one. A trial
-that fits nowhere is overtaken by smaller ones; once it has waited for ``PATIENCE`` seconds, nobody
-joins others before it.
+A device with several slots takes trials as long as they fit into its memory, whatever that does to
+their speed. So trials begin early, and a short one is not held up by a long one. A trial that fits
+nowhere is overtaken by smaller ones; once it has waited for ``PATIENCE`` seconds, no trial joins
+others before it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..model.snapshot import Plan, Snapshot
 from .fifo import by_submission
 from .planner.widen import widen_equally
 
-#: How long the first in line may be overtaken (seconds).
+#: Time for which the first in line may be overtaken (seconds).
 PATIENCE = 600.0
 
 

@@ -1,4 +1,4 @@
-"""Which durable states are kept: those that a restart may need, and those a user may want later.
+"""Retention of durable states: those that a restart may need, or a user may want later, are kept.
 
 - Of a trial that may still run: its newest ``PARENTS_KEPT`` states, and those at the rungs of the
   strategy, where trials are compared. In population based training the latter are the end of its
@@ -21,15 +21,15 @@ from ..model.pareto import front
 from ..model.study import StudySpec
 from ..model.trial import FINAL, Trial, TrialState
 
-#: How many states a trial may be restarted from: the newest, and older ones in case a file is
-#: damaged.
+#: Number of states that a trial may be restarted from: the newest, and older ones in case a file
+#: is damaged.
 PARENTS_KEPT = 3
 
 
 def retained(
     trial: Trial, pinned_epochs: Collection[int], *, best: bool, keep_failed: bool = False
 ) -> tuple[Parent, ...]:
-    """The durable states of the trial (newest first) that are kept, in the same order."""
+    """Return the durable states of the trial that are kept, newest first."""
     if trial.state in FINAL:
         may_return = trial.state is TrialState.FAILED and keep_failed
         return trial.parents[: 1 if best or may_return else 0]
@@ -38,12 +38,12 @@ def retained(
 
 
 def best_completed(trials: Iterable[Trial], spec: StudySpec) -> list[str]:
-    """The best completed trials, best first. Equal values are in the order of trial numbers."""
+    """Return the best completed trials, best first. Equal values are in order of trial number."""
     return _best((t for t in trials if t.state is TrialState.COMPLETED), spec)
 
 
 def best_at_the_end(trials: Iterable[Trial], spec: StudySpec) -> list[str]:
-    """The best trials of a study that is over."""
+    """Return the best trials of a study that is over."""
     candidates = [t for t in trials if t.state is not TrialState.FAILED and t.value is not None]
     if not any(t.state is TrialState.COMPLETED for t in candidates):
         longest = max((t.epoch for t in candidates), default=0)

@@ -1,7 +1,7 @@
-"""Segment lengths: how many epochs one task carries, from what it costs.
+"""Segment lengths: the number of epochs that one task carries, from its costs.
 
 Theory of operation. A segment has a fixed overhead ``o`` (seconds: dispatch, claim, the last
-report, acceptance), so long segments save device time. Whoever is to have the slot of a running
+report, acceptance), so long segments save device time. A trial that gets the slot of a running
 trial waits for the end of a segment, so short ones save waiting. Let a slot be preempted once in
 ``M`` seconds on average, at a moment that has nothing to do with segments, and let ``k`` segments
 of ``L`` seconds run side by side. Then:
@@ -22,12 +22,12 @@ For ``k = 1`` and ``r = 0`` this is ``L = sqrt(2 o M)``, Young's formula for the
 two checkpoints (J. W. Young, "A first order approximation to the optimum checkpoint interval", CACM
 17(9), 1974; J. T. Daly, FGCS 22(3), 2006), with an interruption in place of a failure. Failures are
 not in it: epochs are accepted one by one, so a crash loses the epoch it happens in, however long
-the segment. What it costs to have the state again is balanced where states are made durable
+the segment. The cost of restoring the state is balanced when states are made durable
 (``profiling.costs.failure_rate``).
 
-Bounds protect the user. Overhead takes at most ``MAX_OVERHEAD`` of a slot's time. Nobody waits for
-more than ``MAX_DELAY`` seconds, or an epoch where that is longer; this one goes first. A segment
-never passes the trial's target, at which the strategy decides.
+Bounds protect the user. Overhead takes at most ``MAX_OVERHEAD`` of a slot's time. No trial waits
+for more than ``MAX_DELAY`` seconds, or an epoch if that is longer; this bound takes precedence. A
+segment never passes the trial's target, at which the strategy decides.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from ..model.segment_length import LengthReason, SegmentLength
 MAX_OVERHEAD = 0.05
 #: The longest planned segment of more than one epoch (seconds).
 MAX_DELAY = 2.0
-#: How often the equation for the length is applied at most.
+#: The most times that the equation for the length is applied.
 ITERATIONS = 8
-#: Where ``r (L / M)^2`` is less than this part of ``o``, as it mostly is, a resume is left out: it
-#: makes ``L`` longer by less than a hundredth, because ``g(x)`` is at most ``x^2 / 2``.
+#: Part of ``o`` below which ``r (L / M)^2`` is left out, as it mostly is: it makes ``L`` longer by
+#: less than a hundredth, because ``g(x)`` is at most ``x^2 / 2``.
 NEGLIGIBLE = 0.04
 
 
 def balanced_seconds(overhead: float, resume: float, interval: float, running: int) -> float:
-    """The length ``L`` above, in seconds, for ``running`` segments side by side.
+    """Return the length ``L`` above, in seconds, for ``running`` segments side by side.
 
     >>> balanced_seconds(0.01, 0.0, 50.0, 1)
     1.0
@@ -76,9 +76,9 @@ def segment_length(
     interval: float,
     running: int,
 ) -> SegmentLength:
-    """The length of a trial's next segment, and why.
+    """Return the length of a trial's next segment, and the reason for it.
 
-    ``epoch_seconds`` is what an epoch is expected to take, None if that is not known. More than
+    ``epoch_seconds`` is the expected time of an epoch, None if that is not known. More than
     ``limit`` epochs (at least 1) are not possible, because of ``limited_by``. ``overhead`` and
     ``resume`` are ``o`` and ``r`` above (seconds), ``interval`` is ``M``, and ``running`` is ``k``,
     which counts this segment, too. The trial would be resumed from ``tier``.

@@ -1,10 +1,10 @@
 """Policy ``srtf``: the shortest remaining time first, across all studies.
 
 On one device, without a price of switching and with known times, no order has a lower mean
-completion time (Schrage 1968). Times come from the cost table. Where they are uncertain, a trial is
-taken to be one standard deviation shorter than expected, and one of a study of which nothing is
-known goes first: an epoch of it shows how long it is. But nobody gives way to it who is sure to end
-soon: that epoch may take longer.
+completion time (Schrage 1968). Times come from the cost table. If they are uncertain, a trial is
+assumed to be one standard deviation shorter than expected. A trial of a study of which nothing is
+known goes first: an epoch of it shows how long it is. But a trial that is sure to end soon does not
+give way to it, since that epoch may take longer.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import replace
 from ..model.snapshot import Candidate, Plan, Snapshot
 from .planner.preemption import Rank, preemptive_plan
 
-#: A trial may wait so many times what it still needs ...
+#: The longest wait of a trial, over the seconds that it still needs (at least ``SHORTEST``).
 PATIENCE = 20.0
-#: ... and no less than so many times this (seconds). Who has no more left is short.
+#: The most seconds left of a trial that counts as short.
 SHORTEST = 60.0
 
 
@@ -36,7 +36,7 @@ def _rank(candidate: Candidate) -> Rank:
 
 
 def _left(candidate: Candidate) -> float | None:
-    """Expected seconds up to its target; None if nothing is known of its study."""
+    """Return the expected seconds up to its target; None if nothing is known of its study."""
     if candidate.epoch_seconds is None or candidate.seconds is None:
         return None
     begun = 0.0
@@ -46,7 +46,7 @@ def _left(candidate: Candidate) -> float | None:
 
 
 def _spared(snapshot: Snapshot, plan: Plan) -> list[str]:
-    """Short trials that would give way only to trials of which nothing is known, shortest first."""
+    """Return short trials that would give way only to trials of unknown length, shortest first."""
     waiting = {each.trial: each for each in snapshot.waiting}
     first = plan.order[: snapshot.free_slots + len(plan.hold)]
     unknown = sum(_left(waiting[trial]) is None for trial in first) - snapshot.free_slots

@@ -41,12 +41,12 @@ from .planner.windows import first_windows, windows
 NARROW = "longest_first"
 #: The shape of a trial that is not to be widened.
 _ONE_DEVICE = ((1, 1.0),)
-#: Idle devices widen a trial if that saves more than so many times the price of the resize.
+#: The least saving for which idle devices widen a trial, over the price of the resize.
 _MIN_GAIN = 2.0
 
 
 def waterfill(snapshot: Snapshot) -> Plan:
-    """The best candidate plan, or the standing plan if none is better."""
+    """Return the best candidate plan, or the standing plan if none is better."""
     candidates = (*snapshot.running, *snapshot.waiting)
     if not candidates or not snapshot.devices:
         return Plan(tuple(each.trial for each in snapshot.waiting))

@@ -1,1 +1,1 @@
-"""Who may have which slot: fair shares, slots, packing."""
+"""Allocation of slots to trials: fair shares, slots, packing."""

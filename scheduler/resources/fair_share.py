@@ -16,8 +16,8 @@ slot in all. Each of those may be due less than one, where there are more studie
 study gains no credit for slots that it does not want: while it has no waiting trial, its share is
 at most what it holds.
 
-Where lanes have several seats, a slot is a lane: residents hold the part of it that their turns are
-worth, and a trial that gets a seat beside others slows them down instead of waiting for them.
+If lanes have several seats, a slot is a lane: residents hold the part of it that their turns are
+worth, and a trial that gets a seat in their lane slows them down instead of waiting for them.
 
 With one study at work there is nothing to share, and nothing is counted. Nor is it under a policy
 that orders the trials of all studies.
@@ -43,7 +43,7 @@ YIELD_CREDIT = 60.0
 
 
 class Claim(NamedTuple):
-    """What a study may ask for.
+    """Claim of a study to slots.
 
     ``demand`` is in slots, ``weight`` is above 0, and the highest ``priority`` goes first.
     """
@@ -54,7 +54,7 @@ class Claim(NamedTuple):
 
 
 def divide(claims: Sequence[Claim], slots: float) -> list[float]:
-    """The share of each claim. The shares add up to ``slots`` if the demand is large enough.
+    """Return the share of each claim. They add up to ``slots`` if the demand is large enough.
 
     >>> divide([Claim(2.0, 0, 9), Claim(1.0, 0, 9)], 3)
     [2.0, 1.0]
@@ -74,7 +74,7 @@ def divide(claims: Sequence[Claim], slots: float) -> list[float]:
 
 
 def apportion(shares: Sequence[float], whole: int) -> list[int]:
-    """Whole numbers in proportion to ``shares``, ``whole`` in total, by largest remainders.
+    """Return whole numbers in proportion to ``shares``, ``whole`` in all, by largest remainders.
 
     >>> apportion([8 / 3, 4 / 3], 4)
     [3, 1]
@@ -91,7 +91,7 @@ def apportion(shares: Sequence[float], whole: int) -> list[int]:
 
 
 def _slots(attempt: Attempt) -> float:
-    """How many slots, or lanes, an attempt holds."""
+    """Return the number of slots, or lanes, that an attempt holds."""
     return attempt.part * len(attempt.segment.members)
 
 
@@ -103,7 +103,7 @@ class FairShare:
         self._state = core.state
 
     def competing(self) -> list[StudyState]:
-        """The studies that share the devices.
+        """Return the studies that share the devices.
 
         There are none if fewer than two are at work, or if the policy orders the trials of all.
         """
@@ -203,9 +203,7 @@ class FairShare:
                 held[study] += _slots(self._state.attempts[trial.fence])
 
     def should_yield(self, study: StudyState, trial: Trial, slots: float) -> bool:
-        """Whether ``trial``, whose segment on ``slots`` slots is closed, should wait for other
-        studies.
-        """
+        """Return True if ``trial``, whose segment on ``slots`` slots closed, should give way."""
         if study.share is None:
             return False
         held = self.held()
@@ -233,13 +231,13 @@ class FairShare:
         return min(beyond, missing) >= 1.0 - TOLERANCE
 
     def _credit(self, study: StudyState) -> float:
-        """Slot-seconds that the study was due until now and has not had."""
+        """Return the slot-seconds that the study was due until now and has not had."""
         if study.share is None or self._state.shared_at is None:
             return 0.0
         return study.due + study.share * (self._core.at - self._state.shared_at) - self._used(study)
 
     def _used(self, study: StudyState) -> float:
-        """Slot-seconds that the study has had."""
+        """Return the slot-seconds that the study has had."""
         return study.used + sum(
             len(attempt.segment.members) * slot_seconds(attempt, self._core.at)
             for attempt in self._state.attempts.values()
@@ -247,7 +245,10 @@ class FairShare:
         )
 
     def held(self) -> dict[str, float]:
-        """How many slots each study holds. Of a lane with several residents each holds its part."""
+        """Return the number of slots that each study holds.
+
+        Each of several residents of a lane holds its part of the lane.
+        """
         held = dict.fromkeys(self._state.studies, 0.0)
         for attempt in self._state.attempts.values():
             held[attempt.study] += _slots(attempt)

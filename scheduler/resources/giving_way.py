@@ -5,8 +5,8 @@ before them. A segment of several epochs is cut, and when it closes the trial jo
 queue. It keeps its time of arrival, and the next plan orders it among the others. If nothing waits
 by then, it goes on where it is.
 
-Where lanes have several seats, a trial that waits may take a seat beside those that are held, which
-then have nothing of the lane's time (``Extension.seats``): they give way within a step, and go on
+If lanes have several seats, a trial that waits may take a seat in a lane with held trials, which
+then have no part of the lane's time (``Extension.seats``): they give way within a step, and go on
 in the middle of their epoch.
 """
 

@@ -1,4 +1,4 @@
-"""What a trial's next segment is sized by, as the engine knows it, and how the segment begins."""
+"""Length of a trial's next segment, from the engine's state, and the way the segment begins."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def next_length(
     one_epoch: bool,
     left: float,
 ) -> SegmentLength:
-    """How many epochs the trial's next segment has on ``members``, and why.
+    """Return the length of the trial's next segment on ``members``, and the reason for it.
 
-    ``one_epoch``: an extension wants it to have one (``SegmentValues``). ``left``: for so many
-    seconds it may begin epochs (infinite where its study is near no limit).
+    ``one_epoch``: an extension wants it to have one (``SegmentValues``). ``left``: the seconds for
+    which it may begin epochs (infinite if its study is near no limit).
     """
     spec, seconds = state.studies[trial.study].spec, state.epoch_seconds(trial)
     # An objective whose last epoch is accepted has its end still to come.

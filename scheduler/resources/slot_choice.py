@@ -1,4 +1,4 @@
-"""Slot choice: which of the free slots a trial gets. Where its state is in memory comes first."""
+"""Slot choice: a trial gets the free slot where its state is in memory, or else another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..state.state import EngineState
 
 
 def warm_first(trial: Trial, empty: list[Member], width: int) -> tuple[Member, ...]:
-    """``width`` empty devices; those that have the trial's state in memory come first."""
+    """Return ``width`` empty devices; those that have the trial's state in memory come first."""
     warm = [member.device for member in trial.members]
     names = [slot.device for slot in empty]
     first = [name for name in warm if name in names]
@@ -20,7 +20,7 @@ def warm_first(trial: Trial, empty: list[Member], width: int) -> tuple[Member, .
 def members_of(
     state: EngineState, extensions: Extensions, trial: Trial, free: list[Member], width: int
 ) -> tuple[Member, ...]:
-    """``width`` of the free slots, or as many as there are.
+    """Return ``width`` of the free slots, or as many as there are.
 
     With a width plan, a trial begins at its wide or narrow width, or not at all.
     """
@@ -40,8 +40,8 @@ def members_of(
 def _slot(state: EngineState, extensions: Extensions, trial: Trial, free: list[Member]) -> Member:
     """Return the slot where the trial's state is in memory, else the least crowded one.
 
-    An empty device is preferred unless the trial would have to start over there. A seat beside
-    others is taken only if it is all there is.
+    An empty device is preferred unless the trial would have to start over there. A seat in a lane
+    with residents is taken only if there is no other slot.
     """
     if state.studies[trial.study].spec.contract != "objective":
         free = [slot for slot in free if state.is_free(slot.device)] or free
@@ -55,7 +55,7 @@ def _slot(state: EngineState, extensions: Extensions, trial: Trial, free: list[M
 
 
 def _warm_slot(state: EngineState, member: Member, free: list[Member]) -> Member | None:
-    """A slot of the lane that ``member`` was in; None if none of it may be had."""
+    """Return a slot of the lane that ``member`` was in; None if none of it may be had."""
     known = state.devices.get(member.device)
     # A device that left may have come back with fewer slots.
     if known is None or member.slot >= len(known.fences):

@@ -1,13 +1,13 @@
-"""Slots of devices that can hold several trials: which of them are free for one more trial.
+"""Free slots of devices that can hold several trials.
 
 Theory of operation. A device with several slots is given one trial, then one more as long as its
 limit allows (``Extension.limit``; its slots, if none is set) and no gang is at work. Empty devices
 always come first. While a number is being tried, it is tried on one device only. Policies take no
 part in this: they order the trials, whatever the slots.
 
-Where lanes have several seats, all of this is said of lanes: a lane that is free counts as a free
-slot, and neighbours in a lane take turns, so they do not slow each other's steps down. An extension
-says who takes a seat beside others (``Extension.seats``).
+If lanes have several seats, all of this applies to lanes: a free lane counts as a free slot, and
+neighbours in a lane take turns, so they do not slow each other's steps down. An extension decides
+which trials take seats in lanes with residents (``Extension.seats``).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ..model.trial import Trial
 from ..state.extensions import Extensions, SlotLimit
 from ..state.state import Attempt, DeviceState, EngineState
 
-#: Another trial is tried beside one only if that one has so many epochs left to compare.
+#: The fewest epochs a trial must have left before another one is tried with it, to compare.
 MIN_EPOCHS_LEFT = 3
 
 
 def free_slots(state: EngineState, extensions: Extensions) -> list[Member]:
-    """One free slot of each device that may take a trial, or one more; empty devices come first."""
+    """Return one free slot of each device that may take a trial, or another; empty ones first."""
     empty, shared = list[Member](), list[Member]()
     for name, device in state.devices.items():
         if all(device.fences) or not state.usable(name):  # mostly there is none
@@ -38,7 +38,7 @@ def free_slots(state: EngineState, extensions: Extensions) -> list[Member]:
 
 
 def _free_lane(device: DeviceState) -> int | None:
-    """The first slot of a lane without residents; None if there is no such lane."""
+    """Return the first slot of a lane without residents; None if there is no such lane."""
     used = device.lanes_in_use()
     free = (lane for lane in range(device.device.lanes) if lane not in used)
     lane = next(free, None)
@@ -53,7 +53,7 @@ def capacity(state: EngineState, extensions: Extensions, name: str) -> int:
 
 
 def at_once(state: EngineState, name: str) -> int:
-    """How many trials compute at once on the device: one in each lane in use."""
+    """Return the number of trials that compute at once on the device: one in each lane in use."""
     device = state.devices[name]
     attempts = state.attempts_on(name)
     if device.device.seats == 1 or any(len(each.segment.members) > 1 for each in attempts):
@@ -81,15 +81,15 @@ def _accepts_more(state: EngineState, extensions: Extensions, name: str) -> bool
 
 
 def epochs_left(state: EngineState, attempt: Attempt) -> int:
-    """How many epochs its trial has after the current one."""
+    """Return the number of epochs that its trial has after the current one."""
     trial = state.trials[attempt.segment.trial]
     return trial.target - trial.epoch - 1
 
 
 def can_move(state: EngineState, trial: Trial) -> bool:
-    """Whether the trial can go on from where it is on any device.
+    """Return True if the trial can continue from its current epoch on any device.
 
-    An Optuna objective would begin anew elsewhere, and so would an epoch function whose last epoch
+    An Optuna objective would begin again elsewhere, and so would an epoch function whose last epoch
     has no checkpoint.
     """
     contract = state.studies[trial.study].spec.contract
@@ -98,9 +98,9 @@ def can_move(state: EngineState, trial: Trial) -> bool:
 
 
 def slot_limit(state: EngineState, extensions: Extensions, name: str) -> SlotLimit:
-    """Return how many trials the device ``name`` may have at once now.
+    """Return the number of trials that the device ``name`` may have at once now.
 
-    Where lanes have several seats: how many lanes of it may be in use.
+    If lanes have several seats: the number of its lanes that may be in use.
     """
     device = state.devices[name].device
     if device.lanes == 1:
@@ -110,7 +110,7 @@ def slot_limit(state: EngineState, extensions: Extensions, name: str) -> SlotLim
 
 
 def devices_are_reserved_for(state: EngineState, trial: Trial) -> bool:
-    """Whether free devices are kept for ``trial`` until it can have its narrow width."""
+    """Return True if free devices are kept for ``trial`` until it can have its narrow width."""
     width_plan = state.courses.get(trial.id)
     if not state.patient or width_plan is None or state.shared_at is not None:
         return False

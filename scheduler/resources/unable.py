@@ -1,8 +1,8 @@
-"""Which devices cannot work for a study, by what they announced when they joined.
+"""Devices that cannot work for a study, judged by their announcements when they joined.
 
-A device that cannot, as an extension says, is one that refuses the study, and for the same reason
-that its worker would give: so no trial is sent there to find it out. A refusal lasts until the
-device joins again or the study is resumed.
+If an extension says that a device cannot, the device refuses the study, for the same reason that
+its worker would give, so no trial is sent there to find out. A refusal lasts until the device joins
+again or the study is resumed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ..state.state import StudyState
 
 
 def try_again(core: Core, study: StudyState) -> None:
-    """Forget which devices refused the study: their nodes may have what it lacked by now.
+    """Forget the study's refusals: by now the devices' nodes may be able to work for it.
 
-    Those that compute under another signature still do.
+    Devices that compute under another signature still refuse it.
     """
     for name in list(study.refused):
         if agree(study.machines.get(name, study.signature), study.signature):
@@ -27,7 +27,7 @@ def try_again(core: Core, study: StudyState) -> None:
 
 
 def exclude_unable(core: Core, study: StudyState, devices: Iterable[Device]) -> None:
-    """Have those of ``devices`` refuse the study that cannot work for it."""
+    """Note the ``devices`` that cannot work for the study as refusing it."""
     spec = study.spec
     for device in devices:
         if why := core.extensions.refusal(spec, device):

@@ -105,9 +105,9 @@ class StudyState:
 
     @property
     def at_work(self) -> int:
-        """The number of trials that the engine has proposed, queued or running.
+        """The number of trials that are proposed, wait or run, without those in users' hands.
 
-        Trials that wait for users or that users train are not counted.
+        That leaves out trials that users enqueued (``waiting``) or train (``handed_out``).
         """
         return self.active - len(self.waiting) - len(self.handed_out)
 
@@ -442,7 +442,7 @@ class EngineState:
         return self.past_windows.get(study, _NO_WINDOWS)
 
     def seconds_at(self, trial: Trial, width: int) -> float | None:
-        """Return expected seconds of an epoch on ``width`` devices; None if nothing was measured."""
+        """Return expected seconds of its epoch on ``width`` devices; None if not measured."""
         return self.costs.seconds_at(trial.study, trial.id, width, self.features(trial))
 
     def epoch_seconds(self, trial: Trial) -> float | None:
@@ -483,8 +483,7 @@ class EngineState:
         return self.sharing.of(attempt.study, kind).slowdown(at_work)
 
     def cordoned(self, device: str) -> bool:
-        """Return True if a joined device takes no new segment: its worker or the operator drains it.
-        """
+        """Return True if a joined device is drained, by its worker or by the operator."""
         return self.devices[device].draining or device in self.held
 
     def usable(self, device: str) -> bool:

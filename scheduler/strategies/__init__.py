@@ -1,1 +1,1 @@
-"""How long each configuration is trained, one algorithm a file."""
+"""Strategies, which decide how long each configuration is trained, one algorithm a file."""

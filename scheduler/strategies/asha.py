@@ -41,13 +41,13 @@ GAIN, RESULTS = 0.5, 3
 class Asha:
     """ASHA's state machine."""
 
-    #: How many trials the study is to have.
+    #: Number of trials the study is to have.
     n_trials: int
-    #: Of so many trials at a rung, one is promoted.
+    #: Number of trials at a rung of which one is promoted.
     eta: int
     #: The epochs of the rungs, rising.
     levels: tuple[int, ...]
-    #: How many configurations were asked for.
+    #: Number of configurations asked for.
     asked: int = 0
     #: The scores at each rung, by trial in order of arrival.
     scores: list[dict[str, float]] = field(default_factory=list)
@@ -61,8 +61,9 @@ class Asha:
     kind: Literal["asha"] = "asha"
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
-        """One job for each free slot, by the paper's rule; after ``early`` promotions, if that is
-        not None, only certain ones and new configurations.
+        """Return one job for each free slot, by the paper's rule.
+
+        If ``early`` is not None, promotions after the first ``early`` ones must be certain.
         """
         group = list[Entry]()
         for _ in range(free):
@@ -123,7 +124,7 @@ class Asha:
         return self.ahead and reached < len(self.levels) and self.n_trials >= self.eta**reached
 
     def _sizes(self) -> list[int]:
-        """How many trials each rung will have at least, if none fails."""
+        """Return the least number of trials that each rung will have, if none fails."""
         sizes, size = list[int](), self.n_trials
         for promoted in self.promoted:
             sizes.append(size)
@@ -131,7 +132,7 @@ class Asha:
         return sizes
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """New configurations start at the bottom rung."""
+        """Start new configurations at the bottom rung."""
         if exhausted:
             self.asked = self.n_trials
         return tuple(Entry(trial, self.levels[0]) for trial in trials)
@@ -147,7 +148,7 @@ class Asha:
         return ()
 
     def abandoned(self, trial: str) -> TrialGroup:
-        """A trial that failed is in no further rung. Its scores stay where they are."""
+        """Leave a trial that failed out of further rungs. Its scores stay where they are."""
         self._note_promoted(trial, len(self.scores))
         return ()
 

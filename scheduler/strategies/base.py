@@ -1,9 +1,9 @@
-"""The protocol of strategies: how long each configuration is trained, as a sequence of TrialGroups.
+"""The protocol of strategies, which decide how long each configuration is trained.
 
 A strategy is a small state machine without clock or randomness. It is *pulled* when slots have
-nothing to do. It answers with a TrialGroup to run now, or with how many new configurations to ask
-the sampler for. It is told of every trial that reaches its target. Larger scores are better. Ties
-are broken in favour of the earlier trial, so equal inputs give equal decisions.
+nothing to do. It answers with a TrialGroup to run now, or with the number of new configurations to
+ask the sampler for. It is told of every trial that reaches its target. Larger scores are better.
+Ties are broken in favour of the earlier trial, so equal inputs give equal decisions.
 """
 
 from __future__ import annotations
@@ -22,25 +22,22 @@ STRATEGIES = ("full", "halving", "asha", "pasha", "hyperband", "freeze_thaw", "p
 
 
 class Strategy(Protocol):
-    """What the engine needs of a strategy. Its fields are its whole state, and can be written as
-    JSON.
-    """
+    """Interface of a strategy. Its fields are its whole state, and can be written as JSON."""
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
-        """``free`` slots have nothing to do. ``ahead`` configurations may be asked for at once.
+        """Return the work for ``free`` slots that have nothing to do.
 
-        ``early``: how many trials may be trained further although later results may still show
-        others to be better; any number if None.
+        ``ahead`` configurations may be asked for at once. ``early``: how many trials may be trained
+        further although later results may still show others to be better; any number if None.
         """
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """The sampler answered an ask. The returned group enters these trials."""
+        """Take the sampler's answer to an ask, and return the group that enters these trials."""
 
     def reached(
         self, trial: str, epoch: int, curve: Mapping[int, float]
     ) -> tuple[Entry | Fork, ...]:
-        """A trial reached its target. The returned group holds the promotions and forks due at
-        once.
+        """Note that a trial reached its target; return the promotions and forks due at once.
 
         ``curve`` has its scores by epoch, in order, up to this one. The strategy is not told when a
         forked trial is entered; this call is the first that names it. Nor is it told when users
@@ -48,13 +45,14 @@ class Strategy(Protocol):
         """
 
     def abandoned(self, trial: str) -> TrialGroup:
-        """A trial failed, returned early, or was stopped or paused by its user: it is not waited
-        for, and not promoted. It may reach a target all the same. The result is as in ``reached``.
+        """Stop waiting for a trial that failed, returned early, or that its user stopped or paused.
+
+        It is not promoted. It may reach a target all the same. The result is as in ``reached``.
         """
 
 
 def rungs(min_epochs: int, max_epochs: int, eta: int) -> tuple[int, ...]:
-    """Epochs at which trials are compared.
+    """Return the epochs at which trials are compared.
 
     These are ``min_epochs * eta**k`` below ``max_epochs``, then ``max_epochs``.
 
@@ -72,12 +70,12 @@ def rungs(min_epochs: int, max_epochs: int, eta: int) -> tuple[int, ...]:
 
 
 def best_first(scores: dict[str, float]) -> list[str]:
-    """Trials by falling score. Equal scores are in the order in which they arrived."""
+    """Return trials by falling score. Equal scores are in the order in which they arrived."""
     return sorted(scores, key=scores.__getitem__, reverse=True)
 
 
 def rungs_of(plan: StrategySpec) -> tuple[int, ...]:
-    """The rungs at which trials wait for each other under ``plan``; empty if they do not wait.
+    """Return the rungs at which trials wait for each other under ``plan``; empty if none.
 
     Under freeze-thaw they are those of its floor.
     """
@@ -87,12 +85,12 @@ def rungs_of(plan: StrategySpec) -> tuple[int, ...]:
 
 
 def pauses_of(plan: StrategySpec) -> Sequence[int]:
-    """The epochs at which a trial may be paused until others have results; none if it never is."""
+    """Return the epochs at which a trial may be paused until others have results."""
     return comparison_epochs(plan) if plan.name == "freeze_thaw" else rungs_of(plan)
 
 
 def comparison_epochs(plan: StrategySpec) -> Sequence[int]:
-    """The epochs at which ``plan`` looks at a trial's results: rungs, or ends of intervals."""
+    """Return the epochs at which ``plan`` looks at a trial's results: rungs or interval ends."""
     if plan.name == "freeze_thaw" and plan.max_epochs is not None:
         return range(1, plan.max_epochs + 1)
     if plan.name in ("pbt", *RULES) and plan.max_epochs is not None:
@@ -101,11 +99,11 @@ def comparison_epochs(plan: StrategySpec) -> Sequence[int]:
 
 
 def is_decided_at(plan: StrategySpec, epoch: int) -> bool:
-    """Tell whether ``plan`` hears that a trial has reached this epoch, as its target."""
+    """Return True if ``plan`` is told when a trial reaches this epoch as its target."""
     last = plan.max_epochs or UNBOUNDED
     return epoch == last or (epoch < last and epoch in comparison_epochs(plan))
 
 
 def staged(plan: StrategySpec) -> bool:
-    """Whether targets are ends of rungs or intervals, so that results decide what follows."""
+    """Return True if targets are ends of rungs or intervals, so results decide later work."""
     return plan.name == "pbt" or bool(rungs_of(plan))

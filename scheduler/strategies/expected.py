@@ -1,4 +1,4 @@
-"""How many epochs a study takes under its strategy."""
+"""Expected number of epochs of a study under its strategy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .hyperband import brackets
 
 
 def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
-    """Epochs that a study of ``n_trials`` takes if none fails; None if only the objective knows.
+    """Return the epochs of a study of ``n_trials`` if none fails; None if only objectives know.
 
     >>> from penstock.scheduler.model.study import StrategySpec
     >>> expected_epochs(StrategySpec("asha", max_epochs=9, eta=3), 27)
@@ -35,7 +35,7 @@ def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
 
 
 def least_promoted(plan: StrategySpec) -> int:
-    """How many trials of a rung are promoted, however few reached it.
+    """Return the number of trials of a rung that are promoted, however few reached it.
 
     ASHA promotes one of each ``eta``, and of fewer none.
     """
@@ -43,7 +43,7 @@ def least_promoted(plan: StrategySpec) -> int:
 
 
 def _halving(levels: Sequence[int], n_trials: int, eta: int, least: int = 1) -> int:
-    """Epochs of successive halving."""
+    """Return the epochs of successive halving."""
     total, below, size = 0, 0, n_trials
     for level in levels:
         total += size * (level - below)

@@ -58,13 +58,13 @@ class Rung:
 class SuccessiveHalving:
     """The state machine of one successive halving."""
 
-    #: How many configurations it begins with.
+    #: Number of configurations it begins with.
     n_trials: int
-    #: Of so many trials at a rung, one is promoted.
+    #: Number of trials at a rung of which one is promoted.
     eta: int
     #: The epochs of the rungs, rising.
     levels: tuple[int, ...]
-    #: Whether the configurations were asked for.
+    #: True if the configurations were asked for.
     asked: bool = False
     #: Trials that were abandoned as they waited at a rung: others are promoted in their place.
     abandoned_trials: list[str] = field(default_factory=list)
@@ -75,18 +75,18 @@ class SuccessiveHalving:
 
     @property
     def over(self) -> bool:
-        """Whether nothing follows: every trial that can reach the last rung has reached it."""
+        """True if nothing follows: every trial that can reach the last rung has reached it."""
         return bool(self.rungs) and not any(rung.expected for rung in self.rungs)
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
-        """All configurations at once, the first time. Later groups come from ``reached``."""
+        """Ask for all configurations, the first time. Later groups come from ``reached``."""
         if self.asked:
             return Pull()
         self.asked = True
         return Pull(ask=self.n_trials)
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """The whole first rung as one TrialGroup."""
+        """Return the whole first rung as one TrialGroup."""
         size = len(trials)
         for _ in self.levels:
             self.rungs.append(Rung(size))

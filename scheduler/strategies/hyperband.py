@@ -29,29 +29,29 @@ from .halving import SuccessiveHalving
 class Hyperband:
     """Hyperband's state machine."""
 
-    #: How many trials the study is to have.
+    #: Number of trials the study is to have.
     n_trials: int
-    #: Of so many trials at a rung, one is promoted.
+    #: Number of trials at a rung of which one is promoted.
     eta: int
     #: The epochs of all rungs, rising.
     levels: tuple[int, ...]
-    #: Whether a bracket may begin before the previous one is over.
+    #: True if a bracket may begin before the previous one is over.
     overlap: bool
-    #: Whether trials that are too few for a round are spread over its brackets.
+    #: True if trials that are too few for a round are spread over its brackets.
     proportional: bool = False
-    #: How many configurations were asked for.
+    #: Number of configurations asked for.
     asked: int = 0
     #: The brackets begun so far.
     brackets: list[SuccessiveHalving] = field(default_factory=list)
     #: The index of each trial's bracket.
     homes: dict[str, int] = field(default_factory=dict)
-    #: How many brackets have their trials.
+    #: Number of brackets that have their trials.
     answered: int = 0
     #: Tells strategies apart in a snapshot.
     kind: Literal["hyperband"] = "hyperband"
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
-        """The configurations of one more bracket, if it may begin."""
+        """Ask for the configurations of one more bracket, if it may begin."""
         blocked = not self.overlap and any(not bracket.over for bracket in self.brackets)
         if blocked or self.asked >= self.n_trials:
             return Pull()
@@ -69,7 +69,7 @@ class Hyperband:
         return Pull(ask=size)
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """The first rung of the bracket that asked. Asks are answered in order."""
+        """Return the first rung of the bracket that asked. Asks are answered in order."""
         if exhausted:
             self.asked = self.n_trials
         self.homes |= dict.fromkeys(trials, self.answered)
@@ -78,24 +78,24 @@ class Hyperband:
         return bracket.proposed(trials, exhausted=exhausted)
 
     def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
-        """What the trial's bracket answers."""
+        """Pass the result on to the trial's bracket, and return its answer."""
         home = self._home(trial)
         return () if home is None else home.reached(trial, epoch, curve)
 
     def abandoned(self, trial: str) -> TrialGroup:
-        """What the trial's bracket answers."""
+        """Tell the trial's bracket not to wait for the trial, and return its answer."""
         home = self._home(trial)
         return () if home is None else home.abandoned(trial)
 
     def _home(self, trial: str) -> SuccessiveHalving | None:
-        """Return a trial's bracket; None for one of before the study was reopened."""
+        """Return a trial's bracket; None for a trial from before the study was reopened."""
         return self.brackets[self.homes[trial]] if trial in self.homes else None
 
 
 def brackets(
     rungs: int, eta: int, n_trials: int, *, proportional: bool
 ) -> Iterator[tuple[int, int]]:
-    """(s, number of configurations) of each bracket in order, ``n_trials`` in total.
+    """Yield (s, number of configurations) of each bracket in order, ``n_trials`` in total.
 
     >>> list(brackets(5, 3, 200, proportional=True))
     [(4, 81), (3, 34), (2, 15), (1, 8), (0, 5), (4, 32), (3, 14), (2, 6), (1, 3), (0, 2)]
@@ -113,7 +113,7 @@ def brackets(
 def _bracket(
     at: int, rungs: int, eta: int, remaining: int, *, proportional: bool
 ) -> tuple[int, int]:
-    """S and size of the bracket number ``at``, where ``remaining`` trials are left for it."""
+    """Return s and the size of bracket number ``at``, if ``remaining`` trials are left for it."""
     s = rungs - 1 - at % rungs
     sizes = [-(-rungs * eta**each // (each + 1)) for each in range(s + 1)]
     if proportional and remaining < sum(sizes):

@@ -38,7 +38,7 @@ class Pasha:
     levels: tuple[int, ...]
     #: Trials on their way to a target.
     running: list[str] = field(default_factory=list)
-    #: How many configurations are asked for.
+    #: Number of configurations that are asked for and not proposed yet.
     pending: int = 0
     #: Scores by epoch of the trials at the top rung.
     curves: dict[str, dict[int, float]] = field(default_factory=dict)
@@ -52,9 +52,7 @@ class Pasha:
     kind: Literal["pasha"] = "pasha"
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
-        """ASHA's jobs on the open rungs; when there are none left, the last epochs of the best
-        trial.
-        """
+        """Return ASHA's jobs on the open rungs; after them, the last epochs of the best trial."""
         pull = self.asha.pull(free, ahead, early)
         if not (pull.group or pull.ask or self.running or self.pending or self.finalist):
             pull = self._train_finalist()

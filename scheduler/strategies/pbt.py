@@ -31,7 +31,7 @@ from .base import best_first
 class Pbt:
     """The state machine of population based training."""
 
-    #: How many members the population has.
+    #: Number of members of the population.
     n_trials: int
     #: The last epoch.
     max_epochs: int
@@ -41,9 +41,9 @@ class Pbt:
     quantile: float
     #: The seed by which sources are sampled.
     seed: int
-    #: Whether the population was asked for.
+    #: True if the population was asked for.
     asked: bool = False
-    #: How many forks were made.
+    #: Number of forks that were made.
     forks: int = 0
     #: The members' scores at the end of their last interval.
     scores: dict[str, float] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Pbt:
     kind: Literal["pbt"] = "pbt"
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
-        """The whole population at once. With fewer slots, its members take turns."""
+        """Ask for the whole population at once. With fewer slots, its members take turns."""
         if self.asked:
             return Pull()
         self.asked = True

@@ -24,7 +24,7 @@ from .learning_curve import probability_above
 class Stopping:
     """The state machine of an early-stopping rule."""
 
-    #: How many trials the study is to have.
+    #: Number of trials the study is to have.
     n_trials: int
     #: The last epoch.
     max_epochs: int
@@ -34,7 +34,7 @@ class Stopping:
     rule: str
     #: ``curve`` only: the probability below which a trial is stopped.
     risk: float
-    #: How many configurations were asked for.
+    #: Number of configurations asked for.
     asked: int = 0
     #: Running averages, by epoch of a look and trial.
     averages: dict[int, dict[str, float]] = field(default_factory=dict)
@@ -44,11 +44,11 @@ class Stopping:
     kind: Literal["stopping"] = "stopping"
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
-        """As many new configurations as there are free slots.
+        """Ask for as many new configurations as there are free slots.
 
         It asks for no more, since trials that wait in the queue go before a trial between two
         looks, and a rule needs some trials that were trained to the end. Until ``curve`` has one it
-        stops nobody, so slots that cost nothing to leave free wait for that.
+        stops no trial, so slots that cost nothing to leave free wait for that.
         """
         if early is not None and self.rule == "curve" and self.best is None:
             return Pull()
@@ -57,13 +57,13 @@ class Stopping:
         return Pull(ask=ask)
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """Every new trial, to the first look."""
+        """Train every new trial to the first look."""
         if exhausted:
             self.asked = self.n_trials
         return tuple(Entry(trial, min(self.every, self.max_epochs)) for trial in trials)
 
     def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
-        """The trial, to its next look, unless the rule stops it."""
+        """Train the trial to its next look, unless the rule stops it."""
         if epoch == self.max_epochs:
             self.best = max(curve[epoch], curve[epoch] if self.best is None else self.best)
         others = self.averages.setdefault(epoch, {})
@@ -74,7 +74,7 @@ class Stopping:
         return (Entry(trial, min(epoch + self.every, self.max_epochs)),)
 
     def abandoned(self, trial: str) -> TrialGroup:
-        """Nothing follows."""
+        """Return nothing: no other trial takes the place of an abandoned one."""
         return ()
 
     def _falls_behind(self, curve: Mapping[int, float], others: Mapping[str, float]) -> bool:

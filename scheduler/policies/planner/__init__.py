@@ -1,1 +1,1 @@
-"""What policies share: width plans, candidates, list scheduling, bounds."""
+"""Tools that policies share: width plans, candidates, list scheduling, bounds."""

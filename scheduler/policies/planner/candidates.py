@@ -26,7 +26,7 @@ _TARGETS = (
     *(1.0, 1.003, 1.007, 1.012, 1.02, 1.03, 1.045, 1.06, 1.08, 1.11, 1.15, 1.2, 1.3, 1.4, 1.6),
     *(1.8, 2.1, 2.5, 3.0, 4.0, 6.0, 10.0),
 )
-#: How many targets between the bound and the best plan are tried afterwards.
+#: Number of targets between the bound and the best plan that are tried afterwards.
 _TARGETS_BETWEEN = 12
 #: Trials times forecasts for one plan: with many trials fewer plans are tried, and less is lost.
 _FORECAST_BUDGET = 2500
@@ -34,7 +34,7 @@ _FORECAST_BUDGET = 2500
 _RULES_ABOVE = ("start, seated", "start", "longest", "start, patient")
 #: The rules tried in turn at targets between the bound and the best plan.
 _RULES_BETWEEN = ("start", "start, seated", "longest", "longest, seated", "largest")
-#: How much the mean completion counts beside the makespan, if results decide what follows.
+#: Weight of the mean completion against the makespan, from 0 to 1, if results decide later work.
 _COMPLETION_WEIGHT = 0.85
 #: A plan that ends within this much of the bound is good enough.
 _CLOSE_ENOUGH = 1.002
@@ -52,14 +52,14 @@ class Rule(NamedTuple):
 
 
 def _duration(job: Job, width_plan: WidthPlan) -> float:
-    """Seconds that the width plan takes: its wide part, or all of it."""
+    """Return the seconds that the width plan takes: its wide part, or all of it."""
     if width_plan.epochs:
         return width_plan.epochs * job.seconds(width_plan.wide)
     return job.epochs * job.seconds(width_plan.narrow)
 
 
 def _start(job: Job, width_plan: WidthPlan, target: float) -> float:
-    """The latest start with which it ends in time. On a tie, a running job goes first."""
+    """Return the latest start with which it ends in time. On a tie, a running job goes first."""
     return target - _duration(job, width_plan) - (1e-6 * target if job.held else 0.0)
 
 
@@ -88,7 +88,7 @@ RULES = {
 
 
 class Goal(NamedTuple):
-    """What is minimised: the makespan, or partly (``completion``) the mean completion.
+    """The quantity to minimise: the makespan, or partly (``completion``) the mean completion.
 
     ``rules`` are tried at every target over the bound.
     """
@@ -97,11 +97,11 @@ class Goal(NamedTuple):
     rules: tuple[str, ...]
 
     def cost(self, found: Forecast) -> float:
-        """The cost of a forecast (seconds)."""
+        """Return the cost of a forecast (seconds)."""
         return found.makespan + self.completion * (found.completion - found.makespan)
 
     def limit(self, cost: float) -> float:
-        """The makespan (seconds) above which a plan costs more than ``cost``."""
+        """Return the makespan (seconds) above which a plan costs more than ``cost``."""
         return cost / (1.0 - self.completion)
 
 
@@ -111,7 +111,7 @@ PROGRESS = Goal(_COMPLETION_WEIGHT, (*_RULES_ABOVE, "shortest"))
 
 @dataclass(frozen=True, slots=True)
 class CandidatePlan:
-    """A candidate plan: width plans and rule, and what the forecast gives."""
+    """A candidate plan: width plans and rule, and their forecast."""
 
     width_plans: tuple[WidthPlan, ...]
     rule: str
@@ -122,7 +122,7 @@ class CandidatePlan:
 def candidate_plans(
     jobs: Sequence[Job], devices: int, goal: Goal = MAKESPAN, best_cost: float = math.inf
 ) -> Iterator[CandidatePlan]:
-    """Plans of ``jobs`` that cost less than ``best_cost`` (seconds), each less than the one before.
+    """Yield plans of ``jobs`` cheaper than ``best_cost`` (seconds) and than the plan before.
 
     The first plans keep every job at its present width, or give it its narrowest.
     """

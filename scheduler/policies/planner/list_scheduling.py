@@ -27,7 +27,7 @@ _TIME_TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """When all trials have ended (seconds from now), and their widths.
+    """Forecast of a plan: the end of all trials (seconds from now), and their widths.
 
     ``completion`` is the weighted mean of their ends (seconds from now). ``widths`` holds each
     trial's width from its next boundary on. ``late`` are the waiting trials that do not begin at
@@ -50,11 +50,11 @@ class _Run:
     width_plan: WidthPlan
     #: Epochs left after the boundary.
     left: int
-    #: How many devices it holds.
+    #: The number of devices it holds.
     held: int
     #: The width that it last ran at.
     last: int
-    #: Whether its wide part is over.
+    #: True if its wide part is over.
     past_wide: bool = False
     #: When it began to run at a width that may still change (seconds from now); None otherwise.
     since: float | None = None
@@ -64,7 +64,7 @@ class _Run:
 class _Schedule:
     """The state of a forecast. Times are in seconds from now."""
 
-    #: How many devices are free.
+    #: The number of free devices.
     free: int
     #: The jobs.
     runs: list[_Run]

@@ -1,12 +1,11 @@
-"""Preemption: who runs, who gives way, and from when on a trial is starved.
+"""Preemption: trials run or give way by rank, and none is starved.
 
-Of all trials that wait or run, those of the lowest rank get the slots there are. A running trial
-beyond them is held: it gives way when its epoch ends, or within a step to a trial that gets a seat
-in its lane. A trial that could not go on elsewhere from
-where it is keeps its slot.
+Of all trials that wait or run, those of the lowest rank get the slots there are. Any other running
+trial is held: it gives way when its epoch ends, or within a step to a trial that gets a seat in its
+lane. A trial that could not continue from its current epoch elsewhere keeps its slot.
 
-No trial is starved. Each policy says for how long a trial may wait. One that has waited longer goes
-before all others of its priority, by arrival, and gives way to nobody of its priority who has not.
+Each policy says for how long a trial may wait. One that has waited longer goes before all others of
+its priority, by arrival, and gives way to no trial of its priority that has not.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from .widen import widen_equally
 
 
 class Rank(NamedTuple):
-    """How soon a trial is to run.
+    """Rank of a trial in a preemptive plan.
 
-    The lowest ``value`` goes first. ``patience`` is how long it may wait in all (seconds).
+    The lowest ``value`` goes first. ``patience`` is the time it may wait in all (seconds).
     """
 
     value: float
@@ -29,9 +28,9 @@ class Rank(NamedTuple):
 
 
 def preemptive_plan(snapshot: Snapshot, rank: Callable[[Candidate], Rank], until: float) -> Plan:
-    """The plan that runs the trials of the lowest rank.
+    """Return the plan that runs the trials of the lowest rank.
 
-    ``until`` is when a rank changes although nothing happens (the runner's clock).
+    ``until`` is the time at which a rank changes although nothing happens (the runner's clock).
     """
     running = {candidate.trial for candidate in snapshot.running}
     ranks = {each.trial: rank(each) for each in (*snapshot.running, *snapshot.waiting)}

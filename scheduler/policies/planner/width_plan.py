@@ -1,4 +1,4 @@
-"""Width plans: on how many devices a trial runs each of its epochs, and what that costs."""
+"""Width plans: the number of devices for each epoch of a trial, and the cost of that."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...model.snapshot import WidthPlan, steady
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What planning needs of a shape, computed once for all trials that have it."""
+    """Facts of a shape that planning needs, computed once for all trials that have the shape."""
 
     #: Rising widths, each faster than the narrower ones.
     widths: tuple[int, ...]
@@ -34,7 +34,7 @@ class Curve:
 
 @lru_cache(maxsize=1024)
 def curve_of(shape: Shape, devices: int, keep: int = 0) -> Curve:
-    """The curve of ``shape`` on at most ``devices`` devices.
+    """Return the curve of ``shape`` on at most ``devices`` devices.
 
     The width ``keep`` is included even if a narrower one is faster, since a trial has it already.
     """
@@ -76,29 +76,29 @@ class Job:
 
     #: The trial's id.
     trial: str
-    #: How many whole epochs are left after the current one.
+    #: The number of whole epochs left after the current one.
     epochs: int
     #: Seconds until the current epoch ends; 0 if it waits.
     boundary: float
-    #: How many devices the current epoch uses; 0 if it waits.
+    #: The number of devices that the current epoch uses; 0 if it waits.
     held: int
     #: The width that it runs or last ran at; 0 before its first epoch.
     last: int
     #: Seconds an epoch on one device.
     level: float
-    #: How an epoch's time depends on the width.
+    #: The time of an epoch as a function of the width.
     curve: Curve
     #: Seconds that a resize costs.
     resize_cost: float
-    #: How much its end counts in the mean completion.
+    #: The weight of its end in the mean completion.
     weight: float = 1.0
 
     def seconds(self, width: int) -> float:
-        """Seconds of an epoch on ``width`` devices."""
+        """Return the seconds of an epoch on ``width`` devices."""
         return self.level * self.curve.factor[width]
 
     def switch_cost(self, width: int, before: int) -> float:
-        """Seconds that it costs to go on at ``width`` after ``before``; a start costs nothing."""
+        """Return the cost of going on at ``width`` after ``before`` (seconds); a start is free."""
         return self.resize_cost if before not in (0, width) else 0.0
 
     @property
@@ -114,8 +114,7 @@ class Job:
 
 
 def cheapest_width_plan(job: Job, target: float) -> tuple[float, WidthPlan] | None:
-    """The least device-seconds with which ``job`` ends within ``target`` seconds, and the width
-    plan.
+    """Return the least device-seconds to end ``job`` within ``target`` seconds, and the width plan.
 
     None if it cannot end by then. Width plans with one width are tried, and those with the two
     breakpoints around the speed that is needed (a fluid schedule would mix just these).
@@ -154,7 +153,10 @@ def cheapest_width_plan(job: Job, target: float) -> tuple[float, WidthPlan] | No
 
 
 def _feasible_widths(job: Job, limit: float) -> tuple[int, ...]:
-    """The thriftiest widths that end within ``limit``, without and with the price of a resize."""
+    """Return the widths that end within ``limit`` for the least device-seconds.
+
+    They are found without and with the price of a resize.
+    """
     found = []
     factors = job.curve.factors
     for available in (limit, limit - job.resize_cost) if job.resize_cost and job.last else (limit,):

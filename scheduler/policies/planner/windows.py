@@ -1,12 +1,12 @@
-"""Width windows: which trials measure wider widths on idle devices, before their next epoch.
+"""Width windows: trials measure wider widths on idle devices, before their next epoch.
 
-Theory of operation. A plan widens a trial only where widths were measured, in its study or of
-itself, so somebody must measure them. A window takes a few steps at each width
-(``profiling.costs.width_window``) on devices that no trial wants. What it costs is the time that
-its trial waits. So a window may take a small part (``SHARE``) of the work that its trial has left,
-or of its share of the work that its study has left. Where the optimistic estimate sees nothing to
-gain it may take next to nothing (``BLIND_SHARE``), but something: a curve may jump, and who never
-looks beyond one bad width loses most. Where a resize alone takes longer than that, none is opened.
+Theory of operation. A plan widens a trial only if widths were measured, of its study or of itself,
+so some trial must measure them. A window takes a few steps at each width
+(``profiling.costs.width_window``) on devices that no trial wants. Its cost is the time that its
+trial waits. So a window may take a small part (``SHARE``) of the work that its trial has left, or
+of its share of the work that its study has left. If the optimistic estimate sees nothing to gain,
+it may take very little (``BLIND_SHARE``), but something: a curve may jump, and a search that never
+looks beyond one bad width loses most. If a resize alone takes longer than that, none is opened.
 
 Idle devices are shared evenly between the trials that have most work left. A study of which nothing
 is known opens its first windows before anything else runs, since its longest trials may have to be
@@ -33,9 +33,9 @@ BLIND_SHARE = 0.01
 BUSY_SHARE = 0.02
 #: The most windows at a time.
 MAX_WINDOWS = 4
-#: The same of a study of which nothing is known: few and wide ones say most.
+#: The same of a study of which nothing is known: few and wide windows are the most informative.
 FIRST_WINDOWS = 2
-#: After so many windows that were cut a trial has no more of them.
+#: Number of cut windows after which a trial has no further ones.
 MAX_CUT_WINDOWS = 3
 #: The least part of its time that a trial may save by the optimistic estimate.
 MIN_GAIN = 0.05
@@ -44,7 +44,7 @@ MIN_GAIN = 0.05
 def windows(
     candidates: Sequence[Candidate], jobs: Sequence[Job], devices: int, begun: Mapping[str, int]
 ) -> dict[str, WindowPlan]:
-    """The windows to open on idle devices, by trial.
+    """Return the windows to open on idle devices, by trial.
 
     ``begun`` are the widths of all trials under the plan.
     """
@@ -81,9 +81,9 @@ def first_windows(
     devices: int,
     free: int,
 ) -> dict[str, WindowPlan]:
-    """The windows of studies of which nothing is known, on the ``free`` devices, by trial.
+    """Return the windows of studies of which nothing is known, on ``free`` devices, by trial.
 
-    Other trials wait for these devices: in ``order``, so the first ones measure.
+    Other trials wait for these devices in ``order``, so the first ones measure.
     """
     known = {each.study for each in candidates if each.epoch or each.window or each.measuring}
     of = {each.trial: each for each in candidates}
@@ -103,13 +103,13 @@ def first_windows(
 
 
 def _is_measurable(candidate: Candidate) -> bool:
-    """Whether widths can be measured, and their speeds are not given."""
+    """Return True if widths can be measured, and their speeds are not given."""
     may = candidate.measurable and candidate.cut_windows < MAX_CUT_WINDOWS
     return may and candidate.hope not in ((), candidate.shape)
 
 
 def _most_epochs(candidate: Candidate, job: Job, devices: int, *, hopeful: bool) -> float:
-    """How many epochs' time a window may take."""
+    """Return the time that a window may take, in epochs."""
     share = BLIND_SHARE
     if hopeful:
         share = FURTHER_SHARE if candidate.window else SHARE
@@ -118,7 +118,7 @@ def _most_epochs(candidate: Candidate, job: Job, devices: int, *, hopeful: bool)
 
 
 def _is_worthwhile(candidate: Candidate, job: Job, epochs: float, width: int, wider: int) -> bool:
-    """Whether measuring up to ``wider`` for ``epochs`` may pay, for a trial at ``width``."""
+    """Return True if measuring up to ``wider`` for ``epochs`` may pay for a trial at ``width``."""
     done = max(candidate.window, *candidate.measured, 1)
     if wider <= width or job.epochs == 0 or (wider < 2 * done and done > 1):
         return False
@@ -128,7 +128,7 @@ def _is_worthwhile(candidate: Candidate, job: Job, epochs: float, width: int, wi
 
 
 def _has_hope(candidate: Candidate, width: int, wider: int) -> bool:
-    """Whether a trial at ``width`` may gain up to ``wider`` by the optimistic estimate."""
+    """Return True if a trial at ``width`` may gain up to ``wider``, by the optimistic estimate."""
     both = zip(candidate.hope[width:wider], candidate.shape[width:wider], strict=True)
     best = min((hoped for (_, hoped), (_, sure) in both if hoped < sure), default=math.inf)
     return best < (1.0 - MIN_GAIN) * candidate.shape[width - 1][1]
