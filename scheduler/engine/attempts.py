@@ -158,10 +158,10 @@ class Attempts:
     def _continue_after_window(
         self, study: StudyState, trial: Trial, step: Step, *, learned: bool = False
     ) -> None:
-        """The trial is as it was before its widths were measured.
+        """Put the trial back as it was before its widths were measured.
 
-        Where nothing was learned of them its planned width stands: the next plan may be due only
-        when its epoch has begun, and without a width that epoch would be on one device.
+        If nothing was learned, its planned width stands: the next plan may be due only after its
+        epoch has begun, and without a width that epoch would be on one device.
         """
         if learned or not self._state.keep_widths:
             self._planning.forget(trial)
@@ -217,7 +217,7 @@ class Attempts:
             self.lose(trial, [device], reason)
 
     def lose(self, trial: Trial, devices: list[str], reason: str) -> None:
-        """The infrastructure lost the attempt on these ``devices``.
+        """Handle the loss of the trial's attempt on these ``devices``.
 
         The trial goes to the head of the line, or fails after too many losses in a row.
         """

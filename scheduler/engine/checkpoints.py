@@ -155,7 +155,7 @@ class Checkpoints:
                 self._core.touch_study(study)
 
     def _pinned_epochs(self, study: StudyState, trial: Trial) -> Collection[int]:
-        """The epochs whose states stay besides the newest ones.
+        """Return the epochs whose states are kept in addition to the newest ones.
 
         These are the rungs. In population based training they are the end of the last interval,
         which other trials may continue from. A forked trial keeps the state that it began with,
@@ -174,7 +174,7 @@ class Checkpoints:
             self._core.decide(Discard, uris=tuple(state.uri for state in discarded))
 
     def study_over(self, study: StudyState) -> None:
-        """The study and all its trials are over. Remember the best of them."""
+        """Remember the best trials of a study that is over, as all its trials are."""
         trials = self._core.trials_of(study)
         resting = (*study.waiting, *study.handed_out)
         assert all(trial.state in FINAL or trial.id in resting for trial in trials)

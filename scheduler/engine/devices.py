@@ -91,7 +91,7 @@ class Devices:
             drain.gone = record
 
     def deadlines(self) -> Iterator[float]:
-        """The times at which there will be something to revoke (the runner's clock)."""
+        """Yield the times at which attempts are to be revoked (the runner's clock)."""
         for name, drain in self._state.held.items():
             known = self._state.devices.get(name)
             if drain.deadline is not None and known is not None and any(known.fences):

@@ -238,7 +238,7 @@ class Dispatcher:
         return True
 
     def _cut_windows(self) -> None:
-        """End width windows where trials wait: they were for devices that nobody wants.
+        """End width windows if trials wait: windows are for devices that no trial wants.
 
         The newest ones end, and no more than leave a device for each trial.
         """

@@ -80,9 +80,9 @@ class Proposals:
     def reached(
         self, study: StudyState, trial: Trial, *, returned: bool = False
     ) -> tuple[Entry | Fork, ...]:
-        """The trial has reached its target. Returns what its strategy or an extension enters then.
+        """Note that the trial reached its target; return what its strategy or extensions enter.
 
-        Its strategy hears nothing of a target that is its user's. One whose objective has
+        Its strategy is not told of a target that its user set. A trial whose objective has
         ``returned`` has no further epochs.
         """
         further = 0

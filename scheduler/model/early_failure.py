@@ -1,19 +1,20 @@
-"""Decides that a study fails, or pauses, before its trials are done, as all of them would fail.
+"""Early failure: a study fails, or pauses, before its trials are done if all of them would fail.
 
-Theory of operation. Two mistakes of the user meet every trial: a metric that the code never
+Theory of operation. Two mistakes of the user affect every trial: a metric that the code never
 reports, and an error that the code raises whatever the parameters are. They show in the first
-trials. Without an end there, the study would run, and fail, all of its trials before its user is
+trials. Without an early end, the study would run, and fail, all of its trials before its user is
 told.
 
-An error may also meet only a part of the space, such as ``heads=5`` where half of all choices are
+An error may also affect only a part of the space, such as ``heads=5`` if half of all choices are
 invalid, and chance may begin there. So it takes evidence that all would fail: one exception in one
 line, and no parameter that tells the failed trials from others that may pass. A parameter tells
-them if all failed ones have one value of it and the space has others, or if they lie on one side of
-the middle of its range. Where objectives draw, the range is the one that all failed trials drew
-from. Where it is not known, ``VARIED`` different numbers have to fail. A trial that failed before
-it drew anything failed by the code. The study goes on until no parameter tells any more, and then
-it fails. If one still does after ``MOST`` trials, it pauses and says which one: its user may mend
-the space, or have it go on. Those who watch it are told at once, as of a study that fails.
+them apart if all failed ones have one value of it and the space has others, or if they lie on one
+side of the middle of its range. If objectives draw, the range is the one that all failed trials
+drew from. If it is not known, ``VARIED`` different numbers have to fail. The failure of a trial
+that drew nothing before is the code's. The study goes on until no parameter tells them apart any
+more, and then it fails. If one still does after ``MOST`` trials, the study pauses and says which
+one: its user may correct the space, or have the study go on. People who watch the study are told at
+once, as of a study that fails.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 
 def front(scores: Sequence[Sequence[float]]) -> list[int]:
-    """The indices of the rows of ``scores`` that no other row dominates, in order.
+    """Return the indices of the rows of ``scores`` that no other row dominates, in order.
 
     A row holds one score an objective; larger is better.
 

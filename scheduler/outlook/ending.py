@@ -19,7 +19,7 @@ LONGEST = 300
 
 
 def ended_before(study: StudyState, event: Event, at: float) -> bool:
-    """Tell whether a study that is over at ``event`` has ended before.
+    """Return True if a study that is over at ``event`` has ended before.
 
     It was reopened for something that was refused, and is closed again.
     """

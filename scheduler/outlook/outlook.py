@@ -24,12 +24,12 @@ Facts = dict[str, Any]
 
 
 def outlook(engine: Engine, at: float) -> Facts:
-    """The standing plan at ``at`` (the runner's clock). Times are seconds from then; None is
-    unknown.
+    """Return the standing plan at ``at`` (the runner's clock).
 
-    ``rule`` is the policy's own note. ``dirty``: something has changed since the plan was made, so
-    it is made again when a slot is to be filled. ``trouble``: how the policy failed; the previous
-    plan stands, and a user's policy is not asked again for ``aside`` seconds.
+    Times are seconds from then; None is unknown. ``rule`` is the policy's own note. ``dirty``:
+    something has changed since the plan was made, so it is made again when a slot is to be filled.
+    ``trouble``: how the policy failed; the previous plan stands, and a user's policy is not asked
+    again for ``aside`` seconds.
     """
     with engine.state.costs.read_only():
         state = engine.state
@@ -56,9 +56,10 @@ def outlook(engine: Engine, at: float) -> Facts:
 
 
 def _running(engine: Engine, fence: int, attempt: Attempt, at: float) -> Facts:
-    """A running trial. It keeps its slots until its target, or until its objective returns.
+    """Return the facts of a running trial.
 
-    One that is cut or gives way keeps them until its epoch ends.
+    It keeps its slots until its target, or until its objective returns. One that is cut or gives
+    way keeps them until its epoch ends.
     """
     state, segment = engine.state, attempt.segment
     trial, study = state.trials[segment.trial], state.studies[attempt.study]
@@ -102,7 +103,10 @@ def _running(engine: Engine, fence: int, attempt: Attempt, at: float) -> Facts:
 
 
 def _waiting(engine: Engine, at: float) -> list[Facts]:
-    """The waiting trials in the order in which they get slots. Those of paused studies get none."""
+    """Return the waiting trials in the order in which they get slots.
+
+    Trials of paused studies get none.
+    """
     state = engine.state
     usable = {name for name in state.devices if state.usable(name)}
     found, position = list[Facts](), 0

@@ -164,7 +164,7 @@ class Planning:
         return max(due, self._state.aside_until)
 
     def width(self, study: StudyState, trial: Trial) -> int:
-        """The number of devices that the plan has ``trial`` use from its next epoch on."""
+        """Return the number of devices that the plan has ``trial`` use from its next epoch on."""
         if study.spec.max_width == 1:
             return 1
         if trial.losses > 1:

@@ -205,7 +205,7 @@ class Snapshots:
     def _among_studies(
         self, study: StudyState, trial: Trial, attempt: Attempt | None
     ) -> dict[str, Any]:
-        """The fields of a candidate for policies that order the trials of all studies."""
+        """Return the fields of a candidate for policies that order the trials of all studies."""
         if not self._state.cross_study:
             return {}
         known = self._state.waits_of(trial.id)
@@ -235,7 +235,7 @@ def remaining_epochs(core: Core, study: StudyState) -> int:
 
 
 def max_width(study: StudyState, trial: Trial) -> int:
-    """On how many devices ``trial`` may be at most."""
+    """Return the most devices that ``trial`` may run on."""
     if study.spec.max_width == 1:
         return 1
     return min(study.spec.max_width, shards_of(study.spec, trial.params))
@@ -246,7 +246,7 @@ def _times(seconds: float | None, ratio: float) -> float | None:
 
 
 def _beside_together(shape: Shape, ratio: float) -> Shape:
-    """A shape whose seconds at widths above 1 are over those of ``ratio`` times an epoch alone."""
+    """Return the shape relative to ``ratio`` times the seconds of an epoch alone on one device."""
     if ratio == 1.0:
         return shape
     return tuple((width, each if width == 1 else each / ratio) for width, each in shape)

@@ -1,7 +1,7 @@
 """Policy ``fifo``: first come, first served, across all studies. It is the reference for tests.
 
-The trials of the study that was submitted first go first, and nobody gives way. So a trial waits at
-most for what came before it.
+The trials of the study that was submitted first go first, and no trial gives way. So a trial waits
+at most for the trials that came before it.
 """
 
 from __future__ import annotations
@@ -17,5 +17,5 @@ def fifo(snapshot: Snapshot) -> Plan:
 
 
 def by_submission(candidate: Candidate) -> tuple[int, float]:
-    """The key of ``fifo``: the highest priority first, then the study that was submitted first."""
+    """Return the key of ``fifo``: the highest priority, then the first submitted study, first."""
     return -candidate.priority, candidate.arrived

@@ -33,7 +33,7 @@ def static_fluid(snapshot: Snapshot) -> Plan:
 
 
 def dynamic_fluid(snapshot: Snapshot) -> Plan:
-    """As ``static_fluid``, but widths follow the remaining work where that is worth a resize."""
+    """Plan as ``static_fluid``, but follow the remaining work if that is worth a resize."""
     shares = _shares(snapshot)
     widths = {}
     for candidate in (*snapshot.running, *snapshot.waiting):
@@ -65,7 +65,7 @@ def _shares(snapshot: Snapshot) -> dict[str, int]:
 
 
 def _remaining_work(candidate: Candidate, width: int) -> float:
-    """Seconds for the remaining epochs on ``width`` devices; epochs if nothing was measured.
+    """Return the seconds of the remaining epochs on ``width`` devices; epochs if not measured.
 
     Devices beyond the largest known width gain nothing.
     """
@@ -79,7 +79,7 @@ def _remaining_work(candidate: Candidate, width: int) -> float:
 
 
 def _started_first(snapshot: Snapshot) -> tuple[str, ...]:
-    """Trials that have begun come before new ones; within both, the longest first."""
+    """Return waiting trials: those that have begun before new ones, each the longest first."""
     order = sorted(
         snapshot.waiting,
         key=lambda candidate: (candidate.width == 0, -_remaining_work(candidate, 1)),

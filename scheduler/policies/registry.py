@@ -34,7 +34,7 @@ FUNCTIONS: dict[str, Policy] = {
 
 
 def find_policy(name: str) -> Policy:
-    """The policy of that name. Raises ``UsageError``, which lists the known names."""
+    """Return the policy of that name, or raise ``UsageError``, which lists the known names."""
     found = FUNCTIONS.get(name)
     if found is None:
         raise unknown(name)

@@ -79,7 +79,7 @@ def waterfill(snapshot: Snapshot) -> Plan:
 def _with_windows(
     plan: Plan, snapshot: Snapshot, jobs: Sequence[Job], begun: Mapping[str, int], *, late: bool
 ) -> Plan:
-    """The plan with its width windows. ``late``: not all trials begin at once."""
+    """Return the plan with its width windows. ``late``: not all trials begin at once."""
     candidates = (*snapshot.running, *snapshot.waiting)
     if late:
         jobs_of = {job.trial: job for job in jobs}
@@ -97,10 +97,10 @@ def _with_windows(
 
 
 def _with_idle_devices(jobs: Sequence[Job], devices: int, best: CandidatePlan) -> CandidatePlan:
-    """``best`` with the devices that it leaves idle, as long as its forecast ends no later.
+    """Return ``best`` with the devices that it leaves idle in use, if it then ends no later.
 
     With exact estimates nothing would be gained. With real ones, a trial that takes longer than
-    foretold has made more progress by then. The trial with the most work left is widened first.
+    forecast has made more progress by then. The trial with the most work left is widened first.
     """
     grants = _grants(jobs, devices, best)
     while grants:
@@ -122,7 +122,7 @@ def _with_idle_devices(jobs: Sequence[Job], devices: int, best: CandidatePlan) -
 
 
 def _grants(jobs: Sequence[Job], devices: int, best: CandidatePlan) -> list[tuple[int, int]]:
-    """(job, width) pairs that put idle devices to use, in the order of handing out."""
+    """Return (job, width) pairs that put idle devices to use, in the order of handing out."""
     widths = best.forecast.widths
     begun = [index for index, job in enumerate(jobs) if job.trial not in best.forecast.late]
     idle = devices - sum(max(jobs[index].held, widths[jobs[index].trial]) for index in begun)
@@ -157,7 +157,7 @@ def _grants(jobs: Sequence[Job], devices: int, best: CandidatePlan) -> list[tupl
 
 
 def _median_level(candidates: Sequence[Candidate]) -> float:
-    """Seconds an epoch for trials of a study without measurements: the median of the others."""
+    """Return the median seconds of an epoch, for trials of studies without measurements."""
     known = sorted(each.level for each in candidates if each.level is not None)
     return known[len(known) // 2] if known else 1.0
 
@@ -183,7 +183,7 @@ def _job(candidate: Candidate, snapshot: Snapshot, *, running: bool, default_lev
 def _standing_plan(
     snapshot: Snapshot, candidates: Sequence[Candidate], jobs: Sequence[Job]
 ) -> CandidatePlan | None:
-    """The standing plan, continued; None if it does not cover all trials."""
+    """Return the standing plan, continued; None if it does not cover all trials."""
     if snapshot.rule not in RULES:
         return None
     width_plans = []

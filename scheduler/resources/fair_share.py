@@ -164,12 +164,12 @@ class FairShare:
                 study.share = min(study.share, float(held[study.spec.id]))
 
     def queue(self) -> tuple[str, ...]:
-        """All waiting trials in the order in which they would get one slot each."""
+        """Return all waiting trials, in the order in which they would get one slot each."""
         shared = self._state.shared_at is not None
         return tuple(self.in_order(simulated=True) if shared else self._state.ready)
 
     def in_order(self, *, simulated: bool = False) -> Iterator[str]:
-        """The waiting trials, each time one of the study that is next to get a slot.
+        """Yield the waiting trials, each time one of the study that is next to get a slot.
 
         ``simulated``: each trial is assumed to get a slot. Beyond their shares, studies then take
         turns by weight.

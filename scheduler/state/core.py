@@ -198,7 +198,7 @@ class Core:
             raise Refused(f"fence {fence} of {trial.id} is not the open one")
 
     def check_training(self, trial: Trial, fence: int) -> None:
-        """As ``check_fence``, for what only an attempt that trains its trial can say."""
+        """Check the fence of a report that only an attempt that trains its trial can make."""
         self.check_fence(trial, fence)
         attempt = self.state.attempts.get(fence)
         if attempt is not None and attempt.segment.widths:
@@ -249,23 +249,23 @@ class Core:
         return self.state.devices[name]
 
     def fences_on(self, device: str) -> list[int]:
-        """The attempts at work on a device, in the order of their dispatch."""
+        """Return the fences at work on a device, in the order of their dispatch."""
         return sorted({fence for fence in self.state.devices[device].fences if fence})
 
     def cut_all(self, device: str) -> None:
-        """Cut what runs on a device at the end of its epoch."""
+        """Cut the attempts on a device at the end of their epoch."""
         for fence in self.fences_on(device):
             attempt = self.state.attempts[fence]
             attempt.cut = True
             self.decide(Cut, trial=attempt.segment.trial, fence=fence)
 
     def pause(self, study: StudyState) -> None:
-        """The study takes no new segment, and what runs of it is cut at the end of its epoch."""
+        """Pause the study: send no new segment, and cut its attempts at the end of their epoch."""
         study.status = "paused"
         self.halt(study)
 
     def halt(self, study: StudyState) -> None:
-        """Cut what runs of the study at the end of its epoch."""
+        """Cut the study's attempts at the end of their epoch."""
         for fence, attempt in self.state.attempts.items():
             if attempt.study == study.spec.id:
                 attempt.cut = True

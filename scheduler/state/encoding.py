@@ -27,7 +27,7 @@ def _features(space: Space, params: Params, without: tuple[str, ...]) -> tuple[f
 def features_of(
     spec: StudySpec, params: Params, without: tuple[str, ...] = ()
 ) -> tuple[float, ...]:
-    """Numbers from -1 to 1, as many for each trial of the study; none if the study has no space.
+    """Return numbers from -1 to 1, equally many for each trial; none if the study has no space.
 
     A numeric parameter gives its position in its range, on a logarithmic scale if the distribution
     has one. A categorical parameter gives a number for each possible value but the first. A
@@ -38,7 +38,7 @@ def features_of(
 
 @lru_cache(maxsize=1024)
 def _parsed(text: str) -> tuple[tuple[Scalar, ...], float, float, bool]:
-    """Choices (or none), low, high and whether the scale is logarithmic, from distribution JSON."""
+    """Return choices (or none), low, high and the "log" flag of a distribution (JSON)."""
     attributes = json.loads(text)["attributes"]
     if "choices" in attributes:
         return tuple(attributes["choices"]), 0.0, 0.0, False

@@ -92,13 +92,13 @@ class Extension:
     name: str
     #: The version of its state. A state (a mapping) may have one under ``version``; else it is 1.
     version: int = 1
-    #: Tell whether a study needs it. It is asked when a study begins, is edited, extended or
+    #: Return True if a study needs it. It is asked when a study begins, is edited, extended or
     #: reopened: the answer must not depend on what changes in between, such as its weight. One
     #: whose answer has changed with its own state has it asked again (``Extensions.study_begins``).
     #: None: a study comes to need it by what happens, which it notes in ``StudyState.needs``. It is
     #: then called for the study if it has ``on_moved`` or ``needed_with``.
     needed_by: Callable[[StudySpec], bool] | None = None
-    #: Tell whether a study that goes on after it was over needs it because it has this trial.
+    #: Return True if a study that goes on after it was over needs it because it has this trial.
     needed_with: Callable[[Trial], bool] | None = None
     #: Return a copy for a study that lacks points which it does not need: those then cost nothing.
     #: It matters for points that are called for one study (``by_study``); those that are asked of
@@ -111,9 +111,9 @@ class Extension:
     refusal: Callable[[StudySpec, Device], str] | None = None
     #: Return the values of a trial's next segment, which is sent to these members now.
     segment: Callable[[StudyState, Trial, tuple[Member, ...]], SegmentValues] | None = None
-    #: Tell whether a failure of a trial's code is laid to something else than the trial, which is
-    #: then sent again. The attempt is still open. The last extension is asked first, also where the
-    #: study does not need it, and the others if it says no.
+    #: Return True if something else than the trial caused a failure of its code; the trial is then
+    #: sent again. The attempt is still open. The last extension is asked first, even if the study
+    #: does not need it, and the others if it says no.
     excuses: Callable[[StudyState, Trial, AttemptFailed], bool] | None = None
     #: Called with the seconds that an accepted epoch was trained, before they count as its cost.
     on_trained: Callable[[StudyState, Trial, float], None] | None = None
@@ -125,9 +125,9 @@ class Extension:
     #: Return the crowding of a free slot on a device in use, for a trial, which takes the slot with
     #: the least. Extensions that come first count first.
     crowding: Callable[[Trial, Member], float] | None = None
-    #: Tell whether trials in one lane of a device are known to need more than it has.
+    #: Return True if trials in one lane of a device are known to need more than it has.
     overfull: Callable[[Device, Sequence[Trial]], bool] | None = None
-    #: Tell whether it is foreseen which trials have room where others that wait have none.
+    #: Return True if it can foresee which trials have room where other waiting ones have none.
     foresees: Callable[[], bool] | None = None
     #: Called when an epoch was accepted that a device with several slots trained by itself, before
     #: its costs are counted. It returns whether the device may have another number of trials now.
@@ -246,7 +246,7 @@ class Extensions:
             self.study_begins(study)
 
     def _fits(self, extension: Extension, state: EngineState) -> bool:
-        """Tell whether an extension can be used; if not, note the reason."""
+        """Return True if an extension can be used; if not, note the reason."""
         own = state.ext.get(extension.name)
         version = own.get("version", 1) if isinstance(own, dict) else getattr(own, "version", 1)
         if isinstance(own, Unreadable) or version != extension.version:
@@ -312,7 +312,7 @@ class Extensions:
         return NO_SEATS if self.is_off(name) else found
 
     def is_off(self, name: str) -> bool:
-        """Tell whether an extension is there and broken: some studies lack it, and none has it."""
+        """Return True if an extension is there but broken: some studies lack it, none has it."""
         if name not in self._lacked:
             return False
         return any(name in study.lacks for study in self._studies.values()) and not any(
@@ -388,7 +388,7 @@ class Extensions:
             forget(study.spec.id)
 
     def keeps(self, study: StudyState, trial: Trial, after: Attempt | None) -> bool:
-        """Tell whether an extension has a trial wait, which is about to wait for slots."""
+        """Return True if an extension holds back a trial that is about to wait for slots."""
         return any(self._of(study.spec.id, "keeps", study, trial, after))
 
     def goes_on(self, study: StudyState, trial: Trial) -> int:
@@ -415,7 +415,7 @@ class Extensions:
         return tuple(sorted({epoch for epochs in found for epoch in epochs}))
 
     def tells_trainers(self, study: StudyState) -> bool:
-        """Tell whether trainers are to hear that the study is over."""
+        """Return True if trainers are to hear that the study is over."""
         return any(each.tells_trainers for each in self.by_study.get(study.spec.id, ()))
 
     def moved(self, name: str) -> None:
@@ -469,7 +469,7 @@ class Extensions:
         return found
 
     def excuses(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
-        """Tell whether an extension lays a failure to something else than the trial."""
+        """Return True if an extension says that the trial did not cause its failure."""
         return any(
             self._ask(each, "excuses", (study, trial, event), study.spec.id)
             for each in reversed(self._all)
@@ -503,11 +503,11 @@ class Extensions:
         return tuple(crowding(trial, slot) for crowding in self._points["crowding"])
 
     def overfull(self, device: Device, trials: Sequence[Trial]) -> bool:
-        """Tell whether trials in one lane are known to need more than it has."""
+        """Return True if trials in one lane are known to need more than it has."""
         return any(overfull(device, trials) for overfull in self._points["overfull"])
 
     def foresees(self) -> bool:
-        """Tell whether it is foreseen which trials have room where others have none."""
+        """Return True if an extension can foresee which trials have room where others have none."""
         return any(foresees() for foresees in self._points["foresees"])
 
     def on_shared(self, trial: Trial, attempt: Attempt, event: EpochReported) -> bool:
@@ -526,5 +526,5 @@ class Extensions:
 
 
 def _needs(spec: StudySpec, extension: Extension) -> bool:
-    """Tell whether what a study is says that it needs an extension."""
+    """Return True if the study's specification says that it needs the extension."""
     return extension.needed_by is not None and extension.needed_by(spec)

@@ -101,7 +101,7 @@ class Asha:
         return None
 
     def _goes_ahead(self, level: int, ranking: list[str], size: int) -> bool:
-        """Tell whether the best trial of a rung is promoted although too few others are there.
+        """Return True if the best trial of a rung is promoted although too few others are there.
 
         ``size``: the number of trials that the rung will have.
         """

@@ -126,8 +126,10 @@ class FreezeThaw:
             self.seconds[trial] = seconds
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
-        """One epoch for each free slot; not more than ``early`` of them for trials that have begun,
-        since later results may show others to be better.
+        """Return one epoch for each free slot.
+
+        Not more than ``early`` of them are for trials that have begun, since later results may show
+        others to be better.
         """
         group, ask = list[Entry](), 0
         while len(group) + ask < free:
@@ -248,7 +250,7 @@ class FreezeThaw:
         return self._enter(chosen, len(self.curves[chosen]) + 1, floor=False)
 
     def _to_the_end(self) -> Entry | None:
-        """The rest of the best trial, once nothing else is to do."""
+        """Return the remaining epochs of the best trial once there is nothing else to do."""
         if self.running or self.pending or self.finalist:
             return None
         ends = {
@@ -269,7 +271,7 @@ class FreezeThaw:
     # -- what happens ----------------------------------------------------------------------------
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """New configurations are trained for one epoch."""
+        """Train new configurations for one epoch."""
         self.pending = max(0, self.pending - len(trials))
         for trial in trials:
             self.trials.append(trial)
@@ -283,7 +285,7 @@ class FreezeThaw:
         return tuple(Entry(trial, 1) for trial in trials)
 
     def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
-        """Note the scores, and foretell the next ones."""
+        """Note the scores, and predict the next ones."""
         self.running.pop(trial, None)
         before = len(self.curves.get(trial, ()))
         last = min(epoch, self.max_epochs)
@@ -300,7 +302,7 @@ class FreezeThaw:
         return ()
 
     def abandoned(self, trial: str) -> TrialGroup:
-        """A trial that failed, or was stopped, is not gone on with."""
+        """Train a trial that failed, or was stopped, no further."""
         self.running.pop(trial, None)
         self.expected.pop(trial, None)
         if trial not in self.out:

@@ -19,21 +19,21 @@ class FullBudget:
     kind: Literal["full"] = "full"
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
-        """As many new configurations as there are free slots, or as may be asked for ahead."""
+        """Ask for a new configuration for each free slot, or for all that may be asked ahead."""
         ask = min(max(free, ahead), self.n_trials - self.asked)
         self.asked += ask
         return Pull(ask=ask)
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """Every new trial, to the last epoch."""
+        """Train every new trial to the last epoch."""
         if exhausted:
             self.asked = self.n_trials
         return tuple(Entry(trial, self.max_epochs) for trial in trials)
 
     def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
-        """Nothing follows: the target was the last epoch."""
+        """Return nothing: the target was the last epoch."""
         return ()
 
     def abandoned(self, trial: str) -> TrialGroup:
-        """Nothing follows."""
+        """Return nothing: no other trial takes the place of an abandoned one."""
         return ()

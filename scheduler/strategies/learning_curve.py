@@ -21,7 +21,7 @@ MIN_POINTS = 4
 
 
 def probability_above(curve: Mapping[int, float], epoch: int, threshold: float) -> float | None:
-    """The probability that ``curve`` (score by epoch) is above ``threshold`` at a later ``epoch``.
+    """Return the probability that ``curve`` (score by epoch) exceeds ``threshold`` at ``epoch``.
 
     It is None if the curve has fewer than ``MIN_POINTS`` points.
     """
@@ -41,7 +41,7 @@ def probability_above(curve: Mapping[int, float], epoch: int, threshold: float) 
 def _law(
     epochs: list[int], scores: list[float], c: float, target: int, floor: float
 ) -> tuple[float, float, float]:
-    """Mean squared residual of the law; mean and standard deviation of the value at ``target``."""
+    """Return the law's mean squared residual, and mean and deviation of its value at ``target``."""
     n = len(scores)
     x = [-(epoch**-c) for epoch in epochs]
     mean_x, mean_y = sum(x) / n, sum(scores) / n

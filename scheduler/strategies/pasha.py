@@ -61,7 +61,7 @@ class Pasha:
         return pull
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """New configurations start at the bottom rung."""
+        """Start new configurations at the bottom rung."""
         self.pending = 0 if exhausted else self.pending - len(trials)
         self.running += trials
         return self.asha.proposed(trials, exhausted=exhausted)
@@ -82,7 +82,7 @@ class Pasha:
         return ()
 
     def abandoned(self, trial: str) -> TrialGroup:
-        """A trial that failed is in no further rung. A failed finalist is replaced."""
+        """Leave a trial that failed out of further rungs. A failed finalist is replaced."""
         if trial in self.running:
             self.running.remove(trial)
         else:

@@ -60,13 +60,13 @@ class Pbt:
         return Pull(ask=self.n_trials)
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """Every new trial, to the end of the first interval."""
+        """Train every new trial to the end of the first interval."""
         return tuple(Entry(trial, self._interval_end(0)) for trial in trials)
 
     def reached(
         self, trial: str, epoch: int, curve: Mapping[int, float]
     ) -> tuple[Entry | Fork, ...]:
-        """The trial, to the end of the next interval; or a fork of a better member in its place."""
+        """Train the trial for another interval, or a fork of a better member in its place."""
         self.scores[trial], self.epochs[trial] = curve[epoch], epoch
         if epoch == self.max_epochs:
             return ()
@@ -87,7 +87,7 @@ class Pbt:
         return min(epoch + self.interval, self.max_epochs)
 
     def _source(self, trial: str) -> str | None:
-        """The member that ``trial`` takes over from; None if it goes on by itself."""
+        """Return the member that ``trial`` takes over from; None if it goes on by itself."""
         ranking = best_first(self.scores)
         size = int(self.quantile * len(ranking))
         if trial not in ranking[len(ranking) - size :]:

@@ -22,7 +22,7 @@ _NORMAL = NormalDist()
 def promotion_probabilities(
     scores: Mapping[str, Mapping[int, float]], levels: Sequence[int], eta: int
 ) -> dict[str, float]:
-    """The promotion probability (above 0, below 1) of each trial, from the results so far.
+    """Return the promotion probability (above 0, below 1) of each trial, from results so far.
 
     ``scores`` are by trial and epoch; larger is better. ``levels`` are the rungs' epochs.
     """

@@ -21,7 +21,7 @@ AnyStrategy = (
 
 
 def make_strategy(spec: StudySpec) -> AnyStrategy:  # noqa: PLR0911 - one a strategy
-    """A new instance of the strategy that a study names.
+    """Return a new instance of the strategy that a study names.
 
     Raises ``UsageError`` for an unknown name, and for a missing ``max_epochs``.
     """

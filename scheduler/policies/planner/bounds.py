@@ -32,7 +32,7 @@ _MAX_FRONT = 256
 
 
 def fluid_bound(work: Sequence[tuple[float, Hull]], devices: float) -> float:
-    """Seconds that all ``work`` (amount, hull of speeds in amounts a second) takes at least.
+    """Return the least seconds for all ``work`` (amount, hull of speeds in amounts a second).
 
     ``devices`` is in the hulls' unit and above 0. The result is 0 if there is no work.
     """
@@ -47,7 +47,7 @@ def fluid_bound(work: Sequence[tuple[float, Hull]], devices: float) -> float:
     rows = np.arange(len(work))
 
     def needed(seconds: float) -> float:
-        """The number of devices on average with which all work ends within ``seconds``."""
+        """Return the mean number of devices with which all work ends within ``seconds``."""
         required = np.minimum(epochs / seconds, speeds[:, -1])
         index = np.clip((speeds < required[:, None]).sum(axis=1) - 1, 0, wide - 1)
         found = widths[rows, index] + slopes[rows, index] * (required - speeds[rows, index])
@@ -69,8 +69,7 @@ def fluid_bound(work: Sequence[tuple[float, Hull]], devices: float) -> float:
 
 
 def whole_epochs_bound(work: Sequence[tuple[int, float, Shape]], devices: int) -> float:
-    """Seconds that ``work`` takes at least on ``devices``, with whole epochs; 0 if there is no
-    work.
+    """Return the least seconds for ``work`` on ``devices`` with whole epochs; 0 without work.
 
     ``work`` is (epochs, seconds of one epoch on one device, shape).
     """
@@ -98,7 +97,7 @@ def whole_epochs_bound(work: Sequence[tuple[int, float, Shape]], devices: int) -
 def _least_device_time(
     epochs: int, shape: Shape, curve: Curve, devices: int, limit: float
 ) -> float:
-    """Least device-time of ``epochs`` epochs within ``limit``, both in epochs on one device."""
+    """Return the least device-time of ``epochs`` epochs within ``limit`` (epochs on one device)."""
     limit *= 1 + 1e-12
     if epochs > _MAX_WHOLE_EPOCHS:
         width = curve.hull.width_for(epochs / limit)
@@ -111,7 +110,7 @@ def _least_device_time(
 
 @lru_cache(maxsize=4096)
 def _front(epochs: int, shape: Shape, devices: int) -> tuple[np.ndarray, np.ndarray]:
-    """The least device-time of whole epochs against the time that they may take, times rising.
+    """Return the least device-time of whole epochs by the time they may take, times rising.
 
     Epochs are added one by one. If more than ``_MAX_FRONT`` choices are left, adjacent ones are
     merged into one that is as fast as the faster and as cheap as the cheaper, so the bound stays a

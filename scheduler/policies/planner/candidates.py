@@ -68,7 +68,7 @@ def _longest(job: Job, width_plan: WidthPlan, target: float) -> float:
 
 
 def _shortest(job: Job, width_plan: WidthPlan, target: float) -> float:
-    """Smith's rule: it minimises the weighted mean completion of jobs that run one at a time."""
+    """Rank by Smith's rule, which minimises the weighted mean completion of jobs in sequence."""
     return _duration(job, width_plan) / job.weight
 
 
@@ -173,7 +173,7 @@ def candidate_plan(
     *,
     limit: float = math.inf,
 ) -> CandidatePlan | None:
-    """A plan with these ``width_plans``; None if they cannot all run and end before ``limit``."""
+    """Return a plan with these ``width_plans``; None if they cannot all end before ``limit``."""
     priority, narrow_first, blocking = RULES[rule]
     priorities = [
         priority(job, width_plan, target) for job, width_plan in zip(jobs, width_plans, strict=True)
@@ -191,7 +191,7 @@ def candidate_plan(
 
 
 def _cheapest_plans(jobs: Sequence[Job], devices: int, target: float) -> tuple[WidthPlan, ...]:
-    """The cheapest width plans that end by ``target``.
+    """Return the cheapest width plans that end by ``target``.
 
     Empty if a job cannot end by then, or if together they need too many device-seconds.
     """
