@@ -1,8 +1,8 @@
 """Expected ends of the epochs that are being trained.
 
-Theory of operation. The cost table has the time of an epoch of a trial that is alone. It takes
-longer if several lanes of its device are at work (``EngineState.slowdown``), and takes another time
-in turn if it has company (``Company.pace``).
+Theory of operation. The cost table has the time of an epoch of a trial that is alone. Two factors
+change it: other lanes of its device that are at work (``EngineState.slowdown``), and company in its
+lane (``Company.pace``).
 """
 
 from __future__ import annotations
