@@ -1,4 +1,4 @@
-"""How a trainer's process ended, in words, and whether its environment can have one."""
+"""Describe how a trainer's process ended, and whether its environment can run one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ...extensions import end_of
 from .conversations import TrainerGone
 
 VERSION = version("penstock")
-#: How versions are shown.
+#: Names that versions are shown with.
 _TITLES = {"penstock": "Penstock", "python": "Python"}
-#: What Python says of a Penstock that is not there.
+#: Python's message about a Penstock that is not installed.
 _NO_PENSTOCK = re.compile(r"No module named '?penstock")
-#: How many of the processes that were left behind are named.
+#: The number of processes left behind that are named.
 _NAMED = 5
 
 
@@ -51,7 +51,7 @@ def unfit(environment: str, status: int, said: str) -> TrainerGone:
 
 
 def versions_of(environment: str, ready: Mapping[str, Any]) -> str:
-    """What the environment has, by its trainer's ready message.
+    """Return the versions that the environment has, by its trainer's ready message.
 
     Raises TrainerGone for another Penstock than ours.
     """
