@@ -110,12 +110,12 @@ class StudyRow:
 
     @property
     def paused_itself(self) -> bool:
-        """Return True if it waits for its user, as trials failed alike in part of its space."""
+        """True if it waits for its user, as trials failed alike in part of its space."""
         return self.status == "paused" and is_in_part(self.message)
 
     @property
     def stands(self) -> bool:
-        """Return True if it makes no progress by itself: it is over, or has paused itself."""
+        """True if it makes no progress by itself: it is over, or has paused itself."""
         return self.finished_at is not None or self.paused_itself
 
     @property
@@ -130,7 +130,7 @@ class StudyRow:
 
     @property
     def endless(self) -> bool:
-        """Return True if it runs an open number of trials, until it is stopped."""
+        """True if it runs an open number of trials, until it is stopped."""
         return self.n_trials >= ENDLESS and self.finished_at is None
 
     @property
@@ -199,7 +199,7 @@ class TrialRow:
 
     @property
     def feasible(self) -> bool:
-        """Return True if it satisfies every constraint."""
+        """True if it satisfies every constraint."""
         return all(excess <= 0 for excess in self.constraints.values())
 
     def record(self) -> Trial:

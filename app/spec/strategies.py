@@ -97,7 +97,7 @@ def PBT(  # noqa: N802 - as above
     ``n_trials`` is the size of the population. After each ``interval`` epochs a trial in the bottom
     ``quantile`` (above 0, at most 0.5) is stopped, and a new trial replaces it. The new trial
     continues from the state of a trial in the top ``quantile``. Each of its parameters is that
-    trial's times 0.8 or 1.2, or is drawn anew with probability ``resample``. ``explore`` names the
+    trial's times 0.8 or 1.2, or is resampled with probability ``resample``. ``explore`` names the
     parameters that are changed; None: all.
     """
     low = whole("PBT.interval", interval, low=1)

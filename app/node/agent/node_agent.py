@@ -85,7 +85,7 @@ def main(settings: Settings) -> int:
 
 @contextmanager
 def _forks() -> Iterator[WorkerForks | None]:
-    """Yield the fork server of workers. It is itself forked, so call this before any thread starts."""
+    """Yield the workers' fork server. It is forked, too, so call this before any thread starts."""
     forks = WorkerForks.begin()
     try:
         yield forks

@@ -13,8 +13,8 @@ A connection may ask for no trainer, but that this process stays. When nobody ha
 ``LINGER`` seconds, it ends. So it outlives a node agent that was killed, and the next agent's
 workers find everything imported. An agent that ends properly ends it, too: after SIGTERM it ends as
 soon as nobody is connected. Its clients start it (``app.node.launching.client``). If it is killed
-itself, the workers start another at once, which ends the trainers that it left, and their
-segments run again. Its own environment is that of its first trainers.
+itself, the workers start another at once, which ends the trainers that it left, and their segments
+run again. Its own environment is that of its first trainers.
 
 ``{"contract", "imports", "command", "variables", "cores"}`` comes with three descriptors. It is
 answered by ``{"pid"}`` with the pidfd, or by ``{"error"}``. ``{"end"}`` is answered by
@@ -80,7 +80,7 @@ class LauncherProcess:
         #: It is on every node, so it watches the agent, too, where no scheduler does.
         self._stopped = StoppedServices(settings.run)
         self._fork_servers: OrderedDict[tuple[tuple[str, str], ...], ForkServer] = OrderedDict()
-        #: The state of installed libraries, since a fork server keeps the versions that it imported.
+        #: The state of installed libraries: a fork server keeps the versions that it imported.
         self._libraries = _libraries()
         self._lock = threading.Lock()
         self._connected = 0

@@ -12,8 +12,8 @@ from ...host.locks import FD_VARIABLE
 from ...host.settings import Settings
 
 #: Settings of memory allocation in a trainer's glibc (others ignore them). Large blocks come from
-#: the heap too, which keeps freed memory for the next step, and uses huge pages. Otherwise a tensor of
-#: more than 32 MiB would get fresh pages each time: 140 MB of state trained 30 % slower.
+#: the heap too, which keeps freed memory for the next step, and uses huge pages. Otherwise a tensor
+#: of more than 32 MiB would get fresh pages each time: 140 MB of state trained 30 % slower.
 ALLOCATOR = ":".join(
     (
         "glibc.malloc.mmap_threshold=1099511627776",

@@ -103,7 +103,7 @@ def _misses_by(reader: Reader, study: StudyRow) -> float | None:
 
 
 def _delays(reader: Reader, study: StudyRow, view: View) -> Delays | None:
-    """How long the study's trials waited and took so far; None before the first epoch."""
+    """Return how long the study's trials waited and took so far; None before the first epoch."""
     return summary(delays_of(study, view.trials, reader.epochs(study.id)))
 
 

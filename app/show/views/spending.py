@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 
-#: How the sentence about an energy begins of which nothing was measured.
+#: The beginning of the sentence about energy if none of it was measured.
 UNMEASURED = "energy not measured"
 #: The amounts that a study spends, in words.
 _UNITS = {"device_hours": "device-hours", "kwh": "kWh", "money": "of money"}
