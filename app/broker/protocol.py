@@ -55,7 +55,7 @@ CALLS = f"{PREFIX}calls"
 GROUP = "scheduler"
 #: The keys at which an answer may be put (``reply_name``).
 REPLY = re.compile("reply:[A-Za-z0-9_-]{1,100}")
-#: The number of times that something was dropped, by ``location check``; see ``dropped``.
+#: Counts of what was dropped on the broker, by ``location check``; see ``dropped``.
 DROPPED = f"{PREFIX}dropped"
 #: The locations where something can lie that is no message of ours.
 LOCATIONS = (
@@ -122,7 +122,7 @@ def whole(texts: int) -> str:
 
 
 def queue_name(device: str, slot: int) -> str:
-    """As ``Device.queue``, for callers that have only the device's name."""
+    """Return the name of a slot's queue, like ``Device.queue``, from the device's name alone."""
     return f"{device}.s{slot}"
 
 

@@ -45,7 +45,7 @@ CODES: dict[type[PenstockError], int] = {TrialFailed: FAILED, UsageError: USAGE}
 def completed(
     names: Callable[[Reader, str], Iterable[str]],
 ) -> Callable[[str], list[str]]:
-    """For shells: those of ``names`` that begin as what is typed; none where there is no ledger."""
+    """Return a shell completion: those of ``names`` that begin as typed; none without a ledger."""
 
     def complete(incomplete: str) -> list[str]:
         try:
@@ -124,7 +124,7 @@ class Application(typer.Typer):
     """Commands of that kind."""
 
     def command(self, *given: Any, **more: Any) -> Callable[[_F], _F]:
-        """As ``typer.Typer.command``."""
+        """Add a command, like ``typer.Typer.command``."""
         return super().command(*given, cls=Command, **more)
 
 

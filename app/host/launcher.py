@@ -305,7 +305,7 @@ def _lives(mark: str) -> bool:
 
 
 def _started(pid: int) -> int:
-    """Its start time, in ticks since the machine's start. Raises OSError if it is gone."""
+    """Return the start time of ``pid`` in ticks since boot. Raises OSError if it is gone."""
     return int(stat_fields(pid)[19])
 
 

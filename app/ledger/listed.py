@@ -32,7 +32,7 @@ class Listed:
 
     @property
     def facts(self) -> dict[str, Any] | None:
-        """Return what the list shows of it (``summary.facts_of``); None if only its rows tell."""
+        """The facts that the list shows (``summary.facts_of``); None if only its rows have them."""
         facts: dict[str, Any] | None = json.loads(self._summary or "null")
         return facts
 

@@ -92,7 +92,7 @@ class StudyRow:
     observations: int = 0
     #: The objectives after the first.
     further: tuple[Objective, ...] = ()
-    #: Its share of the devices among studies of equal priority (``spec.options.Share``).
+    #: The share of the devices among studies of equal priority (``spec.options.Share``).
     weight: float = 1.0
     priority: int = 0
     #: The environment that its trainers run in; empty: that of the workers.
@@ -100,7 +100,7 @@ class StudyRow:
     #: The user's names of its objectives' values (``set_metric_names``). Empty if these are the
     #: names of the metrics, or before ``Reader.with_names`` has filled it in.
     names: tuple[str, ...] = ()
-    #: Its use of devices; without limits it is known once the study is over.
+    #: The use of devices; without limits it is known once the study is over.
     spent: Spent = NOTHING_SPENT
 
     @property
@@ -154,7 +154,7 @@ class TrialRow:
     """A trial as it stands."""
 
     id: str
-    #: Its number in the study, from 0.
+    #: The number in the study, from 0.
     number: int
     #: One of the states in ``scheduler.model.trial``.
     state: str
@@ -229,7 +229,7 @@ class EpochRow:
     rowid: int
     #: The trial's id.
     trial: str
-    #: Its number in the trial, from 1.
+    #: The number in the trial, from 1.
     epoch: int
     #: The study's first metric.
     value: float
@@ -254,7 +254,7 @@ class EpochRow:
     joules: float | None = None
     #: The system configuration that it was trained with.
     system: SystemConfig = ()
-    #: Of the first epoch of a segment: how long that was to be, and why.
+    #: The planned length of the segment, and its reason; in its first epoch only.
     length: SegmentLength | None = None
     #: When it began, where it had only turns of the time since then; else None.
     began: float | None = None

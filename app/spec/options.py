@@ -159,7 +159,7 @@ class Limits(_Group):
 class Share(_Group):
     """Devices and epochs that a study shares with others: ``create_study(share=...)``."""
 
-    #: Its part of the devices among studies of its priority, from 0.001 to 1000: twice the weight
+    #: The part of the devices among studies of its priority, from 0.001 to 1000: twice the weight
     #: gives twice the device-seconds while both have work.
     weight: float = 1.0
     #: A whole number from -1000 to 1000. A study of higher priority gets all devices that it can
@@ -272,7 +272,7 @@ def group_of(kind: type[Group], spec: StudySpec) -> Group:
 
 
 def option_paths() -> dict[str, tuple[str, str]]:
-    """For each field of ``StudySpec`` that a group gives: the argument, and the group's field."""
+    """Map each field of ``StudySpec`` that a group gives to its argument and the group's field."""
     return {
         _stored_name(each): (argument, each.name)
         for argument, kind in GROUPS.items()

@@ -73,7 +73,7 @@ class Sampler:
 
     #: One of ``SAMPLERS``.
     name: str
-    #: Its options, as JSON.
+    #: The sampler's options, as JSON.
     options: str
     #: The space of an Optuna ``GridSampler``; otherwise None.
     space: Space | None

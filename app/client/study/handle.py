@@ -106,7 +106,7 @@ class StudyHandle:
         return self.study_name if self.spec is None else self.id
 
     def storage(self) -> BaseStorage:
-        """The study's storage: this process's memory until it is submitted, then the ledger."""
+        """Return the study's storage: memory until the study is submitted, then the ledger."""
         if self.spec is None:
             return self.memory
         return self._ledger

@@ -482,7 +482,7 @@ class Study(ReadableStudy):
 
     @to_the_user
     def add_trials(self, trials: Iterable[FrozenTrial], source: str = "add_trials") -> None:
-        """As ``add_trial``, for each of the trials."""
+        """Add several trials, each like ``add_trial``."""
         self._add(trials, source, "add_trials()")
 
     def _add(self, trials: Iterable[FrozenTrial], source: str, what: str) -> None:

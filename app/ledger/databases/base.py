@@ -50,7 +50,7 @@ class Cursor(Protocol):
 class Database(ABC):
     """A database, named by its URL. Nothing is opened until it is needed."""
 
-    #: Its name in messages, without a password.
+    #: The name in messages, without a password.
     shown: str
     #: The driver's errors, and those which mean that a batch contradicts the ledger.
     errors: ClassVar[tuple[type[Exception], ...]]

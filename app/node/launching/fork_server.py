@@ -84,10 +84,10 @@ class ForkServer:
         preload: Sequence[str] = (),
         foreseen: bool = False,
     ) -> None:
-        """Its environment is ``variables``, which its trainers share. It writes to ``output``.
+        """Set up a fork server that has the environment ``variables`` and writes to ``output``.
 
-        It imports ``preload``, contracts and modules, ahead of need. ``foreseen``: that is what its
-        first trainers are known to need, so they wait for it.
+        Its trainers share the environment. It imports ``preload``, contracts and modules, ahead of
+        need. ``foreseen``: its first trainers are known to need these, so they wait for them.
         """
         self._launcher = launcher
         self._variables = variables

@@ -50,7 +50,7 @@ from .fork_server import ForkServer, start_program
 
 log = logging.getLogger(__name__)
 
-#: Of its lock and its log.
+#: The name of its lock and its log.
 NAME = "launcher"
 #: The contracts for which a fork server imports ahead if nothing says which will be needed.
 AHEAD = "torch,objective"

@@ -22,10 +22,10 @@ _NAMED = 5
 
 
 def ending(status: int, left: Sequence[str], error: str) -> TrainerGone:
-    """Of a process that ended with ``status`` and an uncaught ``error``.
+    """Return the error for a process that ended with ``status`` and an uncaught ``error``.
 
-    What it had started and ``left`` was ended with it. A status of ``PIPE_CLOSED`` says that it had
-    lost its socket.
+    The processes that it had started and ``left`` were ended with it. A status of ``PIPE_CLOSED``
+    says that it had lost its socket.
     """
     code = None
     if status == PIPE_CLOSED:
@@ -42,7 +42,7 @@ def ending(status: int, left: Sequence[str], error: str) -> TrainerGone:
 
 
 def unfit(environment: str, status: int, said: str) -> TrainerGone:
-    """Of a trainer that was never ready in ``environment``; ``said`` is its last line."""
+    """Return the error for a trainer never ready in ``environment``; ``said`` is its last line."""
     if _NO_PENSTOCK.search(said):
         return TrainerGone(f"{environment} has no Penstock: {_advice(environment)}", unfit=True)
     how = f"exit code {status}" if status >= 0 else _signal(status)

@@ -88,7 +88,7 @@ class StallMonitor:
         return self._shown(now)
 
     def still(self) -> bool:
-        """True if the study stands still because there has been no scheduler for a while.
+        """Return True if the study stands still because there has been no scheduler for a while.
 
         This is the state at the last call of ``reason``.
         """

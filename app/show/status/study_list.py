@@ -95,7 +95,7 @@ def study_facts(reader: Reader, study: StudyRow, *, still: bool = False) -> Fact
 def progress_facts(
     study: StudyRow, trials: Sequence[TrialRow], progress: StudyProgress, *, still: bool
 ) -> Facts:
-    """As ``study_facts``, of a study whose progress is known."""
+    """Return ``study_facts`` of a study whose progress is known."""
     from ...ledger.summary import facts_of
 
     return facts_of(

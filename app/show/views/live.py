@@ -40,7 +40,7 @@ MIN_PERIOD, MAX_PERIOD = 0.01, 0.2
 MAX_IDLE_PERIOD = 1.0
 #: The pause after a study was read completely, as a multiple of the CPU time that this took.
 REREAD_FACTOR = 25.0
-#: Of more trials that have changed all are read.
+#: If more trials than this have changed, all are read.
 MANY = 500
 LINE_PERIOD = 5.0  # seconds between two progress lines where there is no terminal
 NOTEBOOK_WIDTH = 110  # characters
@@ -70,7 +70,7 @@ class Watcher:
     rest: float = REREAD_FACTOR
     #: All accepted epochs so far, in the order of their acceptance.
     epochs: list[EpochRow] = field(default_factory=list)
-    #: Its trials as they were read last, and the digest that each had then, by id.
+    #: The trials as they were read last, and the digest that each had then, by id.
     _trials: dict[str, TrialRow] = field(default_factory=dict)
     _digests: dict[str, int] = field(default_factory=dict)
     #: The view that was read last.

@@ -90,7 +90,7 @@ def spent_facts(study: StudyRow, now: float) -> Facts:
 
 
 def late_words(misses: float | None) -> str:
-    """By how much a study will miss its deadline; empty if it meets it, or that is not known."""
+    """Say by how much a study will miss its deadline; empty if it meets it or this is unknown."""
     return f"it will miss its deadline by about {duration(misses)}" if misses else ""
 
 
