@@ -146,7 +146,7 @@ class Client:
         self.send("close", study=study)
 
     def plan(self) -> dict[str, Any]:
-        """What the scheduler would do next (``scheduler.outlook``). Errors as ``submit``."""
+        """Return what the scheduler would do next (``scheduler.outlook``). Errors as ``submit``."""
         return dict(_field(self.send("plan"), "plan", dict))
 
     def import_study(self, study: StudyImported) -> None:
@@ -278,7 +278,7 @@ def _encoded(blobs: Mapping[str, bytes] | None) -> dict[str, Any]:
 
 
 def _may_still_happen(body: dict[str, Any]) -> str:
-    """What may become of an unanswered command that a scheduler will find when it starts."""
+    """Say what an unanswered command may still do once a scheduler starts and finds it."""
     study = body.get("study")
     if not isinstance(study, dict):
         return ". It may still be carried out when a scheduler runs"

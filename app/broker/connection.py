@@ -26,7 +26,7 @@ EVICTION_ADVICE = (
     f"CONFIG SET maxmemory-policy {NO_EVICTION} (with a managed broker: its parameter"
     " maxmemory-policy), or give Penstock a broker of its own"
 )
-#: What to do about a value of the wrong type under a key.
+#: Advice about a value of the wrong type under a key.
 MISPLACED_ADVICE = (
     "a running scheduler repairs this; `penstock up` starts one. Something else writes to this"
     " broker: give Penstock one of its own"
@@ -203,7 +203,7 @@ def check_eviction(client: redis.Redis, url: str) -> None:
 
 
 def is_wrong_type(answer: object) -> bool:
-    """Whether a command failed because of the type of the value under its key."""
+    """Return True if a command failed because of the type of the value under its key."""
     return isinstance(answer, redis.ResponseError) and "WRONGTYPE" in str(answer)
 
 

@@ -1,8 +1,8 @@
-"""Drop what the broker holds and nobody can use: log a bounded number of times, and count.
+"""Drop unusable data from the broker: log a bounded number of times, and count.
 
-Whoever drops something counts it in a hash on the broker, by its location and by the check that it
-failed. So the count outlives the process, and ``penstock doctor`` and ``penstock metrics`` read it
-there.
+The process that drops something counts it in a hash on the broker, by its location and by the check
+that it failed. So the count outlives the process, and ``penstock doctor`` and ``penstock metrics``
+read it there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from . import connection, protocol
 
 log = logging.getLogger(__name__)
 
-#: So many of a kind are logged one by one; after that, each time their number has doubled.
+#: The number of one kind that are logged one by one; then each time that their number doubles.
 EACH_SAID = 50
 #: The most characters of a reason or a name in the log, since it may quote what was sent.
 MAX_LOGGED = 300
@@ -30,7 +30,7 @@ _COUNT = re.compile("[0-9]{1,18}")
 
 
 class Dropped:
-    """What this process has dropped. Its methods may be called from any thread."""
+    """Record of what this process has dropped. Its methods may be called from any thread."""
 
     def __init__(self) -> None:
         self._noted: Counter[tuple[str, str]] = Counter()
@@ -78,7 +78,7 @@ class Dropped:
 
 
 def counted(client: redis.Redis, url: str) -> dict[tuple[str, str], int]:
-    """How often something was dropped, by (location, check).
+    """Return how often something was dropped, by (location, check).
 
     Raises BackendError if the broker does not answer.
     """

@@ -1,4 +1,4 @@
-"""Waiting for the end of a study: whoever watches it is told at once, and need not ask often.
+"""Wait for the end of a study: a watcher is told at once, and need not ask often.
 
 Theory of operation. The scheduler adds each study that ends to a short stream, once its end is in
 the ledger. A watcher blocks on the stream between two looks at the ledger. The stream is no more

@@ -1,8 +1,8 @@
 """Identify an installation: the key that it signs with, and its mark in the store.
 
 Every node can write to ``file:///somewhere``, but on another machine that is another disk. So the
-scheduler leaves a mark in its store. A node that does not find the mark, or cannot write beside it,
-is refused before it takes work.
+scheduler leaves a mark in its store. A node that does not find the mark, or cannot write next to
+it, is refused before it takes work.
 """
 
 from __future__ import annotations
@@ -121,10 +121,10 @@ def probe(url: str) -> bool:
 
 
 def checkpoints(url: str, key: bytes) -> str:
-    """Where in the store at ``url`` the installation with this key keeps its checkpoints.
+    """Return the URL of this key's folder of checkpoints in the store at ``url``.
 
-    This is a folder of its own. Files there that the ledger does not name are deleted, so it must
-    not contain what another installation has stored at the same URL.
+    Files there that the ledger does not name are deleted, so each installation has a folder of its
+    own, which holds nothing that another one has stored at the same URL.
     """
     return f"{url.rstrip('/')}/checkpoints-{_name(key)}"
 

@@ -18,7 +18,7 @@ EXCHANGE = "penstock"
 #: The exchange of events, which is that of all apps of Celery's.
 EVENTS = "celeryev"
 TASK = "penstock.segment"
-#: How many parameters are shown in Flower's list of tasks.
+#: The number of parameters that Flower's list of tasks shows.
 SHOWN_PARAMS = 8
 
 _EMBED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
@@ -26,7 +26,7 @@ _ORIGIN = f"penstock{os.getpid()}@{platform.node()}"
 
 
 def message(task: SegmentTask, text: str, seal: str, queue: str) -> str:
-    """What Celery would push on ``queue`` for a segment. ``text`` is the task's sealed JSON."""
+    """Return what Celery would push on ``queue`` for a task whose sealed JSON is ``text``."""
     body = json.dumps([[], {"text": text, "seal": seal}, _EMBED])
     encoded = b64encode(body.encode()).decode()
     return json.dumps(_element(task.task_id, _words(task), _ORIGIN, encoded, queue))

@@ -1,7 +1,7 @@
 """Decide whose scheduler may serve a broker; only one owner's may.
 
-A scheduler leaves its owner in the broker beside the signing key, and both outlive it. From then
-on another owner's scheduler is refused, because it has another ledger: what was promised would be
+A scheduler leaves its owner in the broker with the signing key, and both outlive it. From then on
+another owner's scheduler is refused, because it has another ledger: what was promised would be
 forgotten. An installation with a copy of the key file is the same installation on another machine.
 """
 

@@ -1,4 +1,4 @@
-"""What is said on the broker: whose scheduler serves it, and why one or a worker does not."""
+"""Notices on the broker: whose scheduler serves it, and why a scheduler or a worker does not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import redis
 from .connection import translate_errors
 from .protocol import INSTALLATION, PREFIX, SCHEDULER
 
-#: What keeps a scheduler from serving this broker, in words. Expires unless it is repeated.
+#: The reason why a scheduler cannot serve this broker, in words. Expires unless it is repeated.
 TROUBLE = f"{PREFIX}trouble"
 #: The same, for what only a person can change.
 REFUSAL = f"{PREFIX}refusal"
@@ -24,13 +24,13 @@ ENDING_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What a process learns from the broker: signing key, checkpoint store, who wrote it."""
+    """Facts that a process learns from the broker: signing key, checkpoint store, their writer."""
 
     key: bytes
     store: str
     boot: str
     version: str
-    #: Whose scheduler wrote it; empty if an older version did.
+    #: The owner of the scheduler that wrote it; empty if an older version did.
     owner: str
 
 
@@ -42,7 +42,7 @@ def fetch_installation(client: redis.Redis, url: str) -> Installation | None:
     with translate_errors(url, INSTALLATION):
         fields: Any = client.hgetall(INSTALLATION)
     key = key_of(fields.get("key"))
-    # A damaged one is written anew by the scheduler at its next look.
+    # The scheduler rewrites a damaged one at its next check.
     if key is None or not fields.get("boot"):
         return None
     return Installation(
@@ -63,14 +63,14 @@ def key_of(text: str | None) -> bytes | None:
 
 
 def holder(client: redis.Redis, url: str) -> str | None:
-    """Whose scheduler serves the broker now: its folder and host. Errors as ``is_served``."""
+    """Return the serving scheduler's folder and host, or None. Errors as ``is_served``."""
     with translate_errors(url):
         found: Any = client.get(SCHEDULER)
     return None if found is None else str(found)
 
 
 def is_served(client: redis.Redis, url: str) -> bool:
-    """Whether a scheduler serves now. ``fetch_installation`` is up to date from then on.
+    """Return True if a scheduler serves now; ``fetch_installation`` is up to date from then on.
 
     Raises BackendError if the broker does not answer.
     """
@@ -92,7 +92,7 @@ def report_trouble(client: redis.Redis, url: str, words: str, *, lasts: bool) ->
 def trouble(
     client: redis.Redis, url: str, *, within: float = TROUBLE_MS / 1000, lasting: bool = False
 ) -> str | None:
-    """What keeps a scheduler from serving, as reported in the last ``within`` seconds, or None.
+    """Return why no scheduler can serve, as reported in the last ``within`` seconds, or None.
 
     ``lasting``: only what a person must change. Errors as ``report_trouble``.
     """

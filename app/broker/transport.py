@@ -22,11 +22,11 @@ from .sending import command_of
 
 log = logging.getLogger(__name__)
 
-#: How many releases are kept for workers that have not read them yet.
+#: The number of releases kept for workers that have not read them yet.
 RELEASES_KEPT = 10_000
-#: How many studies' ends are kept for those who wait for them.
+#: The number of ends of studies kept for the processes that wait for them.
 ENDINGS_KEPT = 100
-#: How many ends of trials are kept for scripts that call callbacks for them.
+#: The number of ends of trials kept for scripts that call callbacks for them.
 UNHEARD_KEPT = 1000
 #: Milliseconds after which a hold on the broker expires if the scheduler does not renew it.
 HOLD_MS = 10_000

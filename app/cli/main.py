@@ -77,7 +77,7 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """What stands before a command."""
+    """Take the options that stand before a command."""
 
 
 for of_script in (run, submit):

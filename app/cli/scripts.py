@@ -187,7 +187,7 @@ def _source(script: Path, *, as_module: bool) -> Path:
 
 @contextmanager
 def _services_ahead(script: Path) -> Iterator[None]:
-    """The services start beside what ``script`` imports, if it may want them."""
+    """Start the services while ``script`` imports its modules, if it may need them."""
     beside: AbstractContextManager[None] = nullcontext()
     with suppress(PenstockError, OSError, ImportError):  # said when the script asks
         with importing():

@@ -1,4 +1,4 @@
-"""What all commands share: settings, readers, clients; errors as exit codes; JSON or a table."""
+"""Tools of all commands: settings, readers, clients; errors as exit codes; JSON or a table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ STUDIES, MACHINE = "Studies", "This machine"
 UNCUT = 100_000
 #: Spaces at the end of a line, and the colours among them.
 _SPACES = re.compile(r" (?: |\x1b\[[0-9;]*m)*$", re.MULTILINE)
-#: What typer raises for a command line: click's UsageError, of which it gives out a kind only.
+#: The error that typer raises for a bad command line: click's UsageError, which typer does not
+#: export, so it is reached through a subclass.
 _Misread: Any = typer.BadParameter.__base__
 CODES: dict[type[PenstockError], int] = {TrialFailed: FAILED, UsageError: USAGE}
 
@@ -44,7 +45,7 @@ CODES: dict[type[PenstockError], int] = {TrialFailed: FAILED, UsageError: USAGE}
 def completed(
     names: Callable[[Reader, str], Iterable[str]],
 ) -> Callable[[str], list[str]]:
-    """For shells: those of ``names`` that begin as what is typed; none where there is no ledger."""
+    """Return a shell completion: those of ``names`` that begin as typed; none without a ledger."""
 
     def complete(incomplete: str) -> list[str]:
         try:
@@ -123,7 +124,7 @@ class Application(typer.Typer):
     """Commands of that kind."""
 
     def command(self, *given: Any, **more: Any) -> Callable[[_F], _F]:
-        """As ``typer.Typer.command``."""
+        """Add a command, like ``typer.Typer.command``."""
         return super().command(*given, cls=Command, **more)
 
 
@@ -194,7 +195,7 @@ def _errors_as_exit_codes() -> Iterator[None]:
 
 
 def report_path(settings: Settings, name: str) -> Path:
-    """Where the report of a study, or of several, is if nobody says otherwise."""
+    """Return the default path of the report of a study, or of several."""
     return settings.home / "reports" / f"{name}.html"
 
 
@@ -244,14 +245,14 @@ def study_of(reader: Reader, name: str | None) -> StudyRow:
 
 
 def client_of(settings: Settings | None = None) -> Client:
-    """Who sends commands, and a scheduler that hears them."""
+    """Return a client that sends commands, with a scheduler that receives them."""
     from ..client.study import control
 
     return control.client_of(settings or settings_of())
 
 
 def control_of() -> Control:
-    """What can be done to studies."""
+    """Return the control of studies, over the settings' ledger."""
     from ..client.study.control import Control
 
     settings = settings_of()
@@ -259,7 +260,7 @@ def control_of() -> Control:
 
 
 def scheduler_runs(settings: Settings) -> bool:
-    """Whether this state folder's scheduler is up, or one that an operator runs."""
+    """Return True if this state folder's scheduler is up, or one that an operator runs."""
     from ..host import locks
 
     # Asked first, since the rest takes long to import, and nobody else is asked without a broker.

@@ -21,7 +21,7 @@ class PlainConsole(console.Console):
     """rich's console, except that the drawn text is cleaned."""
 
     def render(self, *given: Any, **more: Any) -> Iterator[Segment]:
-        """As rich's, cleaned."""
+        """Render like rich's console, and clean the text."""
         for part in super().render(*given, **more):
             yield part if part.control else part._replace(text=plain(part.text))
 

@@ -1,4 +1,4 @@
-"""What the runner needs from outside: a broker to talk through, and samplers to ask.
+"""Ports of the runner to the outside: a broker to talk through, and samplers to ask.
 
 The real ones are ``app.broker.transport.RedisTransport`` and
 ``app.server.optuna_bridge.samplers.SamplerHost``. The simulator has a transport of its own.
@@ -34,7 +34,7 @@ class Message:
 
 
 class CodeFiles(Protocol):
-    """Where code by value is kept, each under its SHA-256 (hex). Both raise BackendError."""
+    """Storage of code by value, each under its SHA-256 (hex). Both raise BackendError."""
 
     def keep(self, digest: str, content: bytes) -> None: ...
 
@@ -79,7 +79,7 @@ class AttemptStatus:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the broker shows at one instant."""
+    """State of the broker at one instant."""
 
     #: By name.
     devices: dict[str, LiveDevice]
@@ -93,9 +93,9 @@ class Survey:
 
 @dataclass(slots=True)
 class Effects:
-    """What one turn of the runner decided, and the messages it has dealt with.
+    """Decisions of one turn of the runner, and the messages it has dealt with.
 
-    ``revokes`` come before ``dispatches``, so a trial can be fenced off and dispatched anew at
+    ``revokes`` come before ``dispatches``, so a trial can be fenced off and dispatched again at
     once.
     """
 
@@ -145,7 +145,7 @@ class Answer(NamedTuple):
     trials: tuple[Params, ...]
     #: No configurations follow these.
     exhausted: bool
-    #: What the sampler keeps with each of them (JSON); empty if it keeps nothing.
+    #: Notes that the sampler keeps with each of them (JSON); empty if it keeps none.
     notes: tuple[str, ...] = ()
 
 

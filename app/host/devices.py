@@ -17,7 +17,7 @@ from .settings import Settings
 
 
 def machine(settings: Settings, nvml: Nvml) -> Machine:
-    """What this machine has of which devices can be made."""
+    """Return the hardware of this machine from which devices can be made."""
     return discover(nvml, node=settings.node, visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 

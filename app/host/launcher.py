@@ -72,7 +72,7 @@ class Process:
         return not self.wait(0.0)
 
     def wait(self, timeout: float) -> bool:
-        """Whether the process ends within ``timeout`` seconds."""
+        """Wait up to ``timeout`` seconds; return True if the process has ended."""
         return self._left is not None or self._pidfd.wait(timeout)
 
     def end(self) -> list[str]:
@@ -305,7 +305,7 @@ def _lives(mark: str) -> bool:
 
 
 def _started(pid: int) -> int:
-    """Its start time, in ticks since the machine's start. Raises OSError if it is gone."""
+    """Return the start time of ``pid`` in ticks since boot. Raises OSError if it is gone."""
     return int(stat_fields(pid)[19])
 
 
@@ -315,7 +315,7 @@ def count_children(pid: int) -> int:
 
 
 def is_below(pid: int, ancestor: int) -> bool:
-    """Whether the process ``pid`` was started by ``ancestor``, or by what that one has started."""
+    """Return True if ``pid`` is ``ancestor`` or one of its descendants."""
     with suppress(psutil.Error):
         return pid == ancestor or ancestor in {each.pid for each in psutil.Process(pid).parents()}
     return False
@@ -356,7 +356,7 @@ def _children(pid: int) -> list[int]:
 
 @contextmanager
 def bound_to(cores: Sequence[int]) -> Iterator[None]:
-    """What this thread starts in the block is bound to ``cores`` from its first instruction on.
+    """Bind what this thread starts in the block to ``cores``, from its first instruction on.
 
     So are the processes that it forks at once.
     """

@@ -48,7 +48,7 @@ class LineProcess:
         os.set_blocking(self._input, False)
         os.set_blocking(self._output, False)
         self._unsent, self._received = b"", b""
-        #: Whether it has closed its output: no more will come.
+        #: True once it has closed its output: no more will come.
         self.silent = False
 
     @property

@@ -1,10 +1,10 @@
-"""Know which services live on this machine: a service lives exactly as long as its lock is held.
+"""Tell which services live on this machine: a service lives exactly as long as its lock is held.
 
-Theory of operation. Each service has a file ``<run>/<name>.lock``. Whoever starts the service takes
-the kernel's lock on the open file, lets the child inherit that file, and closes its own copy. The
-lock then belongs to the child: the kernel frees it at the moment the child dies, however it dies,
-and nothing that was not cleaned up can keep it held. A process id alone would not do: ids are
-reused, and a file that contains one outlives its process.
+Theory of operation. Each service has a file ``<run>/<name>.lock``. The process that starts the
+service takes the kernel's lock on the open file, lets the child inherit that file, and closes its
+own copy. The lock then belongs to the child: the kernel frees it at the moment the child dies,
+however it dies, and nothing that was not cleaned up can keep it held. A process id alone would not
+do: ids are reused, and a file that contains one outlives its process.
 
 The file's text is the holder's process id. The child writes it before it becomes the service, so
 the file of a running service never holds a wrong id. Signals go through a pidfd, and the lock is
@@ -12,13 +12,13 @@ checked once more after the pidfd was opened. So a process that gets a dead serv
 hit.
 
 It is an open-file-description lock. Like flock it belongs to the open file and passes to a child
-with it. Unlike flock, its holder can be asked for without taking it. So those who look (four times
-a second, from several processes) never get in the way of one who takes the lock.
+with it. Unlike flock, its holder can be queried without taking it. So processes that check it (four
+times a second, from several processes) never block one that takes the lock.
 
 A service adopts the lock that it inherited (``hold``), and keeps it from its own children. A
-service started by hand takes the lock itself. So does whoever must be the only one at something
-else, as who cuts logs or makes a backup. Folders alone are locked by flock, which is all that they
-can have (``alone_in``).
+service started by hand takes the lock itself. So does any other process that must be the only one
+at its task, such as cutting logs or making a backup. Only folders are locked by flock, because they
+support nothing else (``alone_in``).
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Held:
         self._path = path
 
     def is_current(self) -> bool:
-        """Whether its file is still where others look for it."""
+        """Return True if its file is still where others look for it."""
         try:
             return os.path.samestat(os.fstat(self._fd), self._path.stat())
         except OSError:
@@ -137,7 +137,7 @@ def hold(run: Path, name: str, *, wait: bool = False) -> Iterator[Held]:
 
 
 def share(run: Path, name: str) -> None:
-    """Hold the lock ``name`` beside others who share it, for as long as this process lives."""
+    """Hold the lock ``name``, shared with other processes, for as long as this process lives."""
     fcntl.fcntl(_open(run, name), fcntl.F_OFD_SETLK, _whole_file(fcntl.F_RDLCK))
 
 
@@ -167,7 +167,7 @@ def alone_in(folder: Path, held: Held, ended: Callable[[], bool]) -> Iterator[bo
 
 
 def is_running(run: Path, name: str) -> bool:
-    """Whether a living process holds the lock ``name``."""
+    """Return True if a living process holds the lock ``name``."""
     try:
         fd = os.open(_path(run, name), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

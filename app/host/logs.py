@@ -16,7 +16,7 @@ from typing import IO
 from ...tasks.process.output import MARK
 from ..common.plain import plain
 
-#: How the line begins that says how much was cut.
+#: The beginning of the line that says how much was cut.
 CUT = "[penstock: about "
 #: The line of a traceback that names the exception.
 _EXCEPTION = re.compile(r"[\w.]+(Error|Warning|Exception|Interrupt|Exit)(: |$)")

@@ -83,8 +83,8 @@ def check(home: Path, *inner: Path) -> None:
 def check_new(home: Path) -> None:
     """Raise LedAway if a state folder that has never been used has links in our places.
 
-    Whoever could write there would have us write, or make private, what they lead to. Once it is in
-    use only its owner can write to it, and a link is the owner's own.
+    Through such links any user who can write there would have us write to, or make private, files
+    elsewhere. Once it is in use only its owner can write to it, and a link is the owner's own.
     """
     run = home / "run"
     if not home.exists() or (run.is_dir() and not run.is_symlink()):
@@ -97,7 +97,7 @@ def check_new(home: Path) -> None:
 
 
 def unusable(error: OSError, home: Path) -> str | None:
-    """What to do about a file in ``home`` that ``error`` names. None for any other file."""
+    """Say what to do about a file in ``home`` that ``error`` names; None for any other file."""
     named = error.filename2 or error.filename
     if not isinstance(named, (str, bytes, os.PathLike)):
         return None
@@ -113,7 +113,7 @@ def unusable(error: OSError, home: Path) -> str | None:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether the disk is full, or this user's quota is."""
+    """Return True if the disk is full, or this user's quota is."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -141,7 +141,7 @@ def _closed(path: Path) -> int | None:
 
 
 def _is_loose(path: Path) -> bool:
-    """Whether others can write to ``path``, which is ours. A link is not followed."""
+    """Return True if others can write to ``path`` and it is ours. Does not follow a link."""
     try:
         found = path.lstat()
     except FileNotFoundError:  # removed since it was listed

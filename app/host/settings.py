@@ -108,10 +108,10 @@ def _default_home() -> Path:
 
 
 class Settings(BaseModel):
-    """What a process of Penstock needs to know. A field's description says what is allowed.
+    """Settings of a process of Penstock. A field's description says what is allowed.
 
-    What is not given is taken from the environment. Every command reads settings, and the package
-    pydantic-settings takes longer to import than they take to read.
+    Fields that are not given are taken from the environment. The package pydantic-settings is not
+    used: every command reads settings, and its import takes longer than the reading.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
@@ -269,7 +269,7 @@ class Settings(BaseModel):
 
     @property
     def activations(self) -> Path:
-        """What trainers keep of frozen encoders. It may be deleted at any time."""
+        """The folder of frozen encoders' activations. It may be deleted at any time."""
         return self.home / "activations"
 
     @property

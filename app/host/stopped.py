@@ -2,9 +2,9 @@
 
 Theory of operation. Any process of the same user may stop a service: by a signal (SIGSTOP, job
 control), or as its tracer (a debugger, a trial that attaches to its parent). A stopped service
-keeps its lock and its connections, so to all others it looks alive, and whoever asks it waits for
-ever. One that *ends* is replaced at once. So whoever watches services continues a stopped one, and
-kills it where that does not help. Until it is dead it holds its lock: there are never two.
+keeps its lock and its connections, so to all others it looks alive, and its clients wait for ever.
+One that *ends* is replaced at once. So the watcher of services continues a stopped one, and kills
+it where that does not help. Until it is dead it holds its lock: there are never two.
 
 The kernel lists each thread as stopped (``T``, ``t``) or not, which no load can fake. A thread that
 goes on between two looks, as under ``strace``, has switched contexts meanwhile, and counts as new.
@@ -56,7 +56,7 @@ class Stop:
 
     thread: int
     tracer: int
-    #: How often the thread has switched contexts so far.
+    #: The number of times that the thread has switched contexts.
     switches: int
 
     def __str__(self) -> str:
@@ -120,7 +120,7 @@ def continue_stopped(run: Path) -> None:
 
 @dataclass(slots=True)
 class _Standing:
-    """A service that has been seen stopped in this way for so many ``seconds``."""
+    """A service that has been seen stopped in this way for ``seconds``."""
 
     stop: Stop
     seconds: float = 0.0

@@ -50,7 +50,7 @@ NOTE_EVERY = 1.0
 
 
 class Ledger(Protocol):
-    """What the runner needs of a ledger. Raises ``BackendError`` if the storage does not answer."""
+    """The runner's port to a ledger. Raises ``BackendError`` if the storage does not answer."""
 
     def commit(self, batch: Batch) -> None:
         """Write ``batch`` in one transaction. It is durable when this returns."""

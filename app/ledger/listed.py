@@ -32,7 +32,7 @@ class Listed:
 
     @property
     def facts(self) -> dict[str, Any] | None:
-        """What the list shows of it (``summary.facts_of``); None where only its rows say that."""
+        """The facts that the list shows (``summary.facts_of``); None if only its rows have them."""
         facts: dict[str, Any] | None = json.loads(self._summary or "null")
         return facts
 

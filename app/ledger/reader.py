@@ -62,7 +62,7 @@ from .rows import (
 if TYPE_CHECKING:
     from ...scheduler.state.state import DeviceRecord
 
-#: How many names of studies a message lists when a study is not found.
+#: The number of names of studies that a message lists when a study is not found.
 NAMED = 5
 
 _Kind = TypeVar("_Kind", bound=Event)
@@ -72,14 +72,14 @@ class Reader(EventLog):
     """The ledger at ``url``, read-only. It may appear, grow and vanish between two calls."""
 
     def __init__(self, url: str) -> None:
-        #: What it is read through; the list of studies is read from it (``listed``).
+        #: The tables of the ledger; the list of studies is read from them (``listed``).
         self.tables = ReadOnly(url)
         self._database = self.tables.database
         #: The super-nets that ``supernets`` found, and the newest event then.
         self._supernets: tuple[int, dict[str, SuperNet]] = -1, {}
 
     def is_empty(self) -> bool:
-        """Whether no scheduler has opened this ledger yet. LedgerDamaged if it lost rows."""
+        """Return True if no scheduler has opened this ledger. LedgerDamaged if it lost rows."""
         return self.tables.is_empty()
 
     def studies(self) -> list[StudyRow]:
@@ -215,7 +215,10 @@ class Reader(EventLog):
         return self._of_kind(kind, EVENT.c.study == study_id)
 
     def written(self, study_id: str, after: int = 0) -> list[tuple[int, Event]]:
-        """What objectives and users wrote of a study and its trials after event ``after``."""
+        """Return what objectives and users wrote of a study and its trials after event ``after``.
+
+        Each is a sequence number and its event.
+        """
         kinds = of_kind(Suggested, TrialAdded, TrialWritten, StudyWritten)
         # Ids of trials begin with the study's. "." follows "-", which ends that beginning.
         of_it = EVENT.c.trial >= study_id, EVENT.c.trial < f"{study_id}."

@@ -69,7 +69,7 @@ class StudyRow:
     metric: str
     #: The direction of the first objective.
     direction: str
-    #: How many trials it may have (see ``endless``).
+    #: The number of trials that it may have (see ``endless``).
     n_trials: int
     #: The names of its strategy and its sampler.
     strategy: str
@@ -84,23 +84,23 @@ class StudyRow:
     message: str
     #: The whole specification (``codec.spec_to_json``).
     spec_json: str
-    #: Whose its trials' random numbers are: one of ``scheduler.model.study.SEEDING``.
+    #: The owner of its trials' random numbers: one of ``scheduler.model.study.SEEDING``.
     seeding: str = "trial"
-    #: How many trials each configuration has.
+    #: The number of trials that each configuration has.
     replicates: int = 1
     #: The number of results of other studies that its sampler was given.
     observations: int = 0
     #: The objectives after the first.
     further: tuple[Objective, ...] = ()
-    #: Its share of the devices beside studies of equal priority (``spec.options.Share``).
+    #: The share of the devices among studies of equal priority (``spec.options.Share``).
     weight: float = 1.0
     priority: int = 0
     #: The environment that its trainers run in; empty: that of the workers.
     environment: str = ""
-    #: What its user calls the values of its objectives, by ``set_metric_names``; empty where nobody
-    #: has asked (``Reader.with_names``), or they have the names of the metrics.
+    #: The user's names of its objectives' values (``set_metric_names``). Empty if these are the
+    #: names of the metrics, or before ``Reader.with_names`` has filled it in.
     names: tuple[str, ...] = ()
-    #: What it has had of devices; without limits it is known once the study is over.
+    #: The use of devices; without limits it is known once the study is over.
     spent: Spent = NOTHING_SPENT
 
     @property
@@ -110,12 +110,12 @@ class StudyRow:
 
     @property
     def paused_itself(self) -> bool:
-        """Whether it waits for its user, as its trials failed alike in a part of its space."""
+        """True if it waits for its user, as trials failed alike in part of its space."""
         return self.status == "paused" and is_in_part(self.message)
 
     @property
     def stands(self) -> bool:
-        """Whether nothing more comes of it by itself: it is over, or has paused itself."""
+        """True if it makes no progress by itself: it is over, or has paused itself."""
         return self.finished_at is not None or self.paused_itself
 
     @property
@@ -130,7 +130,7 @@ class StudyRow:
 
     @property
     def endless(self) -> bool:
-        """Whether it runs an open number of trials: until it is stopped."""
+        """True if it runs an open number of trials, until it is stopped."""
         return self.n_trials >= ENDLESS and self.finished_at is None
 
     @property
@@ -154,7 +154,7 @@ class TrialRow:
     """A trial as it stands."""
 
     id: str
-    #: Its number in the study, from 0.
+    #: The number in the study, from 0.
     number: int
     #: One of the states in ``scheduler.model.trial``.
     state: str
@@ -199,7 +199,7 @@ class TrialRow:
 
     @property
     def feasible(self) -> bool:
-        """Whether it satisfies every constraint."""
+        """True if it satisfies every constraint."""
         return all(excess <= 0 for excess in self.constraints.values())
 
     def record(self) -> Trial:
@@ -229,7 +229,7 @@ class EpochRow:
     rowid: int
     #: The trial's id.
     trial: str
-    #: Its number in the trial, from 1.
+    #: The number in the trial, from 1.
     epoch: int
     #: The study's first metric.
     value: float
@@ -239,7 +239,7 @@ class EpochRow:
     state_hash: str
     #: The numeric signature it was computed under: equal signatures mean equal bits.
     signature: str
-    #: How long it took.
+    #: The seconds that it took.
     seconds: float
     #: Device and slot of the first member.
     device: str
@@ -254,7 +254,7 @@ class EpochRow:
     joules: float | None = None
     #: The system configuration that it was trained with.
     system: SystemConfig = ()
-    #: Of the first epoch of a segment: how long that was to be, and why.
+    #: The planned length of the segment, and its reason; in its first epoch only.
     length: SegmentLength | None = None
     #: When it began, where it had only turns of the time since then; else None.
     began: float | None = None

@@ -99,7 +99,7 @@ def mean_of(trials: Sequence[TrialRow]) -> float | None:
 
 
 def trials_expected(study: StudyRow, so_far: int) -> int | None:
-    """How many trials there will be, of which there are ``so_far``."""
+    """Return the expected number of trials in all, given ``so_far``; None if it is open."""
     if study.n_trials >= ENDLESS:
         return None if study.endless else so_far
     return max(study.n_trials, so_far)

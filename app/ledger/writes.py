@@ -56,7 +56,7 @@ _Rows = list[_Row]
 
 @value_class(frozen=True, slots=True)
 class Batch:
-    """What one transaction writes.
+    """The content of one transaction.
 
     Studies, trials and devices replace those of the same id; everything else is added.
     """

@@ -1,4 +1,4 @@
-"""What a user says of a study, checked.
+"""Checked descriptions of studies, as users give them.
 
 Space, sampler options, strategy, objectives, constraints, resources and limits, warm start; the
 study specification that comes of it.

@@ -222,7 +222,7 @@ def _groups(plan: StudyPlan, contract: str) -> dict[str, Any]:
 
 
 def refer_to(code: Any) -> Reference:
-    """How trainers find ``code``. UsageError for what no trainer can run."""
+    """Return how trainers find ``code``. UsageError for code that no trainer can run."""
     return refer(code, runs_anew=contract_of(code) == "objective")
 
 
@@ -272,9 +272,10 @@ def make_local_spec(
     tools: Reference,
     kinds: Mapping[str, str],
 ) -> StudySpec:
-    """The study ``name`` of an objective, whose sampler and pruner (``tools``) run beside it.
+    """Return the study ``name`` of an objective that samples by itself, with ``tools``.
 
-    ``kinds`` are the names of the classes of ``sampler`` and ``pruner``, to be shown.
+    ``tools`` are its sampler and pruner, which run in its process. ``kinds`` are the names of the
+    classes of ``sampler`` and ``pruner``, to be shown.
     """
     made = StudySpec(
         id=study,
@@ -314,10 +315,10 @@ def check_name(name: str | None) -> str:
 
 
 def new_id(name: str) -> str:
-    """A new id for a study of this name: a readable slug and eight hex digits.
+    """Return a new id for a study of this name: a readable slug and eight hex digits.
 
-    A submission of a known id repeats that one, so two alike would be one study without a word:
-    beside n others a new one meets one of them with a probability of n / 2**32.
+    A submission with a known id counts as a repetition, so two studies with one id would silently
+    become one. With n other studies, an id is taken with a probability of n / 2**32.
     """
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].rstrip("-") or "study"
     return f"{slug}-{secrets.token_hex(4)}"

@@ -83,7 +83,7 @@ def _plain(spec: StudySpec) -> dict[str, Any]:
 
 
 def _same_code(old: Code, new: Code) -> bool:
-    """Whether both are the same object: by name, or by the file's content if the file was moved.
+    """Return True if both are the same object: by name, or by content if the file was moved.
 
     One file may have two names: its path (run as a script) and its module (imported). Code by value
     is the same if its module or script and itself have the same names: two pickles of one function

@@ -57,7 +57,7 @@ def _conditions(
 
 
 def is_active(name: str, conditions: Sequence[Condition], params: Mapping[str, Scalar]) -> bool:
-    """Whether the parameter is active, given the active ones before it."""
+    """Return True if the parameter is active, given the active ones before it."""
     return all(
         each.parent in params and params[each.parent] in each.values
         for each in conditions

@@ -70,7 +70,7 @@ def check_contract(
 
 
 def check_replicates(seeding: str, replicates: int) -> int:
-    """``replicates``, where trials with this ``seeding`` can have so many. UsageError."""
+    """Return ``replicates``, checked; UsageError if this ``seeding`` does not allow them."""
     if whole("replicates", replicates, low=1) > 1 and seeding != "shared":
         allowed = '1 with seeding="trial": replicates have keys that all configurations share'
         raise UsageError.refuse("replicates", replicates, allowed)
@@ -196,7 +196,7 @@ def _used(code: Any) -> set[str]:
 
 
 def _taken(code: Any) -> int:
-    """How many parameters of its function ``code`` fills itself, such as ``self``."""
+    """Return the number of parameters that ``code`` fills itself, such as ``self``."""
     if isinstance(code, partial):
         return len(code.args) + _taken(code.func)
     return int(not isinstance(code, FunctionType))

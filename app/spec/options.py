@@ -31,7 +31,7 @@ LEAST_MEMORY = 2**29
 
 
 class _Group:
-    """What the groups have in common: each checks its arguments when it is made."""
+    """Base class of the groups: each checks its arguments when it is made."""
 
     __slots__ = ()
 
@@ -55,14 +55,14 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class Resources(_Group):
-    """What one trial may take of devices and hosts, and how exact it stays on any of them."""
+    """Devices and memory that one trial may take, and how exact it stays on any of them."""
 
-    #: On how many devices at once one trial may run, 1 or more; at most ``shards``. None: as many
-    #: as there are ``shards``, and 1 where neither is given. Never part of what is learnt.
+    #: The number of devices that one trial may run on at once, 1 or more; at most ``shards``. None:
+    #: as many as there are ``shards``, and 1 where neither is given. Never part of what is learnt.
     max_width: int | None = None
-    #: Into how many shards a ``TorchTrainable``'s batches are cut, 1 to the smallest batch size.
-    #: Part of what is learnt: BatchNorm normalises within a shard. None: as many as ``max_width``,
-    #: but no shard of less than 32 examples.
+    #: The number of shards of a ``TorchTrainable``'s batches, 1 to the smallest batch size. Part of
+    #: what is learnt: BatchNorm normalises within a shard. None: as many as ``max_width``, but no
+    #: shard of less than 32 examples.
     shards: int | None = None
     #: Bytes that the process of a trial may have on its host, at least 2**29: torch takes 0.3 GB of
     #: it. A trial that wants more fails; where that is a system configuration's fault, the trial
@@ -74,7 +74,7 @@ class Resources(_Group):
     #: not; each epoch is in the store before it counts. None: ``bitwise``; of an epoch function
     #: ``statistical``, which is all that it can be.
     exactness: str | None = None
-    #: What becomes of an epoch that a machine would compute otherwise (another torch, thread count,
+    #: Treatment of an epoch that a machine would compute otherwise (another torch, thread count,
     #: device class). ``refuse``: that device is not used. ``record``: it counts, and is shown as a
     #: break. None: ``refuse`` where bitwise, else ``record``.
     on_signature_change: str | None = None
@@ -110,7 +110,7 @@ class Resources(_Group):
 
 @dataclass(frozen=True, slots=True)
 class Limits(_Group):
-    """What bounds a study, its trials and what they leave: ``create_study(limits=...)``.
+    """Bounds of a study, its trials and the states they leave: ``create_study(limits=...)``.
 
     At ``device_hours``, ``kwh``, ``money`` and ``deadline`` no trial begins another epoch.
     """
@@ -118,13 +118,13 @@ class Limits(_Group):
     #: Seconds above 0 that an epoch may take; None: no limit. Loading code and data is no part of
     #: an epoch; it may take 120 s, or as long as an epoch where that is more.
     epoch_timeout: float | None = None
-    #: How often a trial whose code failed is tried again, 0 or more.
+    #: The number of retries of a trial whose code failed, 0 or more.
     retries: int = 0
     #: The number of best trials, 0 or more, whose last state stays in the store when the study is
     #: over.
     keep_checkpoints: int = 1
-    #: After so many trials, 0 or more, that all failed with one exception in one line of the code,
-    #: before any other ended or reported, the study fails and says so. 0: it goes on.
+    #: The number of trials, 0 or more, after which the study fails and says so if all failed with
+    #: one exception in one line of the code, before any other ended or reported. 0: it goes on.
     fail_early: int = 3
     #: The most device-hours, above 0: time for which trials hold devices, of a device that several
     #: share a part. None: no limit.
@@ -139,7 +139,7 @@ class Limits(_Group):
     #: zone, as a ``datetime`` or as text in ISO 8601. It is kept as seconds; those since 1970 are
     #: 1e9 or more. None: no limit.
     deadline: float | str | datetime | None = None
-    #: What it does when it reaches one of these four. ``stop``: what runs ends its epoch, and the
+    #: The action when it reaches one of these four. ``stop``: what runs ends its epoch, and the
     #: study is over. ``pause``: as by ``Study.pause``. ``finish_best``: as ``stop``, but the best
     #: trial so far goes on to its target.
     at_limit: str = "stop"
@@ -157,15 +157,15 @@ class Limits(_Group):
 
 @dataclass(frozen=True, slots=True)
 class Share(_Group):
-    """What a study shares with others, devices and epochs: ``create_study(share=...)``."""
+    """Devices and epochs that a study shares with others: ``create_study(share=...)``."""
 
-    #: Its part of the devices beside other studies of its priority, from 0.001 to 1000: twice the
-    #: weight gives twice the device-seconds while both have work.
+    #: The part of the devices among studies of its priority, from 0.001 to 1000: twice the weight
+    #: gives twice the device-seconds while both have work.
     weight: float = 1.0
     #: A whole number from -1000 to 1000. A study of higher priority gets all devices that it can
     #: use before others get any.
     priority: int = 0
-    #: What you call the data, 1 to 200 characters, and another name whenever they change. Trials
+    #: Your name for the data, 1 to 200 characters; another name whenever they change. Trials
     #: take over the epochs of equal trials of studies with the same token, code, packages, seed and
     #: machine (docs/density.md). It needs ``seeding="shared"``. None: never.
     data_token: str | None = None
@@ -180,21 +180,21 @@ class Share(_Group):
 
 @dataclass(frozen=True, slots=True)
 class SystemTuning(_Group):
-    """How system parameters of a ``TorchTrainable`` are tuned: ``create_study(system=...)``."""
+    """Tuning of a ``TorchTrainable``'s system parameters: ``create_study(system=...)``."""
 
     #: ``reuse``: only what cannot change a result, where the history of this installation knows
     #: better than the default. ``tune``: they are measured while trials run, and so are those that
     #: change the order of sums; a bitwise trial keeps these for life. ``off``: never.
     mode: str = field(default="reuse", metadata={"stored": "system"})
-    #: Which may be turned, by the names in docs/system.md; None: the usual ones.
+    #: The parameters that may be tuned, by their names in docs/system.md; None: the usual ones.
     knobs: str | Sequence[str] | None = None
     #: The weight w of energy, 0 to 1, in what they are chosen by: the least time^(1 - w) *
     #: joules^w of a step. 0: time alone. Above 0 only where energy is measured.
     energy_weight: float = 0.0
-    #: How they are tried where the mode is ``tune``: ``race``, ``bandit``, ``bayesian`` or ``grid``
-    #: (docs/system.md).
+    #: The way of trying them where the mode is ``tune``: ``race``, ``bandit``, ``bayesian`` or
+    #: ``grid`` (docs/system.md).
     probing: str = "race"
-    #: In which numbers trials compute. ``fp32``: float32. ``bf16``: bfloat16 where torch's autocast
+    #: The precision of trials. ``fp32``: float32. ``bf16``: bfloat16 where torch's autocast
     #: has it; parameters, norms, losses and the optimiser stay in float32. ``auto``: that, if a
     #: rehearsal finds it faster and the loss the same. All trials of a study compute alike.
     precision: str = "fp32"
@@ -230,7 +230,7 @@ GROUPS: Mapping[str, type[Any]] = {
     "system": SystemTuning,
     "share": Share,
 }
-#: What may be given in place of a group: None for the defaults, or its first field alone.
+#: Values accepted in place of a group: None for the defaults, or its first field alone.
 _ALONE: Mapping[str, tuple[str | None, ...]] = {"system": SYSTEM}
 
 Group = TypeVar("Group", Resources, Limits, SystemTuning, Share)
@@ -257,7 +257,7 @@ def _extended(argument: str, group: Any) -> dict[str, Any]:
 
 
 def form(kind: type[Any]) -> str:
-    """How users write the group, for messages: ``penstock.Share(weight=, priority=)``."""
+    """Return how users write the group, for messages: ``penstock.Share(weight=, priority=)``."""
     return f"penstock.{kind.__name__}({', '.join(f'{each.name}=' for each in fields(kind))})"
 
 
@@ -272,7 +272,7 @@ def group_of(kind: type[Group], spec: StudySpec) -> Group:
 
 
 def option_paths() -> dict[str, tuple[str, str]]:
-    """For each field of ``StudySpec`` that a group gives: the argument, and the group's field."""
+    """Map each field of ``StudySpec`` that a group gives to its argument and the group's field."""
     return {
         _stored_name(each): (argument, each.name)
         for argument, kind in GROUPS.items()

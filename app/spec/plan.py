@@ -13,7 +13,7 @@ from .space import Space
 
 @dataclass(frozen=True, slots=True)
 class StudyPlan:
-    """What ``create_study`` fixes: all of a study but its code, its space and its size."""
+    """Everything that ``create_study`` fixes: a study without its code, space and size."""
 
     #: The direction of the first objective.
     direction: str
@@ -27,7 +27,7 @@ class StudyPlan:
     seed: int
     #: One of ``SEEDING``.
     seeding: str
-    #: How many trials each configuration has.
+    #: The number of trials that each configuration has.
     replicates: int
     #: One of ``FUSE``.
     fuse: str
@@ -55,7 +55,7 @@ class StudyPlan:
 
     @property
     def local(self) -> bool:
-        """Whether an objective without a space samples by itself (``StudySpec.local``)."""
+        """True if an objective without a space samples by itself (``StudySpec.local``)."""
         scheduled = self.strategy is not None or self.constraints or self.system.energy_weight
         named = self.sampler not in NOT_OPTUNAS
         return not scheduled and (named or self.optuna_sampler is not None)

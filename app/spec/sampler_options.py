@@ -14,7 +14,7 @@ from ...scheduler.model.study import Condition
 from ..common.validation import finite, flag, one_of, whole
 from .space import Categorical, Space, grid_size, parameter, parse_space
 
-#: The sampler of a study whose sampler is Optuna's object, beside its objective.
+#: The sampler of a study that samples with Optuna's object in its objective's process.
 LOCAL = "optuna"
 #: The sampler of a study for which the scheduler samples with the user's object, in its process.
 OWN = "own"
@@ -73,7 +73,7 @@ class Sampler:
 
     #: One of ``SAMPLERS``.
     name: str
-    #: Its options, as JSON.
+    #: The sampler's options, as JSON.
     options: str
     #: The space of an Optuna ``GridSampler``; otherwise None.
     space: Space | None
@@ -94,7 +94,7 @@ def check_prefixes(options: str, seeding: str) -> None:
 
 
 def is_optuna_sampler(given: object) -> bool:
-    """Whether ``given`` is a sampler object of Optuna's kind, of its own or of a user's class."""
+    """Return True if ``given`` is a sampler object of Optuna's, or of a user's class like it."""
     methods = ("infer_relative_search_space", "sample_relative", "sample_independent")
     is_object = not isinstance(given, type)
     return is_object and all(callable(getattr(given, name, None)) for name in methods)
@@ -116,7 +116,7 @@ def scheduler_sampler(given: Any) -> tuple[str, str, Space | None]:
 
 
 def own_options(sampler: object) -> str:
-    """What is stored (JSON) of a sampler object with which the scheduler samples as it is.
+    """Return what is stored (JSON) of a sampler object that the scheduler uses as it is.
 
     ``generations``: it compares whole generations of trials.
     """
@@ -211,7 +211,7 @@ def _read(given: Mapping[str, Any], sampler: str) -> dict[str, Any]:
 
 
 def _plain_tpe(given: Mapping[str, Any]) -> bool:
-    """Whether no option is set that cannot be stored because it is code."""
+    """Return True if no option is set that cannot be stored because it is code."""
     weights = getattr(given.get("_parzen_estimator_parameters"), "weights", None)
     functions = (("default_gamma", given.get("_gamma")), ("default_weights", weights))
     return (
@@ -222,14 +222,14 @@ def _plain_tpe(given: Mapping[str, Any]) -> bool:
 
 
 def _plain_cmaes(given: Mapping[str, Any]) -> bool:
-    """Whether no option is set that cannot be stored because it is code or an object."""
+    """Return True if no option is set that cannot be stored because it is code or an object."""
     own = type(given.get("_independent_sampler")).__name__ != "RandomSampler"
     objects = ("_x0", "_sigma0", "_source_trials", "_consider_pruned_trials")
     return not own and not any(given.get(name) for name in objects)
 
 
 def _plain_nsga2(given: Mapping[str, Any]) -> bool:
-    """Whether crossover, mutation and selection are the sampler's own."""
+    """Return True if crossover, mutation and selection are the sampler's own."""
     parts = {
         "_elite_population_selection_strategy": "NSGAIIElitePopulationSelectionStrategy",
         "_child_generation_strategy": "NSGAIIChildGenerationStrategy",

@@ -73,7 +73,7 @@ class Float:
         return _written("Float", self, step=None)
 
     def to_json(self) -> str:
-        """As Optuna distribution JSON."""
+        """Return it as JSON of an Optuna distribution."""
         return _distribution("Float", step=self.step, low=self.low, high=self.high, log=self.log)
 
 
@@ -106,7 +106,7 @@ class Int:
         return _written("Int", self, step=1)
 
     def to_json(self) -> str:
-        """As Optuna distribution JSON."""
+        """Return it as JSON of an Optuna distribution."""
         return _distribution("Int", log=self.log, step=self.step, low=self.low, high=self.high)
 
 
@@ -140,7 +140,7 @@ class Categorical:
         return str(list(self.choices))
 
     def to_json(self) -> str:
-        """As Optuna distribution JSON."""
+        """Return it as JSON of an Optuna distribution."""
         return _distribution("Categorical", choices=list(self.choices))
 
 

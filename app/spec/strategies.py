@@ -35,7 +35,7 @@ def SuccessiveHalving(  # noqa: N802 - as above
 def ASHA(  # noqa: N802 - as above
     *, max_epochs: int, min_epochs: int = 1, eta: int = 3
 ) -> StrategySpec:
-    """As ``SuccessiveHalving``, but a trial is promoted as soon as it is among the best so far.
+    """Like ``SuccessiveHalving``, but a trial is promoted as soon as it is among the best so far.
 
     Trials that are not promoted are paused, and go on later if they are among the best then. The
     first trial of a high rung does not wait for others as long as it is the best of all and still
@@ -47,7 +47,7 @@ def ASHA(  # noqa: N802 - as above
 def PASHA(  # noqa: N802 - as above
     *, max_epochs: int, min_epochs: int = 1, eta: int = 3
 ) -> StrategySpec:
-    """As ``ASHA``, but rungs above the second are opened only while the ranking still changes.
+    """Like ``ASHA``, but rungs above the second are opened only while the ranking still changes.
 
     At the end the best trial is trained to ``max_epochs``.
     """
@@ -97,7 +97,7 @@ def PBT(  # noqa: N802 - as above
     ``n_trials`` is the size of the population. After each ``interval`` epochs a trial in the bottom
     ``quantile`` (above 0, at most 0.5) is stopped, and a new trial replaces it. The new trial
     continues from the state of a trial in the top ``quantile``. Each of its parameters is that
-    trial's times 0.8 or 1.2, or is drawn anew with probability ``resample``. ``explore`` names the
+    trial's times 0.8 or 1.2, or is resampled with probability ``resample``. ``explore`` names the
     parameters that are changed; None: all.
     """
     low = whole("PBT.interval", interval, low=1)

@@ -1,1 +1,1 @@
-"""What objectives change of their scripts: said before the first trial, handed back, guarded."""
+"""Objects of a script that its objective changes: reported, handed back, guarded."""

@@ -1,4 +1,4 @@
-"""What one ``optimize`` does about the objects of its script that the objective changes.
+"""Handle the objects of a script that its objective changes, for one call of ``optimize``.
 
 Theory of operation. Before the first trial the objective's syntax tree says what it changes
 (``tasks.contracts.shared_state``). What it collects of all trials (``scores.append(score)``) is
@@ -87,7 +87,7 @@ class Changed:
 
     @property
     def left(self) -> Left | None:
-        """What trainers are to hand back; None: nothing."""
+        """The slots that trainers are to hand back; None: nothing."""
         slots = tuple(each.slot for each in self._changes if each.rebinds)
         changes = zip(self._changes, self._before, strict=True)
         scratch = frozenset(each.slot for each, before in changes if before is None)
@@ -95,7 +95,7 @@ class Changed:
 
     @property
     def for_trainers(self) -> tuple[Any, ...]:
-        """What goes to trainers beside sampler and pruner; empty: nothing."""
+        """The objects that go to trainers in addition to sampler and pruner; empty: nothing."""
         left, plan = self.left, None if self.relay is None else self.relay.plan
         return () if left is None and plan is None else (left, plan)
 
@@ -165,7 +165,7 @@ def _value(slot: Slot, objective: object) -> Any:
 
 
 def _seen(slot: Slot, objective: object) -> tuple[int, int] | None:
-    """Which object a slot has, and how many things that holds; None: it has none."""
+    """Return the id and the length of a slot's object (0 if it has none); None without object."""
     try:
         value = slot.get(objective)
     except LookupError:

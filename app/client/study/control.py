@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from ...ledger.reader import Reader
     from ...ledger.rows import StudyRow
 
-#: How many studies a message names.
+#: The number of studies that a message names.
 NAMED = 5
 
 
 class Control:
-    """What can be done to the studies of ``reader``, by the scheduler of ``settings``."""
+    """Commands on the studies of ``reader``, carried out by the scheduler of ``settings``."""
 
     def __init__(self, settings: Settings, reader: Reader) -> None:
         self._settings = settings
@@ -70,7 +70,7 @@ class Control:
         return f"{study.name} has weight {weight:g} and priority {priority}"
 
     def extend(self, name: str, by: int | None, to: int | None) -> str:
-        """Add trials to a study, even if it is over: ``by`` so many, or up to ``to``."""
+        """Add ``by`` trials to a study, or as many as make ``to`` in all, even if it is over."""
         study = self._reader.study(name)
         n_trials = client_of(self._settings).extend(study.id, by=by, to=to)
         typed = in_shell(study.name, study.id)
@@ -106,7 +106,7 @@ def undrain(settings: Settings, names: Sequence[str]) -> str:
 
 
 def plan(settings: Settings) -> dict[str, Any]:
-    """What the scheduler would do next. Nothing is started to say so."""
+    """Return what the scheduler would do next, without starting any service."""
     from ...broker.client import Client
 
     # One that was killed is started again by the agent: it will answer.
@@ -130,9 +130,9 @@ def no_scheduler(settings: Settings) -> str:
 
 
 def unfinished(settings: Settings) -> Iterator[str]:
-    """Which studies are unfinished and stand still, since no scheduler runs; how they go on.
+    """Yield sentences that name unfinished studies if no scheduler runs, and how to continue them.
 
-    A sentence for those that only need one, and one for those that are paused.
+    One names those that only need a scheduler, one those that are paused.
     """
     studies: list[StudyRow] = []
     if not scheduler_answers(settings):
@@ -159,7 +159,7 @@ def _names(studies: Sequence[StudyRow]) -> str:
 
 
 def client_of(settings: Settings) -> Client:
-    """Who sends commands, and a scheduler that hears them: ours is started if none runs."""
+    """Return a client that sends commands; starts our scheduler if none runs."""
     from ...broker.client import Client
 
     if settings.broker is None and not scheduler_answers(settings):

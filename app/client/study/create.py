@@ -96,7 +96,7 @@ def create_study(
     on_end: str | Mapping[str, Any] | None = None,
     on_error: str | Mapping[str, Any] | None = None,
 ) -> Study:
-    """A study to be submitted with ``optimize`` or ``submit``.
+    """Create a study, to be submitted with ``optimize`` or ``submit``.
 
     Args:
         storage: None, ``penstock.storage()``, or a storage of Optuna's or its URL: its study of
@@ -136,7 +136,7 @@ def create_study(
         system: how system parameters of a ``TorchTrainable``'s trials are tuned while they run:
             ``reuse``, ``tune`` or ``off``, or ``penstock.SystemTuning(...)``, which also says
             in what precision they compute.
-        share: of the devices beside other studies, and whether epochs are taken over from them:
+        share: its part of the devices, and whether epochs are taken over from other studies:
             ``penstock.Share(weight=, priority=, data_token=)``.
         environment: in which Python its trials run, as ``venv:/folder``, ``rootfs:/folder`` or
             ``command:PROGRAM ARGUMENTS`` (docs/environments.md). None: that of the workers, or what
@@ -244,7 +244,7 @@ def load_study(
 
 
 def _reference(study: Study) -> tuple[Any, ...]:
-    """How a study is pickled: it is loaded again, by its id, where it is unpickled."""
+    """Return how a study is pickled: unpickling loads it again, by its id."""
     if PICKLES_CODE.get():
         if study.id == script_run().sent_for:
             return OwnStudy, ()

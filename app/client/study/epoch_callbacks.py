@@ -60,7 +60,7 @@ class EpochCallback(ABC):
     @property
     @abstractmethod
     def destination(self) -> str:
-        """What it logs to: a folder or an address."""
+        """The folder or the address that it logs to."""
 
     @abstractmethod
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""What stands behind a ``Study``: its identity, its ledger's reader and its client for commands."""
+"""The inner part of a ``Study``: identity, reader of the ledger, and client for commands."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ class StudyHandle:
         self.spec = spec
         #: Gives another name that is free, if the study's name was numbered by us.
         self.next_name: Callable[[], str] | None = None
-        #: Whether this process has submitted it: the user's code of it runs here, too.
+        #: True if this process has submitted it: the user's code of it runs here, too.
         self.submitted_here = False
         #: Says that studies run on devices, where a script made this one by Optuna's function.
         self.announce: Callable[[], None] | None = None
         self.observed: list[Observation] = []
-        #: Where trials that were added before submission come from, by number.
+        #: The sources of trials that were added before submission, by number.
         self.sources: dict[int, str] = {}
         self._reader: Reader | None = None
         #: True if the study ends with this process at the latest.
@@ -106,7 +106,7 @@ class StudyHandle:
         return self.study_name if self.spec is None else self.id
 
     def storage(self) -> BaseStorage:
-        """Where the study is: in this process's memory until it is submitted, then the ledger."""
+        """Return the study's storage: memory until the study is submitted, then the ledger."""
         if self.spec is None:
             return self.memory
         return self._ledger
@@ -198,7 +198,7 @@ class StudyHandle:
 
 
 def in_trainer() -> bool:
-    """Whether this process imports the user's script to run a part of it: a trainer, mostly."""
+    """Return True if this process imports the user's script to run part of it, as trainers do."""
     return MARK_VARIABLE in os.environ
 
 

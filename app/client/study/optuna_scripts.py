@@ -29,7 +29,7 @@ class _Studies:
         self._made: list[StudyHandle] = []
         #: By the module that has built them: the storages of studies that are Optuna's.
         self._plain: dict[str, list[Any]] = {}
-        #: Whether one ran on devices. Forked processes have it in common.
+        #: One byte that forked processes share: set once a study ran on devices.
         self._ran = mmap.mmap(-1, 1)
 
     def add(self, handle: StudyHandle) -> None:

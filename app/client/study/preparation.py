@@ -54,7 +54,7 @@ def last_number(storage: BaseStorage) -> int:
 
 
 def is_untouched(storage: BaseStorage) -> bool:
-    """Whether nothing was written to the study."""
+    """Return True if nothing was written to the study."""
     written = storage.get_study_user_attrs(_STUDY) or storage.get_study_system_attrs(_STUDY)
     return not written and not storage.get_all_trials(_STUDY, deepcopy=False)
 

@@ -89,11 +89,11 @@ class ReadableStudy(optuna.Study):
     @property
     @to_the_user
     def spent(self) -> dict[str, Any]:
-        """What it has had of devices: ``device_hours``, ``kwh`` and ``money``, and its ``limits``.
+        """Use of devices so far: ``device_hours``, ``kwh``, ``money``, and the ``limits`` of these.
 
-        ``limits`` holds of each limit what is ``used``, the ``most`` that may be, what is ``left``,
-        and whether it was ``reached``; of a ``deadline`` in seconds since the submission. Of a
-        study without limits the amounts are known once it is over; until then they are None.
+        ``limits`` has for each limit what is ``used``, the ``most`` allowed, what is ``left``, and
+        whether it was ``reached``; a ``deadline`` counts in seconds since the submission. Without
+        limits the amounts are known once the study is over; until then they are None.
         """
         from ...show.views.spending import spent_facts
 

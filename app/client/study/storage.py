@@ -82,7 +82,7 @@ class Elsewhere(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name there."""
+        """The study's name there."""
 
     @property
     def directions(self) -> list[str]:

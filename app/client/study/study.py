@@ -192,10 +192,10 @@ class Study(ReadableStudy):
         space: Mapping[str, Any] | None = None,
         devices: str | None = None,
     ) -> None:
-        """As ``optimize``, but return once the scheduler has taken the study on.
+        """Submit like ``optimize``, but return once the scheduler has accepted the study.
 
         A study with a space or a strategy that was submitted before with the same arguments is left
-        as it is; with more ``n_trials`` it goes on to so many in all.
+        as it is; with more ``n_trials`` it goes on until it has that number in all.
         """
         if is_imported(func):
             return
@@ -259,7 +259,7 @@ class Study(ReadableStudy):
         return {trial_id(self.id, each.number) for each in finished(self._handle.memory)}
 
     def _changed_by(self, func: Any, space: Mapping[str, Any] | None) -> Changed | None:
-        """What an objective changes of this script's; None where nobody waits for its trials."""
+        """Return the script's objects that ``func`` changes; None if no caller waits for trials."""
         if script_run().detach or not is_local(self._handle, func, space):
             return None
         return Changed(func, [each.name.lower() for each in self.directions], self._relay())
@@ -482,7 +482,7 @@ class Study(ReadableStudy):
 
     @to_the_user
     def add_trials(self, trials: Iterable[FrozenTrial], source: str = "add_trials") -> None:
-        """As ``add_trial``, for each of the trials."""
+        """Add several trials, each like ``add_trial``."""
         self._add(trials, source, "add_trials()")
 
     def _add(self, trials: Iterable[FrozenTrial], source: str, what: str) -> None:
@@ -549,7 +549,7 @@ _RAISED = ("exception", "code", "exit", "died", "memory")
 
 
 def _check_catch(catch: Any) -> bool:
-    """Whether any exceptions are expected. UsageError for what is no exception."""
+    """Return True if any exceptions are expected. UsageError for what is no exception."""
     classes = catch if isinstance(catch, Iterable) else (catch,)
     for each in classes:
         if not (isinstance(each, type) and issubclass(each, BaseException)):

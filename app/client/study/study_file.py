@@ -102,9 +102,10 @@ def strategy_from(
     value: Any,
     further: Mapping[str, str] = MappingProxyType({}),
 ) -> StrategySpec:
-    """The strategy in ``ASHA: {max_epochs: 9}``, or in a name alone if it needs no arguments.
+    """Return the strategy in ``ASHA: {max_epochs: 9}``, or in a name alone without arguments.
 
-    ``further`` are strategies beside those of ``app.spec.strategies``, and their extensions.
+    ``further`` maps names of strategies that are not in ``app.spec.strategies`` to their
+    extensions.
     """
     if isinstance(value, str):
         value = {value: {}}

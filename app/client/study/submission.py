@@ -36,12 +36,12 @@ class CannotTravel(UsageError):
     """An objective, its sampler or its pruner cannot be sent to trainers."""
 
 
-#: How often another name is tried where another process takes it, and seconds before each.
+#: The number of other names tried if another process takes one, and seconds before each.
 _NAMES_TRIED, _NAME_WAIT = 10, 0.1
 
 
 def is_local(handle: StudyHandle, func: Any, space: Mapping[str, Any] | None) -> bool:
-    """Whether ``func`` is an objective that samples by itself."""
+    """Return True if ``func`` is an objective that samples by itself."""
     if handle.spec is not None:
         return handle.spec.local
     return (

@@ -14,7 +14,7 @@ class TrialControl:
     def __init__(self, handle: StudyHandle, number: int) -> None:
         handle.check_submitted()
         self._handle = handle
-        #: Its number in the study.
+        #: The trial's number in the study.
         self.number = whole("trial", number, low=0)
 
     def __repr__(self) -> str:

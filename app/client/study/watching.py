@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ACCEPTED_WITHIN = 5.0
 #: Seconds until what it did not take is said again.
 AGAIN = 0.2
-#: What ``penstock run`` says where its first study begins to be watched.
+#: The message of ``penstock run`` when it begins to watch its first study.
 IN_THE_BROWSER = "live in the browser: penstock ui"
 
 

@@ -42,7 +42,7 @@ class Newest(NamedTuple):
 
 
 class Cursor(Protocol):
-    """What a batch is written through: the driver's own connection or cursor."""
+    """The driver's own connection or cursor, which a batch is written through."""
 
     def executemany(self, query: Any, rows: Any, /) -> Any: ...
 
@@ -50,14 +50,14 @@ class Cursor(Protocol):
 class Database(ABC):
     """A database, named by its URL. Nothing is opened until it is needed."""
 
-    #: Its name in messages, without a password.
+    #: The name in messages, without a password.
     shown: str
     #: The driver's errors, and those which mean that a batch contradicts the ledger.
     errors: ClassVar[tuple[type[Exception], ...]]
     contradictions: ClassVar[tuple[type[Exception], ...]]
     #: The file that holds it; None where it is not one file.
     file: Path | None = None
-    #: How a user restores a ledger in this kind of database, for messages.
+    #: Instructions to restore a ledger in this kind of database, for messages.
     restoring: ClassVar[str]
 
     @abstractmethod
@@ -66,7 +66,7 @@ class Database(ABC):
 
     @abstractmethod
     def is_absent(self) -> bool:
-        """Whether the database does not exist yet."""
+        """Return True if the database does not exist yet."""
 
     @abstractmethod
     def writer(self) -> Engine:
@@ -93,7 +93,7 @@ class Database(ABC):
 
     @abstractmethod
     def explain(self, error: BaseException | None) -> str:
-        """What an error of the driver means, and what to do about it."""
+        """Explain what an error of the driver means, and what to do about it."""
 
     def structure_fault(self, ask: Ask) -> str | None:
         """The damage that the database finds in its own structure, or None. May read everything."""
@@ -149,7 +149,7 @@ class Database(ABC):
 
 
 def asking(connection: Connection) -> Ask:
-    """What runs statements over ``connection``."""
+    """Return a function that runs a statement over ``connection`` and returns its rows."""
     return lambda statement: connection.exec_driver_sql(statement).all()
 
 
@@ -207,8 +207,8 @@ def check_not_newer(database: Database, ask: Ask, at: str) -> None:
 def check_noted(database: Database, ask: Ask, noted: Newest | None) -> None:
     """Check that the ledger holds the event that was ``noted``. Raises LedgerDamaged if not.
 
-    What the database keeps beside its file (SQLite's write-ahead log) may be damaged or gone. Then
-    the database opens without its newest batches and reports no error.
+    A file that the database keeps next to its own (SQLite's write-ahead log) may be damaged or
+    gone. Then the database opens without its newest batches and reports no error.
     """
     if noted is None or not noted.seq:
         return

@@ -107,7 +107,7 @@ def faults(connection: Connection) -> Iterator[str]:
 
 
 def seal_all(connection: Connection) -> None:
-    """Give every row of a ledger its digest anew, as after ``upkeep.migrate``."""
+    """Recompute the digest of every row of a ledger, for example after ``upkeep.migrate``."""
     for table in sealed_tables(connection):
         keys = [column for column in table.c if column.primary_key]
         statement = (

@@ -65,7 +65,7 @@ WHERE study.finished_at IS NULL ORDER BY event.seq
 
 
 def read_going(ask: Ask, recent: int) -> Going | str:
-    """Return the rows about the studies that go on, with so many ``recent`` epochs of each.
+    """Return the rows about the studies that go on, with up to ``recent`` epochs of each.
 
     If one is not as it was written, return a message about what is wrong instead.
     """

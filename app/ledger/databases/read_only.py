@@ -37,7 +37,7 @@ class ReadOnly:
         return engine
 
     def is_empty(self) -> bool:
-        """Whether no scheduler has opened this ledger yet. LedgerDamaged if it lost rows."""
+        """Return True if no scheduler has opened this ledger. LedgerDamaged if it lost rows."""
         if self.database.is_absent():
             return True
         with self.database.translate_errors(), self._asking() as ask:
@@ -80,7 +80,7 @@ class ReadOnly:
         return rows
 
     def going(self, recent: int) -> Going | None:
-        """Return the rows about the studies that go on, with so many ``recent`` epochs of each.
+        """Return the rows about the studies that go on, with up to ``recent`` epochs of each.
 
         They are checked. None where it cannot be read without SQLAlchemy. Raises as ``rows`` does.
         """

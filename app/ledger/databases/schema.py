@@ -1,4 +1,4 @@
-"""What a reader knows of the tables without SQLAlchemy, which takes longer to import than to read.
+"""Facts about the tables for readers that do without SQLAlchemy, which is slow to import.
 
 ``tables`` defines all of them.
 """

@@ -11,7 +11,7 @@ another one than at the last check, or has changed since, but all of them togeth
 fiftieth of the time on it: the last check is recorded in a file next to the ledger
 (``ledger.db-checked``). A query that reads one table alone has that one checked (``going`` says
 what the list of studies does instead). SQLite reads the intact part of the write-ahead log and
-silently drops the rest. So the newest event is recorded after commits in a file beside the ledger
+silently drops the rest. So the newest event is recorded after commits in a file next to the ledger
 (``ledger.db-mark``), and the ledger must hold that event. The file is not synced: after a power cut
 it may name an older event than the newest, never a newer one.
 """
@@ -54,9 +54,9 @@ _DAMAGED = {
     "TOOBIG": "SQLite finds its structure broken",
 }
 _DAMAGED_WORDS = re.compile("decode|malformed|no such (table|column)|unsupported file")
-#: Bytes of the write-ahead log that stay when it begins anew. Without a limit its file keeps the
-#: size that it reached while a reader held its content back. It begins anew with a write, so the
-#: scheduler truncates a larger one when it has nothing to do.
+#: Bytes of the write-ahead log that stay when it restarts. Without a limit its file keeps the size
+#: that it reached while a reader held its content back. It restarts with a write, so the scheduler
+#: truncates a larger one when it has nothing to do.
 LOG_LIMIT = 4 << 20
 #: Readers repeat the check of the structure after this many times the seconds that it took.
 CHECK_SPACING = 50
@@ -65,7 +65,7 @@ CHECK_SPACING = 50
 class _Check(NamedTuple):
     """A check that found the structure intact. Times are in nanoseconds since 1970."""
 
-    #: What the file was: see ``SqliteDatabase._stat``.
+    #: The state of the file then: see ``SqliteDatabase._stat``.
     file: tuple[int, ...]
     began: int
     #: When the next one is due, if the file has changed by then.
@@ -130,7 +130,7 @@ class SqliteDatabase(Database):
     def reader(self) -> Engine:
         from sqlalchemy import NullPool, create_engine
 
-        # Each query opens the file anew, so the file may appear or vanish in between.
+        # Each query opens the file again, so the file may appear or vanish in between.
         return create_engine("sqlite://", creator=lambda: self._connect("ro"), poolclass=NullPool)
 
     def shrink_log(self, driver: sqlite3.Connection) -> None:
@@ -212,7 +212,7 @@ class SqliteDatabase(Database):
         return _Check(tuple(numbers[:-2]), *numbers[-2:]) if numbers else None
 
     def _stat(self) -> tuple[int, ...]:
-        """What tells whether the file has changed; empty where it is gone."""
+        """Return inode, size and time of change (ns) of the file; empty if it is gone."""
         try:
             file = self.file.stat()
         except FileNotFoundError:
@@ -249,7 +249,7 @@ def _write_line(file: Path, text: str) -> None:
 
 
 def _read_line(file: Path) -> str:
-    """What was written by ``_write_line``; empty if nothing was, or not completely."""
+    """Return the text that ``_write_line`` wrote; empty if none, or if it is incomplete."""
     try:
         text, _, check = file.read_text("ascii").rstrip("\n").rpartition(" ")
     except (OSError, ValueError):

@@ -97,7 +97,7 @@ def _check_rows(database: Database, connection: Connection) -> None:
 
 
 class Known(NamedTuple):
-    """What an intact ledger holds: the number of its newest event and of its studies."""
+    """The content of an intact ledger: the number of its newest event and of its studies."""
 
     newest: int
     studies: int

@@ -85,7 +85,7 @@ def main(settings: Settings) -> int:
 
 @contextmanager
 def _forks() -> Iterator[WorkerForks | None]:
-    """What forks workers. It is forked itself, so it comes before all that starts a thread."""
+    """Yield the workers' fork server. It is forked, too, so call this before any thread starts."""
     forks = WorkerForks.begin()
     try:
         yield forks

@@ -40,7 +40,7 @@ class ServedDevice:
 
     device: Device
     settings: Settings
-    #: What forks its workers; None where they are started as new programs.
+    #: The fork server of its workers; None where they are started as new programs.
     forks: WorkerForks | None
     #: The worker; None while it does not run.
     process: subprocess.Popen[bytes] | Adopted | None = None
@@ -60,12 +60,12 @@ class ServedDevice:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the worker has ended and was not let go yet."""
+        """True if the worker has ended and was not let go yet."""
         return self.process is not None and self.process.poll() is not None
 
     @property
     def keeps_ending(self) -> bool:
-        """Whether its ends are no accident."""
+        """True if its worker has ended early too often for that to be an accident."""
         return self.restarts.early >= CRASH_LOOP_AFTER
 
     def start(self, stdin: int, now: float) -> None:
@@ -123,7 +123,7 @@ class ServedDevice:
         return how
 
     def crash_words(self, how: str) -> str:
-        """What to report of a worker that keeps ending."""
+        """Return the report of a worker that keeps ending; ``how`` is used if no cause is known."""
         why = logs.last_error(self._log) or hidden(ImportError(name="celery")) or how
         return (
             f"the worker of {self.device.name} exits as soon as it is started: {why}"

@@ -93,7 +93,7 @@ class LaunchedTrainer:
         return not self.wait(0.0)
 
     def wait(self, timeout: float) -> bool:
-        """Whether the process ends within ``timeout`` seconds."""
+        """Wait up to ``timeout`` seconds; return True if the process has ended."""
         return self._left is not None or self._pidfd.wait(timeout)
 
     def kill(self) -> None:

@@ -1,10 +1,10 @@
-"""How trainers are started: a fork server forks them, or they are started as new programs.
+"""Start trainers: fork them from a fork server, or start them as new programs.
 
 A new program imports all that it needs, torch for one, in some seconds. The fork server
 (``tasks.trainer.fork_server``) has it imported, and forks a trainer in hundredths of one. It serves
-one class of trainers: all to whom the same variables say what libraries read when they are loaded
-(threads, allocator). While it does not run, does not answer, or refuses, a trainer is started as a
-new program.
+one class of trainers: those with equal values of the variables that libraries read when they are
+loaded (threads, allocator). While it does not run, does not answer, or refuses, a trainer is
+started as a new program.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 #: A trainer in the environment of its worker.
 TRAINER = (sys.executable, *ARGUMENTS)
 SERVER = (sys.executable, "-P", "-m", "penstock.tasks.trainer.fork_server")
-#: What trainers run. Libraries may be missing that one of them needs.
+#: The contracts of code that trainers run. Libraries that one of them needs may be missing.
 CONTRACTS = ("torch", "objective", "epochs")
 #: No process with threads may fork: OpenBLAS would start its own when it is loaded, and so would
 #: the allocator of pyarrow, which pandas loads.
@@ -48,7 +48,7 @@ IMPORT_TIMEOUT = 120.0
 LOCK_TIMEOUT = 30.0
 #: Seconds for a fork.
 FORK_TIMEOUT = 10.0
-#: What it imports until it says that it is up.
+#: The name of its import until it says that it is up.
 START = "its start"
 
 
@@ -84,10 +84,10 @@ class ForkServer:
         preload: Sequence[str] = (),
         foreseen: bool = False,
     ) -> None:
-        """Its environment is ``variables``, which its trainers share. It writes to ``output``.
+        """Set up a fork server that has the environment ``variables`` and writes to ``output``.
 
-        It imports ``preload``, contracts and modules, ahead of need. ``foreseen``: that is what its
-        first trainers are known to need, so they wait for it.
+        Its trainers share the environment. It imports ``preload``, contracts and modules, ahead of
+        need. ``foreseen``: its first trainers are known to need these, so they wait for them.
         """
         self._launcher = launcher
         self._variables = variables
@@ -205,7 +205,7 @@ class ForkServer:
         self._importing = START
 
     def _is_ready(self, contract: str, imports: Sequence[str]) -> bool:
-        """Whether it can fork a trainer now that has imported what ``contract`` needs.
+        """Return True if it can now fork a trainer that has imported what ``contract`` needs.
 
         It has also imported the modules ``imports``, as far as that is possible.
         """

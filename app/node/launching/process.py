@@ -12,9 +12,9 @@ ended with all that it started.
 A connection may ask for no trainer, but that this process stays. When nobody has been connected for
 ``LINGER`` seconds, it ends. So it outlives a node agent that was killed, and the next agent's
 workers find everything imported. An agent that ends properly ends it, too: after SIGTERM it ends as
-soon as nobody is connected. Whoever needs it starts it (``app.node.launching.client``). If it is
-killed itself, the workers start another at once, which ends the trainers that it left, and their
-segments run again. Its own environment is that of its first trainers.
+soon as nobody is connected. Its clients start it (``app.node.launching.client``). If it is killed
+itself, the workers start another at once, which ends the trainers that it left, and their segments
+run again. Its own environment is that of its first trainers.
 
 ``{"contract", "imports", "command", "variables", "cores"}`` comes with three descriptors. It is
 answered by ``{"pid"}`` with the pidfd, or by ``{"error"}``. ``{"end"}`` is answered by
@@ -50,13 +50,13 @@ from .fork_server import ForkServer, start_program
 
 log = logging.getLogger(__name__)
 
-#: Of its lock and its log.
+#: The name of its lock and its log.
 NAME = "launcher"
-#: What a fork server imports ahead of need if nobody says what will be needed.
+#: The contracts for which a fork server imports ahead if nothing says which will be needed.
 AHEAD = "torch,objective"
 #: Seconds without any connection after which it ends.
 LINGER = 20.0
-#: How many classes of trainers have a fork server. The least recently used one is closed.
+#: The number of classes of trainers with a fork server. The least recently used one is closed.
 CLASSES_KEPT = 4
 #: Variables that make no other class: a shell's own, and those that scikit-learn sets.
 _OWN = names.SET_AFTER_FORK | {
@@ -80,7 +80,7 @@ class LauncherProcess:
         #: It is on every node, so it watches the agent, too, where no scheduler does.
         self._stopped = StoppedServices(settings.run)
         self._fork_servers: OrderedDict[tuple[tuple[str, str], ...], ForkServer] = OrderedDict()
-        #: What is installed. A fork server keeps the versions that it has imported.
+        #: The state of installed libraries: a fork server keeps the versions that it imported.
         self._libraries = _libraries()
         self._lock = threading.Lock()
         self._connected = 0
@@ -88,7 +88,7 @@ class LauncherProcess:
         self._lingers = True
 
     def end_soon(self, signum: int, frame: object) -> None:
-        """Return from ``serve`` once nobody is connected. For SIGTERM, from whoever it comes."""
+        """Return from ``serve`` once nobody is connected. Handles SIGTERM from any sender."""
         self._lingers = False
 
     def serve(self) -> None:
@@ -213,7 +213,7 @@ class LauncherProcess:
 
 
 def _libraries() -> tuple[int, ...]:
-    """What changes when a library is installed, upgraded or removed: the folders' times (ns)."""
+    """Return the folders' times (ns); installing, upgrading or removing a library changes them."""
     folders = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     return tuple(Path(each).stat().st_mtime_ns for each in sorted(folders) if Path(each).is_dir())
 

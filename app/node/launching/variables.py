@@ -11,9 +11,9 @@ from ...broker import server
 from ...host.locks import FD_VARIABLE
 from ...host.settings import Settings
 
-#: How a trainer's C library (glibc; others ignore it) allocates memory. Large blocks come from the
-#: heap too, which keeps what is freed for the next step, and uses huge pages. Otherwise a tensor of
-#: more than 32 MiB would get fresh pages each time: 140 MB of state trained 30 % slower.
+#: Settings of memory allocation in a trainer's glibc (others ignore them). Large blocks come from
+#: the heap too, which keeps freed memory for the next step, and uses huge pages. Otherwise a tensor
+#: of more than 32 MiB would get fresh pages each time: 140 MB of state trained 30 % slower.
 ALLOCATOR = ":".join(
     (
         "glibc.malloc.mmap_threshold=1099511627776",
@@ -24,12 +24,12 @@ ALLOCATOR = ":".join(
 #: Keeps torch's profiler from writing two lines for each use of it into a trainer's log.
 NO_LOG = "6"
 #: Variables of libraries that would take all cores that a trainer may run on, and so those of the
-#: slots beside it: joblib and LightGBM read the first one, Polars the second, libraries written in
-#: Rust (Hugging Face's tokenizers) the last.
+#: other slots: joblib and LightGBM read the first one, Polars the second, libraries written in Rust
+#: (Hugging Face's tokenizers) the last.
 THREAD_VARIABLES = ("LOKY_MAX_CPU_COUNT", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS")
 #: Tells a worker that its standard input is its agent's pipe, which ends with the agent.
 AGENT_VARIABLE = "PENSTOCK_AGENT_PIPE"
-#: What Celery and our own services tell their processes, each another thing.
+#: Beginnings of variables by which Celery and our services tell each process something else.
 _OF_WORKERS = ("CELERY_LOG_", "_MP_FORK_", FD_VARIABLE, PRELOAD)
 
 

@@ -1,13 +1,14 @@
-"""What a trainer says, taken apart by the run of which it says it.
+"""Sort a trainer's messages by the run that each belongs to.
 
 Theory of operation. A trainer may have several *runs* open: segments that it was given and that are
 not over. All speak over one socket, each message with the trial and the fence of its run, and each
-run has a session that waits for its messages. One of those who wait reads the socket for all. What
-is another's it puts aside, and wakes them. When it has its own message, the next one reads. So with
-one run open, which is the rule, no other thread stands between.
+run has a session that waits for its messages. One of the waiting sessions reads the socket for all.
+It puts messages for other sessions aside, and wakes them. When it has its own message, the next
+session reads. So with one run open, the usual case, no other thread is involved.
 
-A state that became durable is no run's: whoever reads hands it on. What comes of a run that is not
-open any more, because it was fenced off, is dropped. If the trainer has ended, all hear so.
+A message about a state that became durable belongs to no run: the reading session hands it on. A
+message of a run that is not open any more, because it was fenced off, is dropped. If the trainer
+has ended, all sessions are told.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Conversations:
     """The open runs of one trainer. Any thread may call its methods."""
 
     def __init__(self, read: Callable[[float], Message | None]) -> None:
-        """``read`` gives the next message, or None after so many seconds.
+        """``read`` takes a timeout in seconds, and gives the next message, or None after it.
 
         It raises ``TrainerGone``, and is called by one thread at a time.
         """
@@ -63,7 +64,7 @@ class Conversations:
         self._open: dict[Key, deque[Message]] = {}
         self._changed = threading.Condition(threading.Lock())
         self._reading = False
-        #: How many wait to read alone. Sessions let them.
+        #: The number of threads that wait to read alone. Sessions let them.
         self._waiting = 0
         #: Number of threads that wait for a change.
         self._asleep = 0
@@ -71,7 +72,7 @@ class Conversations:
 
     @property
     def open(self) -> int:
-        """How many runs are open."""
+        """The number of open runs."""
         return len(self._open)
 
     def begin(self, run: Key) -> bool:
@@ -114,7 +115,7 @@ class Conversations:
         return self._reading or self._waiting > 0
 
     def _wait(self, timeout: float | None = None) -> bool:
-        """Wait until something has changed; return False if nothing has in so many seconds."""
+        """Wait for a change; return False if there is none in ``timeout`` seconds."""
         self._asleep += 1
         try:
             return self._changed.wait(timeout)
@@ -136,7 +137,7 @@ class Conversations:
             self._changed.acquire()
 
     def _read_for_all(self, timeout: float) -> Message | None:
-        """Read one message, and put it where it belongs. Whoever calls this has the turn."""
+        """Read one message for all runs, and return it or None. It is the caller's turn to read."""
         message: Message | None = None
         gone: TrainerGone | None = None
         self._reading = True

@@ -1,4 +1,4 @@
-"""How a trainer's process ended, in words, and whether its environment can have one."""
+"""Describe how a trainer's process ended, and whether its environment can run one."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ...extensions import end_of
 from .conversations import TrainerGone
 
 VERSION = version("penstock")
-#: How versions are shown.
+#: Names that versions are shown with.
 _TITLES = {"penstock": "Penstock", "python": "Python"}
-#: What Python says of a Penstock that is not there.
+#: Python's message about a Penstock that is not installed.
 _NO_PENSTOCK = re.compile(r"No module named '?penstock")
-#: How many of the processes that were left behind are named.
+#: The number of processes left behind that are named.
 _NAMED = 5
 
 
 def ending(status: int, left: Sequence[str], error: str) -> TrainerGone:
-    """Of a process that ended with ``status`` and an uncaught ``error``.
+    """Return the error for a process that ended with ``status`` and an uncaught ``error``.
 
-    What it had started and ``left`` was ended with it. A status of ``PIPE_CLOSED`` says that it had
-    lost its socket.
+    The processes that it had started and ``left`` were ended with it. A status of ``PIPE_CLOSED``
+    says that it had lost its socket.
     """
     code = None
     if status == PIPE_CLOSED:
@@ -42,7 +42,7 @@ def ending(status: int, left: Sequence[str], error: str) -> TrainerGone:
 
 
 def unfit(environment: str, status: int, said: str) -> TrainerGone:
-    """Of a trainer that was never ready in ``environment``; ``said`` is its last line."""
+    """Return the error for a trainer never ready in ``environment``; ``said`` is its last line."""
     if _NO_PENSTOCK.search(said):
         return TrainerGone(f"{environment} has no Penstock: {_advice(environment)}", unfit=True)
     how = f"exit code {status}" if status >= 0 else _signal(status)
@@ -51,7 +51,7 @@ def unfit(environment: str, status: int, said: str) -> TrainerGone:
 
 
 def versions_of(environment: str, ready: Mapping[str, Any]) -> str:
-    """What the environment has, by its trainer's ready message.
+    """Return the versions that the environment has, by its trainer's ready message.
 
     Raises TrainerGone for another Penstock than ours.
     """

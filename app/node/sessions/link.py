@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 #: Seconds for which a report is repeated while the broker is away. By then the lease expired long
 #: ago, and the trial stays warm in its trainer.
 REPORT_TIMEOUT = 60.0
-#: The same for a claim: the scheduler soon sends an unclaimed message anew.
+#: The same for a claim: the scheduler soon sends an unclaimed message again.
 CLAIM_TIMEOUT = 5.0
 #: Seconds between two checks that a rendezvous is still needed.
 RENDEZVOUS_POLL = 0.25
@@ -62,7 +62,7 @@ class Link:
         try:
             return open_task(self._key, text, mark)
         except Forged:
-            # The installation may have been made anew. Look once; after that the message is forged.
+            # The installation may be a new one. Look once; after that the message is forged.
             known = self._key
             self._key = self.installation_key()
             if self._key == known:
@@ -214,11 +214,11 @@ class Link:
         return protocol.ANNOUNCE.command(keys, (*args, protocol.ANNOUNCEMENTS_KEPT))
 
     def history(self, study: str, after: str) -> tuple[str, list[str]] | None:
-        """What has changed in a study since ``after``, an earlier answer: where it ends, and texts.
+        """Return the end of a study's history, and the texts since ``after``, an earlier such end.
 
         None if the broker has lost it, so that something may be missing: the scheduler sends all of
-        it to whoever asks. Raises BackendError if the broker stays away. What is not sealed by us
-        is left out.
+        it on request. Raises BackendError if the broker stays away. Texts that are not sealed by us
+        are left out.
         """
         # Announcements first: what commits one of them is not read before it.
         streams = (protocol.ANNOUNCEMENTS + study, protocol.HISTORY + study)

@@ -1,4 +1,4 @@
-"""What the scheduler is told of one attempt, under its fence."""
+"""Reports to the scheduler about one attempt, under its fence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .unsent import Unsent
 
 log = logging.getLogger(__name__)
 
-#: What Flower shows of a segment.
+#: The result of a segment, as Flower shows it.
 Result = dict[str, Any]
 
 

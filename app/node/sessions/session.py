@@ -206,7 +206,7 @@ class Session:
         return self._stillness.seconds(trainer.pid, asleep=asleep) > STILL_LIMIT
 
     def _stop_overdue(self, trainer: Trainer) -> None:
-        """Stop the run, where others are in memory beside it; else, or if it goes on, end all."""
+        """Stop the run alone if the trainer runs several; otherwise, or if it goes on, end all."""
         if trainer.takes_turns and trainer.ready:
             self._tell(trainer, "stop")
             until = time.monotonic() + STOP_GRACE
@@ -425,7 +425,7 @@ class Session:
         return self._reports.failed("died", str(how))
 
 
-#: What is raised by a message whose fields, or their types, are not as they should be.
+#: Exceptions raised by a message whose fields, or their types, are wrong.
 _MALFORMED = (
     *(KeyError, TypeError, ValueError, AttributeError, OverflowError),
     RecursionError,  # it is written as it was read, but deeper in the stack

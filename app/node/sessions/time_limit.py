@@ -1,9 +1,9 @@
-"""How long a segment's trainer may take for what it does now.
+"""Time limits on what a segment's trainer does now.
 
 Theory of operation. An epoch has the study's time limit, if that has one. Loading the user's code
 and data has as much, or the time of a start if that is longer, and the start of a trainer has its
 own. The time is taken on the run's own clock, which stands still while other trials have their
-turns in the trainer. So there are two moments: ``due``, when it is worth to look, and the end of
+turns in the trainer. So there are two moments: ``due``, when a check is worthwhile, and the end of
 the limit, which may turn out to be later.
 """
 
@@ -38,7 +38,7 @@ class TimeLimit:
         self.step_seconds = 0.0
 
     def begin(self, seconds: float = 0.0) -> None:
-        """Begin anew, with the limit of an epoch if no other one is given."""
+        """Restart the time, with the limit of an epoch if no other one is given."""
         self._seconds = seconds or self._usual
         self.due = time.monotonic() + self._seconds if self._seconds else 0.0
         self._since = self._clock()
@@ -73,7 +73,7 @@ class TimeLimit:
         self.begin()
 
     def is_over(self, *, started: bool) -> bool:
-        """Whether it is exceeded. ``started``: the trainer has, so the run's own clock counts."""
+        """Return True if it is exceeded. ``started``: the trainer is up, so use the run's clock."""
         now = time.monotonic()
         if not self.due or now < self.due:
             return False

@@ -59,8 +59,8 @@ SEND_TIMEOUT = 10.0
 EXIT_TIMEOUT = 1.0
 #: A program that starts another one exits with this and the number of the signal that ended it.
 SIGNALLED = 128
-#: What a trainer may say while it still imports what its first run needs: a run that waits behind
-#: that one may be stopped.
+#: Messages that a trainer may send while it still imports what its first run needs: a run that
+#: waits behind that one may be stopped.
 _BEFORE_WORK = ("preparing", "stopped")
 
 
@@ -135,7 +135,7 @@ class Trainer:
         if task.environment:
             launch = _in_environment(task.environment, variables)
         self.environment, self._wrapped = task.environment, launch.wrapped
-        #: What its environment has, as ``Python 3.12.1``; empty until it is ready.
+        #: The versions in its environment, as ``Python 3.12.1``; empty until it is ready.
         self.versions = ""
         ours, self.identity = sockets.ours, sockets.identity
         # With each message the kernel says which process sent it.
@@ -163,7 +163,7 @@ class Trainer:
         self._worked = False
         #: The trials that it keeps, each with the decision behind its last segment.
         self.causes: dict[str, str] = {}
-        #: How many segments run in it.
+        #: The number of segments that run in it.
         self.runs = 0
         #: When its last segment ended (monotonic seconds).
         self.idle_since = time.monotonic()
@@ -197,15 +197,15 @@ class Trainer:
 
     @property
     def takes_turns(self) -> bool:
-        """Whether several runs may be in memory in it, and take turns."""
+        """True if several runs may be in memory in it, and take turns."""
         return self._turns is not None
 
     def works_for(self, fence: int) -> bool:
-        """Whether it is this run whose turn it is, or was when the trainer ended."""
+        """Return True if it is this run's turn, or was when the trainer ended."""
         return self._turns is None or self._turns.works_for(fence)
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send one message. Whoever reads notices a trainer that has gone."""
+        """Send one message. A trainer that has gone is noticed by the thread that reads."""
         self.send_text(dumps(message))
 
     def send_text(self, text: str) -> None:
@@ -267,7 +267,7 @@ class Trainer:
 
     @property
     def starting(self) -> bool:
-        """Whether it is new and still imports what its first work needs."""
+        """True if it is new and still imports what its first work needs."""
         return not self._worked and time.monotonic() - self._began < STARTING
 
     def malformed(self, line: object) -> TrainerGone:
@@ -277,7 +277,7 @@ class Trainer:
         return TrainerGone(f"{words}; does its code write to a descriptor that it did not open?")
 
     def _gone(self) -> TrainerGone:
-        """How the process ended. Ends and names what it left behind."""
+        """End the processes that it left behind; return how it ended, which names them."""
         ended = self._process.wait(EXIT_TIMEOUT)
         left = self._process.end()
         status = self._process.status

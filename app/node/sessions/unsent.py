@@ -1,11 +1,11 @@
-"""What the trial of a session has drawn and written, and the scheduler has not been told yet.
+"""Draws and writes of a session's trial that the scheduler has not been told yet.
 
 A trainer says each parameter when it is drawn, so that none is lost with it. A message to the
 scheduler and a commit for each would be too much. So they wait here for the next report, which
 most often is what the trial returns, but no longer than ``SEND_AFTER``.
 
 The study's other trials learn at once which parameters were sampled: a sampler that does not know
-what is being tried beside its trial tries the like of it.
+which configurations are running tries similar ones.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ....wire.messages import MAX_MESSAGE, dumps
 
 
 class Unsent:
-    """What is to be sent, and by when."""
+    """Draws and writes to be sent, and the time by which they must be."""
 
     def __init__(self, *, announces: bool) -> None:
         """``announces``: the study's other trials are to hear of what is sampled."""
         self._announces = announces
         self._writing = PendingWrite()
         self._size = 0
-        #: When it is to be sent at the latest (monotonic seconds); 0: nothing is there.
+        #: The latest time to send it (monotonic seconds); 0: there is nothing to send.
         self.due = 0.0
         #: The digest of the trial's draws after what was added last.
         self.draws_digest = ""

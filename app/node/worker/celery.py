@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: The beginning of the keys under which kombu keeps what is not acknowledged.
 _UNACKED = "_kombu.penstock.unacked"
-#: What a worker imports, much of it only when it runs.
+#: Modules that a worker imports, many of them only when it runs.
 _MODULES = (
     *(".worker", ".queues", "celery.bin.celery", "celery.apps.worker", "celery.concurrency.thread"),
     *("celery.app.amqp", "celery.app.control", "celery.app.events", "celery.app.log"),

@@ -1,4 +1,4 @@
-"""How the node agent forks its workers, from a process that has imported Celery.
+"""Fork the node agent's workers, from a process that has imported Celery.
 
 Theory of operation. A worker that is started as a new program imports Celery, Redis's client and
 our own modules: half a second of a core, and some 50 MB that it shares with nobody. So the agent,

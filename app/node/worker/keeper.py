@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 TIDY_INTERVAL = 1.0
 #: The part that is left of a long round trip at each beat after it, where those are shorter.
 DECAY = 0.8
-#: An idle trainer that says so many messages in a row is ended: none of our code does that.
+#: An idle trainer that sends this many messages in a row is ended: none of our code does that.
 MAX_MESSAGES = 10_000
 
 

@@ -22,8 +22,8 @@ from ... import extensions
 from ..launching.client import TrainerLauncher
 from ..sessions.trainer import Sockets, Trainer, Turns
 
-#: How many trainers a lane keeps besides the shared one: those of studies of functions, and those
-#: of environments. The least recently used is closed.
+#: The number of trainers that a lane keeps in addition to the shared one: those of studies of
+#: functions, and those of environments. The least recently used is closed.
 STUDIES_KEPT = 4
 #: Seconds for which such a trainer stays idle after the last of its trials has ended. The next
 #: trial may be on its way.
@@ -35,7 +35,7 @@ SHARED = ""
 class Lane:
     """The trainers of one lane. One segment runs at a time in each of its seats.
 
-    Whoever runs one has a ``seat``. What changes the trainers happens under ``lock``.
+    A thread that runs a segment has a ``seat``. Changes to the trainers happen under ``lock``.
     """
 
     def __init__(

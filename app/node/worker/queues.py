@@ -1,7 +1,8 @@
-"""How a worker's Celery reads its queues: without acknowledgements, and whatever lies in them.
+"""Read the queues of a worker's Celery: without acknowledgements, and whatever lies in them.
 
-An element is checked before Celery sees it. What is no message of ours is dropped. So is an element
-on which Celery fails nevertheless: it was already taken from its queue, so it never comes again.
+An element is checked before Celery sees it. One that is no message of ours is dropped. So is an
+element on which Celery fails nevertheless: it was already taken from its queue, so it never comes
+again.
 """
 
 from __future__ import annotations

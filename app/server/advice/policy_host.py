@@ -38,7 +38,7 @@ START_WITHIN = 60.0
 
 
 def check_policy(policy: str) -> bool:
-    """Whether the policy orders the trials of all studies, so that no shares apply.
+    """Return True if the policy orders the trials of all studies, so that no shares apply.
 
     A user's function says so by an attribute ``cross_study`` that is true. UsageError if no policy
     has that name, or if the user's cannot be imported.
@@ -223,7 +223,7 @@ def _imported(policy: str) -> Policy:
 
 
 def _limited(policy: Policy, snapshot: Snapshot) -> object:
-    """What the policy returns. If it exceeds its budget of CPU time, this process ends."""
+    """Return the policy's result. If it exceeds its budget of CPU time, this process ends."""
     signal.setitimer(signal.ITIMER_PROF, BUDGET)
     try:
         return policy(snapshot)

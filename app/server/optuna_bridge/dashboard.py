@@ -20,7 +20,7 @@ ADDRESS = "127.0.0.1"
 #: web page whose own name was pointed here to read the studies (DNS rebinding).
 HOSTS = (ADDRESS, "localhost", "::1")
 READING = ("GET", "HEAD")
-#: What the dashboard shows users who press a button that would write.
+#: The answer that the dashboard shows to users who press a button that would write.
 REFUSAL = json.dumps({"reason": "Penstock's studies are read-only here"}).encode()
 
 WRONG_HOST = json.dumps(
@@ -63,7 +63,7 @@ def _guarded(app: Application) -> Application:
 
 
 def is_ours(host: str) -> bool:
-    """Whether a ``Host`` header, with or without a port, names this machine."""
+    """Return True if a ``Host`` header, with or without a port, names this machine."""
     try:
         return urlsplit(f"//{host}").hostname in HOSTS and "@" not in host
     except ValueError:

@@ -1,4 +1,4 @@
-"""Optuna's sampler and pruner objects for studies whose sampling happens beside the objective."""
+"""Optuna's sampler and pruner objects for studies that sample in the objective's process."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def listed_of_study(attributes: Iterable[tuple[str, str]]) -> Attributes:
 
 
 def written_of(trial: FinishedTrial) -> dict[str, Any]:
-    """What was written of an imported trial (``FinishedTrial.written``), as far as it is listed."""
+    """Return ``FinishedTrial.written`` of an imported trial, with only listed system attributes."""
     written: dict[str, Any] = json.loads(trial.written or "{}")
     if "system_attrs" in written:
         written["system_attrs"] = listed_of_trial(written["system_attrs"])

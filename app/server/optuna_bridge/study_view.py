@@ -56,7 +56,7 @@ class StudyView:
         self.dists = dists
         self.directions = [StudyDirection[each.direction.upper()] for each in spec.objectives]
         self.shown: list[FrozenTrial] = []
-        #: What the sampler noted with trials and with the study since the trials were shown.
+        #: Notes of the sampler on trials, and on the study, since the trials were shown.
         self.noted: dict[int, dict[str, Any]] = {}
         self.noted_of_study: dict[str, Any] = {}
         self._spec = spec
@@ -115,7 +115,7 @@ class StudyView:
         return self._frozen(number, OptunaState.RUNNING, None, params or {}, known)
 
     def notes_of(self, number: int) -> str:
-        """What the sampler noted with a trial, as JSON; empty if nothing."""
+        """Return the sampler's notes on a trial as JSON; empty if there are none."""
         return json.dumps(self.noted[number], sort_keys=True) if number in self.noted else ""
 
     def study(self) -> optuna.Study:
@@ -129,7 +129,7 @@ class StudyView:
         return whole | {epoch: v for epoch, v in known.values if epoch in self._looks}
 
     def _fits(self, name: str, value: Scalar) -> bool:
-        """Whether ``value`` is in our range: trials may have other ranges, or a user's values."""
+        """Return True if ``value`` is in our range; a trial may have other ranges, or any value."""
         if name not in self.dists:
             return False
         dist = self.dists[name]
@@ -175,7 +175,7 @@ def with_assumed(spec: StudySpec, params: Params) -> Params:
 
 
 def _attributes(trial: Trial) -> dict[str, Any]:
-    """What the sampler noted with a trial, and the trial's constraints in Optuna's form."""
+    """Return the sampler's notes on a trial, and the trial's constraints in Optuna's form."""
     found: dict[str, Any] = json.loads(trial.notes) if trial.notes else {}
     if trial.constraints:
         found["constraints"] = [excess for _, excess in trial.constraints]

@@ -53,7 +53,7 @@ STATES = {
 
 
 def of_event(event: Event) -> Update | None:
-    """What an event says of a trial, or of its study, besides the trial's state."""
+    """Return what an event says of a trial or its study besides the trial's state, or None."""
     match event:
         case TrialAdded():
             times = {"started": event.started}
@@ -156,9 +156,9 @@ class LedgerUpdates:
         self._rows: dict[str, TrialRow] = {}
 
     def read(self) -> list[Update]:
-        """What is new. Raises BackendError if the ledger does not answer.
+        """Return what is new. Raises BackendError if the ledger does not answer.
 
-        The states are read first, so whatever a trial wrote before it ended is there when it has.
+        States are read first, so that a trial's writes are included once it is shown as ended.
         """
         rows = self._reader.trials(self._study, self._settled)
         found = self.read_written()
@@ -177,7 +177,7 @@ class LedgerUpdates:
         return found
 
     def read_written(self) -> list[Update]:
-        """What objectives and users wrote, as far as it is new. Errors as ``read``.
+        """Return new writes of objectives and users. Errors as ``read``.
 
         After an error nothing counts as read.
         """
@@ -192,7 +192,7 @@ class LedgerUpdates:
         return found
 
     def _imported(self) -> list[Update]:
-        """What an import brought. It names no object of ours, whatever it says."""
+        """Return the updates of an import, without any references to objects of ours."""
         known = self._reader.imported(self._study)
         if known is None:
             return []
@@ -203,7 +203,7 @@ class LedgerUpdates:
 
 
 def merged(updates: Iterable[Update]) -> dict[int, dict[str, list[Any]]]:
-    """What was written of each trial, by its number: all of ``updates`` but states and times."""
+    """Return what was written of each trial, by number: ``updates`` without states and times."""
     found: defaultdict[int, dict[str, list[Any]]] = defaultdict(dict)
     for update in updates:
         for name in _WRITTEN:

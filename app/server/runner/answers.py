@@ -91,7 +91,7 @@ def suggestion(samplers: Samplers, asked: Question, state: EngineState, at: floa
 def outcome(
     spec: StudySpec, asked: Ask | Question, answer: Mapping[str, Any], at: float
 ) -> Outcome:
-    """What follows from the answer of a user's sampler. UsageError if it does not fit ``asked``."""
+    """Return the outcome of a user's sampler's answer. UsageError if it does not fit ``asked``."""
     try:
         if isinstance(asked, Question):
             space = ((asked.name, asked.distribution),)
@@ -119,7 +119,7 @@ def outcome(
 
 
 def no_answer(spec: StudySpec, asked: Ask | Question, why: str, at: float) -> Outcome:
-    """What follows where a sampler gave no answer: its study fails, or the trial that waits.
+    """Return the outcome if a sampler gave no answer: its study fails, or the waiting trial.
 
     ``why`` is for the user.
     """

@@ -1,7 +1,7 @@
 """Keeps trainers informed of studies of objectives: what each turn has changed in their trials.
 
-Samplers and pruners that run beside an objective read the study's other trials. The trainers take
-them from a stream on the broker, to which the scheduler adds what it has committed. The stream can
+Samplers and pruners in an objective's process read the study's other trials. The trainers take them
+from a stream on the broker, to which the scheduler adds what it has committed. The stream can
 be lost with the broker or alone, and ends with the study. The whole history is then sent again from
 the ledger; to apply an update twice changes nothing. What was sent before a whole history is
 removed from the stream after it, so that the stream never lacks anything: a trainer follows it by
@@ -97,5 +97,5 @@ def _is_heard(state: EngineState, study: str) -> bool:
 
 
 def _counts(event: EpochReported, state: EngineState) -> bool:
-    """Whether the report was accepted, rather than compared with one that was."""
+    """Return True if the report was accepted, rather than compared with one that was."""
     return event.epoch in state.trials[event.trial].values

@@ -78,7 +78,7 @@ from .user_commands import Context, FindPast
 Within = Annotated[float, Field(ge=0, le=MAX_WITHIN)]
 Weight = Annotated[float, Field(ge=LOWEST, le=HIGHEST)]
 Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
-#: How many names of devices are listed when one is not found.
+#: The number of names of devices that are listed when one is not found.
 NAMED = 10
 
 

@@ -1,4 +1,4 @@
-"""What decisions ask for outside the engine, collected until the ledger has their events.
+"""Effects of decisions outside the engine, collected until the ledger has their events.
 
 Nothing is sent or deleted here. The runner carries out what a turn collected after it has written
 the turn's events down. Only samplers and models are asked at once: their answers are events of the
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Turn:
-    """What one turn of the loop collects between receiving and carrying out."""
+    """Everything that one turn of the loop collects between receiving and carrying out."""
 
     #: Accepted events with their sequence numbers.
     events: list[tuple[int, Event]] = field(default_factory=list)
-    #: What the transport is to carry out.
+    #: Effects for the transport to carry out.
     effects: Effects = field(default_factory=Effects)
     #: URIs of checkpoints to delete.
     discards: list[str] = field(default_factory=list)

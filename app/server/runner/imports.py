@@ -136,7 +136,7 @@ def _check_params(spec: StudySpec, trial: FinishedTrial, refuse: Any) -> None:
 
 
 def _same(one: float | None, other: float | None) -> bool:
-    """Whether both are equal, or both NaN."""
+    """Return True if both are equal, both None or both NaN."""
     if one is None or other is None:
         return one is other
     return one == other or (math.isnan(one) and math.isnan(other))

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 #: The command of a worker that has found its study's history on the broker incomplete.
 HISTORY = "history"
-#: Where an answer belongs (a key without our prefix), and the answer as JSON text.
+#: The key of an answer (without our prefix), and the answer as JSON text.
 Reply = tuple[str, str]
 
 

@@ -100,7 +100,7 @@ class Reaper:
         return "its last report was lost" if at - since > REPORT_TIMEOUT else None
 
     def _endless(self, attempt: Attempt, engine: Engine, at: float) -> bool:
-        """Whether its worker was told to stop, and it will not end before the worker must."""
+        """Return True if its worker was told to stop, and must end before the attempt does."""
         told_at = [
             self._draining_since.get(member.device, at) for member in attempt.segment.members
         ]

@@ -36,7 +36,7 @@ from ...extensions import of_ends
 
 #: The kinds that need the study's trials, so that a study that is over is reopened for them.
 _REOPENING = ("add", "write")
-#: What the ledger has of a study that is over: its record and its trials.
+#: A function that returns the ledger's record and trials of a study that is over, by its id.
 FindPast = Callable[[str], tuple[StudyRecord, FinishedStudy]]
 #: A number as messages have it: NaN and infinities, which JSON has not, are texts.
 Number = Annotated[float, Field(strict=False)]
@@ -123,7 +123,7 @@ def closing(reopened: StudyReopened) -> Event:
 
 
 def must_count(event: Event, state: EngineState) -> bool:
-    """Whether the command of ``event`` has failed if the event is refused.
+    """Return True if the command of ``event`` has failed if the event is refused.
 
     An objective that repeats a call is answered as before.
     """

@@ -64,7 +64,7 @@ _ANEW = (
     " ended"
 )
 
-#: What is new of what objectives have written in a study, at each call.
+#: A function that returns what objectives have written in a study since its last call.
 Follow = Callable[[], Sequence[Update]]
 
 
@@ -82,12 +82,12 @@ class _Sampler:
     def __init__(self, spec: StudySpec, store: str, follow: Follow) -> None:
         self.spec = spec
         self.jobs: deque[_Job] = deque()
-        #: Whether the first job was sent, and when.
+        #: The time at which the first job was sent; None: it was not.
         self.since: float | None = None
         #: Not asked before this time, and why: the machine or the ledger kept it from being asked.
         self.not_before = 0.0
         self._trouble = ""
-        #: The process has begun anew since a trial was drawn, and nobody was told yet.
+        #: True if the process was restarted since a trial was drawn, and this was not reported yet.
         self.anew = False
         self._store = store
         self._follow = follow
@@ -164,7 +164,7 @@ class _Sampler:
         }
 
     def _updates(self, trials: Sequence[Trial]) -> list[Update]:
-        """What has changed of the trials as samplers see them. Observations come before trial 0."""
+        """Return changes in the trials as samplers see them. Observations come before trial 0."""
         first, spec = len(self.spec.observations), self.spec
         self._view.show(trials, self._least, spec.observations)
         found: list[Update] = []
@@ -294,7 +294,7 @@ class UsersSamplers:
         return min(0.25, max(0.002, (time.monotonic() - max(since)) / 4))
 
     def answers(self, state: EngineState, at: float) -> Iterator[answers.Outcome]:
-        """What has been answered. Let the engine handle each event before the next is taken."""
+        """Yield answers. Let the engine handle each event before the next is taken."""
         for study, sampler in list(self._samplers.items()):
             if sampler.since is None or study not in state.studies:
                 continue
@@ -325,7 +325,7 @@ class UsersSamplers:
 
 
 def _is_stale(asked: Ask | Question, state: EngineState) -> bool:
-    """Whether nobody waits for the answer any more."""
+    """Return True if nobody waits for the answer any more."""
     if isinstance(asked, Ask):
         return asked.index not in state.studies[asked.study].asks
     trial = state.trials.get(asked.trial)

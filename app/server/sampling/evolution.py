@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
     from ....scheduler.model.study import Scalar, StudySpec
 
-#: As in the paper: a population, and of how many a tournament is one's.
+#: The sizes of the population, and of a tournament in a population of that size, as in the paper.
 POPULATION, PER_SAMPLE = 100, 4
-#: How often another number of a range is looked for.
+#: The number of draws for a number that differs from the current one.
 _ATTEMPTS = 100
 
 
@@ -81,7 +81,7 @@ def evolved(
 
 
 def _changed(free: Sequence[str], child: Mapping[str, Scalar], bias: float, chance: Random) -> str:
-    """Which of the ``free`` parameters is changed in ``child``."""
+    """Return which of the ``free`` parameters is changed in ``child``."""
     later = [later_piece(name, child) for name in free]
     common = [0 if piece is None else piece[1] for piece in later]
     if bias and any(common) and chance.random() < bias:
@@ -90,7 +90,7 @@ def _changed(free: Sequence[str], child: Mapping[str, Scalar], bias: float, chan
 
 
 def _rank(trial: FrozenTrial, sign: float) -> tuple[float, float]:
-    """What the best trial has least of: by how much it exceeds its bounds, and its loss."""
+    """Return a sort key, least for the best trial: excess over its bounds, then loss."""
     excess = sum(max(0.0, each) for each in trial.system_attrs.get("constraints", ()))
     return excess, sign * trial.values[0]
 

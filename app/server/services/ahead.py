@@ -44,16 +44,16 @@ from .services import (
     write_desired_state,
 )
 
-#: On so many cores, or fewer, services wait until the launcher process has imported all.
+#: With this number of cores or fewer, services wait until the launcher has imported everything.
 FEW_CORES = 2
 
 
 @contextmanager
 def services_ahead(settings: Settings, script: Path) -> Iterator[None]:
-    """Start the services for ``script``, which will want them, beside its own imports.
+    """Start the services for ``script``, which will need them, while it does its own imports.
 
     Does nothing where they run, or where a broker, ledger or store of the user's must be checked.
-    What keeps them from starting is said when the script asks for them.
+    An error that keeps them from starting is reported when the script asks for them.
     """
     theirs = {settings.broker, settings.ledger, settings.store} != {None}
     begun, waiting = False, None

@@ -35,7 +35,7 @@ from ...ledger.reader import Reader
 
 log = logging.getLogger(__name__)
 
-#: The lock of whoever makes a backup.
+#: The lock of the process that makes a backup.
 NAME = "backups"
 #: Seconds between two checks whether a backup is due.
 CHECK_INTERVAL = 30.0
@@ -96,7 +96,7 @@ class Backups(threading.Thread):
 
 
 def is_ledger_gone(settings: Settings) -> bool:
-    """Whether the ledger's file is missing although its backups or its mark exist."""
+    """Return True if the ledger's file is missing although its backups or its mark exist."""
     database = database_at(settings.ledger_url)
     if database.file is None or database.file.exists():
         return False

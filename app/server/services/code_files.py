@@ -44,7 +44,7 @@ class StoredCode:
             raise unusable(self._url, error) from error
 
     def holds(self, digest: str) -> bool:
-        """Whether there is code with this digest. Raises BackendError."""
+        """Return True if there is code with this digest. Raises BackendError."""
         try:
             files, path = open_store(code_file(self._url, digest))
             return bool(files.exists(path))
@@ -59,7 +59,7 @@ def needed_code(reader: Reader) -> set[str]:
 
 
 def _is_done(row: StudyRow) -> bool:
-    """Whether a study is over and cannot be extended."""
+    """Return True if a study is over and cannot be extended."""
     if row.status not in OVER:
         return False
     return row.status == "failed" or forks(spec_from_json(row.spec_json))

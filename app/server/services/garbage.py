@@ -35,7 +35,7 @@ class Garbage:
 
     @property
     def shown(self) -> str:
-        """Its name for messages, without a password."""
+        """The name for messages, without a password."""
         return hide_password(self.name)
 
     def remove(self) -> None:

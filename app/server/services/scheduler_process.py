@@ -88,9 +88,10 @@ class Scheduler:
         self, settings: Settings, is_current: Callable[[], bool], *, cross_study: bool
     ) -> None:
         self._settings = settings
-        #: Whether its policy orders the trials of all studies.
+        #: True if its policy orders the trials of all studies.
         self._cross_study = cross_study
-        #: Whether the file of this process's lock is where others look for it, and when it was.
+        #: A function that returns True if this process's lock file is where others look for it,
+        #: and the last time (monotonic seconds) that it was.
         self._is_current = is_current
         self._in_place = time.monotonic()
         self._clock = WallClock()
@@ -259,7 +260,7 @@ class Scheduler:
         )
 
     def _is_displaced(self) -> bool:
-        """Whether its lock's file is gone for good, so that nobody can find or stop it."""
+        """Return True if its lock's file is gone for good, so that nobody can find or stop it."""
         if self._is_current():
             self._in_place = time.monotonic()
         displaced = time.monotonic() - self._in_place > DISPLACED

@@ -54,7 +54,7 @@ LAUNCHER_GRACE = 3.0
 
 #: The name of the agent.
 AGENT = "agent"
-#: The lock of whoever changes the desired state or acts on it.
+#: The lock of the process that changes the desired state or acts on it.
 CHANGE = "services"
 #: -P: a file in the working directory is never imported in place of a library.
 _PENSTOCK = (sys.executable, "-P", "-m", "penstock")
@@ -79,7 +79,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class DesiredState:
-    """What should run. ``at`` is when a client last asked for it (seconds since 1970).
+    """Services that should run, which a client last asked for ``at`` (seconds since 1970).
 
     ``stays`` means that ``penstock up`` asked for it, so idleness does not end it.
     """
@@ -169,7 +169,7 @@ def ensure_up(
 def _asked_for(
     settings: Settings, before: DesiredState | None, devices: str | None
 ) -> DesiredState | None:
-    """What runs and was asked for. What was started ahead ends, where others are asked for now."""
+    """Return the requested state; end services started ahead that are not what is wanted now."""
     if before is None or before.ahead is None:
         return before
     other = devices is not None and devices != before.devices
@@ -234,7 +234,7 @@ def startup_trouble(settings: Settings) -> str | None:
 
 
 def is_served_by_others(settings: Settings) -> bool:
-    """Whether an operator's own scheduler serves the broker, so that we must start nothing.
+    """Return True if an operator's own scheduler serves the broker: we must start nothing.
 
     Raises BackendError if a chosen broker does not answer.
     """
@@ -247,7 +247,7 @@ def is_served_by_others(settings: Settings) -> bool:
 
 
 def scheduler_answers(settings: Settings) -> bool:
-    """Whether a scheduler runs: this state folder's own, or one that an operator runs."""
+    """Return True if a scheduler runs: this state folder's own, or one that an operator runs."""
     if locks.is_running(settings.run, "scheduler"):
         return True
     try:
@@ -308,7 +308,7 @@ def _environment_of_scheduler(settings: Settings) -> Mapping[str, str] | None:
 
 
 def desired_state(settings: Settings) -> DesiredState | None:
-    """What should run in this state folder; None if nothing should."""
+    """Return what should run in this state folder; None if nothing should."""
     try:
         return _adapter().validate_json(_file(settings).read_bytes())
     except FileNotFoundError:

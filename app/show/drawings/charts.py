@@ -1,4 +1,4 @@
-"""What all charts share: figures as plain JSON values, colours, axes, units and lanes.
+"""Tools of all charts: figures as plain JSON values, colours, axes, units and lanes.
 
 The page sets the colours of text, grid and background (light or dark). A trial's own colour is set
 here and is the same in every chart: from sand (worst) over green to blue (best), by rank. Plotly
@@ -79,7 +79,7 @@ def unit_of(span: float) -> tuple[float, str]:
 
 
 def is_log(values: Sequence[float]) -> bool:
-    """Whether an axis of ``values`` is logarithmic."""
+    """Return True if an axis of ``values`` is logarithmic."""
     return bool(values) and min(values) > 0 and max(values) / min(values) > LOG_SPAN
 
 

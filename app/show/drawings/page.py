@@ -1,7 +1,7 @@
 """Fills the templates of reports and pages, and what all of them share: style, script and mark.
 
-A template is a file beside who shows it, named by its path in this folder (``pieces.html``) or in
-that of the extensions (``report/report.html``). Whatever is put into one is escaped, but
+A template is a file next to its module, named by its path in this folder (``pieces.html``) or in
+that of the extensions (``report/report.html``). Values are escaped as they enter one, but
 ``Markup``; charts have their figures as JSON in which no text can end the script. A page contains
 its style, its code and, for charts, plotly.js, and forbids all network access. So even a study
 named ``<script>`` is harmless.

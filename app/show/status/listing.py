@@ -66,7 +66,7 @@ def failure_logs(
 
 
 def view_facts(view: View) -> Facts:
-    """As ``study_facts``, of a study that was read already."""
+    """Return ``study_facts`` of a study that was read already."""
     return progress_facts(view.study, view.trials, view.progress, still=view.still)
 
 
@@ -92,7 +92,7 @@ def status_facts(
 
 
 def _misses_by(reader: Reader, study: StudyRow) -> float | None:
-    """By how many seconds the study is expected to miss its deadline; 0 if it meets it.
+    """Return the seconds by which the study is expected to miss its deadline; 0 if it meets it.
 
     None: it has none, or nothing is known yet.
     """
@@ -103,7 +103,7 @@ def _misses_by(reader: Reader, study: StudyRow) -> float | None:
 
 
 def _delays(reader: Reader, study: StudyRow, view: View) -> Delays | None:
-    """How long the study's trials waited and took so far; None before the first epoch."""
+    """Return how long the study's trials waited and took so far; None before the first epoch."""
     return summary(delays_of(study, view.trials, reader.epochs(study.id)))
 
 

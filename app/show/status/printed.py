@@ -45,7 +45,7 @@ class PrintedLines:
         """``is_asked`` says of a trial's id whether its lines are wanted."""
         self._logs = logs
         self._is_asked = is_asked
-        #: How far each log was read (bytes).
+        #: The position up to which each log was read (bytes).
         self._read: dict[Path, int] = {}
 
     def new(self, most: int | None = None, *, whole: bool = True) -> Printed:
@@ -79,7 +79,7 @@ class PrintedLines:
 
 
 def _shown(text: str) -> str:
-    """What a terminal would show of a line. A progress bar writes over itself, again and again."""
+    """Return what a terminal would show of a line: a progress bar overwrites itself."""
     return plain(text.rpartition("\r")[2][:WIDEST])
 
 

@@ -88,9 +88,9 @@ class StallMonitor:
         return self._shown(now)
 
     def still(self) -> bool:
-        """Whether the study stands still because there has been no scheduler for a while.
+        """Return True if the study stands still because there has been no scheduler for a while.
 
-        As of the last ``reason``.
+        This is the state at the last call of ``reason``.
         """
         return not self._scheduler and bool(self._shown(time.monotonic()))
 
@@ -184,7 +184,7 @@ class StallMonitor:
 
 
 def _is_shown(event: Event) -> bool:
-    """Whether it is a failure of users' code, which is shown with its trial."""
+    """Return True if it is a failure of users' code, which is shown with its trial."""
     return isinstance(event, AttemptFailed) and event.kind != "died"
 
 

@@ -95,7 +95,7 @@ def study_facts(reader: Reader, study: StudyRow, *, still: bool = False) -> Fact
 def progress_facts(
     study: StudyRow, trials: Sequence[TrialRow], progress: StudyProgress, *, still: bool
 ) -> Facts:
-    """As ``study_facts``, of a study whose progress is known."""
+    """Return ``study_facts`` of a study whose progress is known."""
     from ...ledger.summary import facts_of
 
     return facts_of(
@@ -194,10 +194,10 @@ def took_words(facts: Facts) -> str:
 
 
 def done_words(facts: Facts, what: str) -> str:
-    """``7/9``: so many ``trials`` are over, or ``epochs`` trained, of those that there will be.
+    """Return ``7/9`` for 7 ``trials`` over, or ``epochs`` trained, of 9 that there will be.
 
-    ``7`` where nobody knows how many there will be. Trials that were cancelled are not done, and
-    of a study that was cut short nobody knows how many epochs there would have been.
+    The total is left out where it is not known. Trials that were cancelled are not done, and the
+    number of epochs that a study which was cut short would have had is not known.
     """
     if what == "trials":
         done = facts["trials_over"] - facts["trials"].get("cancelled", 0)

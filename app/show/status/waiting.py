@@ -50,9 +50,9 @@ class Services:
     stopped: str = ""
     #: Why the broker does not answer or accepts nothing.
     broker: str = ""
-    #: Whether a scheduler is there.
+    #: True if a scheduler is there.
     scheduler: bool = True
-    #: What keeps the scheduler from serving.
+    #: The reason why the scheduler cannot serve.
     trouble: str = ""
     #: Why this machine's devices are not served although they should be, or why workers end.
     agent: str = ""
@@ -69,7 +69,7 @@ def why_waiting(
     setbacks: Sequence[Setback],
     services: Services,
 ) -> str | None:
-    """What must be done or awaited before ``study`` makes progress; None if it makes progress.
+    """Return what ``study`` waits for or needs to make progress; None if it makes progress.
 
     ``running`` are the running trials of all studies. ``setbacks`` are the study's own since its
     last success, newest first.
@@ -96,7 +96,7 @@ def _whose(setbacks: Sequence[Setback]) -> str:
 
 
 def _held(study: StudyRow) -> str:
-    """What its user has to do; empty if nothing."""
+    """Return what its user has to do; empty if nothing."""
     if study.status == "paused":
         return f"it is paused: continue it with `penstock resume {in_shell(study.name, study.id)}`"
     if study.contract == "ask":

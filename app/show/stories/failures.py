@@ -1,4 +1,4 @@
-"""What of a study failed, in a few lines: for its end in a terminal."""
+"""Failures of a study in a few lines, for its end in a terminal."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..views.progress import failure_words
 if TYPE_CHECKING:
     from ...ledger.rows import StudyRow, TrialRow
 
-#: How many failures that differ are said.
+#: The number of different failures that are shown.
 SHOWN = 3
-#: How many lines of a traceback's end are shown: its last frame, and the exception.
+#: The number of lines at a traceback's end that are shown: its last frame, and the exception.
 LINES = 8
 
 
 def failures_view(study: StudyRow, failed: Sequence[TrialRow], of: int) -> RenderableType:
-    """How many of the ``of`` trials failed and as what, and where in its code the first one did.
+    """Show how many of the ``of`` trials failed, their errors, and where the first one failed.
 
     ``failed`` are these trials, one or more, by number.
     """
@@ -58,9 +58,9 @@ def by_traceback(failed: Iterable[TrialRow]) -> list[list[TrialRow]]:
 
 
 def shared_words(study: StudyRow, trials: Sequence[TrialRow]) -> str:
-    """What tells the failed trials from those with a value: *all 7 failures have heads = 5*.
+    """Return the values shared by failed trials alone, as *all 7 failures have heads = 5*.
 
-    Empty where there is only one, or nothing does.
+    Empty where there is only one failure, or no such value.
     """
     failed = [trial.params for trial in trials if trial.failure_kind]
     passed = [t.params for t in trials if t.value is not None and not t.failure_kind]

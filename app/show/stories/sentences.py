@@ -1,4 +1,4 @@
-"""What happened to a trial, as sentences: one for each event."""
+"""Sentences about what happened to a trial, one for each event."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...ledger.rows import EpochRow
 
 
-#: How a remark begins that only says in which environment the trainer runs (``app.node.worker``).
+#: The beginning of a remark that only names the trainer's environment (``app.node.worker``).
 IN_ENVIRONMENT = "in "
 #: The shortest pause without a running epoch, in seconds, that the story mentions.
 LONG = 1.0
@@ -149,7 +149,7 @@ def _ended(event: happened.AttemptFailed | happened.AttemptLost, attempt: str) -
 def _by_hand(
     event: happened.TrialTold | happened.TrialAdded | happened.TrialWritten, metric: str
 ) -> str:
-    """What the trial's user did, or its objective."""
+    """Return what the trial's user did, or its objective."""
     match event:
         case happened.TrialAdded():
             return f"its user {_added(event)}"
@@ -160,7 +160,7 @@ def _by_hand(
 
 
 def _added(event: happened.TrialAdded) -> str:
-    """What the user did who added a trial."""
+    """Return what the user did who added a trial."""
     values = f": {', '.join(map(number, event.values))}" if event.values else ""
     return {
         "running": "asked for it",
@@ -171,7 +171,7 @@ def _added(event: happened.TrialAdded) -> str:
 
 
 def _written(event: happened.TrialWritten) -> str:
-    """What an objective or a user wrote of the trial, and did with it."""
+    """Return what an objective or a user wrote of the trial, and did with it."""
     writing, parts = event.writing, []
     if writing.suggestions:
         suggested = ", ".join(f"{each.name} = {number(each.value)}" for each in writing.suggestions)

@@ -49,7 +49,7 @@ class Line:
     #: The event's number in the ledger; None where the trial took epochs over, since the event is
     #: another trial's.
     seq: int | None
-    #: What happened, and why; ``cause`` may be empty.
+    #: The event in words, and its cause, which may be empty.
     what: str
     cause: str
     #: The attempt that reported it: its number among those of the trial that reported anything,

@@ -109,7 +109,7 @@ def _trial(
 
 
 def _gone(uris: Sequence[str]) -> dict[str, bool]:
-    """Whether the file of each of ``uris`` is gone; those that cannot be checked are left out.
+    """Return for each of ``uris`` whether its file is gone; without those that cannot be checked.
 
     All are checked within ``STORE_TIMEOUT`` together, because a store that hangs does so for each.
     """

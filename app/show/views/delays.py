@@ -1,4 +1,4 @@
-"""How long trials waited and how long they took, from rows of the ledger or of a simulation.
+"""Times that trials waited and took, from rows of the ledger or of a simulation.
 
 Times begin with the submission of the trial's study, in seconds:
 
@@ -11,8 +11,8 @@ Times begin with the submission of the trial's study, in seconds:
 An epoch that a trial took over took as long as where it was trained. A trial that waited for it as
 a companion did not wait for a device meanwhile.
 
-A start delay alone says little: whoever gives every trial one epoch at once makes it small and the
-completion large. So the four are always shown together.
+A start delay alone says little: a policy that gives every trial one epoch at once makes it small
+and the completion large. So the four are always shown together.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def _state(facts: Facts, now: float) -> Text:
 
 
 def _runs(facts: Facts, now: float) -> Text:
-    """What runs on the device, or why nothing does."""
+    """Return what runs on the device, or why nothing does."""
     text = Text("\n".join(_work(facts, work, now) for work in facts["running"]))
     if facts["reason"]:
         text.append(f"{chr(10) if text else ''}({facts['reason']})", style="dim")
@@ -184,7 +184,7 @@ _DISPENSABLE = ("model", "node", "kind", "memory", "cores", "slots")
 
 
 def _slots(facts: Facts) -> str:
-    """How many slots, or lanes and seats in each: *2 x 4*."""
+    """Return the number of slots, or of lanes and the seats in each: *2 x 4*."""
     slots, seats = facts["slots"], facts["seats"]
     return str(slots) if seats == 1 else f"{slots // seats} x {seats}"
 

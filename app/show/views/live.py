@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 MIN_PERIOD, MAX_PERIOD = 0.01, 0.2
 #: The upper bound where only the end matters. A script's ``wait`` returns as soon as it has come.
 MAX_IDLE_PERIOD = 1.0
-#: How long a study is left alone that was read completely, in times of the CPU time that this took.
+#: The pause after a study was read completely, as a multiple of the CPU time that this took.
 REREAD_FACTOR = 25.0
-#: Of more trials that have changed all are read.
+#: If more trials than this have changed, all are read.
 MANY = 500
 LINE_PERIOD = 5.0  # seconds between two progress lines where there is no terminal
 NOTEBOOK_WIDTH = 110  # characters
@@ -70,10 +70,10 @@ class Watcher:
     rest: float = REREAD_FACTOR
     #: All accepted epochs so far, in the order of their acceptance.
     epochs: list[EpochRow] = field(default_factory=list)
-    #: Its trials as they were read last, and the digest that each had then, by id.
+    #: The trials as they were read last, and the digest that each had then, by id.
     _trials: dict[str, TrialRow] = field(default_factory=dict)
     _digests: dict[str, int] = field(default_factory=dict)
-    #: What was read last.
+    #: The view that was read last.
     _view: View | None = None
     #: When the rest is next read (monotonic seconds).
     _due: float = 0.0
@@ -201,7 +201,7 @@ def follow(
 
 
 class Limit:
-    """How long a study is watched; with ``at_end``, how long it begins trials."""
+    """The time for which a study is watched or, with ``at_end``, for which it begins trials."""
 
     def __init__(
         self, timeout: float | None, at_end: Callable[[], object] | None, before: Collection[str]
@@ -221,7 +221,7 @@ class Limit:
             self._end = time.monotonic() + self._timeout
 
     def is_over(self) -> bool:
-        """Whether the time is over."""
+        """Return True if the time is over."""
         return self._end is not None and time.monotonic() >= self._end
 
     def carry_out(self) -> None:
@@ -311,7 +311,7 @@ class Lines(Screen):
     _written: set[str] = field(default_factory=set)
     _next: float = 0.0
     _over: bool = False
-    #: What the study's message was when it was last looked at.
+    #: The study's message when it was last drawn.
     _message: str = ""
     _quiet: Quiet = field(init=False)
 

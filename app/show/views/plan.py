@@ -21,14 +21,14 @@ Facts = dict[str, Any]
 NO_TARGET = "none"
 
 
-#: How many of each study's waiting trials are listed: the first in line. ``--json`` has all.
+#: The number of waiting trials listed for each study: the first in line. ``--json`` has all.
 LISTED = 10
 #: The columns of a plan's rows.
 COLUMNS = ("trial", "where", "epoch", "target", "free in", "why")
 
 
 def plan_view(plan: Facts) -> RenderableType:
-    """What runs, what waits, and when the next slot is expected to be free."""
+    """Show what runs, what waits, and when the next slot is expected to be free."""
     if not plan["studies"]:
         return Text(head_words(plan), style="dim")
     rows = plan_rows(plan)
@@ -100,7 +100,7 @@ def _first(row: Facts, where: str) -> tuple[str, ...]:
 
 
 def _is_open(row: Facts) -> bool:
-    """Whether only the trial's objective knows how many epochs it has."""
+    """Return True if only the trial's objective knows how many epochs it has."""
     return bool(row["target"] >= UNBOUNDED)
 
 
@@ -135,7 +135,7 @@ def _free_in(row: Facts) -> str:
 
 
 def _trouble(plan: Facts) -> str:
-    """How the policy failed and what follows. Only a user's own policy is set aside."""
+    """Say how the policy failed and what follows. Only a user's own policy is set aside."""
     follows = instead(plan["aside"]) if plan["aside"] else "the previous plan stays in force"
     return f"{plan['trouble']}: {follows}"
 
@@ -146,7 +146,7 @@ def _shared(row: Facts) -> str:
 
 
 def _study(row: Facts, unlisted: int) -> str:
-    """What is said of a study; so many more of its trials wait than are listed, if any."""
+    """Return the line about a study, of whose waiting trials ``unlisted`` are not listed."""
     words = [f"{row['study']} is {row['status']}"]
     if unlisted > 0:
         verb = "waits" if unlisted == 1 else "wait"

@@ -37,17 +37,17 @@ class StudyProgress:
 
     #: The number of trials in each state.
     counts: Counter[TrialState]
-    #: How many trials there will be; forked trials count only once they exist. None where the
+    #: The expected number of trials; forked trials count only once they exist. None where the
     #: number is open.
     trials: int | None
-    #: How many more the user has enqueued in a study that is over, which ``optimize`` would run.
+    #: The number of trials enqueued in a study that is over, which ``optimize`` would run.
     enqueued: int
     #: The best trials: the Pareto front of several objectives, the replicates of the best
     #: configuration, otherwise ``best`` alone.
     front: list[TrialRow]
     #: The number of accepted epochs.
     epochs: int
-    #: How many epochs the whole study takes, by its strategy's rungs and what is under way; None
+    #: The epochs that the whole study takes, by its strategy's rungs and what is under way; None
     #: where only the objective knows, or the number of trials is open.
     expected: int | None
     #: When the training of the first epoch began, by the runner's clock.
@@ -87,7 +87,7 @@ class View:
     devices: Sequence[DeviceRecord]
     #: The running trials of all studies by (device, slot).
     running: Mapping[tuple[str, int], Work]
-    #: Whether what is running by the ledger stands still, since no scheduler runs.
+    #: True if what is running by the ledger stands still, since no scheduler runs.
     still: bool = False
 
     @property
@@ -139,7 +139,7 @@ def objective_words(study: StudyRow) -> str:
 
 
 def tools_words(spec: StudySpec) -> str:
-    """Which sampler and pruner of its script a local study has, by their classes.
+    """Return the classes of the sampler and the pruner that a local study has of its script.
 
     *TPESampler, MedianPruner (the script's)*; older ledgers have the sampler's alone. Empty for
     other studies.
@@ -152,7 +152,7 @@ def tools_words(spec: StudySpec) -> str:
 
 
 def search_words(study: StudyRow) -> str:
-    """How a study searches: *ASHA · TPE*, *TPESampler, MedianPruner (the script's)*."""
+    """Return how a study searches: *ASHA · TPE*, *TPESampler, MedianPruner (the script's)*."""
     from ...ledger.codec import spec_from_json
 
     if not (tools := tools_words(spec_from_json(study.spec_json))):
@@ -169,7 +169,7 @@ def seed_words(study: StudyRow) -> str:
 
 
 def best_who(study: StudyRow, best: Sequence[TrialRow]) -> str:
-    """Whose value is shown as the best, and which one of a trial that reported several.
+    """Say which trials' value is shown as the best, and which of their values it is.
 
     ``last value of trial 4``, ``mean of the last values of trials 4, 5``; ``trial 4`` where there
     is only one. A better value on the way does not count.

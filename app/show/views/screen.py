@@ -85,7 +85,7 @@ def _trials(progress: StudyProgress) -> str:
 
 
 def study_screen(view: View, now: float) -> RenderableType:
-    """What the terminal shows of ``view`` at ``now`` (seconds)."""
+    """Return what the terminal shows of ``view`` at ``now`` (seconds)."""
     shown = select(view.study, view.trials)
     parts = [_header(view, now), Text(), _table(view, shown)]
     hidden = [trial for trial in view.trials if trial not in shown]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 
-#: How the sentence about an energy begins of which nothing was measured.
+#: The beginning of the sentence about energy if none of it was measured.
 UNMEASURED = "energy not measured"
 #: The amounts that a study spends, in words.
 _UNITS = {"device_hours": "device-hours", "kwh": "kWh", "money": "of money"}
@@ -90,7 +90,7 @@ def spent_facts(study: StudyRow, now: float) -> Facts:
 
 
 def late_words(misses: float | None) -> str:
-    """By how much a study will miss its deadline; empty if it meets it, or that is not known."""
+    """Say by how much a study will miss its deadline; empty if it meets it or this is unknown."""
     return f"it will miss its deadline by about {duration(misses)}" if misses else ""
 
 

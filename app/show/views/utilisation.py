@@ -49,7 +49,7 @@ _NEAR = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How a study used its slots. Times are in seconds, added over all slots."""
+    """A study's use of its slots. Times are in seconds, added over all slots."""
 
     #: The number of slots.
     slots: int
@@ -81,7 +81,7 @@ def usage(
     others: Sequence[EpochRow] = (),
     devices: Sequence[DeviceRecord] = (),
 ) -> Usage | None:
-    """How ``study`` used its slots until ``end``; None where it has trained no epoch.
+    """Return how ``study`` used its slots until ``end``; None if it has trained no epoch.
 
     ``others`` are epochs of other studies; ``devices`` are the devices as they stand.
     """
@@ -119,7 +119,7 @@ def usage(
 
 
 def usage_of(reader: Reader, study: StudyRow) -> Usage | None:
-    """How a study of the ledger used its slots, with the epochs of other studies on them."""
+    """Return how a study of the ledger used its slots, with other studies' epochs on them."""
     epochs = reader.epochs(study.id)
     end = study.finished_at or max((row.at for row in epochs), default=0.0)
     others = [row for other in beside(reader, study, end) for row in reader.epochs(other.id)]
