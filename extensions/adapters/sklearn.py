@@ -60,7 +60,7 @@ class PartialFit:
 
 
 def state_of(estimator: BaseEstimator) -> dict[str, Any]:
-    """What fitting has set on ``estimator``, in values that a checkpoint can hold.
+    """Return the attributes that fitting has set on ``estimator``, as a checkpoint can hold them.
 
     Raises ``UsageError`` naming an attribute that refers to itself.
     """

@@ -128,7 +128,7 @@ def _torch(_: Settings) -> Iterator[Finding]:
 
 
 def _trainers(_: Settings) -> Iterator[Finding]:
-    """Whether the fork server may fork. What starts threads in it comes with Python's start."""
+    """Find out in a new Python if the fork server may fork: threads from its start forbid it."""
     code = "from penstock.tasks.process.forking import unsafe; print(unsafe())"
     command = [sys.executable, "-P", "-c", code]
     run = subprocess.run(
@@ -191,7 +191,7 @@ def _devices(settings: Settings) -> Iterator[Finding]:
 
 
 def _counters(_: Settings) -> Iterator[Finding]:
-    """What can be measured of a trial. What cannot is no fault: tuning works without it."""
+    """Count the measurable counters by source; absent ones are "ok", as tuning needs none."""
     by_source: dict[str, list[Capability]] = defaultdict(list)
     for capability in capabilities(_gpus()):
         by_source[capability.source].append(capability)
@@ -292,7 +292,7 @@ def _sentinels(client: redis.Redis, url: str) -> Iterator[Finding]:
 
 
 def _eviction(client: redis.Redis, url: str) -> Iterator[Finding]:
-    """Whether the broker removes keys when its memory is full, or would with a limit of it."""
+    """Report a broker that evicts keys when its memory is full, or would with a memory limit."""
     policy, limit = connection.eviction_policy(client, url)
     if policy != connection.NO_EVICTION:
         removes = f"keys are removed at maxmemory = {limit} bytes; no scheduler starts"

@@ -5,7 +5,7 @@ Written forms. ``venv:/folder`` is a virtual environment: its ``bin/python`` run
 own system. ``command:PROGRAM ARGUMENTS`` is anything else: the trainer's command is appended to
 these words. An empty text is the worker's own environment.
 
-The path is one of the node. Whoever submits a study need not have it, so only the form is checked.
+The path is one of the node. The submitting machine need not have it, so only the form is checked.
 """
 
 from __future__ import annotations

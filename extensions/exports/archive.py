@@ -128,16 +128,16 @@ class TrialBody(Body):
     constraints: dict[str, float] = Field(default={})
     origin: TrialOrigin | None = None
     dispatched_at: Moment | None = None
-    #: What its objective and its users wrote (JSON, see ``FinishedTrial.written``).
+    #: JSON that its objective and its users wrote (see ``FinishedTrial.written``).
     written: str = ""
 
 
-#: What is spent of devices; 0 or more.
+#: Device use spent by a study; 0 or more.
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class SpentBody(Body):
-    """What a study has had of devices, with the fields of ``scheduler.model.study.Spent``."""
+    """The device use of a study, with the fields of ``scheduler.model.study.Spent``."""
 
     device_seconds: Amount
     joules: Amount
@@ -165,7 +165,7 @@ class Archive(Body):
     #: The study's attributes by key, as JSON texts: its users', and those of Optuna's own code.
     user_attrs: dict[str, str] = Field(default={})
     system_attrs: dict[str, str] = Field(default={})
-    #: What it has had of devices, as far as the ledger knows.
+    #: Its device use, as far as the ledger knows.
     spent: SpentBody | None = None
 
 

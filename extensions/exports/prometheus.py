@@ -150,7 +150,7 @@ class Collector:
         yield _by("penstock_slots", words, "state", slots)
 
     def _broker(self, queues: dict[str, list[str]]) -> Iterable[Metric]:
-        """Whether broker and scheduler are up, and the queues' lengths if the broker answers."""
+        """Yield if broker and scheduler are up, and the queues' lengths if the broker answers."""
         served = locks.is_running(self._settings.run, "scheduler")
         lengths: dict[str, int] | None = None
         dropped: dict[tuple[str, str], int] = {}

@@ -165,7 +165,7 @@ def _values(trial: TrialBody) -> list[float]:
 
 
 def _user_attrs(trial: TrialBody) -> dict[str, Any]:
-    """What its user wrote: numbers and texts as they are, all else as JSON text."""
+    """Return the trial's user attributes: numbers and texts as they are, all else as JSON."""
     found = json.loads(trial.written or "{}").get("user_attrs", ())
     values = {name: value_of(text) for name, text in found}
     return {

@@ -1,4 +1,4 @@
-"""How near a study is to its limits, and where a limit could not hold."""
+"""The distance of a study from its limits, and limits that could not hold."""
 
 from __future__ import annotations
 

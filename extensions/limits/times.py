@@ -19,10 +19,10 @@ from ...scheduler.state.slot_time import slot_seconds
 from ...scheduler.state.spending import device_share
 from ...scheduler.state.state import EngineState, StudyState
 
-#: In the last seconds before a limit epochs are sent one by one. So long may a report be on its
-#: way, and so much may the clock of a trainer's machine be behind the scheduler's.
+#: Seconds before a limit in which epochs are sent one by one. Covers the delay of a report and the
+#: lag of a trainer's clock behind the scheduler's.
 MARGIN = 2.0
-#: So much after the moment that is worked out a limit is reached, whatever was rounded (seconds).
+#: Seconds added to a computed time, so that the limit is reached then in spite of rounding.
 LATER = 1e-6
 
 
@@ -88,7 +88,7 @@ def _device_limits(study: StudyState) -> list[tuple[str, float, float]]:
 def _level_and_rate(
     state: EngineState, study: StudyState, used: float, *, priced: bool
 ) -> tuple[float, float]:
-    """What is used at time t is ``level + rate * t``, for all that runs."""
+    """Return ``level`` and ``rate`` such that the use at time t is ``level + rate * t``."""
     level, rate = used, 0.0
     for attempt in state.attempts.values():
         if attempt.study != study.spec.id:

@@ -1,4 +1,4 @@
-"""What the processes of a study's trials will need on one kind of device, before they have run.
+"""The predicted process memory of a study's trials on one kind of device.
 
 Theory of operation. A trial whose tensors are estimated or measured needs the process that such
 tensors make (``resident``). An estimate of tensors gets the margin that the study's earlier ones
@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Processes:
-    """What the trials of a study have shown of their processes' memory on one kind of device."""
+    """Measurements of the process memory of a study's trials on one kind of device."""
 
-    #: What a process had before a trial, seen last (bytes); 0 if not known, and on a GPU.
+    #: Bytes that a process had before a trial, as seen last; 0 if not known, and on a GPU.
     base: int = 0
     #: The newest trials whose tensors were measured, by trial. ``process`` is 0 before an epoch.
     grown: dict[str, Grown] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Processes:
     errors: dict[str, float] = field(default_factory=dict)
     #: The tensors of the largest trial that was measured.
     largest: Footprint | None = None
-    #: Whether its models have recurrent layers.
+    #: True if its models have recurrent layers.
     recurrent: bool = False
     #: The least and the most that a trial was expected to need before it ran (bytes); 0: none was.
     least: int = 0

@@ -29,7 +29,7 @@ NOTE = "penstock:study:"
 
 
 def holds_ids(key: str) -> bool:
-    """Whether a study's system attribute is a list of trials' ids, which Optuna's GAs keep."""
+    """Return True if a study's system attribute is a list of trial ids, as Optuna's GAs keep."""
     return ":parent:" in key
 
 
@@ -135,7 +135,7 @@ class Mirror:
         return ~trial_id if trial_id < 0 else self._numbers.get(trial_id)
 
     def is_foreign(self, number: int) -> bool:
-        """Whether somebody else has run the trial, or added it."""
+        """Return True if the trial was run or added outside of Penstock."""
         return number in self._foreign
 
     def _link(self, number: int, trial_id: int) -> None:

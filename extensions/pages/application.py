@@ -53,7 +53,7 @@ PAGES: dict[str, Callable[[Site, Mapping[str, str]], Page]] = {
     "devices": devices_page,
     "plan": plan_page,
 }
-#: What a page that was told of a change says when it asks for itself again.
+#: Header of requests by which a page that was told of a change fetches itself again.
 LIVE = "x-penstock-live"
 UNEXPECTED = "This is an error of Penstock's: its traceback is where penstock ui runs."
 #: The most bytes of a form.

@@ -1,4 +1,4 @@
-"""Which trials are in one lane now, and whether they are trained together there."""
+"""The trials that share a lane now: trained together, or taking turns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LaneGroup:
     device: str
     lane: int
     works: tuple[Work, ...]
-    #: How many were stepped at once in the last epoch that one of them ended; 1: each alone.
+    #: Number stepped at once in the last epoch that one of them ended; 1: each alone.
     together: int = 1
     #: For how many of them the batches of that epoch were read once.
     readers: int = 0
@@ -38,7 +38,7 @@ class LaneGroup:
 
     @property
     def words(self) -> str:
-        """What they do together."""
+        """A sentence part that says how they share the lane."""
         if self.together > 1:
             return f"trained together, {self.together} at once in the last epoch"
         if self.readers > 1:

@@ -40,7 +40,7 @@ PERIOD = 0.25
 TICK = 10.0
 #: Seconds of rest for each second of work.
 REST = 4.0
-#: How many pictures are kept.
+#: Number of pictures that are kept.
 KEPT = 64
 #: Topics: all has changed; time has passed. A study's topic is ``study:`` and its id.
 ALL, TIME = "all", "time"
@@ -52,7 +52,7 @@ def topic_of(study_id: str) -> str:
 
 
 class _Stream:
-    """What one open page is still to be told."""
+    """The news that one open page is still to be told."""
 
     def __init__(self) -> None:
         self.topics: set[str] = set()
@@ -74,7 +74,7 @@ class Follower:
         self._reader = reader
         self._scheduler = scheduler
         self._has_news = has_news
-        #: How many announcements there were. A picture drawn since the last one is good enough.
+        #: Number of announcements so far. A picture drawn since the last one is good enough.
         self.announced = 0
         self._newest = 0
         #: The newest event that pages were told of.
@@ -166,7 +166,7 @@ class Follower:
 class Picture(NamedTuple):
     """A page as it was drawn: its beginning and the rest, as UTF-8."""
 
-    #: How many announcements there were, and the time (monotonic seconds), when that began.
+    #: Number of announcements, and the time (monotonic seconds), when drawing began.
     announced: int
     began: float
     beginning: bytes
@@ -174,7 +174,7 @@ class Picture(NamedTuple):
 
 
 class Pictures:
-    """The pictures of pages, each drawn anew after an announcement of ``follower``.
+    """The pictures of pages, each drawn again after an announcement of ``follower``.
 
     They are drawn one at a time, in any thread.
     """
@@ -182,7 +182,7 @@ class Pictures:
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
         self._lock = threading.Lock()
-        #: Whose turn it is to wait, or to draw, of the pages that were told.
+        #: Lock of the one page that waits or draws, among those that were told.
         self._turn = asyncio.Lock()
         #: When the rest after the last picture is over (monotonic seconds).
         self.rested = 0.0

@@ -40,7 +40,7 @@ class Page:
     draw: Callable[[], Content]
     #: The topics that it shows (``extensions.pages.follower``); None: it changes with anything.
     topics: tuple[str, ...] | None = None
-    #: Whether it may have charts.
+    #: True if it may have charts.
     charts: bool = False
 
 

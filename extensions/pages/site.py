@@ -1,4 +1,4 @@
-"""What all pages are drawn from: the ledger, the studies read so far, and the scheduler."""
+"""The data that all pages are drawn from: the ledger, the studies read so far, the scheduler."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...app.ledger.rows import EpochRow
     from ...app.show.views.progress import View
 
-#: How many studies are kept as they were read last, and of how many logs the ends.
+#: Number of studies, and of ends of logs, that are kept as they were read last.
 KEPT = 64
 #: The lines of a log's end.
 LINES = 20
@@ -47,11 +47,14 @@ class Site:
         self._newest = 0
 
     def serves(self) -> bool:
-        """Whether a scheduler runs."""
+        """Return True if a scheduler runs."""
         return scheduler_answers(self.settings)
 
     def scheduler(self) -> tuple[bool, int | None]:
-        """Whether one runs, and the process of one on this machine: another one is a new one."""
+        """Return True if one runs, and its process id if it is on this machine.
+
+        Another value means that the scheduler has started, stopped or been replaced.
+        """
         return self.serves(), locks.pid_of(self.settings.run, "scheduler")
 
     def newest(self) -> int:

@@ -24,7 +24,7 @@ from .pieces import link, page_of, pager, part
 if TYPE_CHECKING:
     from .site import Site
 
-#: How many studies a page lists.
+#: Number of studies that a page lists.
 LISTED = 100
 #: The most trials of a study that is over whose curve is drawn: its trials are read for that, once.
 DRAWN = 1_000

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ...app.show.drawings.columns import Column
     from .site import Site
 
-#: How many trials a page lists.
+#: Number of trials that a page lists.
 LISTED = 50
 #: No trial's number has more digits.
 DIGITS = 12

@@ -90,8 +90,10 @@ class OtherStudies:
     def _is_usable(
         self, study: StudyState, trial: Trial, other: Trained, chain: Chain, epoch: int
     ) -> bool:
-        """Whether ``epoch`` was reported with all that is asked for, and a state of it or of a
-        later epoch, up to which both are the same, is in the store.
+        """Return True if ``trial`` may take over ``epoch`` of ``other``.
+
+        That is so if ``epoch`` was reported with all metrics that the study asks for, and the
+        store has a state of it or of a later epoch up to which the two trials are the same.
         """
         reported = dict(epochs_of(self._state, other).reports.get(epoch, ()))
         if not reported.keys() >= {study.spec.metric, *study.spec.also}:

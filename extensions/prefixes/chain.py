@@ -28,13 +28,13 @@ from ...base.pieces import entering, pieces
 from ...scheduler.model.study import Scalar, StudySpec, replicate_of
 from ...scheduler.model.trial import Trial
 
-#: One trial in so many trains its epochs itself, whatever others have trained, as a check; and in a
-#: study that takes epochs over from other studies, whose code and data are another day's.
+#: Trials for each one that trains all of its epochs itself, as a check: usually, and in a study
+#: that takes epochs over from other studies, whose code and data are another day's.
 CHECKED_ONE_IN, CHECKED_WITH_TOKEN_ONE_IN = 50, 20
 
 
 class Link(NamedTuple):
-    """What governs the epochs ``after`` + 1 to ``until``; None: all from there on."""
+    """The key of the epochs from ``after`` + 1 to ``until``; None: all from there on."""
 
     after: int
     until: int | None
@@ -83,7 +83,7 @@ def obstacle(spec: StudySpec) -> str:
 
 
 def has_prefixes(spec: StudySpec) -> bool:
-    """Whether trials of the study may have bits in common (else see ``obstacle``)."""
+    """Return True if trials of the study may have bits in common (else see ``obstacle``)."""
     return spec.seeding == "shared" and not obstacle(spec)  # asked at every event
 
 
@@ -118,7 +118,7 @@ def link_at(chain: Chain, epoch: int) -> Link | None:
 
 
 def common_epochs(one: Chain, other: Chain) -> int | None:
-    """How many first epochs of both have equal bits; None: all, however many they train.
+    """Return how many first epochs of both have equal bits; None: all, however many they train.
 
     >>> same, a, b = Link(0, 3, "s"), Link(3, None, "a"), Link(3, None, "b")
     >>> common_epochs((same, a), (same, b)), common_epochs((same, a), (same, a))
@@ -137,7 +137,7 @@ def common_epochs(one: Chain, other: Chain) -> int | None:
 
 
 def is_checked(spec: StudySpec, trial: Trial) -> bool:
-    """Whether the trial takes over no epochs, so that its own can be compared with them.
+    """Return True if the trial takes over no epochs, so that its own can be compared with others'.
 
     With a data token the study's name counts, too. Else studies of one seed would check the same.
     """
@@ -147,7 +147,7 @@ def is_checked(spec: StudySpec, trial: Trial) -> bool:
 
 
 def checked_one_in(spec: StudySpec) -> int:
-    """One trial in so many is a check (``is_checked``)."""
+    """Return the number of trials for each one that is a check (``is_checked``)."""
     return CHECKED_WITH_TOKEN_ONE_IN if spec.data_token else CHECKED_ONE_IN
 
 

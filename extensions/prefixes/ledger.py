@@ -19,8 +19,8 @@ from ...scheduler.model.study import OVER, StudySpec
 from .between import earlier_trial, group_of
 from .chain import has_prefixes
 
-#: So many trials of earlier studies are enough, up to the study that comes to it: they go into the
-#: event that begins the later one.
+#: Trials of earlier studies after which no further study is added; they go into the event that
+#: begins the later study.
 MOST_EARLIER = 1_000
 
 #: Trials of studies that need the extension go on with what was reported of their epochs.

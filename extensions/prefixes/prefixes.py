@@ -96,7 +96,7 @@ class Prefixes:
         )
 
     def next_key(self, study: StudyState, trial: Trial) -> tuple[str, int]:
-        """Which epoch the trial needs next. Who are at the same place need the same one."""
+        """Return a key of the epoch that the trial needs next; equal keys mean the same epoch."""
         link = link_at(self._indices.of(study).chains[trial.id], trial.epoch + 1)
         return ("" if link is None else link.key), trial.epoch
 

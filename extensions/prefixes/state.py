@@ -39,11 +39,11 @@ class OfStudy:
 
     #: Waiting trials whose next epoch another one trains, in the order of their arrival.
     companions: list[str] = field(default_factory=list)
-    #: Whether no trial takes over epochs any more, because bits were seen to differ.
+    #: True if no trial takes over epochs any more, because bits were seen to differ.
     apart: bool = False
     #: Trials of studies that are over, whose epochs its trials may take over (``between``).
     earlier: list[EarlierTrial] = field(default_factory=list)
-    #: Whether no epochs of other studies are taken over any more, because bits were seen to differ.
+    #: True if no epochs of other studies are taken over any more, because bits differed.
     apart_from_others: bool = False
     #: Its trials with an accepted epoch, by id.
     trials: dict[str, OfTrial] = field(default_factory=dict)

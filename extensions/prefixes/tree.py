@@ -139,7 +139,7 @@ def _parting(
 
 
 def count_epochs(edges: Iterable[Edge], *, merged: bool) -> Epochs:
-    """What the tree has of epochs. Not ``merged``: every trial trains all of its own."""
+    """Count the tree's epochs. Not ``merged``: every trial trains all of its own."""
     total = distinct = to_come = to_train = 0
     for edge in edges:
         total += edge.epochs * len(edge.ways)
@@ -155,9 +155,9 @@ def count_epochs(edges: Iterable[Edge], *, merged: bool) -> Epochs:
 
 
 def companions(ways: Sequence[Way]) -> list[Companion]:
-    """Who waits for whom, where epochs are merged.
+    """Return the trials that wait for another one to train their common epochs, if merged.
 
-    Where several could train the common epochs and none of them runs, it is taken to be the first.
+    If several could train the common epochs and none of them runs, the first is taken to.
     """
     together: dict[tuple[int, str], list[Way]] = {}
     for way in ways:

@@ -39,7 +39,7 @@ def count_words(found: StudyPrefixes) -> str:
 
 
 def facts_in_words(found: StudyPrefixes) -> Iterator[str]:
-    """What else is known of the study's prefixes, a sentence each."""
+    """Yield the other facts about the study's prefixes, as one sentence each."""
     epochs = found.epochs
     if found.obstacle:
         yield f"it has no prefixes: {found.obstacle}"

@@ -89,7 +89,7 @@ def _stays(epochs: Iterable[EpochRow]) -> list[tuple[float, float, TrialSlot]]:
 
 
 def company_words(reports: Sequence[EpochReported]) -> str:
-    """How many of these epochs were trained together, or read with others; empty if none was."""
+    """Say how many epochs were trained together or shared their batches; empty if none did."""
     total = count(len(reports), "epoch")
     found = (
         ([each.together for each in reports if each.together > 1], "were trained together"),

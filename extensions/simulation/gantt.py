@@ -45,7 +45,7 @@ Held = tuple[str, Slot, float, float]
 
 
 def spans(epochs: Iterable[AcceptedEpoch], devices: Sequence[Device] = ()) -> list[Span]:
-    """Which trial held which slot when. Consecutive epochs of a segment are one span per device.
+    """Return the spans in which trials held slots: one per segment and device.
 
     An epoch that took turns with others in a lane has a span for each time without another one.
     """
@@ -164,7 +164,7 @@ Bar = tuple[int, float, float, str]
 
 
 def _key(simulation: Simulation, trial: str) -> str:
-    """What determines the colour of a trial's bars: its study if there are several, else itself."""
+    """Return the key of a trial's colour: its study if there are several, else the trial."""
     return trial.rpartition("-")[0] if len(simulation.workload.studies) > 1 else trial
 
 

@@ -26,15 +26,15 @@ class ExperimentResult:
     bound: float
     #: The share of the devices' time until the end in which they trained, 0 to 1.
     utilisation: float
-    #: How long trials waited and took.
+    #: Mean times of trials until their start, waiting, and until their completion.
     delays: Delays
     #: The mean time from a study's arrival to its last epoch.
     response: float
-    #: How often a trial went on at another width.
+    #: Number of times that a trial went on at another width.
     resizes: int
     #: All accepted epochs, in order.
     epochs: tuple[AcceptedEpoch, ...]
-    #: How often a trial ran out of memory beside others.
+    #: Number of times that a trial ran out of memory together with others.
     out_of_memory: int = 0
     #: The share of the devices' memory until the end that trials at work needed; None if it is not
     #: limited.

@@ -5,9 +5,9 @@ recorded value. The strategy decides again from those values, in the order in wh
 the simulation. An epoch that was never trained takes the trial's mean seconds and has its last
 value. Seconds at widths that were not measured come from the fitted model.
 
-Where trials have epochs in common they keep their hyperparameters, so that the simulated engine
-finds these epochs anew. One that was taken over takes what it took the trial that trained it.
-Replicates do not keep theirs: what they took over takes no time.
+If trials have epochs in common they keep their hyperparameters, so that the simulated engine finds
+these epochs again. An epoch that was taken over takes the time of the trial that trained it.
+Replicates do not keep theirs: the epochs that they took over take no time.
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
 
 
 def _together(reader: Reader, study: str) -> tuple[Company, dict[tuple[str, int], float]]:
-    """What trials took of what they take alone, and the seconds alone by trial and epoch.
+    """Return the time of trials together over that alone, and the seconds alone by trial and epoch.
 
-    Of the epochs that were trained together, or whose batches were read once.
+    Both are of the epochs that were trained together, or whose batches were read once.
     """
     alone: dict[tuple[str, int], float] = {}
     ratios: dict[int, list[float]] = defaultdict(list)
@@ -149,7 +149,7 @@ def _spec(
 
 
 def _shape(epochs: Iterable[EpochRow], widest: int) -> tuple[Shape, list[str]]:
-    """How seconds change with the width, and sentences about what was not measured."""
+    """Return how seconds change with the width, and sentences about widths not measured."""
     seconds: dict[int, list[float]] = defaultdict(list)
     for row in epochs:
         if not row.taken_from:

@@ -1,4 +1,4 @@
-"""Who waited for whom, and why: the waiting of each trial of a simulation, and a chart of it.
+"""The waits of each trial of a simulation, with the trials waited for, the reasons, and a chart.
 
 A trial waits from its study's arrival to its first epoch, and between two epochs of one rung. It
 waits *for* the trials that ran meanwhile on the device that it then got. The reason is worked out
@@ -27,7 +27,7 @@ from .gantt import BELOW, CHARACTER, RIGHT, WIDTH, axis, colour, svg, text
 from .outcome import ExperimentResult, Simulation
 from .simulator import INSTANT
 
-#: A chart has at most so many trials: those that waited longest.
+#: The most trials of a chart: those that waited longest.
 MAX_LANES = 40
 #: Pixels: a lane's height.
 LANE = 16

@@ -36,12 +36,12 @@ SPACE = (("x", distribution_to_json(FloatDistribution(0.0, 1.0))),)
 
 @dataclass(frozen=True, slots=True)
 class TrialWork:
-    """How long training one trial takes, and its results."""
+    """The durations and results of one trial's training."""
 
     #: Seconds of an epoch on one device.
     level: float
-    #: How seconds change with the width. It has every width from 1 on; beyond its widest, more
-    #: devices gain nothing.
+    #: Relative time by width. It has every width from 1 on; beyond its widest, more devices gain
+    #: nothing.
     shape: Shape
     #: The trial's budget, if the study has budgets.
     epochs: int = 0
@@ -51,9 +51,9 @@ class TrialWork:
     values: tuple[float, ...] = ()
     #: Its hyperparameters, as far as they help to predict its level.
     params: Params = ()
-    #: How many steps an epoch has.
+    #: Number of steps of an epoch.
     steps: int = STEPS_PER_EPOCH
-    #: What it needs of memory.
+    #: Its memory need.
     memory: MemoryNeed = UNKNOWN
 
     def seconds(self, epoch: int, width: int) -> float:
@@ -77,7 +77,7 @@ class StudyWork:
     trials: tuple[TrialWork, ...]
     arrives: float = 0.0
     budgets: bool = False
-    #: What trials that are trained together in a lane take of what they take alone.
+    #: The time of trials that are trained together in a lane, over that alone.
     company: Company = field(default_factory=Company)
 
 
@@ -127,15 +127,15 @@ class Workload:
         return trials[number_of(trial) % len(trials)]
 
     def company(self, study: str, together: int) -> float:
-        """What an epoch takes of each of so many trials of a study together, over that alone."""
+        """Return the time per trial of ``together`` trials of a study at once, over that alone."""
         return self.by_id[study].company.ratio(together)
 
     def memory(self, segment: Segment) -> MemoryNeed:
-        """What the trial of a segment needs of memory."""
+        """Return the memory need of a segment's trial."""
         return self.trial(segment.trial.rpartition("-")[0], segment.trial).memory
 
     def peaks(self, kinds: Collection[str]) -> SharingTable:
-        """What the engine knows of memory if it knows the largest trial of each study.
+        """Return the engine's memory table, given the peak of the largest trial of each study.
 
         ``kinds`` are the kinds of devices.
         """

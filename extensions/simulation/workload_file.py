@@ -155,7 +155,7 @@ class _Reading:
         return StudyWork(spec, trials, arrives, budgets=plan is None, company=company)
 
     def _pieces(self, key_path: KeyPath, value: Any) -> dict[int, range]:
-        """How many values a step function has in each piece, by the epochs that it begins after."""
+        """Return the range of a step function's values in each piece, by the epoch before it."""
         allowed = "epochs and how many values there are from then on, as {0: 3, 9: 3}, from 0 on"
         found = self._document.mapping(key_path, "pieces", value, numbers=True)
         fits = all(
@@ -228,7 +228,7 @@ class _Reading:
         return tuple(found)
 
     def _memory(self, key_path: KeyPath, given: dict[str, Any]) -> MemoryNeed:
-        """What a trial needs, stated in GiB; nothing where it is left out."""
+        """Return a trial's memory need, stated in GiB; ``UNKNOWN`` if it is left out."""
         if "memory" not in given:
             return UNKNOWN
         inner = (*key_path, "memory")

@@ -34,10 +34,10 @@ from .workloads import (
     workloads_in,
 )
 
-#: How many times a model is asked for configurations, for each race of a workload.
+#: Number of times that a model is asked for configurations, for each race of a workload.
 PROPOSALS = 3
 
-#: How many workloads are kept; the least recently used one is forgotten.
+#: Number of workloads that are kept; the least recently used one is forgotten.
 WORKLOADS_KEPT = 256
 
 
@@ -89,7 +89,7 @@ class Probing:
         return machine_class(self._state.devices[trial.members[0].device].device)
 
     def busy(self, workload: WorkloadTuning) -> bool:
-        """Whether a trial is measuring for this workload now."""
+        """Return True if a trial is measuring for this workload now."""
         trial = self._state.trials.get(workload.probing)
         if trial is None or trial.state is not TrialState.RUNNING:
             workload.probing = ""
@@ -151,10 +151,9 @@ class Probing:
     def probes_by_epoch(
         self, spec: StudySpec, trial: Trial, slot_class: SlotClass, width: int
     ) -> bool:
-        """Whether its next epoch is measured as a whole. If so, ``trial.system`` is set to what is
-        tried.
+        """Return True if the trial's next epoch is measured as a whole.
 
-        One trial at a time measures, for its whole life, since it is compared with its own first
+        Sets ``trial.system`` to the configuration that is then tried, or to the default. One trial at a time measures, for its whole life, since it is compared with its own first
         epoch.
         """
         key, workload = self.workload(spec, trial, slot_class)

@@ -1,4 +1,4 @@
-"""What PyTorch's caching allocator takes from a GPU for a given order of allocations.
+"""The bytes that PyTorch's caching allocator reserves on a GPU for a sequence of allocations.
 
 Theory of operation. The allocator takes segments from the device and cuts blocks out of them. A
 size is rounded up to 512 bytes. Up to 1 MiB it is cut from segments of 2 MiB; up to 10 MiB from

@@ -56,7 +56,7 @@ class Estimator:
         self._trained += seconds
 
     def affords_measurement(self) -> bool:
-        """Whether there is time to measure the next epoch."""
+        """Return True if there is time to measure the next epoch."""
         allowed, cost = SHARE * self._trained, self._measurement_cost
         return self._spent + cost <= allowed and self._measuring + cost <= allowed / 2
 
@@ -67,7 +67,7 @@ class Estimator:
         self._measuring += seconds
 
     def affords_estimate(self) -> bool:
-        """Whether there is time to estimate another trial."""
+        """Return True if there is time to estimate another trial."""
         return self._spent + self._estimate_cost <= SHARE * self._trained
 
     def estimate(
@@ -112,7 +112,7 @@ def _failed(why: str) -> dict[str, Any]:
 
 
 def in_child(work: Callable[[], dict[str, Any]], timeout: float) -> dict[str, Any]:
-    """What ``work`` returns in a forked child within ``timeout`` seconds, or why it did not."""
+    """Run ``work`` in a forked child for up to ``timeout`` seconds; return its result or error."""
     receiving, sending = os.pipe()
     parent = os.getpid()
     try:

@@ -31,7 +31,7 @@ class HeaviestPaths:
 
     def __init__(self, model: nn.Module, tracker: StorageTracker) -> None:
         self.of_one = [_Heaviest(paths, tracker) for paths in paths_of(model)]
-        #: How many steps find them. Two steps that take them come after these.
+        #: Number of steps that find the heaviest paths. Two steps that take these come after.
         self.steps = max((each.steps for each in self.of_one), default=0)
         self._step = 0
 
@@ -109,7 +109,10 @@ def _weights(choice: OpenChoice, number: int) -> float:
 
 
 def _filled(notes: Sequence[Sequence[int]], layers: int) -> list[float]:
-    """What each candidate of a choice added in a step, on average, in its so many layers."""
+    """Return what each candidate of a choice adds to ``layers`` layers in a step, on average.
+
+    A candidate without notes gets the mean of the others.
+    """
     means = [layers * sum(each) / len(each) if each else None for each in notes]
     known = [each for each in means if each is not None]
     mean = sum(known) / max(1, len(known))

@@ -39,10 +39,10 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.changes: list[Change] = []
         self._live = self._summed = 0
-        #: Whether a fused recurrent layer was called.
+        #: True if a fused recurrent layer was called.
         self.recurrent = False
         self._cpu = cpu
-        #: What the last recurrent layer freed by itself; on the way back it is as much.
+        #: Bytes that the last recurrent layer freed by itself; its backward frees as many.
         self._recurrent_freed = 0
         self._known: WeakSet[torch.UntypedStorage] = WeakSet()
 

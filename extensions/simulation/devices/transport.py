@@ -43,7 +43,7 @@ class SimulatedWork(Protocol):
         """The seconds that it takes to continue on other devices than before."""
 
     def steps(self, dispatch: Dispatch, spec: StudySpec) -> int:
-        """How many steps an epoch has."""
+        """Return the number of steps of an epoch."""
 
     def slowdown(self, at_work: int) -> float:
         """The factor by which an epoch takes longer when ``at_work`` trials share its device."""
@@ -58,11 +58,11 @@ class SimulatedTransport:
     work: SimulatedWork
     #: Seconds from a dispatch to the first step, and from the last step to the report.
     overhead: float = OVERHEAD
-    #: What the trial of a segment needs of memory.
+    #: A function from a segment to the memory need of its trial.
     needs: Callable[[Segment], MemoryNeed] = lambda _: UNKNOWN
-    #: What an epoch takes of each of so many trials of a study together, over that alone.
+    #: A function from a study and n to the time of n of its trials together, per trial, over alone.
     company: Callable[[str, int], float] = lambda _study, _together: 1.0
-    #: What each of its devices draws in an epoch of a trial (watts); 0: that is not measured.
+    #: A function from a trial and an epoch to the watts of each of its devices; 0: not measured.
     watts: Callable[[str, int], float] = lambda _trial, _epoch: 0.0
     #: Reports to come.
     _heap: list[Entry] = field(default_factory=list)
@@ -83,7 +83,7 @@ class SimulatedTransport:
 
     def __post_init__(self) -> None:
         self._memory = DeviceMemory(self.devices)
-        #: Who takes turns with whom, where lanes have several seats.
+        #: The residents that take turns, if lanes have several seats.
         self._turns = LaneTurns(self.company)
 
     def open(self) -> None:

@@ -38,7 +38,7 @@ ROUNDS = 4
 
 
 class Watch(Protocol):
-    """What a probe reports to."""
+    """The receiver of a probe's reports."""
 
     def check(self) -> None:
         """Called before every pass. May raise to abandon the probe."""

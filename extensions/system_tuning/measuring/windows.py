@@ -49,7 +49,7 @@ def results(done: Sequence[StepWindow]) -> list[Window]:
 
 
 def relative(tried: float | None, before: float | None, after: float | None) -> float | None:
-    """A window's joules relative to the mean of the two beside it. None if any is unknown or 0."""
+    """Return a window's joules over the mean of its two neighbours; None if any is unknown or 0."""
     if not tried or not before or not after:
         return None
     return tried / ((before + after) / 2)

@@ -1,8 +1,8 @@
 """Arms: a system configuration that is measured against the default, with its mean and bounds.
 
-A window counts by the logarithm of its seconds a step over those of the default beside it. So a
-machine that slows down for both has no effect. The mean's interval follows from Student's t
-distribution.
+A window counts by the logarithm of its seconds a step over those of the default's windows next to
+it. So a machine that slows down for both has no effect. The mean's interval follows from Student's
+t distribution.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ....profiling.knobs.knobs import SystemConfig
 
 #: A gain below this is not worth a configuration of its own.
 MIN_GAIN = 0.02
-#: How many windows an interval needs, and after how many an arm is judged by its mean.
+#: Windows that an interval needs, and windows after which an arm is judged by its mean.
 MIN_WINDOWS, MAX_WINDOWS = 3, 12
 
 
@@ -25,7 +25,7 @@ class Arm:
 
     #: The configuration.
     config: SystemConfig
-    #: How many windows were measured.
+    #: Number of windows that were measured.
     n: int = 0
     #: The mean of the log ratios.
     mean: float = 0.0
@@ -33,7 +33,7 @@ class Arm:
     squares: float = 0.0
     #: Why it no longer takes part; empty while it does.
     out: str = ""
-    #: Whether trials cannot run with it.
+    #: True if trials cannot run with it.
     infeasible: bool = False
 
     def observe(self, ratio: float) -> None:
