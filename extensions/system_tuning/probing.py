@@ -153,8 +153,8 @@ class Probing:
     ) -> bool:
         """Return True if the trial's next epoch is measured as a whole.
 
-        Sets ``trial.system`` to the configuration that is then tried, or to the default. One trial at a time measures, for its whole life, since it is compared with its own first
-        epoch.
+        Sets ``trial.system`` to the configuration that is then tried, or to the default. One trial
+        at a time measures, for its whole life, since it is compared with its own first epoch.
         """
         key, workload = self.workload(spec, trial, slot_class)
         if width > 1:

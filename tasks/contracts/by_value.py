@@ -54,7 +54,7 @@ _ADVICE = "load large data, and open files and connections, inside the function"
 
 
 def is_by_value(target: str) -> bool:
-    """Whether code with this target (``scheduler.model.study.Code``) goes by value."""
+    """Return True if code with this target (``scheduler.model.study.Code``) goes by value."""
     return target.startswith(PREFIX)
 
 
@@ -199,7 +199,7 @@ def _added_folders() -> Iterator[str]:
 
 
 def belongs_to_python(file: str) -> bool:
-    """Whether a file or folder is of Python's library or of what is installed."""
+    """Return True if a file or folder is of Python's library or of an installed package."""
     # Asked for each loaded module, some thousands: a Path for each would take a tenth of a second.
     return not _INSTALLED.isdisjoint(file.split("/")) or file.startswith(_LIBRARY)
 
@@ -279,7 +279,7 @@ def main_of(code: object) -> ModuleType:
             vars(module).update(each.__globals__)
     if isinstance(found, type) and found.__module__ == "__main__":
         setattr(module, found.__name__, found)
-    # A process that the code starts anew imports this file, as under Python itself.
+    # A new process that the code starts (spawn) imports this file, as under Python itself.
     if not Path(vars(module).get("__file__") or "").is_file():
         vars(module).pop("__file__", None)
     return module

@@ -40,10 +40,10 @@ IMPORT_TARGET: ContextVar[str | None] = ContextVar("IMPORT_TARGET", default=None
 
 
 def is_imported(func: object) -> bool:
-    """Whether a trainer that imports the script is at its call of ``optimize(func)``.
+    """Return True if a trainer that imports the script is at its call of ``optimize(func)``.
 
-    There is nothing to do there: the study runs. If this is the code that the trainer looks for,
-    the import ends here, because what follows is written for a study that is over.
+    The call then does nothing: the study runs. Raises ``Found``, which ends the import, if ``func``
+    is the code that the trainer looks for: the lines that follow expect a study that is over.
     """
     import_target = IMPORT_TARGET.get()
     if import_target is not None and getattr(func, "__qualname__", None) == import_target:
@@ -52,9 +52,9 @@ def is_imported(func: object) -> bool:
 
 
 class Reference(NamedTuple):
-    """How trainers find code: the fields of ``scheduler.model.study.Code``, and what to send.
+    """A reference to code for trainers: the fields of ``scheduler.model.study.Code``, and content.
 
-    ``content`` is the code itself where it goes by value; otherwise it is empty.
+    ``content`` is the code itself if it goes by value; otherwise it is empty.
     """
 
     target: str
@@ -151,7 +151,7 @@ def _root(importable: str, file: Path) -> Path:
 
 
 def _origin(code: object) -> tuple[str, str]:
-    """Where code by value comes from: a name for people, and the folder with its modules."""
+    """Return the origin of code by value: a name for people, and the folder with its modules."""
     module = sys.modules.get(str(getattr(by_value.behind(code), "__module__", "")))
     source = getattr(module, "__file__", None)
     if module is None or source is None:

@@ -1,6 +1,6 @@
-"""What a user writes: a ``TorchTrainable``, whose loop is Penstock's, or an epoch function.
+"""The contracts of users' code: a ``TorchTrainable``, whose loop is Penstock's, or epoch functions.
 
-A ``TorchTrainable`` is exact if its class keeps three rules. Whatever changes during training lives
+A ``TorchTrainable`` is exact if its class keeps three rules. All state that changes in training is
 in the model's parameters and buffers, the optimiser or the schedule. Random numbers come from
 torch, ``numpy.random`` or ``random`` (all are keyed). Data sets do not change while they are read.
 
@@ -67,9 +67,9 @@ class TorchTrainable:
     def now(self, name: str) -> Any:
         """The hyperparameter's value in the epoch at work, where it changes by ``Steps``.
 
-        In ``data``, ``model``, ``optimizer`` and ``schedule`` the value from the start, also where
-        a trial is made anew to go on from a later epoch. Raises ``KeyError`` for what is not in
-        ``params``, ``TrialFailed`` (inexact) for the name of a later piece, as ``lr@6``.
+        In ``data``, ``model``, ``optimizer`` and ``schedule`` the value from the start, even if the
+        trial is made again to go on from a later epoch. Raises ``KeyError`` for a name that is not
+        in ``params``, ``TrialFailed`` (inexact) for the name of a later piece, such as ``lr@6``.
         """
         return self.params[name] if self._pieces is None else self._pieces.now(name)
 
@@ -137,7 +137,7 @@ class TorchTrainable:
 
 
 class EpochSession(Protocol):
-    """What carries out the calls of an ``EpochTrial``, which says what each of them means."""
+    """The executor of an ``EpochTrial``'s calls, which are described there."""
 
     def load(self) -> dict[str, Any] | None: ...
 
@@ -147,10 +147,10 @@ class EpochSession(Protocol):
 
 
 class EpochTrial:
-    """What an epoch function gets.
+    """The argument of an epoch function.
 
-    ``params`` are the trial's hyperparameters by name, of one that changes by ``Steps`` its first
-    value. ``number`` counts the study's trials from 0.
+    ``params`` are the trial's hyperparameters by name, with the first value of one that changes by
+    ``Steps``. ``number`` counts the study's trials from 0.
     """
 
     def __init__(self, session: EpochSession, pieces: Pieces, number: int) -> None:
@@ -219,5 +219,5 @@ def epoch_function(function: F) -> F:
 
 
 def is_epoch_function(code: object) -> bool:
-    """Whether ``code`` is marked as an ``epoch_function``."""
+    """Return True if ``code`` is marked as an ``epoch_function``."""
     return getattr(behind(code), _MARK, False) is True

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from .by_value import belongs_to_python
 
-#: What such a digest begins with. Others are of one file.
+#: Prefix of such a digest. Others are of one file.
 IMPORTS = "imports:"
 _OWN = "penstock"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")

@@ -1,8 +1,8 @@
-"""Which libraries a Python file imports before it does anything else.
+"""The libraries that a Python file imports before it does anything else.
 
-A process that imports them ahead must not change what the file means. So the list ends where the
-file first does something that a library could depend on as it is imported: it sets an environment
-variable, calls a function, or imports a module of the user's own.
+A process that imports them ahead must not change the file's meaning. So the list ends at the first
+statement that the import of a library could depend on: one that sets an environment variable, calls
+a function, or imports a module of the user's own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def imported_names(file: Path, folder: Path | None = None) -> list[str]:
 
 
 def is_in(folder: Path, name: str) -> bool:
-    """Whether the user's ``folder`` has a module of its own for the module ``name``."""
+    """Return True if the user's ``folder`` has the top-level module of ``name``."""
     top = name.partition(".")[0]
     return (folder / f"{top}.py").is_file() or (folder / top / "__init__.py").is_file()
 

@@ -47,7 +47,7 @@ def check_bounds(fixed: Mapping[str, float], task: SegmentTask) -> None:
 
 
 def numbers(metrics: object, given: str = "metrics") -> dict[str, float]:
-    """What a user reports as ``given``. Raises UsageError naming what of it is no number."""
+    """Return reported metrics as floats. Raises UsageError naming a value that is no number."""
     if not isinstance(metrics, Mapping):
         raise UsageError.refuse(given, metrics, "a dict of names to numbers")
     found: dict[str, float] = {}

@@ -196,7 +196,7 @@ def _file_of(module: ModuleType) -> str:
 
 
 def _stamp(file: str) -> tuple[int, int]:
-    """What changes when a file is edited; zeros if the file is gone."""
+    """Return the modification time and size of a file; zeros if the file is gone."""
     try:
         status = Path(file).stat()
     except OSError:

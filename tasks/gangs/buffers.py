@@ -23,7 +23,7 @@ _ALIGNED = 64
 
 
 class Wire:
-    """What one member sends, what all members sent, and the blocks in both."""
+    """The send buffer of one member, the receive buffer of all members, and the blocks in both."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ from ..process.failure import Lost
 from . import peers
 from .gang import Gang
 
-#: How many gangs stay connected, and how many connections to leaders' stores stay open.
+#: Number of gangs that stay connected, and of connections to leaders' stores that stay open.
 GANGS_KEPT = 8
 STORES_KEPT = 16
 #: Seconds that a member waits for the others, which may be loading code and data.
@@ -222,7 +222,7 @@ def _decoded(text: bytes) -> Any:
 
 
 def _same_form(value: Any, ours: Any) -> bool:
-    """Whether ``value`` has the form of ``ours``; a store does not check who writes to it."""
+    """Return True if ``value`` has the form of ``ours``; any process can write to a store."""
     if not isinstance(ours, list):
         return not isinstance(value, list | dict)
     return isinstance(value, list) and len(value) == len(ours)

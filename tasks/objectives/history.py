@@ -5,11 +5,11 @@ holds from now on: a state, values, suggested parameters, intermediate values, a
 be applied twice. ``app.server.optuna_bridge.updates`` makes updates from the ledger and from the
 engine's events; scheduler, trainers and clients share this form.
 
-What a trial of another process has ``sampled`` comes ahead of that, from its worker. It is shown
-to whoever looks at the running trials, until the scheduler has said what holds. An attempt that
-starts over knows nothing of it, since it may never be accepted.
+Parameters that a trial of another process has ``sampled`` come ahead of that, from its worker. They
+are shown with the running trials until the scheduler's update. An attempt that starts over drops
+them, since they may never be accepted.
 
-A trial changes by being replaced, so that what was given out stays as it was.
+A trial changes by being replaced, so that trials given out before stay as they were.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class History:
             self.trials[number] = accepted
 
     def owns(self, number: int) -> bool:
-        """Whether this process writes the trial."""
+        """Return True if this process writes the trial."""
         return number in self._own
 
     def replace(self, trial: FrozenTrial) -> None:

@@ -1,4 +1,4 @@
-"""What the best trial leaves in names of its script, on its way from the trainer to the script.
+"""Values that the best trial leaves in names of its script, on their way from the trainer.
 
 A trial that is complete and the best so far, as far as its trainer knows, pickles what the slots
 have (``contracts.shared_state``). That becomes a system attribute of the trial, kept as an object

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 Objective = Callable[["ObjectiveTrial"], Any]
 #: A draw in the form of messages: its name, its value, its distribution, its internal value.
 _Draw = tuple[str, Scalar, str, float]
-#: What the story of a trial says that is the first one of a sampler which did not begin the study.
+#: Sentence in a trial's story: it is the first of a sampler that did not begin the study.
 NEW_SAMPLER = (
     "its sampler began anew here, with other random numbers: the one that drew earlier trials is on"
     " another slot, or was lost with its trainer"
@@ -283,7 +283,7 @@ class RunningObjective(Function):
     # -- what the storage asks for ---------------------------------------------------------------
 
     def updates(self) -> Sequence[Mapping[str, Any]]:
-        """What has changed in the study since the last call."""
+        """Return the study's updates since the last call."""
         self.study.history_read, found = self.run.history(self.study.history_read)
         return found
 
@@ -299,9 +299,9 @@ class RunningObjective(Function):
         return self.run.suggest(name, distribution)
 
     def told_of(self, name: str) -> bool:
-        """Whether the scheduler is to be told: it neither sampled it nor has it in a space.
+        """Return True if the scheduler must be told of ``name``: not sampled by it, in no space.
 
-        It knows no distribution of what was enqueued, or has only one possible value.
+        It knows no distribution of parameters that were enqueued or have one possible value only.
         """
         if self.run.task.tools is not None:
             return True
@@ -366,7 +366,7 @@ class RunningObjective(Function):
         self._begin()
 
     def repeats(self) -> bool:
-        """Whether later reports than the last one were accepted, in an attempt before this."""
+        """Return True if an earlier attempt had reports accepted that come after the last one."""
         return len(self.reports) + 1 < self.run.task.first
 
     def _wait_for_turn(self) -> None:

@@ -1,15 +1,15 @@
-"""A sampler of the user's own, in a process beside the scheduler: it is asked line by line.
+"""A sampler of the user's own, in a process next to the scheduler: it is asked line by line.
 
-Theory of operation. Where the scheduler samples, a sampler of a user's class runs here, cut off
+Theory of operation. If the scheduler samples, a sampler of a user's class runs here, cut off
 from it. The scheduler writes one line of JSON for each question, with what has changed in the
 study's trials since the last one. The sampler sees Optuna's own ``Study`` and ``Trial`` over a
-``TrainerStorage``, as it does beside an objective, and is called as Optuna calls it:
-``after_trial`` for what has ended, then ``before_trial`` and a relative and an independent sample
-for what begins.
+``TrainerStorage``, as it does in a trainer with an objective, and is called as Optuna calls it:
+``after_trial`` for ended trials, then ``before_trial`` and a relative and an independent sample
+for the trial that begins.
 
-What a sampler notes with the trial that it draws is part of the answer, and so is what it notes
-with the study, under ``STUDY_NOTES``. The scheduler keeps both, and a process that is started anew
-is told of them. All else that a sampler keeps is its own, and is lost with its process.
+System attributes that a sampler sets on the trial that it draws are part of the answer, and so are
+those of the study, under ``STUDY_NOTES``. The scheduler keeps both, and passes them to a process
+that is started again. All other state of a sampler is lost with its process.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class HostedStudy:
         self._trials: dict[int, ObjectiveTrial] = {}
         self._seen: set[int] = set()
         self._noted: dict[str, Any] = {}
-        #: What was written of the trial that was drawn last.
+        #: Writes of the trial that was drawn last.
         self._written = PendingWrite()
         self._stopped = False
 
@@ -147,7 +147,7 @@ class HostedStudy:
         return trial
 
     def _notes(self) -> dict[str, Any]:
-        """What the sampler noted with the trial that it drew last, and with the study meanwhile."""
+        """Return the sampler's notes on the trial that it drew last, and on the study meanwhile."""
         notes = _plain(self._written.take().get("system_attrs", ()))
         if self._noted:
             notes[STUDY_NOTES], self._noted = self._noted, {}
@@ -204,7 +204,7 @@ def _plain(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
 
 
 def _is_active(name: str, conditions: Sequence[_Condition], params: Mapping[str, Any]) -> bool:
-    """Whether a parameter exists, given ``params``, those before it (``app.spec.conditions``)."""
+    """Return True if a parameter exists, given the ones before it (``app.spec.conditions``)."""
     return all(
         parent in params and params[parent] in values
         for each, parent, values in conditions
@@ -253,7 +253,7 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     lines: SimpleQueue[str] = SimpleQueue()
-    # Read beside the sampler: one that hangs ends with its scheduler, too.
+    # Read in another thread than the sampler's: one that hangs ends with its scheduler, too.
     threading.Thread(target=_read, args=(lines,), daemon=True).start()
     study: HostedStudy | None = None
     while True:

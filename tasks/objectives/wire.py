@@ -94,7 +94,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def is_plain(choice: object) -> bool:
-    """Whether ``choice`` is a scalar that JSON and UTF-8 can hold."""
+    """Return True if ``choice`` is a scalar that JSON and UTF-8 can hold."""
     if isinstance(choice, str):
         return _is_utf8(choice)
     return isinstance(choice, int | None) or (isinstance(choice, float) and isfinite(choice))

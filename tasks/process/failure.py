@@ -39,7 +39,7 @@ class MachineMismatch(BackendError):
 _OURS = str(Path(__file__).parent.parent)
 _LIBRARY = sysconfig.get_paths()["stdlib"]
 _MESSAGE, _TRACEBACK = 2_000, 20_000  # characters that a ledger row and a terminal can hold
-#: What Python says when a signal handler is set outside the main thread, and our advice.
+#: Python's message when a signal handler is set outside the main thread, and our advice.
 _NOT_MAIN = "only works in main thread"
 _OTHER_THREAD = (
     ": another trial of the study, which stands still in trial.report() or trial.epochs(), has its"

@@ -1,6 +1,4 @@
-"""What a process must know that forks others: whether it may, how, how they show themselves, and
-who may trace them.
-"""
+"""Helpers of processes that fork: safety checks, forking, names of processes, and tracing."""
 
 from __future__ import annotations
 

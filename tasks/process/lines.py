@@ -1,4 +1,4 @@
-"""What a trainer says to its worker, as lines of JSON."""
+"""Messages of a trainer to its worker, as lines of JSON."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def line_of(message: dict[str, Any]) -> bytes:
 
 
 def _unsendable(value: Any, where: str) -> Iterator[tuple[str, Any, str]]:
-    """What in ``value`` is not JSON: where, the value, why. Innermost first."""
+    """Yield the parts of ``value`` that are not JSON, innermost first: place, part and reason."""
     try:
         dumps(value)
     except (TypeError, ValueError, RecursionError) as error:

@@ -90,7 +90,7 @@ class Run:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What messages carry that are of this run: its trial and its fence."""
+        """The trial and fence of this run, which its messages carry."""
         return self.task.trial, self.task.fence
 
     def say(self, op: str, **fields: Any) -> None:
@@ -169,7 +169,7 @@ class Run:
         self.say("windows", windows=found, failed=failed)
 
     def closes(self, epoch: int) -> bool:
-        """Whether the segment ends after ``epoch``, as far as this member knows."""
+        """Return True if the segment ends after ``epoch``, as far as this member knows."""
         until = self.task.until
         return self.cut or epoch >= self.task.last or (until is not None and time.time() >= until)
 
@@ -238,7 +238,7 @@ class Run:
         return answer
 
     def history(self, after: str) -> tuple[str, list[dict[str, Any]]]:
-        """What has changed in the study since ``after``, and the id of the last change."""
+        """Return the id of the study's last update, and its updates since ``after``."""
         last, texts = self.ask("history", after=after)
         return str(last), [update for text in texts for update in json.loads(text)]
 

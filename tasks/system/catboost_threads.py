@@ -2,10 +2,10 @@
 
 Other libraries take their number of threads from variables that the worker sets for a trainer
 (``app.node.launching.variables``). CatBoost reads none. By default it takes all cores of the
-machine, and beside other slots it then takes theirs or waits for them. So its *defaults* are
-changed here, as soon as user code imports it. A ``thread_count`` that user code passes stays. It is
-never imported by us, and where a future version is made otherwise, it keeps its own defaults and a
-warning is logged. A process that user code starts anew (``spawn``) has CatBoost's own defaults.
+machine, so it takes those of other slots or waits for them. So its *defaults* are changed here, as
+soon as user code imports it. A ``thread_count`` that user code passes stays. Penstock never imports
+it, and if a future version is made otherwise, it keeps its own defaults and a warning is logged. A
+new process that user code starts (``spawn``) has CatBoost's own defaults.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def install() -> None:
 
 
 def slot_threads() -> int:
-    """What ``OMP_NUM_THREADS`` says, as to other libraries, or the number of this process's cores.
+    """Return ``OMP_NUM_THREADS``, as other libraries read it, or this process's number of cores.
 
     The worker sets the variable, and user code may have changed it before it imports CatBoost.
     """

@@ -1,4 +1,4 @@
-"""Which families of operators a training step calls.
+"""The families of operators that a training step calls.
 
 The calls are a fingerprint of a model, and do not depend on how busy the machine is.
 """

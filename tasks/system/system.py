@@ -2,7 +2,7 @@
 
 Where each knob takes effect:
 
-- threads and TF32: the process, set anew for every segment;
+- threads and TF32: the process, set again for every segment;
 - memory format and compilation: the model;
 - autocast: around every call of the user's code (``precision``);
 - affinity: around the steps (``affinity``);

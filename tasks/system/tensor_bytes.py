@@ -14,7 +14,7 @@ def bytes_of(tensor: Tensor) -> Tensor:
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
-    """Whether both have one dtype, one shape and the same bytes."""
+    """Return True if both have the same dtype, shape and bytes."""
     alike = one.dtype == other.dtype and one.shape == other.shape
     return alike and torch.equal(bytes_of(one), bytes_of(other))
 

@@ -246,7 +246,7 @@ def _serving(told: str) -> Serve:
 
 
 def _versions() -> dict[str, str]:
-    """What this environment has: the worker's is another one."""
+    """Return this environment's versions, which may differ from the worker's."""
     from importlib.metadata import PackageNotFoundError, version
 
     found = {"python": platform.python_version()}

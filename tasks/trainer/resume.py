@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Resumption:
-    """Where a trainer's segments resume from: its trials in memory, its peers, the stores."""
+    """The sources that a trainer's segments resume from: trials in memory, peers, the stores."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class Resumption:
     def initial(
         self, task: SegmentTask, code: type[TorchTrainable], device: torch.device | None = None
     ) -> Training:
-        """The trial before its first epoch, made anew. Its data is shared with other trials.
+        """Make the trial as before its first epoch. Its data is shared with other trials.
 
         It is on ``device``, by default this trainer's. On another one it is only to be estimated.
         """
@@ -276,9 +276,9 @@ class Resumption:
 
 
 def _fits(parent: ParentRef, task: SegmentTask) -> bool:
-    """Whether a checkpoint may be the trial's: one just before the segment must have the hash.
+    """Return True if a checkpoint may be the trial's: just before the segment, its hash must agree.
 
-    Nothing is expected of the state that a forked trial inherits: it becomes this trial's first.
+    No hash is expected of the state that a forked trial inherits: it becomes this trial's first.
     """
     if parent.epoch == task.origin or parent.epoch != task.first - 1:
         return True

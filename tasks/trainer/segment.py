@@ -182,7 +182,7 @@ class Segments:
         determinism.enter(run.task)
 
     def keeps(self, trial: str) -> bool:
-        """Whether the trial is warm: nothing has to be loaded for its next epoch."""
+        """Return True if the trial is warm: nothing has to be loaded for its next epoch."""
         return trial in self._warm
 
     def release(self, trial: str) -> None:

@@ -20,7 +20,7 @@ class _Copy(NamedTuple):
 class StateCopies:
     """States by their hash. They go with their study, the oldest when ``capacity`` is exceeded.
 
-    Whoever misses one finds the state in a store, or computes it again.
+    A trial that misses its copy finds the state in a store, or computes it again.
     """
 
     def __init__(self, capacity: Callable[[int], int]) -> None:

@@ -1,4 +1,4 @@
-"""What stays in a trainer's memory between segments: trials in training.
+"""Trials in training that stay in a trainer's memory between segments.
 
 A trial that is evicted loses only time: it comes back from its checkpoint or by replay.
 """

@@ -1,9 +1,9 @@
 """Read batches from a data set onto the device, in this process or with loader workers.
 
 Theory of operation. A user's data set may draw random numbers (crops, noise). So every read is
-seeded by a key of its own. It draws the same numbers in whichever process it happens, and the
-training step after it is seeded anew. Therefore the number of loader workers, and how far they read
-ahead, are exact knobs. A ``TensorDataset`` is indexed directly: nothing is faster.
+seeded by a key of its own. It draws the same numbers in any process, and the training step after it
+is seeded again. Therefore the number of loader workers, and how far they read ahead, are exact
+knobs. A ``TensorDataset`` is indexed directly: nothing is faster.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .seeding import seed_cpu
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: How many batches each loader worker reads ahead.
+#: Number of batches that each loader worker reads ahead.
 PREFETCH = 2
 
 

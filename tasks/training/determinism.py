@@ -1,4 +1,4 @@
-"""What a study's exactness requires of a trainer: kernels and threads, signatures, refusals.
+"""The requirements of a study's exactness on a trainer: kernels, threads, signatures, refusals.
 
 In a ``bitwise`` study torch uses deterministic kernels only, and refuses operations that have none.
 Such a refusal is a failure of kind ``inexact``, like anything else in training code that cannot be
@@ -139,7 +139,7 @@ def check_gang(task: SegmentTask, machines: Sequence[str]) -> None:
 
 
 def may_differ(task: SegmentTask) -> bool:
-    """Whether the members of a gang may end an epoch with different bits."""
+    """Return True if the members of a gang may end an epoch with different bits."""
     return task.exactness == "statistical" or task.on_signature_change == "record"
 
 

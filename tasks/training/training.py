@@ -67,7 +67,7 @@ class Training:
     number: int
     #: Into how many shards each batch is cut, 1 or more.
     shards: int = 1
-    #: Whether the study is statistical: bits may differ.
+    #: True if the study is statistical: bits may differ.
     statistical: bool = False
     gang: Gang | None = None
     #: The metrics that training does not change; None: not asked for yet.
