@@ -230,7 +230,7 @@ def _check(field: str, made: object, base: type) -> None:
 
 
 def _named(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of ``params`` that ``maker`` names as its arguments. No other is read."""
+    """Return the ``params`` that ``maker`` names as its arguments; no other is read."""
     made_by = getattr(maker, "__init__") if isinstance(maker, type) else maker  # noqa: B009
     if made_by in (LightningModule.__init__, LightningDataModule.__init__):
         return {}  # they accept anything and ignore it

@@ -77,7 +77,7 @@ class Passes:
             raise UsageError(f"epoch {epoch} begins where {self.epoch} should: {advice}")
 
     def report(self, metrics: Mapping[str, Any], state: Any) -> None:
-        """As ``EpochTrial.report``. ``state`` is what ``take`` will return."""
+        """Report as ``EpochTrial.report`` does. ``take`` will return ``state``."""
         with self._cleaning_up():
             self._trial.report(metrics, checkpoint={"epoch": self.epoch, "state": state})
 

@@ -341,7 +341,7 @@ def _services(settings: Settings) -> Iterator[Finding]:
     for name in (services.CHANGE, *(status.name for status in known)):
         try:
             locks.check(settings.run, name)
-        except OSError as error:  # who restarts services has only a log to say so
+        except OSError as error:  # a service that is restarted could only log this
             yield Finding(name, "fail", unusable(error, settings.home) or str(error))
     for status in known:
         if status.name == server.NAME or _stopped(settings, status.name):

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 KIND = Kind("export", "penstock_export", 1, "penstock export STUDY")
 #: The most epochs in one import: 100,000 keep the scheduler busy for 6 s.
 MAX_EPOCHS = 250_000
-#: Fields of a study that say who is told or called.
+#: Fields of a study with the addresses of its notices and calls.
 _TOLD = ("notify", "on_end", "on_error")
 
 
@@ -205,12 +205,12 @@ def archive_of(reader: Reader, study_id: str) -> Archive:
 
 
 def _without_addresses(spec: dict[str, Any]) -> dict[str, Any]:
-    """Leave out who is told or called: they hold secrets, and no stranger is to be told."""
+    """Leave out the addresses of notices and calls: they hold secrets, and belong to the user."""
     return {name: value for name, value in spec.items() if name not in _TOLD}
 
 
 def read_archive(file: Path) -> Archive:
-    """The study in an export. Raises UsageError for other files and other formats."""
+    """Return the study in an export. Raises UsageError for other files and other formats."""
     return read_own(file, KIND, Archive)
 
 

@@ -144,7 +144,7 @@ class _Keeper:
         self._enforce()  # before slots are filled
 
     def deadlines(self) -> Iterator[float]:
-        """When studies reach limits, as things are (the runner's clock)."""
+        """Return the times at which studies reach their deadlines (the runner's clock)."""
         return (end for _, end in self._deadlines())
 
     def _deadlines(self) -> Iterator[tuple[StudyState, float]]:

@@ -1,14 +1,14 @@
-"""When a study reaches its limits, as things are, and as soon as it could.
+"""The times at which a study is expected to reach its limits, and could reach them at the earliest.
 
-Theory of operation. A word of the scheduler's takes time to reach a trainer, and short epochs begin
-and end meanwhile. So a segment carries a moment (``Dispatch.until``): it closes with the first
-epoch that ends then or later, and what follows is sent only if no limit has been reached. The
-moment comes before the study could reach a limit with all devices that it may use, however few it
-has now. So it holds whatever else is sent meanwhile. Of energy that is known as far as no device
-draws more than one has drawn before.
+Theory of operation. A message of the scheduler takes time to reach a trainer, and short epochs
+begin and end meanwhile. So a segment carries a time (``Dispatch.until``): it closes with the first
+epoch that ends then or later, and the next segment is sent only if no limit has been reached. That
+time comes before the study could reach a limit with all devices that it may use, even if it has
+fewer now. So it stays valid if more segments are sent meanwhile. For energy, it is valid as long
+as no device draws more than one has drawn before.
 
 Only a device that joins later, a device that draws more than any before, or a trainer whose clock
-is behind by more than ``MARGIN`` may bring the study to its limit sooner. The scheduler's word
+is behind by more than ``MARGIN`` may bring the study to its limit sooner. The scheduler's message
 (``Cut``) is on its way then, as it is in any case.
 """
 
@@ -27,9 +27,9 @@ LATER = 1e-6
 
 
 def reached_at(state: EngineState, study: StudyState) -> float | None:
-    """When what runs will have brought the study to a limit of device-hours or money.
+    """Return when running attempts will bring the study to a limit of device-hours or money.
 
-    In the runner's clock. None if nothing runs, or it has no such limit that it has not reached.
+    In the runner's clock. None if nothing runs, or no such limit is left to reach.
     """
     found = []
     for name, most, used in _device_limits(study):
@@ -69,7 +69,7 @@ def begins_until(state: EngineState, study: StudyState, at: float, watts: float)
 
 
 def _device_limits(study: StudyState) -> list[tuple[str, float, float]]:
-    """Its limits of devices' time and of money that are not reached: name, most and used.
+    """Return the limits of device time and money not reached yet: name, most and used.
 
     In seconds and in money.
     """

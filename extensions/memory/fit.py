@@ -78,7 +78,7 @@ def fit(state: EngineState, device: Device, trials: Sequence[Trial]) -> Fit:
 
 
 def fit_needs(state: EngineState, device: Device, needs: Sequence[Need]) -> Fit:
-    """As ``fit``, by what each trial, or each lane, needs."""
+    """Return the same as ``fit``, from the needs of the trials, or of the lanes."""
     if not all(each.size for each in needs):
         return Fit(0, "what memory its trials need is not known yet")
     together, usable = _together(needs), _usable(device)
@@ -91,7 +91,7 @@ def fit_needs(state: EngineState, device: Device, needs: Sequence[Need]) -> Fit:
 
 
 def _least(state: EngineState, kind: str, needs: Sequence[Need]) -> int:
-    """The least that a trial which may come is expected to need."""
+    """Return the least need (bytes) to expect of a trial that may join."""
     known = (study.processes.get(kind) for study in known_of(state).studies.values())
     expected = [each.least for each in known if each is not None and each.least]
     return min([*(each.size for each in needs), *expected])

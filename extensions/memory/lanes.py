@@ -5,9 +5,9 @@ meet: besides what its process has without a trial, a lane needs what all reside
 steps (*persistent*), and what a step of the greediest one adds (*ephemeral*). This is the rule of
 Salus's lane manager, ``base + sum of persistent + max of ephemeral <= lane`` (lanemgr.cpp in
 github.com/SymbioticLab/Salus). A lane has an equal part of its device's memory, less the reserve.
-Where a trial's tensors are not known but processes of its study are, such a process counts as
-persistent. A trial of which neither is known counts with its seat's part of the lane: who gives a
-lane four seats expects four trials there. So the first trial of a study begins at once.
+If a trial's tensors are not known but processes of its study are, such a process counts as
+persistent. A trial of which neither is known counts with its seat's part of the lane: a user who
+gives a lane four seats expects four trials there. So the first trial of a study begins at once.
 
 Trials of a study may step at once (``Company.steps_at_once``): what their steps need adds up, with
 a copy of what they keep.

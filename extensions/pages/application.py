@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 #: The address of the table that a study's page asks for while its reader sorts and filters.
 TABLE = "trials"
-#: By address: what draws the page.
+#: The functions that draw the pages, by address.
 PAGES: dict[str, Callable[[Site, Mapping[str, str]], Page]] = {
     "": studies_page,
     "study": study_page,

@@ -115,7 +115,7 @@ class Follower:
             return set()
 
     def look(self) -> set[str]:
-        """The topics of what has changed since the last look."""
+        """Return the topics that have changed since the last call."""
         before, self._served = self._served, self._scheduler()
         topics = set() if before in (None, self._served) else {ALL}
         if self._has_news():
@@ -139,9 +139,9 @@ class Follower:
             stream.changed.set()
 
     async def messages(self, seen: int) -> AsyncIterator[str]:
-        """The stream of a page that has shown the ledger as of event number ``seen``.
+        """Yield messages to a page that has shown the ledger as of event number ``seen``.
 
-        A message has the topics, and as its id the newest event that it tells of.
+        A message has the changed topics, and the number of the newest event as its id.
         """
         stream = _Stream()
         self._streams.add(stream)
@@ -192,7 +192,7 @@ class Pictures:
         self._kept: OrderedDict[str, Picture] = OrderedDict()
 
     async def live(self, address: str, draw: Callable[[], tuple[str, str]]) -> Picture:
-        """The picture for a page that was told of a change: drawn since, by whomever, and rested.
+        """Return a picture drawn since the last announcement; draw it after a rest if needed.
 
         Raises what ``draw`` raises.
         """
@@ -212,9 +212,9 @@ class Pictures:
         *,
         rests: bool = True,
     ) -> Picture:
-        """The picture that ``draw`` gives, or one that was begun since ``asked`` (monotonic).
+        """Return the picture that ``draw`` gives, or one begun since ``asked`` (monotonic seconds).
 
-        Unless it ``rests``, others wait for no rest after it: a person's hands are slow enough.
+        If not ``rests``, no rest follows: it is for a user's request, and these are rare enough.
         Raises what ``draw`` raises.
         """
         with self._lock:

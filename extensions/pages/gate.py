@@ -78,12 +78,12 @@ class Proxy:
 
     @property
     def host(self) -> str:
-        """Its name, with a port if it has one."""
+        """The name of its host, with a port if it has one."""
         return self.origin.partition("://")[2]
 
 
 class Gate:
-    """``app`` for those who have ``token``, on this machine or behind ``proxy``."""
+    """ASGI middleware: serves ``app`` to browsers with ``token``, here or behind ``proxy``."""
 
     def __init__(self, app: ASGIApp, token: str, proxy: Proxy) -> None:
         self._app = app

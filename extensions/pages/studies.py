@@ -78,7 +78,7 @@ def _best(facts: dict[str, Any]) -> str:
 
 
 def _started(facts: dict[str, Any]) -> Markup:
-    """When it began, to the second under the pointer."""
+    """Return the study's start, with the exact second as a tooltip."""
     at, words = moment(facts["created_at"]), started_words(facts)
     return Markup('<time title="{}">{}</time>').format(at, words)
 

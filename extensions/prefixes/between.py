@@ -74,11 +74,11 @@ class OtherStudies:
         self._state = core.state
         self._indices = indices
         self._groups: dict[str, str] = {}
-        #: Of each study: the index of its earlier trials, and for which of them it was made.
+        #: The index of each study's earlier trials, and the trials that it was made for.
         self._earlier: dict[str, tuple[Sequence[EarlierTrial], Index]] = {}
 
     def trained(self, study: StudyState, trial: Trial) -> Trained | None:
-        """A trial of another study whose next epoch ``trial`` may take over."""
+        """Return a trial of another study whose next epoch ``trial`` may take over, if any."""
         if known_of(self._state).studies[study.spec.id].apart_from_others:
             return None
         epoch = trial.epoch + 1

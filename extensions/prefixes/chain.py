@@ -48,13 +48,13 @@ Chain = tuple[Link, ...]
 
 
 def obstacle(spec: StudySpec) -> str:
-    """Why no trials of the study have bits in common; empty if they may have.
+    """Return why no trials of the study have bits in common; empty if they may have.
 
-    They may where their random numbers have common keys, epochs are a function of the trial, and
-    neither the machine nor a system parameter may change what comes out. An objective's and an
-    epoch function's state is not known, so where one stops no other one can go on. Where trials are
-    forked, an epoch counts only with a durable state of its own trial, and who takes it over late
-    may find none.
+    They may if their random numbers have common keys, epochs are a function of the trial, and
+    neither the machine nor a system parameter may change the results. The state of an objective or
+    an epoch function is not known, so another one cannot go on from it. If trials are forked, an
+    epoch counts only with a durable state of its own trial, and a trial that takes it over late may
+    find none.
     """
     reasons = (
         (spec.seeding != "shared", 'seeding="trial" gives each trial random numbers of its own'),

@@ -65,7 +65,7 @@ def earlier(rows: Rows, spec: StudySpec) -> tuple[EarlierTrial, ...]:
 def earlier_among(
     spec: StudySpec, over: Iterable[tuple[StudySpec, Iterable[PastTrial]]]
 ) -> list[EarlierTrial]:
-    """As ``earlier``, of studies that are over and their trials."""
+    """Return the same as ``earlier``, from the given studies that are over and their trials."""
     if not (group := group_of(spec)):
         return []
     return [

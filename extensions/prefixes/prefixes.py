@@ -1,4 +1,4 @@
-"""Finds out who trains the epochs that trials of a study have in common, and copies them.
+"""Chooses the trial that trains epochs that several trials have in common, and copies them.
 
 Theory of operation. An epoch that is taken over becomes the trial's own: result, hash and durable
 states are copied, and it took no time. So the strategy sees every trial reach its rungs, in the
@@ -116,7 +116,7 @@ class Prefixes:
         return None
 
     def companion(self, study: StudyState, trial: Trial) -> Companion | None:
-        """For whom the companion ``trial`` waits, and how far; None once it waits no more."""
+        """Return the trial that the companion ``trial`` waits for; None once it waits no more."""
         trainee = self.trainee_of(study, trial)
         if trainee is None:
             return None
@@ -125,7 +125,7 @@ class Prefixes:
         return Companion(trial.number, trainee.number, until)
 
     def with_state(self, study: StudyState, trial: Trial, epoch: int) -> Iterator[Trial]:
-        """The other trials that took ``epoch`` over from ``trial``, and so have its state."""
+        """Yield the other trials that took ``epoch`` over from ``trial``, and so have its state."""
         for other in self._indices.alike(study, trial, epoch):
             if epochs_of(self._state, other).taken.get(epoch) == trial.id:
                 yield other
@@ -209,11 +209,11 @@ class Prefixes:
 
 
 def _note_holder(own: OfTrial, trial: Trial) -> None:
-    """Note who has the state after the trial's epoch, where that is another one than before."""
+    """Note the trainer that has the state after the trial's epoch, if it has changed."""
     if next(reversed(own.holders.values()), None) != trial.holder:
         own.holders[trial.epoch] = trial.holder
 
 
 def _holder(own: OfTrial, epoch: int) -> str:
-    """The trainer that had the state after ``epoch``, and may have kept a copy."""
+    """Return the trainer that had the state after ``epoch``, and may have kept a copy."""
     return next((own.holders[at] for at in reversed(own.holders) if at <= epoch), "")

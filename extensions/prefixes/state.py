@@ -65,13 +65,13 @@ Trained = EarlierTrial | Trial
 
 
 def known_of(state: EngineState) -> State:
-    """Return what is known; it must not be changed by who only reads."""
+    """Return the extension's state, to read only."""
     known: State = state.ext.get(NAME, _NOTHING)
     return known
 
 
 def epochs_of(state: EngineState, trial: Trained) -> EarlierTrial | OfTrial:
-    """Return what is known of a trial's epochs; it must not be changed by who only reads."""
+    """Return the facts about a trial's epochs, to read only."""
     if isinstance(trial, EarlierTrial):
         return trial
     return known_of(state).studies[trial.study].trials.get(trial.id, _NO_TRIAL)
@@ -94,7 +94,7 @@ class Index:
     """Facts of a study's trials."""
 
     chains: dict[str, Chain] = field(default_factory=dict)
-    #: By the key of a link: the trials that have it, and up to which epoch it governs theirs.
+    #: Trials that have a link, and the last epoch that it governs in each, by the link's key.
     by_key: defaultdict[str, dict[str, int | None]] = field(
         default_factory=lambda: defaultdict(dict)
     )

@@ -220,7 +220,7 @@ def lead(study: StudyRow, spec: StudySpec) -> Markup:
 
 
 def sampler_words(spec: StudySpec) -> str:
-    """Return who proposes configurations: *TPE sampling*, or the sampler of its script."""
+    """Return the source of configurations: *TPE sampling*, or the sampler of its script."""
     return tools_words(spec) or f"{label(spec.sampler)} sampling"
 
 

@@ -72,20 +72,20 @@ def waits(simulation: Simulation, outcome: ExperimentResult) -> list[Wait]:
 
 
 def _turns(simulation: Simulation, outcome: ExperimentResult) -> dict[int, list[Span]]:
-    """When each epoch had its turns, by the ``id`` of its row."""
+    """Return the spans in which each epoch had its turns, by the ``id`` of its row."""
     seats = {device.name: device.seats for device in simulation.devices}
     return dict(zip(map(id, outcome.epochs), epoch_spans(outcome.epochs, seats), strict=True))
 
 
 def _gaps(begin: float, spans: Sequence[Span]) -> Iterator[Span]:
-    """The time from ``begin`` to the end of the last of ``spans`` that is in none of them."""
+    """Yield the gaps between ``begin`` and the end of the last of ``spans``."""
     for first, last in spans:
         yield begin, first
         begin = max(begin, last)
 
 
 def _within(gap: Span, spans: Sequence[Span]) -> Iterator[Span]:
-    """The parts of ``spans`` that are in ``gap``."""
+    """Yield the parts of ``spans`` that are in ``gap``."""
     for first, last in spans:
         if min(gap[1], last) > max(gap[0], first):
             yield max(gap[0], first), min(gap[1], last)
@@ -145,10 +145,10 @@ def _study(trial: str) -> str:
 
 
 def waits_chart(simulation: Simulation, outcome: ExperimentResult, longest: float) -> Markup:
-    """A lane per trial: thick bars while it ran, thin ones while it waited, as SVG.
+    """Draw a lane per trial as SVG: thick bars while it ran, thin ones while it waited.
 
-    A thin bar has the colour of who ran meanwhile, and its description says who and why. The axis
-    ends at ``longest`` (seconds). Empty if nobody waited for anybody.
+    A thin bar has the colour of the trial that ran meanwhile, and its description names it and the
+    reason. The axis ends at ``longest`` (seconds). Empty if no trial waited for another one.
     """
     found = waits(simulation, outcome)
     waited: defaultdict[str, float] = defaultdict(float)

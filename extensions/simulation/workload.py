@@ -218,15 +218,15 @@ class KnownCosts(CostTable):
         """Learn nothing: it is known."""
 
     def company_ratio(self, study: str, together: int) -> float:
-        """The workload's."""
+        """Return the workload's ratio."""
         return self.workload.company(study, together)
 
     def company_is_known(self, study: str) -> bool:
-        """It is."""
+        """Return True: the workload states it."""
         return True
 
     def worthwhile(self, study: str) -> int:
-        """By the workload's ratios."""
+        """Return the worthwhile number of trials together, by the workload's ratios."""
         ratios = self.workload.by_id[study].company.ratios
         return Company(rehearsed=ratios).worthwhile() if ratios else 1
 

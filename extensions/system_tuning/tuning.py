@@ -81,7 +81,7 @@ class Tuning:
     def first_or_next_segment(
         self, study: StudyState, trial: Trial, members: tuple[Member, ...]
     ) -> SegmentValues:
-        """As ``next_segment``, where all trials have one configuration: choose or rehearse it."""
+        """Do as ``next_segment``, and rehearse a configuration if all trials are to have one."""
         rehearsal = self._fixing.segment(study, trial, members)
         values = self.next_segment(study, trial, members)
         if rehearsal is None:

@@ -28,7 +28,7 @@ from .by_value import belongs_to_python
 IMPORTS = "imports:"
 _OWN = "penstock"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-#: As of the first call: it reads the file lists of all distributions, for most of a second.
+#: Distributions by module, cached: reading their lists of files takes most of a second.
 _distributions_by_module = cache(metadata.packages_distributions)
 
 

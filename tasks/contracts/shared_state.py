@@ -31,7 +31,7 @@ _METHODS = frozenset(
         *("discard", "sort", "reverse", "appendleft", "extendleft", "popleft", "subtract"),
     }
 )
-#: Those by which something is collected: also in what a container holds.
+#: Methods that collect something, also in the items of a container.
 _COLLECTING = frozenset({"append", "extend", "insert", "add", "update", "appendleft"})
 _CONTAINERS = (list, dict, set, collections.deque)
 #: Packages with classes whose assigned items stay in the trainer. Items of other classes (a cache

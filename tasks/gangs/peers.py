@@ -53,7 +53,7 @@ class OutOfReach(BackendError):
 
 
 class PeerServer:
-    """The serving side: sends this trainer's states to those who know its token."""
+    """The serving side: sends this trainer's states to processes that know its token."""
 
     def __init__(
         self, listen: socket.socket, token: str, lend: Lend, store_port: Callable[[], int]

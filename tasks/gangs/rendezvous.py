@@ -46,7 +46,7 @@ class RendezvousHandler:
         self.identity = identity
         parsed = Identity.parse(identity)
         self._address = parsed.address
-        #: Token of those who may talk to this trainer.
+        #: Token of the processes that may talk to this trainer.
         self.token = parsed.token
         self._device = device
         self._lock = threading.Lock()
@@ -172,7 +172,7 @@ class Rendezvous:
         self._check = check
 
     def part(self, width: int) -> Rendezvous:
-        """The same of the first ``width`` members, of whom this one must be one."""
+        """Return the rendezvous of the first ``width`` members, with this one among them."""
         found = Rendezvous(
             self._handler,
             self.store,

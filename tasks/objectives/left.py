@@ -29,7 +29,7 @@ class Left:
     """The slots of an objective whose values its trials leave."""
 
     slots: tuple[Slot, ...]
-    #: Those that the script did not have. Where they cannot be pickled, the others come alone.
+    #: Slots that the script did not have. If they cannot be pickled, they are left out.
     scratch: frozenset[Slot] = field(default=frozenset(), compare=False)
 
     @property

@@ -197,15 +197,13 @@ class RunningObjective(Function):
             )
 
     def agrees(self, task: SegmentTask) -> bool:
-        """Return whether this objective has drawn all that is accepted of its trial, and as it is
-        accepted.
-        """
+        """Return True if this objective has drawn all accepted parameters of its trial."""
         return all(self._draws.get(each[0]) == each for each in task.suggestions)
 
     def advance(self, run: Run) -> None:
-        """As ``Function``'s. What was said and not accepted is said again first.
+        """Advance as ``Function`` does, but first repeat messages that were not accepted.
 
-        Of attributes it is not known: where a report was lost, they may have been lost with it.
+        Attributes are repeated if a report was lost, since they may have been lost with it.
         """
         accepted = {name for name, *_ in run.task.suggestions}
         left = [draw for name, draw in self._draws.items() if name not in accepted]

@@ -65,15 +65,15 @@ class Run:
     pipe: Pipe
     #: The identities of a gang's trainers, by rank; empty without a gang.
     members: tuple[str, ...] = ()
-    #: The segment is to end after the current epoch.
+    #: True if the segment is to end after the current epoch.
     cut: bool = False
-    #: The segment is fenced off.
+    #: True if the segment is fenced off.
     stop: bool = False
-    #: It came while others were open, so the worker waits to hear that it begins.
+    #: True if it came while others were open, so the worker waits to hear that it begins.
     queued: bool = False
-    #: Its turn has come.
+    #: True once its turn has come.
     begun: bool = False
-    #: It was stopped before its turn.
+    #: True if it was stopped before its turn.
     dropped: bool = False
     #: Its part of the trainer's time; None: all is its own.
     turn: Turn | None = None

@@ -113,5 +113,5 @@ def _functions(module: ModuleType) -> Iterator[FunctionType]:
 
 
 def _arguments(function: FunctionType) -> tuple[str, ...]:
-    """Those that may be given by position, and so those that ``__defaults__`` belong to."""
+    """Return the names of positional arguments, which ``__defaults__`` belong to."""
     return function.__code__.co_varnames[: function.__code__.co_argcount]

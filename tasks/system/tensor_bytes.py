@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 def bytes_of(tensor: Tensor) -> Tensor:
-    """Its bytes in the order of its indices, as uint8: its own memory, or a contiguous copy."""
+    """Return the tensor's bytes in index order as uint8: its own memory, or a contiguous copy."""
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 

@@ -143,7 +143,7 @@ class Epoch:
     segment: Segment
     #: Counts from 1.
     number: int
-    #: Is called before each step.
+    #: A function that is called before each step.
     tick: Tick
     #: True if something of it is measured, so that no other trial may be trained in its steps.
     measured: bool = False

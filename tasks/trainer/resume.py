@@ -175,12 +175,12 @@ class Resumption:
         warm.state_hash = task.expect
 
     def keep(self, study: str, state_hash: str, epoch: int, state: dict[str, Any]) -> None:
-        """Keep a copy of a state, as ``StateCopies.keep``."""
+        """Keep a copy of a state (see ``StateCopies.keep``)."""
         self._copies.keep(study, state_hash, epoch, state)
 
     @contextmanager
     def lend(self, name: str, epoch: int) -> Iterator[dict[str, Any] | None]:
-        """As ``WarmTrials.lend``, of the copies, too."""
+        """Lend a state as ``WarmTrials.lend`` does, but from the copies, too."""
         copied = self._copies.find(name.partition("/")[2], epoch)
         with nullcontext(copied) if copied else self._warm.lend(name, epoch) as state:
             yield state
@@ -193,7 +193,7 @@ class Resumption:
         source: str,
         epoch: int,
     ) -> WarmTrial:
-        """Fetch the trial after ``epoch`` from ``source``. An earlier state if that fails."""
+        """Fetch the trial's state after ``epoch`` from ``source``, or keep an earlier one."""
         training, task = warm.training, run.task
         expect = task.expect if epoch == task.first - 1 else ""
         name = state_name(task.trial, expect)
@@ -251,11 +251,11 @@ class Resumption:
         return training
 
     def read_for(self, data: Dataset[Any]) -> dict[str, Any] | None:
-        """As ``SharedData.read_for``."""
+        """Return the parameters that were read to make ``data`` (see ``SharedData.read_for``)."""
         return self._data.read_for(data)
 
     def first_examples(self) -> dict[int, Any]:
-        """As ``SharedData.first_examples``, of the data that are loaded."""
+        """Return the first examples of loaded data (see ``SharedData.first_examples``)."""
         return self._data.first_examples()
 
     def _load_newest(self, training: Training, run: Run) -> None:

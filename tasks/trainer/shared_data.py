@@ -66,9 +66,9 @@ class SharedData:
         return formed
 
     def read_for(self, data: Dataset[Any]) -> dict[str, Any] | None:
-        """The parameters that were read to make what has this training data; None: not known.
+        """Return the parameters that were read to make this training data; None: not known.
 
-        It is not known of other forms of data, and of data that were given up.
+        They are not known for other forms of data, and for data that were given up.
         """
         return next((each.read for each in self._loaded if each.made.train is data), None)
 

@@ -215,7 +215,7 @@ def _by_batch(run: Training, batches: tuple[Tensor, ...], window: StepWindow) ->
 
 
 def _by_shard(run: Training, batches: tuple[Tensor, ...], window: StepWindow) -> Iterator[Tensor]:
-    """As ``_by_batch``, over the batch's shards: this process's share of them, or all."""
+    """Do as ``_by_batch``, by the batch's shards: this process's share of them, or all."""
     names = (run.seed, run.number, run.epoch)
     sums = Sums(run.model, run.gang, loose=run.statistical)
     steps = range(window.first + 1, window.stop + 1)

@@ -45,12 +45,12 @@ class _Block:
     after: _Block | None = None
 
     def rank(self) -> tuple[int, int, int]:
-        """Its place among the free blocks: by size, then by address."""
+        """Return its sort key among the free blocks: size, then address."""
         return self.size, self.segment, self.offset
 
 
 def reserved_bytes(changes: Iterable[Change]) -> int:
-    """The bytes that the allocator has taken from the device after ``changes``."""
+    """Return the bytes that the allocator has taken from the device after ``changes``."""
     replay = _Replay()
     for name, size in changes:
         if size > 0:

@@ -30,7 +30,7 @@ from ....tasks.process.failure import failure_of
 from ....tasks.training.training import Training
 from .trace import trace
 
-#: Of the seconds in which a trainer trained.
+#: The most time for estimates and measurements, as a share of a trainer's time of training.
 SHARE = 0.01
 #: Seconds that an estimate and a measurement are taken to cost before the first one.
 ESTIMATE, MEASUREMENT = 0.25, 0.1

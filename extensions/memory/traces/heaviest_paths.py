@@ -54,7 +54,7 @@ class _Heaviest:
         #: Together they have every candidate, where there are not too many.
         self._tried = [[column[n % len(column)] for column in columns] for n in range(TRIED)]
         self._sampled = [[random.choice(column) for column in columns] for _ in range(SAMPLED)]
-        #: By choice and candidate: the bytes that its layers added in each step, and its weights'.
+        #: Bytes that layers added in each step, and bytes of weights, by choice and candidate.
         self._added = [[list[int]() for _ in each.candidates] for each in paths.choices]
         self._weights = [
             [_weights(choice, number) for number in range(len(choice.candidates))]

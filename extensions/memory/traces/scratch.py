@@ -106,7 +106,7 @@ def _blanks(func: Any, args: Sequence[Any], part: int) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=512)
 def _run(func: Any, blanks: tuple[Any, ...], grad: bool) -> tuple[int, int]:
-    """As ``hidden``, of the real operator. ``grad``: whether gradients are enabled."""
+    """Return the bytes of ``hidden`` for the real operator. ``grad``: gradients are enabled."""
     args = [_zeros(each) if _is_blank(each) else each for each in blanks]
     outputs, freed = _profiled(lambda: func(*args))
     # Only in training has a recurrent layer a workspace, which is its last output.

@@ -1,4 +1,4 @@
-"""The memory of simulated devices: what trials need, and who finds none left.
+"""The memory of simulated devices: the needs of trials, and trials that find too little left.
 
 Theory of operation. Every trial at work is a process of its own, as in a real run. It holds its
 *persistent* bytes (weights, optimiser state, data, the process itself) all the time, and in every
