@@ -89,7 +89,7 @@ class LightningTrainable(TorchTrainable):
                 raise UsageError(f"{made.__name__}.{name}: {_ADVICE}")
 
     def data(self) -> Data:
-        """The data sets of the dataloaders. Penstock reads them, in an order of its own."""
+        """Return the data sets of the dataloaders. Penstock reads them, in an order of its own."""
         source: LightningModule | LightningDataModule
         source = self._module() if self.datamodule is None else self._datamodule()
         source.prepare_data()
@@ -241,7 +241,7 @@ def _named(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, An
 
 
 def _step(module: LightningModule, name: str) -> Callable[[Any], Any]:
-    """The module's step as a function of a batch."""
+    """Return the module's step as a function of a batch."""
     if getattr(type(module), name) is getattr(LightningModule, name):
         raise TrialFailed("inexact", f"{type(module).__name__} has no {name}, which is needed")
     step = getattr(module, name)

@@ -52,7 +52,7 @@ class Passes:
         return self.epoch
 
     def folder(self) -> str:
-        """A new temporary folder on this node, kept until ``clean_up``."""
+        """Return a new temporary folder on this node, kept until ``clean_up``."""
         folder = tempfile.mkdtemp(prefix="penstock-")
         self._folders.append(weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True))
         return folder
@@ -83,5 +83,5 @@ class Passes:
 
 
 def missing(extra: str, error: ImportError) -> UsageError:
-    """The error for a framework that cannot be imported."""
+    """Return the error for a framework that cannot be imported."""
     return UsageError(f"{error}: pip install 'penstock[{extra}]'", field=extra)

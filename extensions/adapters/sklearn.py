@@ -47,7 +47,7 @@ class PartialFit:
             restore(estimator, state)
 
     def epochs(self) -> Iterator[int]:
-        """The epochs to train, as ``EpochTrial.epochs``."""
+        """Yield the epochs to train, as ``EpochTrial.epochs``."""
         while True:
             yield self._passes.begin()
 

@@ -368,7 +368,7 @@ def _stopped(settings: Settings, service: str) -> bool:
 
 
 def _trouble(settings: Settings, service: str) -> str | None:
-    """Why a running service does not serve, if the broker answers."""
+    """Return why a running service does not serve, if the broker answers."""
     url = server.broker_url(settings)
     try:
         if service == "scheduler":
@@ -422,7 +422,7 @@ def _ledger(settings: Settings) -> Iterator[Finding]:
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
-    """The store in use if a scheduler serves, and where these settings differ from it."""
+    """Yield the store in use if a scheduler serves, and where these settings differ from it."""
     name, configured = "checkpoint store", hide_password(settings.store_url)
     installation, served = _installation(settings)
     # A node that is given only a broker learns its store from the broker.
@@ -443,7 +443,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
 
 
 def _installation(settings: Settings) -> tuple[presence.Installation | None, bool]:
-    """The installation as the broker has it, and whether a scheduler serves it now."""
+    """Return the installation as the broker has it, and whether a scheduler serves it now."""
     if settings.broker is None and not locks.is_running(settings.run, server.NAME):
         return None, False
     url = server.broker_url(settings)

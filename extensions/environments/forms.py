@@ -32,7 +32,7 @@ class Environment(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Environment:
-        """The environment with this text, which was checked."""
+        """Return the environment with this text, which was checked."""
         kind, _, where = text.partition(":")
         return cls(kind, where)
 
@@ -41,7 +41,7 @@ class Environment(NamedTuple):
 
 
 def check_environment(value: Any) -> str:
-    """The text of an environment in the form that is stored; empty for None.
+    """Return the text of an environment in the form that is stored; empty for None.
 
     Raises UsageError with the forms that there are.
     """

@@ -119,7 +119,7 @@ def _mounts(root: Path, nodes: Sequence[Path]) -> Iterator[str]:
 
 
 def _laid_out(root: Path, at: Path, nodes: Sequence[Path]) -> Iterator[str]:
-    """The folder ``at`` of the root, but for ``nodes`` below it."""
+    """Yield the folder ``at`` of the root, but for ``nodes`` below it."""
     for entry in sorted(os.scandir(root / at.relative_to("/")), key=lambda entry: entry.name):
         target = at / entry.name
         if target in nodes or (at == Path("/") and entry.name not in SYSTEM):
@@ -133,7 +133,7 @@ def _laid_out(root: Path, at: Path, nodes: Sequence[Path]) -> Iterator[str]:
 
 
 def why_no_rootfs() -> str:
-    """Why this node cannot start trainers in a root; empty if it can."""
+    """Return why this node cannot start trainers in a root; empty if it can."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         return "bwrap is not installed on its node"

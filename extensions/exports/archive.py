@@ -170,7 +170,7 @@ class Archive(Body):
 
 
 def archive_of(reader: Reader, study_id: str) -> Archive:
-    """All of a study. One that still runs is exported as far as it is."""
+    """Return all of a study. One that still runs is exported as far as it is."""
     study = reader.study(study_id)
     epochs, durables = defaultdict[str, list[Epoch]](list), defaultdict[str, list[Checkpoint]](list)
     # Epochs are read before trials, so that the trial of every epoch is known.
@@ -215,7 +215,7 @@ def read_archive(file: Path) -> Archive:
 
 
 def to_event(archive: Archive) -> StudyImported:
-    """The event that imports the study. Raises UsageError if the study is malformed."""
+    """Return the event that imports the study. Raises UsageError if the study is malformed."""
     epochs = sum(len(trial.epochs) for trial in archive.trials)
     if epochs > MAX_EPOCHS:
         raise UsageError.refuse(

@@ -93,7 +93,7 @@ def epoch_table(archive: Archive) -> Table:
 
 
 def to_csv(table: Table) -> str:
-    """``table`` as CSV with a header: numbers with all digits, times as ISO 8601 in UTC.
+    """Return ``table`` as CSV with a header: numbers with all digits, times as ISO 8601 in UTC.
 
     Missing values are empty. Control characters are removed from text. Text that a spreadsheet
     would read as a formula gets an apostrophe.

@@ -137,5 +137,5 @@ def _usable(device: Device) -> float:
 
 
 def gib(size: int) -> str:
-    """``size`` bytes for people."""
+    """Return ``size`` bytes for people."""
     return f"{size / 2**30:.1f} GiB"

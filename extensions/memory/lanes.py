@@ -46,7 +46,7 @@ class LaneNeed(NamedTuple):
 
 
 def lane_trials(state: EngineState, name: str) -> dict[int, list[Trial]]:
-    """The residents of each lane of a device that is in use."""
+    """Return the residents of each lane of a device that is in use."""
     device = state.devices[name]
     return {
         lane: [state.trials[each.segment.trial] for each in state.residents(device, lane)]
@@ -81,7 +81,7 @@ def lane_too_full(state: EngineState, company: Company, slot: Member, trial: Tri
 
 
 def left_in_lane(state: EngineState, company: Company, slot: Member, trial: Trial) -> float:
-    """The bytes that stay free in the lane if ``trial`` takes the seat ``slot``.
+    """Return the bytes that stay free in the lane if ``trial`` takes the seat ``slot``.
 
     0 where the device's memory is not known.
     """
@@ -189,7 +189,7 @@ def _alone(state: EngineState, company: Company, kind: str, trial: Trial) -> Lan
 
 
 def in_words(found: LaneNeed, n: int, device: Device) -> str:
-    """The lane rule for people: what ``n`` residents need of their lane."""
+    """Return the lane rule for people: what ``n`` residents need of their lane."""
     usable = gib(int(lane_memory(device)))
     parts = f"{n} persistent {gib(found.persistent)} + 1 ephemeral {gib(found.ephemeral)}"
     return f"{parts} + process {gib(found.beside)} of {usable}"

@@ -25,7 +25,7 @@ LEAST = 0.05
 
 
 def margin(errors: Sequence[float], *, recurrent: bool = False) -> float:
-    """The relative margin for the next trial of a family; ``LEAST`` or more.
+    """Return the relative margin for the next trial of a family; ``LEAST`` or more.
 
     ``errors`` are (measured - estimated) / estimated of earlier trials of the family.
     """

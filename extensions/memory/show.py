@@ -106,7 +106,7 @@ def memory_of(reader: Reader, study: StudyRow) -> StudyMemory:
 
 
 def _expected(of: Footprint | None, bases: Mapping[str, int], grown: Sequence[Grown]) -> int | None:
-    """The bytes of a trial's process on a CPU, where nothing is reserved beyond the peak."""
+    """Return the bytes of a trial's process on a CPU, where nothing is reserved beyond the peak."""
     known = [base for base in bases.values() if base]
     if of is None or not known or of.reserved != of.peak:
         return None
@@ -121,7 +121,7 @@ def _code(study: StudyRow) -> tuple[str, str]:
 def _by_trial(
     reports: Iterable[FootprintReported],
 ) -> tuple[dict[str, Footprint], dict[str, Footprint], dict[str, str]]:
-    """The last estimate and measurement of each trial, and why it could not be estimated."""
+    """Return the last estimate and measurement of each trial, and why it could not be estimated."""
     estimated: dict[str, Footprint] = {}
     measured: dict[str, Footprint] = {}
     failed: dict[str, str] = {}
@@ -145,12 +145,12 @@ def _error(estimate: Footprint, measured: Footprint) -> float:
 
 
 def memory_facts(found: StudyMemory) -> dict[str, Any]:
-    """``found`` as plain values for scripts, by the names of the fields."""
+    """Return ``found`` as plain values for scripts, by the names of the fields."""
     return asdict(found)
 
 
 def memory_view(found: StudyMemory) -> RenderableType:
-    """``found`` for the terminal."""
+    """Return ``found`` for the terminal."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

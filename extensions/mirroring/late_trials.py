@@ -102,5 +102,5 @@ def _content(trial: FrozenTrial) -> tuple[Any, ...]:
 
 
 def _enqueued(trial: FrozenTrial) -> str:
-    """The parameters that its user has fixed."""
+    """Return the parameters that its user has fixed."""
     return repr(sorted(trial.system_attrs.get("fixed_params", {"": trial._trial_id}).items()))

@@ -127,7 +127,7 @@ class Mirror:
             self.storage.remove_session()
 
     def id_of(self, number: int) -> int:
-        """The id there of our trial; a negative one while it is not there."""
+        """Return the id there of our trial; a negative one while it is not there."""
         return self._ids.get(number, ~number)
 
     def number_of(self, trial_id: int) -> int | None:

@@ -61,7 +61,7 @@ FORM_BYTES = 1 << 20
 
 
 def application(settings: Settings, reader: Reader) -> Starlette:
-    """The pages of the installation of ``settings``, behind no gate yet."""
+    """Return the pages of the installation of ``settings``, behind no gate yet."""
     site = Site(settings, reader)
     follower = Follower(reader, site.scheduler, site.shares.has_news)
     pictures = Pictures(follower)
@@ -158,14 +158,14 @@ def _query(request: Request) -> dict[str, str]:
 
 
 def _begun(site: Site, name: str, query: Mapping[str, str]) -> tuple[Page, str]:
-    """A page, and its text up to its main part. Errors as the page's."""
+    """Return a page, and its text up to its main part. Errors as the page's."""
     seen = site.newest()  # read first: what comes meanwhile is announced
     page = PAGES[name](site, query)
     return page, begun(page, name or "./", seen)
 
 
 def _parts(beginning: str, draw: Callable[[], Picture]) -> Iterator[str | bytes]:
-    """A page's beginning at once, and the rest when it is drawn: it may take a second.
+    """Yield a page's beginning at once, and the rest when it is drawn: it may take a second.
 
     What goes wrong meanwhile is said in the page, since its status is sent.
     """
@@ -189,7 +189,7 @@ def _said(words: object) -> Markup:
 
 
 def _message(title: str, words: object, status: int) -> Response:
-    """A page that says ``words``."""
+    """Return a page that says ``words``."""
     page = Page(
         title, Markup("<h1>{}</h1>").format(title), lambda: Content(_said(words)), topics=()
     )

@@ -66,7 +66,7 @@ def lane_groups(
 def lane_group(
     device: str, lane: int, works: Sequence[Work], reports: Iterable[EpochReported]
 ) -> LaneGroup:
-    """The trials ``works`` of a lane, as the newest of their last ``reports`` says."""
+    """Return the trials ``works`` of a lane, as the newest of their last ``reports`` says."""
     last = max(reports, key=lambda each: each.at, default=None)
     if last is None:
         return LaneGroup(device, lane, tuple(works))

@@ -61,7 +61,7 @@ def _devices(site: Site) -> Content:
 
 
 def _legend(site: Site, epochs: Sequence[EpochRow], works: Iterable[Work]) -> Markup:
-    """The studies in the chart, each in its colour."""
+    """Return the studies in the chart, each in its colour."""
     trials = {row.trial for row in epochs} | {work.trial for work in works}
     names = {study.id: study.name for study in site.reader.studies()} if trials else {}
     swatch = Markup('<i class="swatch" style="background:{}"></i>{}')

@@ -47,7 +47,7 @@ ALL, TIME = "all", "time"
 
 
 def topic_of(study_id: str) -> str:
-    """The topic of pages about this study."""
+    """Return the topic of pages about this study."""
     return f"study:{study_id}"
 
 

@@ -58,7 +58,7 @@ def ended(content: Content) -> str:
 
 
 def asset_url(name: str) -> str:
-    """The address of a style sheet or script, which changes with its content."""
+    """Return the address of a style sheet or script, which changes with its content."""
     return f"{name}?v={_mark(name)}"
 
 

@@ -64,7 +64,7 @@ class Proxy:
 
     @classmethod
     def of(cls, url: str) -> Proxy:
-        """The proxy at ``url``. Raises UsageError if it is not an address of a web page."""
+        """Return the proxy at ``url``. Raises UsageError if it is not an address of a web page."""
         allowed = "an address as https://example.org/penstock"
         try:
             parts = urlsplit(url)
@@ -114,7 +114,7 @@ class Gate:
         await (self._app if refusal is None else refusal)(scope, receive, guarded)
 
     def _without_prefix(self, scope: Scope) -> Scope:
-        """``scope`` as it is behind a proxy that takes off its path; some do not."""
+        """Return ``scope`` as it is behind a proxy that takes off its path; some do not."""
         path, prefix = scope["path"], self._proxy.path
         if prefix and path.startswith(f"{prefix}/"):
             return {**scope, "path": path[len(prefix) :]}

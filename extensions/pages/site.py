@@ -70,7 +70,7 @@ class Site:
         return newest
 
     def look(self, study_id: str) -> tuple[View, Sequence[EpochRow]]:
-        """The study now, with all its epochs in the order of their acceptance."""
+        """Return the study now, with all its epochs in the order of their acceptance."""
         # How often pages are drawn is up to the follower: what is drawn is never older.
         watchers = self._watchers
         watcher = watchers.pop(study_id, None) or Watcher(self.reader, study_id, rest=0.0)

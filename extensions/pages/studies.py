@@ -33,7 +33,7 @@ WIDTH, HEIGHT, MARGIN = 96, 22, 2
 
 
 def studies_page(site: Site, query: Mapping[str, str]) -> Page:
-    """All studies, the newest first."""
+    """Return all studies, the newest first."""
     return Page("Studies", Markup("<h1>Studies</h1>"), lambda: _content(site, query))
 
 
@@ -56,7 +56,7 @@ def _content(site: Site, query: Mapping[str, str]) -> Content:
 
 
 def _facts(site: Site, study: Listed, *, still: bool) -> dict[str, Any]:
-    """The study's row of the list."""
+    """Return the study's row of the list."""
     return study.facts or view_facts(replace(site.look(study.id)[0], still=still))
 
 

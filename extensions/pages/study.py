@@ -42,7 +42,7 @@ NOTED = 2_000
 
 
 def study_page(site: Site, query: Mapping[str, str]) -> Page:
-    """The study of the name or id in ``query``. Raises UsageError if there is none."""
+    """Return the study of the name or id in ``query``. Raises UsageError if there is none."""
     study = site.reader.with_names(site.reader.study(query.get("id", "")))
     head = Markup('<h1><bdi>{}</bdi></h1><p class="lead">{}</p><p class="links">{} {}</p>').format(
         study.name,

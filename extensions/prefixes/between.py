@@ -151,7 +151,7 @@ class OtherStudies:
     def _alike(
         self, study: StudyState, trial: Trial, epoch: int
     ) -> Iterator[tuple[Trained, Chain]]:
-        """The trials of other studies whose bits after ``epoch`` are those of ``trial``."""
+        """Yield the trials of other studies whose bits after ``epoch`` are those of ``trial``."""
         group = self._group(study.spec)
         link = link_at(self._indices.of(study).chains[trial.id], epoch) if group else None
         if link is None:

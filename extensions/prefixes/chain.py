@@ -88,7 +88,7 @@ def has_prefixes(spec: StudySpec) -> bool:
 
 
 def chain_of(spec: StudySpec, trial: Trial) -> Chain:
-    """The trial's chain; empty if it was forked."""
+    """Return the trial's chain; empty if it was forked."""
     return () if trial.origin is not None else links_of(spec, trial.number, dict(trial.params))
 
 
@@ -98,7 +98,7 @@ def links_of(spec: StudySpec, number: int, params: Mapping[str, Scalar]) -> Chai
 
 
 def links_of_replicate(replicate: int | None, params: Mapping[str, Scalar]) -> Chain:
-    """The chain of this replicate of the configuration ``params``."""
+    """Return the chain of this replicate of the configuration ``params``."""
     starts = sorted({start for _, start, _ in pieces(params)} | {0})
     links = list[Link]()
     key = digest("replicate", replicate)
@@ -110,7 +110,7 @@ def links_of_replicate(replicate: int | None, params: Mapping[str, Scalar]) -> C
 
 
 def link_at(chain: Chain, epoch: int) -> Link | None:
-    """The link that governs ``epoch`` (from 1); None without a chain."""
+    """Return the link that governs ``epoch`` (from 1); None without a chain."""
     for link in chain:
         if link.governs(epoch):
             return link

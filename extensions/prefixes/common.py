@@ -66,7 +66,7 @@ class StudyPrefixes:
 
 
 def prefixes_of(reader: Reader, study: StudyRow) -> StudyPrefixes:
-    """The prefixes of a study of the ledger."""
+    """Return the prefixes of a study of the ledger."""
     epochs = reader.epochs(study.id)  # before the trials, so that the trial of every one is known
     spec, names = spec_from_json(study.spec_json), reader.study_names()
     return study_prefixes(spec, reader.trials(study.id), epochs, names)
@@ -168,5 +168,5 @@ def prefix_facts(found: StudyPrefixes) -> dict[str, Any]:
 
 
 def ways_of(spec: StudySpec, rows: Iterable[TrialRow]) -> list[Way]:
-    """The epochs of each trial, in the order of ``rows``."""
+    """Return the epochs of each trial, in the order of ``rows``."""
     return [way_of(spec, row.record()) for row in rows]

@@ -80,7 +80,7 @@ def tree_picture(edges: Sequence[Edge]) -> Markup:
 
 
 def _cut(edges: Sequence[Edge]) -> tuple[list[Edge], int]:
-    """The first edges, up to ``MAX_ROWS`` last ones, and how many are left out."""
+    """Return the first edges, up to ``MAX_ROWS`` last ones, and how many are left out."""
     inner = {edge.above for edge in edges}
     leaves = 0
     for index in range(len(edges)):

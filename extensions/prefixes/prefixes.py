@@ -101,7 +101,7 @@ class Prefixes:
         return ("" if link is None else link.key), trial.epoch
 
     def trainee_of(self, study: StudyState, trial: Trial) -> Trial | None:
-        """The trial that trains, or is about to train, the next epoch of ``trial``."""
+        """Return the trial that trains, or is about to train, the next epoch of ``trial``."""
         if not self._merges(study, trial):
             return None
         for other in self._indices.alike(study, trial, trial.epoch + 1):

@@ -107,7 +107,7 @@ class Index:
             self.by_key[link.key][name] = link.until
 
     def alike(self, link: Link, epoch: int) -> Iterator[str]:
-        """The trials whose bits after ``epoch``, which ``link`` governs, are the same."""
+        """Yield the trials whose bits after ``epoch``, which ``link`` governs, are the same."""
         for name, until in self.by_key.get(link.key, {}).items():
             if until is None or epoch <= until:
                 yield name
@@ -122,7 +122,7 @@ class Indices:
         self._indices: dict[str, Index] = {}
 
     def of(self, study: StudyState) -> Index:
-        """The study's index, with all of its trials by their numbers."""
+        """Return the study's index, with all of its trials by their numbers."""
         name = study.spec.id
         if name in self._core.reparametrised:
             self._core.reparametrised.discard(name)
@@ -138,7 +138,7 @@ class Indices:
         return index
 
     def alike(self, study: StudyState, trial: Trial, epoch: int) -> Iterator[Trial]:
-        """The other trials whose bits after ``epoch`` are those of ``trial``, by number."""
+        """Yield the other trials whose bits after ``epoch`` are those of ``trial``, by number."""
         index = self.of(study)
         link = link_at(index.chains[trial.id], epoch)
         for name in () if link is None else index.alike(link, epoch):

@@ -43,7 +43,7 @@ class Way(NamedTuple):
         return f"trial {self.number}" if link is None else link.key
 
     def until(self, epoch: int) -> int:
-        """The last epoch of the trial that ``epoch``'s link governs."""
+        """Return the last epoch of the trial that ``epoch``'s link governs."""
         link = link_at(self.chain, epoch)
         return self.last if link is None or link.until is None else min(self.last, link.until)
 
@@ -113,7 +113,7 @@ def way_of(spec: StudySpec, trial: Trial) -> Way:
 
 
 def tree(ways: Iterable[Way]) -> list[Edge]:
-    """The edges, each behind the one above it and before that one's next."""
+    """Return the edges, each behind the one above it and before that one's next."""
     edges: list[Edge] = []
     todo = list(_parting(None, 0, ways))[::-1]
     while todo:
@@ -126,7 +126,7 @@ def tree(ways: Iterable[Way]) -> list[Edge]:
 def _parting(
     above: int | None, depth: int, ways: Iterable[Way], done: int | None = None
 ) -> Iterator[Edge]:
-    """The edges on which ``ways`` go on after ``done`` epochs (None: where each begins)."""
+    """Yield the edges on which ``ways`` go on after ``done`` epochs (None: where each begins)."""
     parted: dict[tuple[int, str], list[Way]] = {}
     for way in ways:
         after = way.begin if done is None else done

@@ -115,7 +115,7 @@ def study_colours(ids: Iterable[str]) -> dict[str, str]:
 
 
 def _runs(epochs: Sequence[EpochRow]) -> list[list[EpochRow]]:
-    """The epochs of each attempt, in their order."""
+    """Return the epochs of each attempt, in their order."""
     runs: list[list[EpochRow]] = []
     # By end time within a trial; ties (epochs reported together) in the order of the epochs.
     for row in sorted(epochs, key=lambda row: (row.trial, row.epoch)):

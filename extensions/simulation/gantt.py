@@ -64,7 +64,7 @@ def spans(epochs: Iterable[AcceptedEpoch], devices: Sequence[Device] = ()) -> li
 
 
 def gantt(simulation: Simulation, outcome: ExperimentResult, longest: float) -> Markup:
-    """A lane per slot, a bar per span, and the bound as a dashed line.
+    """Return a lane per slot, a bar per span, and the bound as a dashed line.
 
     The axis ends at ``longest`` (seconds), the same for all charts.
     """
@@ -147,7 +147,7 @@ def colours(simulation: Simulation) -> dict[str, str]:
 
 
 def colour(index: int) -> str:
-    """The colour of the policy, study or trial with this index in its list."""
+    """Return the colour of the policy, study or trial with this index in its list."""
     return STUDIES[index % len(STUDIES)]
 
 
@@ -180,7 +180,7 @@ def _joined(held: Iterable[Span], gap: float) -> list[Held]:
 
 
 def _titles(simulation: Simulation, held: Iterable[Held], longest: float) -> list[str]:
-    """The description of each bar: *digits, trial 3, 2 to 4.5 min*."""
+    """Return the description of each bar: *digits, trial 3, 2 to 4.5 min*."""
     scale, unit = unit_of(longest)
     names = {study.spec.id: f"{study.spec.name}, " for study in simulation.workload.studies}
     several = len(names) > 1

@@ -69,7 +69,7 @@ class Simulation:
     known: bool
 
     def facts(self) -> dict[str, Any]:
-        """The figures as plain values."""
+        """Return the figures as plain values."""
         return {
             "simulated": True,
             "workload": self.workload.name,
@@ -104,7 +104,7 @@ class Simulation:
         }
 
     def notes(self) -> tuple[str, ...]:
-        """The assumptions behind the figures beyond the workload, a sentence each."""
+        """Return the assumptions behind the figures beyond the workload, a sentence each."""
         failed = [
             f"{each.policy} gave no plan {count(len(each.planless), 'time')}, and the previous"
             f" plan stayed in force: it {each.planless[-1]}"

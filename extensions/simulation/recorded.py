@@ -127,7 +127,7 @@ def _as_if_trained(epochs: Iterable[EpochRow]) -> Iterator[EpochRow]:
 def _spec(
     spec: StudySpec, trials: int, max_width: int | None, *, merges: bool, fuses: bool
 ) -> StudySpec:
-    """The same study with a contract that needs no code, state or sampler.
+    """Return the same study with a contract that needs no code, state or sampler.
 
     ``fuses``: its trials may be trained together, so they keep their contract.
     """
@@ -186,7 +186,7 @@ def _trials(
 
 
 def _levels(rows: Iterable[EpochRow], factors: Mapping[int, float]) -> tuple[float, ...]:
-    """The seconds of each epoch, on one device."""
+    """Return the seconds of each epoch, on one device."""
     return tuple(max(row.seconds, 1e-6) / factors[row.width] for row in rows)
 
 

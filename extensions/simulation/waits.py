@@ -46,7 +46,7 @@ class Wait(NamedTuple):
 
 
 def waits(simulation: Simulation, outcome: ExperimentResult) -> list[Wait]:
-    """All waiting of a simulation under one policy during which another trial ran."""
+    """Return all waiting of a simulation under one policy during which another trial ran."""
     arrives = {study.spec.id: study.arrives for study in simulation.workload.studies}
     rungs = {s.spec.id: {*pauses_of(s.spec.strategy)} for s in simulation.workload.studies}
     turns = _turns(simulation, outcome)
@@ -109,7 +109,7 @@ def _why(
     trial: str,
     row: AcceptedEpoch,
 ) -> str:
-    """Why the epoch ``row`` of another trial was ahead of ``trial``."""
+    """Return why the epoch ``row`` of another trial was ahead of ``trial``."""
     began = row.begin
     mine = simulation.workload.by_id[_study(trial)]
     other = simulation.workload.by_id[_study(row.trial)]

@@ -57,12 +57,12 @@ class TrialWork:
     memory: MemoryNeed = UNKNOWN
 
     def seconds(self, epoch: int, width: int) -> float:
-        """The seconds that ``epoch`` (from 1) takes on ``width`` devices."""
+        """Return the seconds that ``epoch`` (from 1) takes on ``width`` devices."""
         level = self.levels[epoch - 1] if epoch <= len(self.levels) else self.level
         return level * self.shape[min(width, len(self.shape)) - 1][1]
 
     def value(self, epoch: int) -> float:
-        """The metric after ``epoch``; 0 if the trial has no values."""
+        """Return the metric after ``epoch``; 0 if the trial has no values."""
         return self.values[min(epoch, len(self.values)) - 1] if self.values else 0.0
 
 
@@ -147,7 +147,7 @@ class Workload:
         return table
 
     def strategy(self, spec: StudySpec) -> AnyStrategy:
-        """A new strategy for one of its studies."""
+        """Return a new strategy for one of its studies."""
         study = self.by_id[spec.id]
         if not study.budgets:
             return make_strategy(spec)
@@ -162,20 +162,20 @@ class SimulatedTraining:
     workload: Workload
 
     def epoch(self, dispatch: Dispatch, spec: StudySpec, epoch: int) -> tuple[float, float]:
-        """The epoch's seconds on the segment's devices, and its metric."""
+        """Return the epoch's seconds on the segment's devices, and its metric."""
         trial = self.workload.trial(spec.id, dispatch.segment.trial)
         return trial.seconds(epoch, len(dispatch.segment.members)), trial.value(epoch)
 
     def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
-        """The workload's seconds of a resize."""
+        """Return the workload's seconds of a resize."""
         return self.workload.resize
 
     def steps(self, dispatch: Dispatch, spec: StudySpec) -> int:
-        """The trial's steps of an epoch."""
+        """Return the trial's steps of an epoch."""
         return self.workload.trial(spec.id, dispatch.segment.trial).steps
 
     def slowdown(self, at_work: int) -> float:
-        """The workload's factor."""
+        """Return the workload's factor."""
         return self.workload.slowdown(at_work)
 
 
@@ -258,7 +258,7 @@ class KnownCosts(CostTable):
     def expected(
         self, study: str, trial: str, widest: int, features: tuple[float, ...] = ()
     ) -> Expected:
-        """The workload's seconds, times the factor in ``beliefs``."""
+        """Return the workload's seconds, times the factor in ``beliefs``."""
         known = self.workload.trial(study, trial)
         level = known.level * self.beliefs.get(trial, 1.0)
         shape = known.shape[:widest]
@@ -323,5 +323,5 @@ def study_spec(
 
 
 def widest(trials: Sequence[TrialWork]) -> int:
-    """The most devices that any of these trials gains from."""
+    """Return the most devices that any of these trials gains from."""
     return max(len(trial.shape) for trial in trials)

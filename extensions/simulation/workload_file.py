@@ -50,7 +50,7 @@ DEFAULT_WIDEST = 16
 
 
 def read_workload(file: Path) -> Workload:
-    """The workload in ``file``.
+    """Return the workload in ``file``.
 
     Raises:
         UsageError: it cannot be read, or something in it is missing or impossible; the message

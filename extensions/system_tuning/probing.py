@@ -51,7 +51,7 @@ class Probing:
     def workload(
         self, spec: StudySpec, trial: Trial, slot_class: SlotClass
     ) -> tuple[str, WorkloadTuning]:
-        """The trial's workload, and its key.
+        """Return the trial's workload, and its key.
 
         Architectures of one size are one workload. A trial stays in the one that it began in, also
         if its architecture becomes known later.
@@ -210,7 +210,7 @@ class Probing:
 
 
 def _kinds(spec: StudySpec) -> tuple[str, ...]:
-    """The kinds of knobs that may be turned for the study."""
+    """Return the kinds of knobs that may be turned for the study."""
     by_epoch = PROBING[spec.probing].by_epoch
     if spec.system != "tune" or spec.system_fixed or (by_epoch and spec.exactness == "bitwise"):
         return ("exact",)

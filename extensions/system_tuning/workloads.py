@@ -172,7 +172,7 @@ def studies_in(state: EngineState) -> dict[str, FixedStudy]:
 
 
 def workload_of(spec: StudySpec, trial: Trial | None, architecture: str = "") -> str:
-    """A digest (16 hex digits) of code, environment, batch bucket, shards and the knobs.
+    """Return a digest (16 hex digits) of code, environment, batch bucket, shards and the knobs.
 
     A study whose trials all have one configuration is one workload: code and environment alone
     count. ``architecture`` is the size of the trial's (``EngineState.counted``), where that is

@@ -81,7 +81,7 @@ class Store:
 
 
 def load(uri: str, expected: str) -> dict[str, Any]:
-    """The state under ``uri``, which must have the state hash ``expected``.
+    """Return the state under ``uri``, which must have the state hash ``expected``.
 
     Raises ``BackendError`` if it is missing, torn, changed, or not the state that the ledger names.
     """
@@ -190,7 +190,7 @@ class Writer:
         self._costs.pop(trial, None)
 
     def store(self, url: str) -> Store:
-        """The store at ``url``, opened on its first use. Raises ``BackendError``."""
+        """Return the store at ``url``, opened on its first use. Raises ``BackendError``."""
         with self._opening:
             if url not in self._stores:
                 self._stores[url] = Store(url)
@@ -226,7 +226,7 @@ class Writer:
 
 
 def reason(error: Exception) -> str:
-    """Why a write failed, in the same words each time, without file name or credentials."""
+    """Return why a write failed, in the same words each time, without file name or credentials."""
     known = isinstance(error, OSError) and error.strerror
     words = known or worded(error, str)
     return hide_password(_NAME.sub("…", words)) or type(error).__name__

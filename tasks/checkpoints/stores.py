@@ -26,7 +26,7 @@ EXTRAS = {"s3": "penstock[s3]", "s3a": "penstock[s3]"}
 
 
 def open_store(url: str) -> tuple[Any, str]:
-    """The fsspec file system for ``url``, and the path in it without a trailing slash.
+    """Return the fsspec file system for ``url``, and the path in it without a trailing slash.
 
     Raises ``BackendError`` where a library is missing, and whatever the library raises.
     """

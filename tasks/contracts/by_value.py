@@ -59,7 +59,7 @@ def is_by_value(target: str) -> bool:
 
 
 def behind(code: object) -> Any:
-    """The function or class behind a partial, a bound method or a callable instance."""
+    """Return the function or class behind a partial, a bound method or a callable instance."""
     while isinstance(code, partial):
         code = code.func
     if isinstance(code, MethodType):
@@ -223,12 +223,12 @@ def read(store: str, digest: str) -> bytes:
 
 
 def folders_of(content: bytes) -> list[str]:
-    """The folders that the client had on its ``sys.path``, as far as this node has them."""
+    """Return the folders that the client had on its ``sys.path``, as far as this node has them."""
     return [folder for folder in _head(content)["folders"] if Path(folder).is_dir()]
 
 
 def imports_of(store: str, digest: str) -> list[str]:
-    """The modules that the code's file imports; none if the store is not of this machine."""
+    """Return the modules that the code's file imports; none if the store is not of this machine."""
     file = code_file(store, digest)
     if not file.startswith(_LOCAL):
         return []
@@ -240,7 +240,7 @@ def imports_of(store: str, digest: str) -> list[str]:
 
 
 def unpickled(content: bytes, target: str) -> Any:
-    """The code in ``content``. Raises ``TrialFailed`` saying what it lacks here."""
+    """Return the code in ``content``. Raises ``TrialFailed`` saying what it lacks here."""
     head = _head(content)
     name = target.removeprefix(PREFIX)
     if head["python"] != PYTHON:
@@ -271,7 +271,7 @@ def _head(content: bytes) -> dict[str, Any]:
 
 
 def main_of(code: object) -> ModuleType:
-    """A module ``__main__`` with what ``code`` brings of the script, notebook or console."""
+    """Return a module ``__main__`` with what ``code`` brings of the script, notebook or console."""
     module = ModuleType("__main__")
     found = behind(code)
     for each in (found, *(vars(found).values() if isinstance(found, type) else ())):

@@ -87,7 +87,7 @@ def refer(code: object, *, runs_anew: bool) -> Reference:
 
 
 def with_imports(named: Reference, code: Any) -> Reference:
-    """The reference of ``code``, which goes by name, with the digest of all that it imports.
+    """Return the reference of ``code``, which goes by name, with the digest of all that it imports.
 
     Raises ``UsageError`` if something of it cannot be read.
     """
@@ -112,7 +112,7 @@ def refer_to_value(value: object, name: str, folder: str) -> Reference:
 
 
 def reference(code: object) -> tuple[str, str, str] | None:
-    """``(target, path, digest)`` of code by name; None if no other process could import it.
+    """Return ``(target, path, digest)`` of code by name; None if no other process could import it.
 
     Raises ``UsageError`` if the file that it was imported from cannot be read any more.
     """
@@ -138,7 +138,7 @@ def reference(code: object) -> tuple[str, str, str] | None:
 
 
 def _importable(module: ModuleType) -> str | None:
-    """The name under which other processes import ``module``; None of a script."""
+    """Return the name under which other processes import ``module``; None of a script."""
     name = module.__name__
     if name == "__main__" and module.__spec__ is not None:
         return module.__spec__.name  # run as `python -m module`
@@ -146,7 +146,7 @@ def _importable(module: ModuleType) -> str | None:
 
 
 def _root(importable: str, file: Path) -> Path:
-    """The folder from which the module ``importable`` in ``file`` is imported."""
+    """Return the folder from which the module ``importable`` in ``file`` is imported."""
     return file.parents[importable.count(".") + (file.name == "__init__.py")]
 
 
@@ -190,7 +190,7 @@ def file_digest(file: Path) -> str:
 
 
 def walk(module: ModuleType, name: str) -> object:
-    """The attribute with this qualified name. Raises ``AttributeError``."""
+    """Return the attribute with this qualified name. Raises ``AttributeError``."""
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part)

@@ -65,7 +65,7 @@ class TorchTrainable:
         self.params = params
 
     def now(self, name: str) -> Any:
-        """The hyperparameter's value in the epoch at work, where it changes by ``Steps``.
+        """Return the hyperparameter's value in the epoch at work, where it changes by ``Steps``.
 
         In ``data``, ``model``, ``optimizer`` and ``schedule`` the value from the start, even if the
         trial is made again to go on from a later epoch. Raises ``KeyError`` for a name that is not
@@ -106,18 +106,18 @@ class TorchTrainable:
         return {}
 
     def optimizer(self, model: nn.Module) -> Optimizer:
-        """The optimiser of ``model``'s parameters (already on the device)."""
+        """Return the optimiser of ``model``'s parameters (already on the device)."""
         raise NotImplementedError(f"{type(self).__name__} must define optimizer(model)")
 
     def schedule(self, optimizer: Optimizer) -> LRScheduler | None:
-        """A learning rate schedule, stepped after each epoch; None for a constant rate.
+        """Return a learning rate schedule, stepped after each epoch; None for a constant rate.
 
         ``ReduceLROnPlateau`` is given the validation ``loss``.
         """
         return None
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """The mean loss of ``batch``, a scalar; called in training and in validation."""
+        """Return the mean loss of ``batch``, a scalar; called in training and in validation."""
         raise NotImplementedError(f"{type(self).__name__} must define loss(model, batch)")
 
     def clip(self, model: nn.Module) -> None:
@@ -160,7 +160,7 @@ class EpochTrial:
         self.number = number
 
     def now(self, name: str) -> Any:
-        """The hyperparameter's value in the epoch at work, where it changes by ``Steps``.
+        """Return the hyperparameter's value in the epoch at work, where it changes by ``Steps``.
 
         Before the loop the value from the start. Raises ``KeyError`` for what is not in ``params``,
         ``TrialFailed`` (inexact) for the name of a later piece, as ``lr@6``.
@@ -168,14 +168,14 @@ class EpochTrial:
         return self._pieces.now(name)
 
     def load(self) -> dict[str, Any] | None:
-        """The checkpoint that the trial goes on from; None where it begins.
+        """Return the checkpoint that the trial goes on from; None where it begins.
 
         ``epochs`` then begins after it. A function that never calls this trains from epoch 1.
         """
         return self._session.load()
 
     def epochs(self) -> Iterator[int]:
-        """The epochs to train, counted from 1, as long as the strategy wants more.
+        """Return the epochs to train, counted from 1, as long as the strategy wants more.
 
         Between two of them the trial may be paused. Where the strategy wants no more, the function
         ends in the loop: what follows it only runs after a ``break``.

@@ -112,7 +112,7 @@ class EpochFunction(Function):
             raise TrialFailed("metric", "the function returned before it reported an epoch")
 
     def load(self) -> dict[str, Any] | None:
-        """The newest state that can be read; epochs begin after it."""
+        """Return the newest state that can be read; epochs begin after it."""
         if self._looped:
             raise UsageError("trial.load() belongs before the loop over trial.epochs()")
         if not self._loaded:
@@ -208,7 +208,7 @@ class EpochFunction(Function):
             self.wait()
 
     def _written(self, state: Mapping[str, Any]) -> tuple[str, str]:
-        """The hash and the URI of a checkpoint, once it is durable."""
+        """Return the hash and the URI of a checkpoint, once it is durable."""
         from ..checkpoints import blocking_save, portable
         from ..checkpoints.state import state_hash
 

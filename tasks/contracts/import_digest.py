@@ -33,7 +33,7 @@ _distributions_by_module = cache(metadata.packages_distributions)
 
 
 def import_digest(file: Path, module: str, folder: str) -> str:
-    """The digest of ``file`` and all that it imports, after ``IMPORTS``.
+    """Return the digest of ``file`` and all that it imports, after ``IMPORTS``.
 
     ``module`` is the name under which it is imported, empty for a script; ``folder`` is where the
     user's modules are. Raises ``OSError`` if ``file`` cannot be read.
@@ -96,7 +96,7 @@ class _Imports:
 
 
 def _imported(tree: ast.Module, package: str) -> Iterator[str]:
-    """The full names of what a module imports, and those of what it takes from there."""
+    """Yield the full names of what a module imports, and those of what it takes from there."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

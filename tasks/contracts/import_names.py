@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def imported_names(file: Path, folder: Path | None = None) -> list[str]:
-    """The modules that ``file`` imports first when it is run, by their full names, in order.
+    """Return the modules that ``file`` imports first when it is run, by their full names, in order.
 
     ``from a import b`` gives ``a`` and ``a.b``, which may be no module. Imports in functions are
     left out. ``folder`` is where the user's own modules are, by default that of the file. Empty if
@@ -37,7 +37,7 @@ def is_in(folder: Path, name: str) -> bool:
 
 
 def _names_in(node: ast.Import | ast.ImportFrom) -> list[str]:
-    """The modules of one import; none if it is relative, so the user's own."""
+    """Return the modules of one import; none if it is relative, so the user's own."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if node.level or node.module is None:
@@ -46,7 +46,7 @@ def _names_in(node: ast.Import | ast.ImportFrom) -> list[str]:
 
 
 def _first_imports(body: Sequence[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
-    """The imports before the first statement that may do something."""
+    """Yield the imports before the first statement that may do something."""
     for node in _flat(body):
         match node:
             case ast.Import() | ast.ImportFrom():
@@ -62,7 +62,7 @@ def _first_imports(body: Sequence[ast.stmt]) -> Iterator[ast.Import | ast.Import
 
 
 def _flat(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements that run one after another if no import fails."""
+    """Yield the statements that run one after another if no import fails."""
     for node in body:
         if isinstance(node, ast.Try):
             yield from _flat(node.body)

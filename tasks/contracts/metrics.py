@@ -11,7 +11,7 @@ from ...wire.messages import SegmentTask
 
 
 def checked(metrics: Mapping[str, float], task: SegmentTask, epoch: int) -> dict[str, float]:
-    """The finite ones of ``metrics``. All that the study names must be among them.
+    """Return the finite ones of ``metrics``. All that the study names must be among them.
 
     Raises ``TrialFailed`` (metric, nan) where one of those is missing or not finite.
     """

@@ -109,7 +109,7 @@ class PeerServer:
             print(f"a peer's request failed: {error!r}", file=sys.stderr)  # noqa: T201
 
     def _request(self, sock: socket.socket, timeout: float) -> dict[str, Any] | None:
-        """The next request, or None if its token is wrong."""
+        """Return the next request, or None if its token is wrong."""
         sock.settimeout(timeout)
         request = _read(tensor_stream.receive_frame(sock, MAX_REQUEST_BYTES))
         sock.settimeout(REQUEST_TIMEOUT)
@@ -176,7 +176,7 @@ def fetch(
 
 
 def store_port(identity: str, timeout: float = 5.0) -> int:
-    """The port of the rendezvous store of the trainer ``identity``.
+    """Return the port of the rendezvous store of the trainer ``identity``.
 
     Raises ``OutOfReach``, and ``BackendError`` if there is a connection but no answer.
     """
@@ -290,7 +290,7 @@ def _ask(holder: Identity, request: dict[str, Any], timeout: float) -> tuple[_Co
 
 
 def _read(body: bytes) -> dict[str, Any]:
-    """The message in a frame. Raises ``ConnectionError`` for what no trainer would send."""
+    """Return the message in a frame. Raises ``ConnectionError`` for what no trainer would send."""
     try:
         message = json.loads(body)
     except (ValueError, RecursionError):

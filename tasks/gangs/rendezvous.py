@@ -56,7 +56,7 @@ class RendezvousHandler:
         self._led: Rendezvous | None = None
 
     def store_port(self) -> int:
-        """The port of this trainer's store. May be called from any thread."""
+        """Return the port of this trainer's store. May be called from any thread."""
         return self._own_store().port
 
     def begin(self, members: tuple[str, ...], fence: int, check: Check) -> Rendezvous:
@@ -71,7 +71,7 @@ class RendezvousHandler:
         return rendezvous
 
     def gang(self, rendezvous: Rendezvous) -> Gang:
-        """The gang: the one that the members had before, if all of them still have it."""
+        """Return the gang: the one that the members had before, if all of them still have it."""
         known = self._gangs.pop(rendezvous.members, None)
         values = rendezvous.exchange("gang", [known is not None, _device_id(self._device)])
         if not all(kept for kept, _ in values):
@@ -209,12 +209,12 @@ class Rendezvous:
         return received
 
     def _absent(self, keys: list[str]) -> list[int]:
-        """The ranks that have not written their key."""
+        """Return the ranks that have not written their key."""
         return [rank for rank, key in enumerate(keys) if not self.store.check([key])]
 
 
 def _decoded(text: bytes) -> Any:
-    """The value in a text. For malformed text a mapping, which no member sends."""
+    """Return the value in a text. For malformed text a mapping, which no member sends."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

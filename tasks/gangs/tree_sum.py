@@ -63,7 +63,7 @@ def push(stack: list[Block], block: Block) -> None:
 
 
 def fold(stack: list[Block]) -> Block:
-    """The root: joins the blocks that found no sibling, from the right."""
+    """Return the root: joins the blocks that found no sibling, from the right."""
     root = stack.pop()
     while stack:
         left = stack.pop()

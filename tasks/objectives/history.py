@@ -105,7 +105,7 @@ class History:
         self.trials[trial.number] = trial
 
     def select(self, states: Container[TrialState] | None) -> list[FrozenTrial]:
-        """The trials in these states; None for all."""
+        """Return the trials in these states; None for all."""
         found = [trial for trial in self.trials if states is None or trial.state in states]
         return [self._with_sampled(trial) for trial in found] if self._sampled else found
 
@@ -158,7 +158,7 @@ def _attributes(update: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def local_time(at: float | None) -> datetime | None:
-    """``at`` (seconds) as local time without a zone, as Optuna has it."""
+    """Return ``at`` (seconds) as local time without a zone, as Optuna has it."""
     if at is None:
         return None
     return datetime.fromtimestamp(at, tz=UTC).astimezone().replace(tzinfo=None)

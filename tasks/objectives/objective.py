@@ -286,7 +286,7 @@ class RunningObjective(Function):
         return found
 
     def request(self, kind: str, **body: Any) -> dict[str, Any]:
-        """The scheduler's answer to a command. Raises UsageError if it is refused."""
+        """Return the scheduler's answer to a command. Raises UsageError if it is refused."""
         self._calls += 1
         return self.run.request(kind, {**body, "call": f"{self.run.task.trial}.{self._calls}"})
 
@@ -323,11 +323,11 @@ class RunningObjective(Function):
                 self._say_written()
 
     def keep(self, value: Any) -> str:
-        """The text of the placeholder of an object that is no JSON, once it is stored."""
+        """Return the text of the placeholder of an object that is no JSON, once it is stored."""
         return objects.keep(self.run.task.store, value)
 
     def open(self, stored: objects.StoredObject) -> Any:
-        """The object behind a placeholder."""
+        """Return the object behind a placeholder."""
         return objects.opened(self.run.task.store, stored)
 
     def _say_written(self) -> None:

@@ -46,7 +46,7 @@ class PendingWrite:
                 self._attributes[name] = before | self._attributes.get(name, {})
 
     def take(self) -> dict[str, Any]:
-        """All of it in the form of messages; nothing is pending then."""
+        """Return all of it in the form of messages; nothing is pending then."""
         with self._lock:
             taken: dict[str, Any] = {
                 name: [*found.items()] for name, found in self._attributes.items() if found

@@ -131,7 +131,7 @@ class HostedStudy:
         return params
 
     def _suggest(self, number: int, name: str, distribution: str) -> Any:
-        """A parameter for which a running objective asks."""
+        """Return a parameter for which a running objective asks."""
         trial = self._trials.get(number) or self._begin(number, ())
         self._storage.resume(number, self)
         self._study.forget_cache()
@@ -174,7 +174,7 @@ class HostedStudy:
         raise TypeError("a sampler's notes are JSON")
 
     def open(self, stored: StoredObject) -> Any:
-        """The placeholder itself: users' objects are opened in trainers and scripts."""
+        """Return the placeholder itself: users' objects are opened in trainers and scripts."""
         return stored
 
     def write(self, writing: Mapping[str, Any]) -> None:

@@ -51,10 +51,10 @@ class Uplink(Protocol):
         """Take suggestions and attributes of the running trial, in the form of messages."""
 
     def keep(self, value: Any) -> str:
-        """The text of the placeholder of an object that is no JSON, once it is stored."""
+        """Return the text of the placeholder of an object that is no JSON, once it is stored."""
 
     def open(self, stored: StoredObject) -> Any:
-        """The object behind a placeholder."""
+        """Return the object behind a placeholder."""
 
     def suggest(self, name: str, distribution: str) -> Any:
         """The scheduler's value for a parameter. Raises UsageError if the study has none such."""

@@ -26,7 +26,7 @@ LONGEST = MAX_MESSAGE // 2
 
 
 def attribute(key: str, value: Any, keep: Keep | None = None) -> tuple[str, str]:
-    """An attribute with its value as JSON text; NumPy's numbers and arrays become Python's.
+    """Return an attribute with its value as JSON text; NumPy's numbers and arrays become Python's.
 
     ``keep`` puts away what is no JSON, or is too long for a message, and returns the text of its
     placeholder. Raises TypeError naming the key where it cannot, or without ``keep``, as Optuna's
@@ -142,7 +142,7 @@ def writing_of(trial: FrozenTrial, keep: Keep | None = None) -> dict[str, Any]:
 
 
 def record_of(trial: FrozenTrial | None, keep: Keep | None = None) -> dict[str, Any]:
-    """The fields of the command that adds ``trial``; None: a new one that its user trains.
+    """Return the fields of the command that adds ``trial``; None: a new one that its user trains.
 
     ``keep`` as in ``attribute``.
     """

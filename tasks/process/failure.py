@@ -88,7 +88,7 @@ def _out_of_memory(error: BaseException, text: str) -> bool:
 
 
 def user_traceback(error: BaseException) -> str:
-    """The traceback with the user's own frames only (all but ours where there are none)."""
+    """Return the traceback with the user's own frames only (all but ours where there are none)."""
     try:
         return _user_traceback(error)
     except BaseException as raised:  # the formatter calls methods of the user's class

@@ -96,7 +96,7 @@ def shared_memory() -> int:
 
 
 def _cuda() -> Any:
-    """``torch.cuda`` if this process uses a GPU, else None."""
+    """Return ``torch.cuda`` if this process uses a GPU, else None."""
     # Another thread may be importing torch right now; the module is then only partly there.
     cuda = sys.modules.get("torch.cuda")
     return cuda if cuda is not None and getattr(cuda, "is_initialized", bool)() else None

@@ -223,12 +223,12 @@ class Run:
         self.say("progress", epoch=epoch, step=0, steps=0, text=text)
 
     def suggest(self, name: str, distribution: str) -> Scalar:
-        """The sampler's value for one parameter. Raises as ``ask``."""
+        """Return the sampler's value for one parameter. Raises as ``ask``."""
         value: Scalar = self.ask("suggest", name=name, distribution=distribution)
         return value
 
     def request(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The scheduler's answer to a command about the study. Raises as ``ask``.
+        """Return the scheduler's answer to a command about the study. Raises as ``ask``.
 
         Raises ``UsageError`` if the scheduler refuses the command.
         """

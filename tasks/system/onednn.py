@@ -62,5 +62,5 @@ def instruction_set() -> str:
 
 
 def limit() -> str:
-    """The limit that the environment sets to oneDNN's instruction set; empty if none."""
+    """Return the limit that the environment sets to oneDNN's instruction set; empty if none."""
     return next((os.environ[name].upper() for name in _LIMITS if os.environ.get(name)), "")

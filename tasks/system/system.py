@@ -46,7 +46,7 @@ class System(dict[str, Value]):
         return self.get("autocast") == "bfloat16"
 
     def reading(self) -> dict[str, Any]:
-        """The corresponding arguments of ``tasks.training.data.read``."""
+        """Return the corresponding arguments of ``tasks.training.data.read``."""
         return {
             "workers": int(self.get("loader_workers", 0)),
             "pinned": bool(self.get("pin_memory", False)),
@@ -87,7 +87,7 @@ class System(dict[str, Value]):
                 raise TrialFailed("system", f"torch cannot compile here: {error}") from error
 
     def computing(self, device: torch.device) -> AbstractContextManager[Any]:
-        """The context in which the user's code is called."""
+        """Return the context in which the user's code is called."""
         return precision.Bfloat16(device) if self.bf16 else nullcontext()
 
 
@@ -102,5 +102,5 @@ def refuse_parts(model: nn.Module, shards: int) -> None:
 
 
 def device_threads() -> int:
-    """The number of the slot's cores: the threads that torch computes with by default."""
+    """Return the number of the slot's cores: the threads that torch computes with by default."""
     return int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))

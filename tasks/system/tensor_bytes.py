@@ -26,7 +26,7 @@ def is_channels_last(tensor: Tensor) -> bool:
 
 
 def held(model: nn.Module) -> Iterator[Tensor]:
-    """All tensors that the model's modules have, also those that are no buffers."""
+    """Yield all tensors that the model's modules have, also those that are no buffers."""
     yield from model.parameters()
     yield from model.buffers()
     for module in model.modules():

@@ -66,7 +66,7 @@ class Resumption:
         self._data = SharedData(hooks)
 
     def before(self, run: Run, code: type[TorchTrainable]) -> WarmTrial:
-        """The trial after epoch ``first`` - 1 with the hash that the ledger expects.
+        """Return the trial after epoch ``first`` - 1 with the hash that the ledger expects.
 
         It comes from here, else from the trainer that computed it, else from another member, else
         from a checkpoint. What is still missing is replayed, by all members together. Raises

@@ -45,7 +45,7 @@ class SharedData:
         kept: bool = True,
         in_memory: bool = True,
     ) -> Data:
-        """``code.data()``, or what an earlier trial got that would have read the same.
+        """Return ``code.data()``, or what an earlier trial got that would have read the same.
 
         Attributes that ``data()`` sets (a number of classes, say) are set on every trial's object.
         The rest is as of ``Loaded``. Raises ``TrialFailed`` for code with an encoder where no
@@ -73,7 +73,7 @@ class SharedData:
         return next((each.read for each in self._loaded if each.made.train is data), None)
 
     def first_examples(self) -> dict[int, Any]:
-        """The first example of each set that is read one by one, by the set's ``id``.
+        """Return the first example of each set that is read one by one, by the set's ``id``.
 
         Each is read once. One that cannot be read is left out.
         """

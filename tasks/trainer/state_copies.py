@@ -40,7 +40,7 @@ class StateCopies:
                 held -= gone.bytes
 
     def find(self, state_hash: str, epoch: int) -> dict[str, Any] | None:
-        """The state with this hash after ``epoch``. It must not be changed."""
+        """Return the state with this hash after ``epoch``. It must not be changed."""
         with self._changing:
             found = self._copies.get(state_hash)
         return found.state if found is not None and found.epoch == epoch else None

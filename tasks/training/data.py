@@ -39,7 +39,7 @@ class Rows(Dataset[Any]):
 
     @abstractmethod
     def rows(self, indices: Tensor) -> tuple[Tensor, ...]:
-        """The batch of the examples with these indices."""
+        """Return the batch of the examples with these indices."""
 
 
 #: A batch to read: the key of its random numbers, and the indices of its examples.
@@ -52,7 +52,7 @@ class Batches(Protocol):
     def get(
         self, data: Dataset[Any], items: Sequence[Item], i: int, read: Callable[[Item], Any]
     ) -> Any:
-        """The batch ``items[i]`` of ``data``, which ``read`` would read."""
+        """Return the batch ``items[i]`` of ``data``, which ``read`` would read."""
         ...
 
 
@@ -148,7 +148,7 @@ def materialise(data: Dataset[Any], name: str) -> Dataset[Any]:
 
 
 def length(data: Dataset[Any]) -> int:
-    """The number of examples of a map-style dataset."""
+    """Return the number of examples of a map-style dataset."""
     return len(cast(Sized, data))
 
 

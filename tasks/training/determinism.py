@@ -73,7 +73,7 @@ def explained() -> Iterator[None]:
 
 
 def signature(run: Training) -> str:
-    """The numeric signature of the next epoch (``profiling.devices.signature``)."""
+    """Return the numeric signature of the next epoch (``profiling.devices.signature``)."""
     dtype = next((p.dtype for p in run.model.parameters()), torch.get_default_dtype())
     threads, *rest = _machine(run.device)
     turned = system_part(run.system)
@@ -92,7 +92,7 @@ def signature(run: Training) -> str:
 
 
 def machine_signature(device: torch.device) -> str:
-    """The machine's part of a signature (``profiling.devices.signature.machine_of``)."""
+    """Return the machine's part of a signature (``profiling.devices.signature.machine_of``)."""
     return ";".join(_machine(device))
 
 

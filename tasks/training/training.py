@@ -126,7 +126,7 @@ class Training:
         self.epoch += 1
 
     def state(self) -> dict[str, Any]:
-        """The state after ``epoch``: live tensors, to be copied before training goes on."""
+        """Return the state after ``epoch``: live tensors, to be copied before training goes on."""
         return {
             "model": dict(self.model.state_dict()),
             "optimizer": self.optimizer.state_dict(),

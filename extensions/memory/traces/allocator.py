@@ -61,7 +61,7 @@ def reserved_bytes(changes: Iterable[Change]) -> int:
 
 
 def peak_bytes(changes: Iterable[Change]) -> int:
-    """The most bytes that are allocated at one time, without any rounding."""
+    """Return the most bytes that are allocated at one time, without any rounding."""
     live = most = 0
     for _, size in changes:
         live += size

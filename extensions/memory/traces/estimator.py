@@ -73,7 +73,7 @@ class Estimator:
     def estimate(
         self, make: Callable[[], Training], examples: Mapping[int, Any] | None = None
     ) -> dict[str, Any]:
-        """The footprint of the trial that ``make`` makes, as ``footprint_body``.
+        """Return the footprint of the trial that ``make`` makes, as ``footprint_body``.
 
         ``failed`` says why it could not be traced. ``examples`` has the first example of data sets
         that are loaded already, by their ``id``. They are not read in the child: a file that both
@@ -92,7 +92,7 @@ class Estimator:
 def footprint_body(
     found: Footprint, *, measured: bool = False, recurrent: bool = False
 ) -> dict[str, Any]:
-    """A footprint as it travels: its bytes, and what they come from."""
+    """Return a footprint as it travels: its bytes, and what they come from."""
     return asdict(found) | {"measured": measured, "recurrent": recurrent, "failed": ""}
 
 

@@ -94,7 +94,7 @@ class _Heaviest:
 
 
 def _shuffled(choice: OpenChoice, random: Random) -> list[int]:
-    """The numbers of the candidates in any order; of a depth only that of the greatest."""
+    """Return the numbers of the candidates in any order; of a depth only that of the greatest."""
     numbers = list(range(len(choice.candidates)))
     if choice.nested:
         return numbers[-1:]
@@ -103,7 +103,7 @@ def _shuffled(choice: OpenChoice, random: Random) -> list[int]:
 
 
 def _weights(choice: OpenChoice, number: int) -> float:
-    """The bytes of the parameters that a candidate has in all its layers."""
+    """Return the bytes of the parameters that a candidate has in all its layers."""
     modules = choice.modules[number] if choice.modules else ()
     return sum(each.nbytes for module in modules for each in module.parameters())
 

@@ -47,7 +47,7 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
         self._known: WeakSet[torch.UntypedStorage] = WeakSet()
 
     def live(self) -> int:
-        """The bytes that are there now."""
+        """Return the bytes that are there now."""
         new = self.changes[self._summed :]
         self._live += sum(size for _, size in new)
         self._summed += len(new)
@@ -76,7 +76,7 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
         return made
 
     def _hiding(self, func: Any, args: Sequence[Any], kwargs: Any) -> Any:
-        """A kernel that allocates inside itself, and may keep a workspace."""
+        """Return a kernel that allocates inside itself, and may keep a workspace."""
         self.recurrent |= func is RECURRENT
         made = func(*args, **kwargs)
         if func is RECURRENT:
@@ -120,14 +120,14 @@ def _one(dtype: torch.dtype) -> bool | float | int:
 
 
 def held_beside(code: object, model: nn.Module) -> Iterator[Tensor]:
-    """The tensors of further models that the trial's object has, a teacher for instance."""
+    """Yield the tensors of further models that the trial's object has, a teacher for instance."""
     for value in vars(code).values():
         if isinstance(value, torch.nn.Module) and value is not model:
             yield from held(value)
 
 
 def persistent(model: nn.Module, optimizer: Optimizer, *others: Tensor) -> int:
-    """The bytes that stay between two steps: model, buffers, and the optimiser's state.
+    """Return the bytes that stay between two steps: model, buffers, and the optimiser's state.
 
     ``others`` are added; what has the same memory counts once.
     """
@@ -138,7 +138,7 @@ def persistent(model: nn.Module, optimizer: Optimizer, *others: Tensor) -> int:
 
 
 def state_of(optimizer: Optimizer) -> list[Tensor]:
-    """The tensors of the optimiser's state."""
+    """Return the tensors of the optimiser's state."""
     leaves = tree_leaves(list(optimizer.state.values()))
     return [each for each in leaves if isinstance(each, torch.Tensor)]
 

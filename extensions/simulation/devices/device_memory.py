@@ -33,7 +33,7 @@ class MemoryNeed(NamedTuple):
     ephemeral: int = 0
 
     def peak(self, width: int = 1) -> int:
-        """The most that each of ``width`` members needs."""
+        """Return the most that each of ``width`` members needs."""
         return self.persistent + -(-self.ephemeral // width)
 
 

@@ -58,7 +58,7 @@ class LaneTurns:
         return fence in self._residents
 
     def lanes_at_work(self, device: str) -> set[int]:
-        """The lanes of ``device`` that have residents."""
+        """Return the lanes of ``device`` that have residents."""
         return {each.lane[1] for each in self._residents.values() if each.lane[0] == device}
 
     def enter(
@@ -81,7 +81,7 @@ class LaneTurns:
         self._reschedule(heap, now, lane)
 
     def device(self, fence: int) -> str:
-        """The device that a resident is on."""
+        """Return the device that a resident is on."""
         return self._residents[fence].lane[0]
 
     def leave(self, heap: list[Entry], now: float, fence: int) -> None:
@@ -90,7 +90,7 @@ class LaneTurns:
         self._reschedule(heap, now, lane)
 
     def seconds(self, fence: int, now: float) -> float:
-        """The time in turn since the last report of a segment, which reports now."""
+        """Return the time in turn since the last report of a segment, which reports now."""
         resident = self._residents[fence]
         resident.count(now)
         since, resident.reported = resident.in_turn - resident.reported, resident.in_turn

@@ -37,10 +37,10 @@ class SimulatedWork(Protocol):
     """The durations and results of simulated training."""
 
     def epoch(self, dispatch: Dispatch, spec: StudySpec, epoch: int) -> tuple[float, float]:
-        """The seconds that ``epoch`` takes, and the study's metric after it."""
+        """Return the seconds that ``epoch`` takes, and the study's metric after it."""
 
     def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
-        """The seconds that it takes to continue on other devices than before."""
+        """Return the seconds that it takes to continue on other devices than before."""
 
     def steps(self, dispatch: Dispatch, spec: StudySpec) -> int:
         """Return the number of steps of an epoch."""
@@ -137,7 +137,7 @@ class SimulatedTransport:
         raise why
 
     def scripts(self, studies: Collection[str]) -> Collection[str]:
-        """All ``studies``: a simulation has no scripts that could go."""
+        """Return all ``studies``: a simulation has no scripts that could go."""
         return studies
 
     def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:

@@ -58,7 +58,7 @@ def probe(
     *,
     energy: bool = False,
 ) -> tuple[list[Window], Failed]:
-    """The windows of each candidate, as ``windows.results``, and why others failed.
+    """Return the windows of each candidate, as ``windows.results``, and why others failed.
 
     No window is begun that might exceed ``passes`` in total. There are none if ``passes`` is not
     enough for one window and two of the default. ``energy``: windows are long enough to measure

@@ -36,7 +36,7 @@ def interleave(own: SystemConfig, tried: Sequence[SystemConfig], steps: int) -> 
 
 
 def results(done: Sequence[StepWindow]) -> list[Window]:
-    """The result of each window that ran a candidate, once the epoch is over."""
+    """Return the result of each window that ran a candidate, once the epoch is over."""
     found = []
     for before, tried, after in zip(done[::2], done[1::2], done[2::2], strict=False):
         assert tried.config is not None

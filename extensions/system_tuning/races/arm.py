@@ -61,7 +61,7 @@ class Arm:
 
 @lru_cache(maxsize=256)
 def student_quantile(probability: float, degrees: int) -> float:
-    """The quantile of Student's t with ``degrees`` degrees, for a probability from 0.5 to 1.
+    """Return the quantile of Student's t with ``degrees`` degrees, for a probability from 0.5 to 1.
 
     It bisects the distribution's closed form (Abramowitz and Stegun 26.7.3 and 26.7.4).
     """

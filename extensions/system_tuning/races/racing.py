@@ -104,7 +104,7 @@ class Race:
         self.over = self.over and not new
 
     def open(self) -> tuple[SystemConfig, ...]:
-        """The configurations still in the race, those with the fewest windows first."""
+        """Return the configurations still in the race, those with the fewest windows first."""
         remaining = [arm for arm in self.arms if not arm.out]
         return tuple(arm.config for arm in sorted(remaining, key=lambda arm: arm.n))
 

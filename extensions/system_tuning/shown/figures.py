@@ -69,7 +69,7 @@ def heat(profiles: Sequence[Profiled]) -> Figure | None:
 
 
 def clusters(service: Similarity, own: frozenset[str]) -> Figure | None:
-    """A dot per workload of the history, by cluster; those in ``own`` are squares."""
+    """Return a dot per workload of the history, by cluster; those in ``own`` are squares."""
     points = service.plane()
     if len(points) < 2:
         return None

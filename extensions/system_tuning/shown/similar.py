@@ -66,7 +66,7 @@ def similarity_report(
 
 
 def similarity_facts(found: SimilarityReport) -> dict[str, Any]:
-    """``found`` as plain values for scripts, by the names of the fields."""
+    """Return ``found`` as plain values for scripts, by the names of the fields."""
     facts = asdict(found)
     config = found.answer.config
     facts["answer"]["config"] = None if config is None else dict(config)
@@ -74,7 +74,7 @@ def similarity_facts(found: SimilarityReport) -> dict[str, Any]:
 
 
 def similarity_view(found: SimilarityReport) -> RenderableType:
-    """``found`` for the terminal: the answer, then similar workloads and how they differ."""
+    """Return ``found`` for the terminal: the answer, then similar workloads and how they differ."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
