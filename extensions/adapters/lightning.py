@@ -209,9 +209,10 @@ class _Logs:
 
 
 def _overridden(made: type, base: type) -> str | None:
-    """A name of ``base`` that ``made`` overrides and that is not served; None if there is none.
+    """Return a name of ``base`` that ``made`` overrides and that is not served.
 
-    Methods that a module has from ``torch.nn`` (``forward``, ``state_dict``) are its own affair.
+    None if there is none. Methods that a module has from ``torch.nn`` (``forward``, ``state_dict``)
+    are its own affair.
     """
     for name in sorted(set(dir(base)) - set(dir(torch.nn.Module)) - SERVED):
         if name.startswith("_") or name.startswith(_NEVER_IN_FIT):
@@ -268,7 +269,7 @@ def _loader(name: str, loader: Any, sampler: type) -> DataLoader[Any]:
 
 
 def _configured(found: Any) -> tuple[Optimizer, Any, str | None]:
-    """The result of ``configure_optimizers``: one optimizer, its schedule, what that monitors."""
+    """Return the optimizer, schedule and monitored name from ``configure_optimizers``."""
     schedule: Any = None
     if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], list | tuple):
         found, schedule = found

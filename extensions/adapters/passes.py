@@ -38,9 +38,10 @@ class Passes:
         self._folders: list[weakref.finalize[..., Passes]] = []
 
     def take(self) -> Any:
-        """The state reported with that epoch. None at the trial's start, and on a second call.
+        """Return the state reported with that epoch.
 
-        It is given up here because it may be large.
+        None at the trial's start, and on a second call. It is given up here because it may be
+        large.
         """
         state, self._state = self._state, None
         return state

@@ -87,7 +87,7 @@ def restore(estimator: BaseEstimator, state: Mapping[str, Any]) -> None:
 
 
 def _packed(value: Any) -> Any:
-    """``value``, with what the store cannot keep named and taken apart; the rest unchanged."""
+    """Return ``value``; parts that the store cannot keep are named and taken apart."""
     if isinstance(value, np.ndarray) and value.dtype.kind == "U":
         return {_KIND: "texts", "texts": value.tolist(), "dtype": value.dtype.str}
     if isinstance(value, np.random.RandomState):

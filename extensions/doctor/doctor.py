@@ -422,7 +422,7 @@ def _ledger(settings: Settings) -> Iterator[Finding]:
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
-    """Yield the store in use if a scheduler serves, and where these settings differ from it."""
+    """Check the store in use if a scheduler serves, and if these settings agree with it."""
     name, configured = "checkpoint store", hide_password(settings.store_url)
     installation, served = _installation(settings)
     # A node that is given only a broker learns its store from the broker.

@@ -119,7 +119,7 @@ def _mounts(root: Path, nodes: Sequence[Path]) -> Iterator[str]:
 
 
 def _laid_out(root: Path, at: Path, nodes: Sequence[Path]) -> Iterator[str]:
-    """Yield the folder ``at`` of the root, but for ``nodes`` below it."""
+    """Yield ``bwrap`` arguments that mount the root's folder ``at``, without ``nodes`` below."""
     for entry in sorted(os.scandir(root / at.relative_to("/")), key=lambda entry: entry.name):
         target = at / entry.name
         if target in nodes or (at == Path("/") and entry.name not in SYSTEM):

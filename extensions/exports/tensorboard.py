@@ -88,7 +88,7 @@ class _Folder:
 
 
 def _read(folder: Path) -> tuple[int, bool]:
-    """The last epoch in the events of ``folder`` (-1: none), and whether they have parameters."""
+    """Return the last epoch in ``folder``'s events (-1: none), and if they have parameters."""
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
     epoch, has_params = -1, False

@@ -41,5 +41,5 @@ def slope(seen: Sequence[Grown]) -> float:
 
 
 def resident_bytes(base: int, peak: float, slope: float) -> int:
-    """The bytes of a process that has ``base`` before a trial with ``peak`` bytes of tensors."""
+    """Return the bytes of a process that had ``base``, in a trial with ``peak`` of tensors."""
     return round(base + LOADED + slope * peak)

@@ -55,7 +55,7 @@ class Mirror:
     def open(
         cls, given: Any, name: str, directions: Sequence[str], *, may_exist: bool, must_exist: bool
     ) -> Self:
-        """The study ``name`` in the storage ``given`` (a URL or an object), made where it may be.
+        """Open the study ``name`` in the storage ``given`` (a URL or an object), or create it.
 
         Raises UsageError if the storage cannot be opened, or has the study against the wishes.
         """
@@ -131,7 +131,7 @@ class Mirror:
         return self._ids.get(number, ~number)
 
     def number_of(self, trial_id: int) -> int | None:
-        """The reverse of ``id_of``, also once the trial is there. None for a trial of others."""
+        """Return the number of our trial, the reverse of ``id_of``; None for a trial of others."""
         return ~trial_id if trial_id < 0 else self._numbers.get(trial_id)
 
     def is_foreign(self, number: int) -> bool:

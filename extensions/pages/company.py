@@ -52,7 +52,7 @@ def lane_groups(
     running: Mapping[tuple[str, int], Work],
     study: str | None = None,
 ) -> list[LaneGroup]:
-    """The lanes in which several trials are now; with ``study``, one of that id among them."""
+    """Return the lanes that have several trials now; with ``study``, one of its among them."""
     found = []
     for (device, lane), works in _by_lane(devices, running).items():
         if study is None or any(study_of_trial(work.trial) == study for work in works):

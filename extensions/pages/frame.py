@@ -63,7 +63,7 @@ def asset_url(name: str) -> str:
 
 
 def asset(name: str) -> tuple[str, str] | None:
-    """The text and the media type of a style sheet or script; None if there is no such one."""
+    """Return the text and media type of a style sheet or script; None if it is unknown."""
     read = _ASSETS.get(name)
     return None if read is None else (read(), SCRIPT if name.endswith(".js") else STYLE)
 

@@ -121,7 +121,7 @@ class Gate:
         return scope
 
     def _without_folder(self, scope: Scope) -> tuple[Scope, bool]:
-        """``scope`` as if the folder of the pages were the root, and whether it is inside it."""
+        """Return ``scope`` relative to the folder of the pages, and True if it is inside."""
         path = scope["path"]
         if not secrets.compare_digest(
             path[: len(self._folder) + 1].encode(), f"{self._folder}/".encode()

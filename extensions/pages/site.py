@@ -58,7 +58,7 @@ class Site:
         return self.serves(), locks.pid_of(self.settings.run, "scheduler")
 
     def newest(self) -> int:
-        """The number of the newest event; 0 where there is none, or the ledger does not answer."""
+        """Return the newest event's number; 0 if there is none or the ledger does not answer."""
         try:
             newest = 0 if self.reader.is_empty() else self.reader.newest()
         except PenstockError:

@@ -93,7 +93,7 @@ def chain_of(spec: StudySpec, trial: Trial) -> Chain:
 
 
 def links_of(spec: StudySpec, number: int, params: Mapping[str, Scalar]) -> Chain:
-    """The chain of the trial with this number and these hyperparameters, which was not forked."""
+    """Return the chain of a trial with this number and ``params`` that was not forked."""
     return links_of_replicate(replicate_of(spec, number), params)
 
 

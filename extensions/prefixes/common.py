@@ -78,7 +78,10 @@ def study_prefixes(
     epochs: Sequence[EpochRow],
     names: Mapping[str, str],
 ) -> StudyPrefixes:
-    """The prefixes of the study that has these rows; ``names`` are those of studies by id."""
+    """Return the prefixes of the study that has these rows.
+
+    ``names`` are those of studies by id.
+    """
     why, ways = obstacle(spec), ways_of(spec, trials)
     edges = tree(ways)
     compared, differences = (0, []) if why else _compare(edges, epochs)
@@ -109,7 +112,7 @@ def study_prefixes(
 
 
 def _elsewhere(spec: StudySpec, row: EpochRow) -> str:
-    """The id of the other study whose trial trained the epoch; empty if it was one of this."""
+    """Return the id of the other study whose trial trained the epoch; empty if it is this one."""
     study = study_of_trial(row.taken_from)
     return "" if study == spec.id else study
 
@@ -144,7 +147,10 @@ def _compare(edges: Iterable[Edge], epochs: Iterable[EpochRow]) -> tuple[int, li
 
 
 def prefix_facts(found: StudyPrefixes) -> dict[str, Any]:
-    """``found`` as plain values for scripts. ``above`` is the index of an edge in ``tree``."""
+    """Return ``found`` as plain values for scripts.
+
+    ``above`` is the index of an edge in ``tree``.
+    """
     names = ("study", "trials", "trained", "taken", "from_others", "checked", "compared")
     return {
         **{name: getattr(found, name) for name in names},

@@ -91,7 +91,7 @@ def _cut(edges: Sequence[Edge]) -> tuple[list[Edge], int]:
 
 
 def _rows(edges: Sequence[Edge]) -> list[float]:
-    """The row of each edge: a last one has its own, any other is amid those that come of it."""
+    """Return each edge's row: its own for a last edge, else the middle of those after it."""
     below: list[list[int]] = [[] for _ in edges]
     for index, edge in enumerate(edges):
         if edge.above is not None:

@@ -57,7 +57,7 @@ class Prefixes:
         return trial.id not in self._indices.of(study).checked
 
     def _trained(self, study: StudyState, trial: Trial) -> Trained | None:
-        """A trial that has trained the next epoch of ``trial``; one of this study, if there is."""
+        """Return a trial that has trained ``trial``'s next epoch, of this study if possible."""
         epoch = trial.epoch + 1
         for other in self._indices.alike(study, trial, epoch):
             if epoch in epochs_of(self._state, other).reports:
@@ -200,7 +200,7 @@ class Prefixes:
                 self._compare(study, trial, epoch)
 
     def study_over(self, study: StudyState) -> None:
-        """The study is over, with all of its trials."""
+        """Forget a study that is over, with all of its trials."""
         self.others.study_over(study)
         self._indices.forget_study(study.spec.id)
 

@@ -43,7 +43,7 @@ class SharedSpan:
 
 
 def shared_spans(study: str, epochs: Iterable[EpochRow]) -> list[SharedSpan]:
-    """All spans in which a trial of the study with id ``study`` shared a device, by their begin.
+    """Return all spans in which a trial of ``study`` (an id) shared a device, by their begin.
 
     ``epochs`` are the study's own and those of other studies that may have run at the same time.
     """

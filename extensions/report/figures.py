@@ -132,7 +132,7 @@ def pareto(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
 def best_so_far(
     curves: Sequence[tuple[StudyRow, str, Sequence[tuple[int, float, float]]]], *, by: str
 ) -> Figure | None:
-    """Each study's best value by ``epochs`` of training or by ``time``, a line each in its colour.
+    """Draw each study's best value by ``epochs`` of training or by ``time``, as a line each.
 
     A curve's points are (epochs so far, seconds, value), in order. None if no curve can be drawn.
     """

@@ -388,7 +388,7 @@ def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]
 
 
 def code_name(target: str) -> str:
-    """``/a/b/script.py:attr`` as ``script.py:attr``: a report is shared, folders are private.
+    """Return ``script.py:attr`` of ``/a/b/script.py:attr``: reports are shared, folders private.
 
     Of code by value the name is followed by ``(by value)``.
     """

@@ -110,7 +110,7 @@ def holdings(epochs: Sequence[EpochRow], works: Mapping[Slot, Work], now: float)
 
 
 def study_colours(ids: Iterable[str]) -> dict[str, str]:
-    """The colour of each of these studies, in the order of their ids; there are few, and repeat."""
+    """Return the studies' colours, in the order of their ids; colours are few and repeat."""
     return dict(zip(sorted(set(ids)), itertools.cycle(STUDIES), strict=False))
 
 
@@ -152,7 +152,7 @@ def _bars(  # noqa: PLR0917 - what a bar has, one list each
     shades: Sequence[str],
     texts: Sequence[str],
 ) -> dict[str, Any]:
-    """A trace of bars; the longest have their trial's number in them. ``texts`` are Plotly's."""
+    """Return a trace of bars, with the trials' numbers in the longest; ``texts`` are Plotly's."""
     longest = set(sorted(range(len(lengths)), key=lambda k: -lengths[k])[:NUMBERED])
     return {
         "type": "bar",

@@ -122,7 +122,7 @@ def busy(simulation: Simulation, longest: float) -> Markup:
 
 
 def shares(held: Sequence[Span], longest: float, parts: int) -> list[float]:
-    """The mean number of busy devices in each of ``parts`` equal parts of 0 to ``longest`` seconds.
+    """Return the mean number of busy devices in ``parts`` equal parts of ``longest`` seconds.
 
     A device that several trials share counts once.
     """
@@ -169,7 +169,7 @@ def _key(simulation: Simulation, trial: str) -> str:
 
 
 def _joined(held: Iterable[Span], gap: float) -> list[Held]:
-    """The spans, with those of one trial in one slot joined if at most ``gap`` seconds apart."""
+    """Return the spans; those of a trial in a slot are joined if at most ``gap`` seconds apart."""
     found: list[Held] = []
     for slot, trial, begin, end in sorted((s, t, begin, end) for t, _, s, begin, end in held):
         if found and found[-1][:2] == (trial, slot) and begin - found[-1][3] <= gap:

@@ -117,7 +117,7 @@ class Simulation:
         return (*self.workload.assumed, *self.uneven(), *shared, *self.unseen(), *failed)
 
     def uneven(self) -> tuple[str, ...]:
-        """A note if policies have different bounds because trials were stopped at other epochs."""
+        """Return a note if policies have different bounds because they stopped other trials."""
         epochs = [len(each.epochs) for each in self.outcomes]
         if min(epochs) == max(epochs):
             return ()
@@ -127,7 +127,7 @@ class Simulation:
         return (f"{note} epochs. Each policy has a bound of its own, so compare makespans",)
 
     def unseen(self) -> tuple[str, ...]:
-        """A note for each policy under which epochs ran that the workload has no record of."""
+        """Return a note for each policy that ran epochs without a record in the workload."""
         work = self.workload
         if not any(trial.levels for study in work.studies for trial in study.trials):
             return ()

@@ -42,7 +42,7 @@ MAX_OVERHEAD = 1.0
 
 
 def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> Workload:
-    """The workload of ``study`` with trials of at most ``max_width`` devices (None: as recorded).
+    """Return ``study`` as a workload, with up to ``max_width`` devices a trial (None: as recorded).
 
     Raises:
         UsageError: the study is not over, has no epoch, took some over from other studies, or forks
@@ -117,7 +117,7 @@ def _together(reader: Reader, study: str) -> tuple[Company, dict[tuple[str, int]
 
 
 def _as_if_trained(epochs: Iterable[EpochRow]) -> Iterator[EpochRow]:
-    """The epochs; those that were taken over with the seconds and devices of their training."""
+    """Yield the epochs; ones taken over have the seconds and devices of their training."""
     known = {(row.trial, row.epoch): row for row in epochs}
     for row in known.values():
         source = known.get((row.taken_from, row.epoch), row)
@@ -167,7 +167,7 @@ def _shape(epochs: Iterable[EpochRow], widest: int) -> tuple[Shape, list[str]]:
 def _trials(
     curves: Sequence[Sequence[EpochRow]], shape: Shape, worst: float
 ) -> tuple[TrialWork, ...]:
-    """Each trial as recorded; one without an epoch takes the mean time and has the worst value."""
+    """Return each trial as recorded; without an epoch, with the mean time and the worst value."""
     factors = dict(shape)
     trained = [[row for row in rows if not row.taken_from] for rows in curves]
     means = [fmean(_levels(rows, factors)) if rows else None for rows in trained]

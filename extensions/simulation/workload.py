@@ -101,7 +101,7 @@ class Workload:
     sharing: tuple[float, ...] = ()
 
     def slowdown(self, at_work: int) -> float:
-        """The factor by which an epoch takes longer as one of ``at_work`` trials on its device.
+        """Return the factor on an epoch's time when ``at_work`` trials share its device.
 
         It comes from ``sharing``; for more trials than that has, it grows with their number.
         """
@@ -122,7 +122,10 @@ class Workload:
         }
 
     def trial(self, study: str, trial: str) -> TrialWork:
-        """The work of a trial by id. Forked trials reuse the work of the first ones in turn."""
+        """Return the work of a trial by id.
+
+        Forked trials reuse the work of the first ones in turn.
+        """
         trials = self.by_id[study].trials
         return trials[number_of(trial) % len(trials)]
 
@@ -266,7 +269,7 @@ class KnownCosts(CostTable):
 
 
 def shape_of(points: Iterable[tuple[int, float]], widest: int | None = None) -> tuple[float, Shape]:
-    """The seconds of an epoch on one device, and the shape, from a curve of (width, seconds).
+    """Return an epoch's seconds on one device, and the shape, from a (width, seconds) curve.
 
     Widths in the curve keep their values. The others, up to its widest (or ``widest``), come from
     the fitted model (``profiling.costs.fitting``).
@@ -292,11 +295,12 @@ def study_spec(
     pieces: Mapping[int, Sequence[Scalar]] | None = None,
     fuses: bool = False,
 ) -> StudySpec:
-    """A study of ``trials`` trials, each on at most ``width`` devices; ``number`` is in its id.
+    """Return a study of ``trials`` trials, each on at most ``width`` devices.
 
-    It minimises ``loss``. The workload determines its trials, whatever their parameters. ``params``
-    are all parameters that occur. ``pieces`` are those of a step function, of which trials have
-    epochs in common. ``fuses``: trials in one lane are trained together.
+    ``number`` is in its id. It minimises ``loss``. The workload determines its trials, whatever
+    their parameters. ``params`` are all parameters that occur. ``pieces`` are those of a step
+    function, of which trials have epochs in common. ``fuses``: trials in one lane are trained
+    together.
     """
     values: dict[str, dict[Scalar, None]] = {}
     for name_of, value in (pair for each in params for pair in each):

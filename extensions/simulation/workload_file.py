@@ -199,7 +199,7 @@ class _Reading:
     def _tuned(
         self, key_path: KeyPath, given: dict[str, Any], plan: StrategySpec, rng: Random
     ) -> tuple[TrialWork, ...]:
-        """The trials of a tuner: times are lognormal around ``seconds``, values follow a power law.
+        """Return a tuner's trials: times are lognormal around ``seconds``, values a power law.
 
         The value after epoch e is ``best + (start - best) e ** -rate``, with ``best`` and ``rate``
         drawn uniformly for each trial (the form pow3 of Domhan et al., IJCAI 2015).
@@ -240,7 +240,7 @@ class _Reading:
         return MemoryNeed(round(persistent * GIB), round(ephemeral * GIB))
 
     def _timed(self, key_path: KeyPath, given: dict[str, Any]) -> tuple[float, Shape]:
-        """The seconds of an epoch on one device, and the shape, from a curve, seconds or both."""
+        """Return an epoch's seconds on one device, and the shape, from a curve, seconds or both."""
         level: float | None = None
         shape: Shape = ((1, 1.0),)
         if "curve" in given:

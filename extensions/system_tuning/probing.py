@@ -78,7 +78,7 @@ class Probing:
         return key, workload
 
     def family(self, key: str, workload: WorkloadTuning) -> list[WorkloadTuning]:
-        """The workloads of the same code, architectures of all sizes, this one among them."""
+        """Return the workloads of the same code, of architectures of all sizes, with this one."""
         own, known = workload.family or key, workloads_in(self._state)
         return [each for name, each in known.items() if (each.family or name) == own]
 

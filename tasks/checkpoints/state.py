@@ -92,7 +92,7 @@ def tensors_of(value: Any) -> list[Tensor]:
 
 
 def copy_state(value: Any) -> Any:
-    """A deep copy with all tensors on the CPU, so that training can go on during the write."""
+    """Return a deep copy with all tensors on the CPU, so that training can go on meanwhile."""
     return map_tensors(value, lambda tensor: tensor.detach().to("cpu", copy=True))
 
 
@@ -134,7 +134,7 @@ def canonical(value: Any) -> Any:
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """``tensor`` on the CPU, with a storage of its own and the default strides of its shape."""
+    """Return ``tensor`` on the CPU, with a storage of its own and default strides."""
     dense = tensor.detach().cpu().contiguous()
     if dense.untyped_storage().nbytes() != dense.nbytes:
         dense = dense.clone()

@@ -71,7 +71,7 @@ def is_local(files: Any) -> bool:
 
 
 def unusable(url: str, error: Exception) -> BackendError:
-    """The error for a store, or a file in it, that cannot be reached; without credentials."""
+    """Return the error, without credentials, for a store or file that cannot be reached."""
     if isinstance(error, BackendError):
         return error
     return BackendError(

@@ -68,16 +68,17 @@ def behind(code: object) -> Any:
 
 
 def name_of(code: object) -> str:
-    """A name for people: ``make.<locals>.objective``, ``partial(objective)``, ``Objective``."""
+    """Return a name for people, such as ``make.<locals>.objective``, ``partial(objective)``."""
     if isinstance(code, partial):
         return f"partial({name_of(code.func)})"
     return str(getattr(code, "__qualname__", None) or type(code).__qualname__)
 
 
 def pickled(code: object, scripts: str) -> bytes:
-    """``code`` by value. Raises ``UsageError`` saying why it cannot be, or that it is too large.
+    """Return ``code`` by value.
 
-    Modules whose names begin with ``scripts`` exist in this process only, and go by value too.
+    Raises ``UsageError`` with the reason if it cannot be pickled or is too large. Modules whose
+    names begin with ``scripts`` exist in this process only, and go by value too.
     """
     source = getattr(sys.modules.get(behind(code).__module__), "__file__", None)
     imports = [] if source is None else imported_names(Path(source))
@@ -192,7 +193,7 @@ def scripts_by_value(scripts: str) -> Iterator[None]:
 
 
 def _added_folders() -> Iterator[str]:
-    """The folders on ``sys.path`` that are not Python's own; a script may have put them there."""
+    """Yield the folders on ``sys.path`` that are not Python's own, such as a script's."""
     for entry in sys.path:
         if entry and Path(entry).is_dir() and not belongs_to_python(entry):
             yield str(Path(entry).resolve())
@@ -205,7 +206,7 @@ def belongs_to_python(file: str) -> bool:
 
 
 def read(store: str, digest: str) -> bytes:
-    """The code with this digest from the store. Raises ``BackendError``; it says what is wrong."""
+    """Return the code with this digest from the store. Raises ``BackendError`` with the cause."""
     uri = code_file(store, digest)
     try:
         files, path = open_store(uri)

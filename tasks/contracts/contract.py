@@ -78,7 +78,7 @@ class TorchTrainable:
         raise NotImplementedError(f"{type(self).__name__} must define data()")
 
     def encoder(self) -> nn.Module | None:
-        """A frozen module through which all examples pass before ``loss`` sees them; None: none.
+        """Return a frozen module that encodes all examples before ``loss``; None if there is none.
 
         It is in evaluation mode, no parameter of it requires a gradient, and it draws no random
         numbers. An example is a tensor, or a tuple of tensors and numbers of which the first goes
@@ -92,7 +92,7 @@ class TorchTrainable:
         return None
 
     def model(self) -> nn.Module:
-        """A freshly initialised model. torch's random numbers are keyed by (study seed, trial)."""
+        """Return a newly initialised model; torch's RNG is keyed by (study seed, trial)."""
         raise NotImplementedError(f"{type(self).__name__} must define model()")
 
     def fixed_metrics(self, model: nn.Module) -> Mapping[str, float]:

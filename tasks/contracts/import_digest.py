@@ -110,7 +110,7 @@ def _imported(tree: ast.Module, package: str) -> Iterator[str]:
 
 
 def _distributions(modules: set[str]) -> dict[str, str]:
-    """The versions of the distributions that have these modules, and of those that they require."""
+    """Return the versions of these modules' distributions and of their requirements."""
     known = _distributions_by_module()
     todo = [each for module in modules for each in known.get(module, (module,))]
     found: dict[str, str] = {}

@@ -26,12 +26,14 @@ class Pieces:
         self._now = self.start
 
     def begin(self, done: int) -> None:
-        """The epoch after ``done`` is at work from now on."""
+        """Begin the epoch after ``done``."""
         self._now = in_force(self.all, done)
 
     def now(self, name: str) -> Any:
-        """The value in force in the epoch at work; before the first one that is trained here, the
-        value from the start. Raises ``KeyError`` and ``TrialFailed`` as ``refuse``.
+        """Return the value in force in the epoch at work.
+
+        Before the first epoch that is trained here, that is the value from the start. Raises
+        ``KeyError`` and ``TrialFailed`` as ``refuse``.
         """
         if name not in self._now:
             self.refuse(name)

@@ -205,7 +205,7 @@ def _stamp(file: str) -> tuple[int, int]:
 
 
 def _source_of(module: str) -> Path:
-    """The source file of ``module``, found without running it (though its parent packages run)."""
+    """Return the source file of ``module`` without running it; its parent packages do run."""
     try:
         spec = importlib.util.find_spec(module)
     except ModuleNotFoundError:

@@ -133,7 +133,10 @@ class RendezvousHandler:
         return self._stores[leader]
 
     def _port_of(self, leader: str, check: Check) -> int:
-        """The port of a leader's store. A leader that is just starting does not answer at once."""
+        """Return the port of a leader's store.
+
+        A leader that is just starting does not answer at once.
+        """
         until = time.monotonic() + TIMEOUT
         while True:
             check()

@@ -138,7 +138,7 @@ class _OtherStructureError(Exception):
 
 
 def _tensors_at(tree: Any, value: Any) -> Iterator[Tensor]:
-    """The tensors of ``value`` where ``tree`` has some, in ``map_tensors``'s order for ``tree``."""
+    """Yield tensors of ``value`` where ``tree`` has some, in ``map_tensors``'s order of it."""
     match tree, value:
         case torch.Tensor(), torch.Tensor():
             yield value

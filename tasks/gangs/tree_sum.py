@@ -63,7 +63,7 @@ def push(stack: list[Block], block: Block) -> None:
 
 
 def fold(stack: list[Block]) -> Block:
-    """Return the root: joins the blocks that found no sibling, from the right."""
+    """Join the blocks that found no sibling, from the right, and return the root."""
     root = stack.pop()
     while stack:
         left = stack.pop()

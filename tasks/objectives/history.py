@@ -78,7 +78,7 @@ class History:
             self._sampled[number] = left
 
     def take(self, number: int) -> FrozenTrial:
-        """A copy of a trial that this process writes from now on: updates about it are an echo.
+        """Return a copy of a trial that this process writes now: updates about it are an echo.
 
         What an earlier attempt here has written counts only as far as updates have said it.
         """

@@ -215,7 +215,7 @@ class RunningObjective(Function):
         super().advance(run)
 
     def _known_attributes(self) -> list[tuple[str, str]]:
-        """The parameters that the scheduler has fixed, in the form in which Optuna keeps them."""
+        """Return the parameters that the scheduler has fixed, in Optuna's form."""
         task = self.run.task
         if task.tools is not None:
             return []
@@ -291,7 +291,7 @@ class RunningObjective(Function):
         return self.run.request(kind, {**body, "call": f"{self.run.task.trial}.{self._calls}"})
 
     def suggest(self, name: str, distribution: str) -> Any:
-        """The scheduler's value for a parameter. UsageError if the study's space has none."""
+        """Return the scheduler's value. Raises UsageError for a name that is not in the space."""
         self._check_space(name)
         self._asked.add(name)
         return self.run.suggest(name, distribution)

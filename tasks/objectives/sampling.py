@@ -68,8 +68,9 @@ class HostedStudy:
         self._stopped = False
 
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to one question. Raises whatever the sampler raises, UsageError for a value
-        that is outside of its range.
+        """Return the answer to one question.
+
+        Raises the sampler's errors, and UsageError for a value that is outside of its range.
         """
         self._take_in(question["updates"])
         for number, state, values in question["ended"]:
@@ -121,7 +122,7 @@ class HostedStudy:
         dists: Mapping[str, BaseDistribution],
         conditions: Sequence[_Condition],
     ) -> dict[str, Any]:
-        """The parameters of a new trial that are active; those that the user ``fixed`` stay."""
+        """Return the active parameters of a new trial, with those that the user ``fixed``."""
         trial = self._begin(number, attributes({"fixed_params": dict(fixed)} if fixed else {}))
         _ = trial.relative_params  # drawn now, so that what is noted with them is in the answer
         params: dict[str, Any] = {} if dists else dict(fixed)
@@ -131,7 +132,7 @@ class HostedStudy:
         return params
 
     def _suggest(self, number: int, name: str, distribution: str) -> Any:
-        """Return a parameter for which a running objective asks."""
+        """Return the value of a parameter for which a running objective asks."""
         trial = self._trials.get(number) or self._begin(number, ())
         self._storage.resume(number, self)
         self._study.forget_cache()
@@ -196,7 +197,7 @@ class HostedStudy:
         return False
 
     def check(self) -> None:
-        """The trial may always go on here."""
+        """Do nothing: the trial may always go on here."""
 
 
 def _plain(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
@@ -232,7 +233,10 @@ def _load(given: Mapping[str, Any]) -> HostedStudy:
 
 
 def _opened(study: str, store: str, *, target: str, path: str, digest: str) -> tuple[Any, Any]:
-    """The sampler and the pruner. A store that does not answer is asked again for a while."""
+    """Return the sampler and the pruner.
+
+    A store that does not answer is asked again for a while.
+    """
     for wait in _WAITS:
         try:
             tools: tuple[Any, Any] = Workspace().load(study, target, path, digest, store)
@@ -246,7 +250,7 @@ def _opened(study: str, store: str, *, target: str, path: str, digest: str) -> t
 
 
 def main() -> None:
-    """The process: load the sampler, then answer line by line until the scheduler has gone."""
+    """Load the sampler, then answer line by line until the scheduler has gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     # What the sampler prints goes to the scheduler's log; answers have a pipe of their own.

@@ -45,7 +45,10 @@ class Uplink(Protocol):
         """Return the study's updates since the last call."""
 
     def request(self, kind: str, **body: Any) -> dict[str, Any]:
-        """The scheduler's answer to a command about the study. Raises UsageError if refused."""
+        """Return the scheduler's answer to a command about the study.
+
+        Raises UsageError if it is refused.
+        """
 
     def write(self, writing: Mapping[str, Any]) -> None:
         """Take suggestions and attributes of the running trial, in the form of messages."""
@@ -57,7 +60,10 @@ class Uplink(Protocol):
         """Return the object behind a placeholder."""
 
     def suggest(self, name: str, distribution: str) -> Any:
-        """The scheduler's value for a parameter. Raises UsageError if the study has none such."""
+        """Return the scheduler's value for a parameter.
+
+        Raises UsageError if the study has none such.
+        """
 
     def told_of(self, name: str) -> bool:
         """Return True if the scheduler must be told of a parameter, to know its distribution.
@@ -66,7 +72,7 @@ class Uplink(Protocol):
         """
 
     def report(self, value: float, step: int) -> None:
-        """An intermediate value of the running trial."""
+        """Report an intermediate value of the running trial."""
 
     def repeats(self) -> bool:
         """Return True if an earlier attempt had reports accepted that come after the last one."""

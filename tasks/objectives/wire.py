@@ -113,7 +113,7 @@ def _plain(value: Any) -> Any:
 def suggestion(
     name: str, internal: float, distribution: BaseDistribution
 ) -> tuple[str, Any, str, float | str]:
-    """A parameter with the value ``internal`` in its distribution's internal representation."""
+    """Return a parameter, with ``internal`` in its distribution's internal representation."""
     value = distribution.to_external_repr(internal)
     return name, scalar_of(value), to_text(distribution), number_text(internal)
 

@@ -57,10 +57,10 @@ KINDS = frozenset(
 
 
 def failure_of(error: BaseException, kind: str = "exception") -> TrialFailed:
-    """``error`` as the failure of a trial. ``kind`` is used where the error implies no other.
+    """Return ``error`` as the failure of a trial.
 
-    This never raises, whatever the error's own class does: its text may raise, be endless, or be
-    missing.
+    ``kind`` is used where the error implies no other. This never raises, whatever the error's own
+    class does: its text may raise, be endless, or be missing.
     """
     if type(error) is TrialFailed and isinstance(error.kind, str) and error.kind in KINDS:
         return TrialFailed(error.kind, worded(error, str, _MESSAGE), error.traceback)
@@ -97,7 +97,7 @@ def user_traceback(error: BaseException) -> str:
 
 
 def where(error: BaseException) -> str:
-    """The innermost line of the user's code that raised, in words; empty if there is none."""
+    """Return the innermost raising line of the user's code, in words; empty if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     users = [frame for frame in frames if not frame.filename.startswith(_OURS) and _users(frame)]
     return "" if not users else "{0.filename}, line {0.lineno}, in {0.name}".format(users[-1])

@@ -11,7 +11,10 @@ from ...wire.messages import MAX_MESSAGE, dumps
 
 
 def line_of(message: dict[str, Any]) -> bytes:
-    """``message`` as a line of JSON. Raises ``TrialFailed`` naming what is not JSON or too long."""
+    """Return ``message`` as a line of JSON.
+
+    Raises ``TrialFailed`` naming what is not JSON or too long.
+    """
     try:
         line = dumps(message).encode() + b"\n"
     except (TypeError, ValueError, RecursionError):

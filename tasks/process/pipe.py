@@ -243,7 +243,10 @@ class Run:
         return str(last), [update for text in texts for update in json.loads(text)]
 
     def ask(self, op: str, **fields: Any) -> Any:
-        """The worker's answer to a question. Raises ``Abandoned`` if fenced off meanwhile."""
+        """Return the worker's answer to a question.
+
+        Raises ``Abandoned`` if fenced off meanwhile.
+        """
         self._answers.clear()
         self.say(op, **fields)
         raised = wait_until(lambda: self.stop or bool(self._answers), self._answered)
@@ -314,7 +317,7 @@ class Pipe:
         return True
 
     def end(self, run: Run) -> None:
-        """The run is over."""
+        """End the run."""
         with self._beginning:
             if self._open.get(run.key) is run:
                 del self._open[run.key]

@@ -92,7 +92,7 @@ def _change_core(core: ModuleType, threads: int) -> None:
 
 
 def _change_signatures(module: ModuleType, threads: int) -> None:
-    """``thread_count=-1`` becomes ``thread_count=threads`` in all functions of the module."""
+    """Change ``thread_count=-1`` to ``thread_count=threads`` in all functions of the module."""
     for function in _functions(module):
         defaults = function.__defaults__ or ()
         names = _arguments(function)[-len(defaults) :]
@@ -103,7 +103,7 @@ def _change_signatures(module: ModuleType, threads: int) -> None:
 
 
 def _functions(module: ModuleType) -> Iterator[FunctionType]:
-    """The functions of the module that have the option with a default, and those of its classes."""
+    """Yield functions of the module and its classes that have the option with a default."""
     holders = [each for each in vars(module).values() if isinstance(each, type)]
     for holder in (module, *holders):
         for each in list(vars(holder).values()):

@@ -49,9 +49,9 @@ def _sets() -> dict[str, frozenset[str]]:
 
 @cache
 def instruction_set() -> str:
-    """The name of the instruction set that oneDNN uses in this process; ``none`` without oneDNN.
+    """Return the name of the instruction set that oneDNN uses in this process.
 
-    It stays the same: oneDNN reads its limit once, at the latest here.
+    ``none`` without oneDNN. It stays the same: oneDNN reads its limit once, at the latest here.
     """
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return "none"

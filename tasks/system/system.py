@@ -68,7 +68,10 @@ class System(dict[str, Value]):
         precision.expect(bf16=self.bf16)
 
     def stepping(self) -> AbstractContextManager[None]:
-        """The context of steps. Raises ``TrialFailed`` (system) where the machine refuses it."""
+        """Return the context of steps.
+
+        Raises ``TrialFailed`` (system) where the machine refuses it.
+        """
         for name in GONE:
             if name in self:
                 raise TrialFailed("system", f"{name} is set by who runs the machine")

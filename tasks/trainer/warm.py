@@ -129,7 +129,7 @@ class WarmTrials:
 
 
 def state_name(trial: str, state_hash: str = "") -> str:
-    """The name of a trial's state among peers: the one with this hash, or any of an epoch."""
+    """Return the name of a trial's state among peers: with this hash, or any of an epoch."""
     return f"{trial}/{state_hash}"
 
 

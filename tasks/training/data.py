@@ -117,7 +117,7 @@ def read(
 
 
 def in_memory(data: Dataset[Any]) -> tuple[Tensor, ...] | None:
-    """The tensors of a ``TensorDataset``, which need no collation. None for other datasets."""
+    """Return the tensors of a ``TensorDataset``, which need no collation; None for others."""
     return data.tensors if type(data) is TensorDataset else None
 
 

@@ -167,9 +167,9 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _all_of(descriptor: int, deadline: float) -> bytes | None:
-    """The line that is written to a pipe, or what comes before its end; None if it takes too long.
+    """Return the line that is written to a pipe, or what comes before its end.
 
-    A process that the child has started may hold the other end open.
+    None if it takes too long. A process that the child has started may hold the other end open.
     """
     found = b""
     while (left := deadline - time.monotonic()) > 0:

@@ -69,7 +69,7 @@ class MemoryMeter:
             self.close()
 
     def evaluating(self) -> None:
-        """An evaluation begins: its first batches are recorded, too."""
+        """Begin an evaluation, whose first batches are recorded, too."""
         self.close()
         if self._device.type == "cpu":
             self._record()

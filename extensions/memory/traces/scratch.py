@@ -79,7 +79,7 @@ def _profiled(call: Callable[[], Any]) -> tuple[Any, int]:
 
 
 def allocations(seen: profile) -> Iterator[tuple[int, int]]:
-    """The time and the bytes of each allocation that was seen (negative where it is freed)."""
+    """Yield the time and the bytes of each allocation that was seen (negative: freed)."""
     assert seen.kineto_results is not None
     events: list[Any] = list(seen.kineto_results.experimental_event_tree())
     while events:

@@ -76,7 +76,7 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
         return made
 
     def _hiding(self, func: Any, args: Sequence[Any], kwargs: Any) -> Any:
-        """Return a kernel that allocates inside itself, and may keep a workspace."""
+        """Run a kernel that allocates inside itself and may keep a workspace, and count both."""
         self.recurrent |= func is RECURRENT
         made = func(*args, **kwargs)
         if func is RECURRENT:

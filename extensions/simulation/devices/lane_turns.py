@@ -64,15 +64,15 @@ class LaneTurns:
     def enter(
         self, fence: int, trial: str, study: str, lane: tuple[str, int], begins: float
     ) -> None:
-        """A segment takes a seat; its first step begins at ``begins`` if it is alone there."""
+        """Seat a segment, whose first step begins at ``begins`` if it is alone there."""
         self._residents[fence] = _Resident(lane, study, trial, 0.0, begins)
 
     def weigh(
         self, heap: list[Entry], now: float, fence: int, weights: Mapping[str, float]
     ) -> None:
-        """These weights, by trial, hold in the lane of the segment from now on.
+        """Set the weights, by trial, in the lane of the segment from now on.
 
-        ``heap`` has what is to come of its residents.
+        ``heap`` has the reports to come of its residents.
         """
         lane = self._residents[fence].lane
         for each in self._residents.values():
@@ -85,7 +85,7 @@ class LaneTurns:
         return self._residents[fence].lane[0]
 
     def leave(self, heap: list[Entry], now: float, fence: int) -> None:
-        """A segment is over."""
+        """Take out a segment that is over."""
         lane = self._residents.pop(fence).lane
         self._reschedule(heap, now, lane)
 

@@ -46,7 +46,7 @@ class SimulatedWork(Protocol):
         """Return the number of steps of an epoch."""
 
     def slowdown(self, at_work: int) -> float:
-        """The factor by which an epoch takes longer when ``at_work`` trials share its device."""
+        """Return the factor on an epoch's time when ``at_work`` trials share its device."""
 
 
 @dataclass
@@ -90,7 +90,7 @@ class SimulatedTransport:
         """Do nothing: there is nothing to create."""
 
     def receive(self, timeout: float) -> list[Message]:
-        """The next report, with the clock set to its time; or none, with the clock advanced."""
+        """Return the next report, and set the clock to its time; if none, advance the clock."""
         end = self.clock.now() + timeout
         while self._heap and self._heap[0][0] <= end:
             at, number, fence, body = heapq.heappop(self._heap)

@@ -92,7 +92,7 @@ def _ask(question: Consult, entries: Sequence[HistoryEntry]) -> Advice:
 
 
 def main() -> None:
-    """The process: reads one question from standard input, writes one answer to its output."""
+    """Read one question from standard input, write one answer to standard output."""
     os.nice(19)
     from ....profiling.similarity.service import Similarity
 

@@ -44,7 +44,7 @@ class Watch(Protocol):
         """Called before every pass. May raise to abandon the probe."""
 
     def probing(self, config: SystemConfig) -> None:
-        """``config`` is tried from now on; (): none is."""
+        """Take note that ``config`` is tried from now on; (): none is."""
 
 
 Failed = list[tuple[SystemConfig, str]]

@@ -77,7 +77,7 @@ def student_quantile(probability: float, degrees: int) -> float:
 
 
 def _central_probability(angle: float, degrees: int) -> float:
-    """The probability of a value from -t to t, where the tangent of ``angle`` is t / sqrt(v)."""
+    """Return the probability of a value from -t to t, with t = sqrt(degrees) * tan(angle)."""
     term = cos(angle) if degrees % 2 else 1.0
     total = 0.0
     for power in range(2 + degrees % 2, degrees + 1, 2):

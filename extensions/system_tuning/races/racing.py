@@ -76,7 +76,10 @@ PROBING = {
 
 
 def check_probing(name: object) -> str:
-    """``name`` as a user gives it. Raises ``UsageError``, with the known names, for another one."""
+    """Return ``name`` as a user gives it.
+
+    Raises ``UsageError``, with the known names, for another one.
+    """
     if not (isinstance(name, str) and name in PROBING):
         raise UsageError.refuse("system.probing", name, ", ".join(PROBING))
     return name

@@ -59,7 +59,7 @@ def similarity_report(
     profile: Profile,
     now: float | None = None,
 ) -> SimilarityReport:
-    """The answer of a similarity service built from ``history``, at a time (``Similarity.ask``)."""
+    """Return the answer of ``Similarity.ask`` at a time, built from ``history``."""
     service = Similarity.fit(history)
     answer = service.ask(profile, now)
     return SimilarityReport(trial, machine, service.windows, service.aside, answer)
