@@ -62,7 +62,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras sh
         self._passes.report(logs or {}, values)
 
     def _variables(self) -> list[Any]:
-        """The variables that training changes, except for metrics; in the order of creation."""
+        """Return the variables that training changes, without metrics, in order of creation."""
         metrics = {id(variable) for variable in self.model.metrics_variables}
         own = [variable for variable in self.model.variables if id(variable) not in metrics]
         return own + list(self.model.optimizer.variables)

@@ -89,7 +89,7 @@ class LightningTrainable(TorchTrainable):
                 raise UsageError(f"{made.__name__}.{name}: {_ADVICE}")
 
     def data(self) -> Data:
-        """The data sets of the dataloaders. Penstock reads them, in an order of its own."""
+        """Return the data sets of the dataloaders. Penstock reads them, in an order of its own."""
         source: LightningModule | LightningDataModule
         source = self._module() if self.datamodule is None else self._datamodule()
         source.prepare_data()
@@ -209,9 +209,10 @@ class _Logs:
 
 
 def _overridden(made: type, base: type) -> str | None:
-    """A name of ``base`` that ``made`` overrides and that is not served; None if there is none.
+    """Return a name of ``base`` that ``made`` overrides and that is not served.
 
-    Methods that a module has from ``torch.nn`` (``forward``, ``state_dict``) are its own affair.
+    None if there is none. Methods that a module has from ``torch.nn`` (``forward``, ``state_dict``)
+    are its own affair.
     """
     for name in sorted(set(dir(base)) - set(dir(torch.nn.Module)) - SERVED):
         if name.startswith("_") or name.startswith(_NEVER_IN_FIT):
@@ -230,7 +231,7 @@ def _check(field: str, made: object, base: type) -> None:
 
 
 def _named(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of ``params`` that ``maker`` names as its arguments. No other is read."""
+    """Return the ``params`` that ``maker`` names as its arguments; no other is read."""
     made_by = getattr(maker, "__init__") if isinstance(maker, type) else maker  # noqa: B009
     if made_by in (LightningModule.__init__, LightningDataModule.__init__):
         return {}  # they accept anything and ignore it
@@ -241,7 +242,7 @@ def _named(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, An
 
 
 def _step(module: LightningModule, name: str) -> Callable[[Any], Any]:
-    """The module's step as a function of a batch."""
+    """Return the module's step as a function of a batch."""
     if getattr(type(module), name) is getattr(LightningModule, name):
         raise TrialFailed("inexact", f"{type(module).__name__} has no {name}, which is needed")
     step = getattr(module, name)
@@ -268,7 +269,7 @@ def _loader(name: str, loader: Any, sampler: type) -> DataLoader[Any]:
 
 
 def _configured(found: Any) -> tuple[Optimizer, Any, str | None]:
-    """The result of ``configure_optimizers``: one optimizer, its schedule, what that monitors."""
+    """Return the optimizer, schedule and monitored name from ``configure_optimizers``."""
     schedule: Any = None
     if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], list | tuple):
         found, schedule = found

@@ -38,9 +38,10 @@ class Passes:
         self._folders: list[weakref.finalize[..., Passes]] = []
 
     def take(self) -> Any:
-        """The state reported with that epoch. None at the trial's start, and on a second call.
+        """Return the state reported with that epoch.
 
-        It is given up here because it may be large.
+        None at the trial's start, and on a second call. It is given up here because it may be
+        large.
         """
         state, self._state = self._state, None
         return state
@@ -52,7 +53,7 @@ class Passes:
         return self.epoch
 
     def folder(self) -> str:
-        """A new temporary folder on this node, kept until ``clean_up``."""
+        """Return a new temporary folder on this node, kept until ``clean_up``."""
         folder = tempfile.mkdtemp(prefix="penstock-")
         self._folders.append(weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True))
         return folder
@@ -77,11 +78,11 @@ class Passes:
             raise UsageError(f"epoch {epoch} begins where {self.epoch} should: {advice}")
 
     def report(self, metrics: Mapping[str, Any], state: Any) -> None:
-        """As ``EpochTrial.report``. ``state`` is what ``take`` will return."""
+        """Report as ``EpochTrial.report`` does. ``take`` will return ``state``."""
         with self._cleaning_up():
             self._trial.report(metrics, checkpoint={"epoch": self.epoch, "state": state})
 
 
 def missing(extra: str, error: ImportError) -> UsageError:
-    """The error for a framework that cannot be imported."""
+    """Return the error for a framework that cannot be imported."""
     return UsageError(f"{error}: pip install 'penstock[{extra}]'", field=extra)

@@ -47,7 +47,7 @@ class PartialFit:
             restore(estimator, state)
 
     def epochs(self) -> Iterator[int]:
-        """The epochs to train, as ``EpochTrial.epochs``."""
+        """Yield the epochs to train, as ``EpochTrial.epochs``."""
         while True:
             yield self._passes.begin()
 
@@ -60,7 +60,7 @@ class PartialFit:
 
 
 def state_of(estimator: BaseEstimator) -> dict[str, Any]:
-    """What fitting has set on ``estimator``, in values that a checkpoint can hold.
+    """Return the attributes that fitting has set on ``estimator``, as a checkpoint can hold them.
 
     Raises ``UsageError`` naming an attribute that refers to itself.
     """
@@ -87,7 +87,7 @@ def restore(estimator: BaseEstimator, state: Mapping[str, Any]) -> None:
 
 
 def _packed(value: Any) -> Any:
-    """``value``, with what the store cannot keep named and taken apart; the rest unchanged."""
+    """Return ``value``; parts that the store cannot keep are named and taken apart."""
     if isinstance(value, np.ndarray) and value.dtype.kind == "U":
         return {_KIND: "texts", "texts": value.tolist(), "dtype": value.dtype.str}
     if isinstance(value, np.random.RandomState):

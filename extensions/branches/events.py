@@ -21,7 +21,7 @@ class Branched(Event):
     to: Natural
     #: Their parameters.
     params: Params
-    #: Those that differ from the parent's.
+    #: Parameters that differ from the parent's.
     changed: Params = ()
     #: The number of branches. All but the first draw random numbers of their own.
     copies: Natural = 1

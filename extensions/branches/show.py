@@ -22,7 +22,7 @@ _INDENT = "\u2003"
 
 
 def branched(event: Branched) -> str:
-    """Return a sentence: who made what of the trial, and why."""
+    """Return a sentence about a branching: the user, the branches, and the reason."""
     values = ", ".join(f"{name} {number(value)}" for name, value in event.changed)
     under = f" with {values}" if values else ""
     beyond = f" ({', '.join(event.outside)} outside of the space)" if event.outside else ""

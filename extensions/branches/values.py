@@ -26,7 +26,7 @@ class Values(NamedTuple):
     """The parameters of a branch."""
 
     params: Params
-    #: Those that differ from the parent's.
+    #: Parameters that differ from the parent's.
     changed: Params
     #: The names of those that lie outside of the space.
     outside: tuple[str, ...]

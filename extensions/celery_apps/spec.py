@@ -1,7 +1,7 @@
 """Checks the tasks that a study is given, alike in script and scheduler.
 
 A task is stored as JSON: the ``signature`` with its fields in Celery's own words, the name of the
-``app``, and where that is found: the working ``folder`` and the ``path`` of modules of who gave it.
+``app``, and its place: the working ``folder`` and the module ``path`` of the process that gave it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OPTIONS = (
     *("time_limit", "soft_time_limit"),
 )
 _LINKS = ("link", "link_error")
-#: Those that are numbers. ``expires`` may be a time as text, too.
+#: Fields that are numbers. ``expires`` may be a time as text, too.
 _NUMBERS = ("priority", "countdown", "time_limit", "soft_time_limit")
 #: Keys of a mapping that is no signature of Celery's, and of one that is.
 _KEYS = ("task", "app", "args", "kwargs", "queue", "options", "immutable", "registered")

@@ -128,7 +128,7 @@ def _torch(_: Settings) -> Iterator[Finding]:
 
 
 def _trainers(_: Settings) -> Iterator[Finding]:
-    """Whether the fork server may fork. What starts threads in it comes with Python's start."""
+    """Find out in a new Python if the fork server may fork: threads from its start forbid it."""
     code = "from penstock.tasks.process.forking import unsafe; print(unsafe())"
     command = [sys.executable, "-P", "-c", code]
     run = subprocess.run(
@@ -191,7 +191,7 @@ def _devices(settings: Settings) -> Iterator[Finding]:
 
 
 def _counters(_: Settings) -> Iterator[Finding]:
-    """What can be measured of a trial. What cannot is no fault: tuning works without it."""
+    """Count the measurable counters by source; absent ones are "ok", as tuning needs none."""
     by_source: dict[str, list[Capability]] = defaultdict(list)
     for capability in capabilities(_gpus()):
         by_source[capability.source].append(capability)
@@ -292,7 +292,7 @@ def _sentinels(client: redis.Redis, url: str) -> Iterator[Finding]:
 
 
 def _eviction(client: redis.Redis, url: str) -> Iterator[Finding]:
-    """Whether the broker removes keys when its memory is full, or would with a limit of it."""
+    """Report a broker that evicts keys when its memory is full, or would with a memory limit."""
     policy, limit = connection.eviction_policy(client, url)
     if policy != connection.NO_EVICTION:
         removes = f"keys are removed at maxmemory = {limit} bytes; no scheduler starts"
@@ -341,7 +341,7 @@ def _services(settings: Settings) -> Iterator[Finding]:
     for name in (services.CHANGE, *(status.name for status in known)):
         try:
             locks.check(settings.run, name)
-        except OSError as error:  # who restarts services has only a log to say so
+        except OSError as error:  # a service that is restarted could only log this
             yield Finding(name, "fail", unusable(error, settings.home) or str(error))
     for status in known:
         if status.name == server.NAME or _stopped(settings, status.name):
@@ -368,7 +368,7 @@ def _stopped(settings: Settings, service: str) -> bool:
 
 
 def _trouble(settings: Settings, service: str) -> str | None:
-    """Why a running service does not serve, if the broker answers."""
+    """Return why a running service does not serve, if the broker answers."""
     url = server.broker_url(settings)
     try:
         if service == "scheduler":
@@ -422,7 +422,7 @@ def _ledger(settings: Settings) -> Iterator[Finding]:
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
-    """The store in use if a scheduler serves, and where these settings differ from it."""
+    """Check the store in use if a scheduler serves, and if these settings agree with it."""
     name, configured = "checkpoint store", hide_password(settings.store_url)
     installation, served = _installation(settings)
     # A node that is given only a broker learns its store from the broker.
@@ -443,7 +443,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
 
 
 def _installation(settings: Settings) -> tuple[presence.Installation | None, bool]:
-    """The installation as the broker has it, and whether a scheduler serves it now."""
+    """Return the installation as the broker has it, and whether a scheduler serves it now."""
     if settings.broker is None and not locks.is_running(settings.run, server.NAME):
         return None, False
     url = server.broker_url(settings)

@@ -5,7 +5,7 @@ Written forms. ``venv:/folder`` is a virtual environment: its ``bin/python`` run
 own system. ``command:PROGRAM ARGUMENTS`` is anything else: the trainer's command is appended to
 these words. An empty text is the worker's own environment.
 
-The path is one of the node. Whoever submits a study need not have it, so only the form is checked.
+The path is one of the node. The submitting machine need not have it, so only the form is checked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Environment(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Environment:
-        """The environment with this text, which was checked."""
+        """Return the environment with this text, which was checked."""
         kind, _, where = text.partition(":")
         return cls(kind, where)
 
@@ -41,7 +41,7 @@ class Environment(NamedTuple):
 
 
 def check_environment(value: Any) -> str:
-    """The text of an environment in the form that is stored; empty for None.
+    """Return the text of an environment in the form that is stored; empty for None.
 
     Raises UsageError with the forms that there are.
     """
@@ -74,7 +74,7 @@ def _refused(value: Any, allowed: str) -> UsageError:
 
 
 def obstacle(environment: str, device: Device) -> str:
-    """Why no trainer in ``environment`` can be started on ``device``; empty if one may be."""
+    """Return why ``device`` can start no trainer in ``environment``; empty if it can."""
     if Environment.of(environment).kind == "rootfs" and device.no_rootfs:
         return f"it cannot start {environment}: {device.no_rootfs}"
     return ""

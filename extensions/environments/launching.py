@@ -1,4 +1,4 @@
-"""How a trainer is started in the environment of its study.
+"""The command and variables that start a trainer in the environment of its study.
 
 Theory of operation. A trainer speaks over a socket that it inherits, and is told by variables which
 one that is. So it may be started by any program that passes descriptors and variables on. It
@@ -38,7 +38,7 @@ _HOME = "PENSTOCK_HOME"
 _DEVICES = "/dev"
 #: Folders of the node below those of a system.
 _KEPT = ("/var/tmp",)  # noqa: S108 - it is passed on, and nothing is written there
-#: Where programs of a root are found. The user's own path is one of the node.
+#: ``PATH`` inside a root. The user's own ``PATH`` names folders of the node.
 ROOT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: Variables by which the node's Python finds libraries that another Python cannot use.
 _PYTHONS_OWN = ("PYTHONPATH", "PYTHONHOME", "PYTHONEXECUTABLE", "VIRTUAL_ENV")
@@ -47,9 +47,9 @@ BWRAP_TIMEOUT = 10.0
 
 
 def launch(environment: str, variables: Mapping[str, str]) -> Launch:
-    """How a trainer with these ``variables`` of a worker is started in ``environment``.
+    """Return the launch of a trainer in ``environment``, given a worker's ``variables``.
 
-    Raises ``CannotStart`` for what is not there.
+    Raises ``CannotStart`` if the environment does not exist or its text is invalid.
     """
     try:
         return _launch(environment, variables)
@@ -104,7 +104,7 @@ def _in_root(environment: str, root: Path, told: dict[str, str]) -> Launch:
 
 
 def _folders_of_node(home: str | None) -> list[Path]:
-    """What stays the node's: all but its system, and the state folder ``home``."""
+    """Return the folders that stay the node's: all but its system, and the folder ``home``."""
     found = [Path(entry.path) for entry in os.scandir("/") if entry.name not in SYSTEM]
     kept = [Path(each) for each in (home, *_KEPT) if each is not None and Path(each).is_dir()]
     below = [each for each in kept if not any(map(each.is_relative_to, found))]
@@ -119,7 +119,7 @@ def _mounts(root: Path, nodes: Sequence[Path]) -> Iterator[str]:
 
 
 def _laid_out(root: Path, at: Path, nodes: Sequence[Path]) -> Iterator[str]:
-    """The folder ``at`` of the root, but for ``nodes`` below it."""
+    """Yield ``bwrap`` arguments that mount the root's folder ``at``, without ``nodes`` below."""
     for entry in sorted(os.scandir(root / at.relative_to("/")), key=lambda entry: entry.name):
         target = at / entry.name
         if target in nodes or (at == Path("/") and entry.name not in SYSTEM):
@@ -133,7 +133,7 @@ def _laid_out(root: Path, at: Path, nodes: Sequence[Path]) -> Iterator[str]:
 
 
 def why_no_rootfs() -> str:
-    """Why this node cannot start trainers in a root; empty if it can."""
+    """Return why this node cannot start trainers in a root; empty if it can."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         return "bwrap is not installed on its node"

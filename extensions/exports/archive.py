@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 KIND = Kind("export", "penstock_export", 1, "penstock export STUDY")
 #: The most epochs in one import: 100,000 keep the scheduler busy for 6 s.
 MAX_EPOCHS = 250_000
-#: Fields of a study that say who is told or called.
+#: Fields of a study with the addresses of its notices and calls.
 _TOLD = ("notify", "on_end", "on_error")
 
 
@@ -128,16 +128,16 @@ class TrialBody(Body):
     constraints: dict[str, float] = Field(default={})
     origin: TrialOrigin | None = None
     dispatched_at: Moment | None = None
-    #: What its objective and its users wrote (JSON, see ``FinishedTrial.written``).
+    #: JSON that its objective and its users wrote (see ``FinishedTrial.written``).
     written: str = ""
 
 
-#: What is spent of devices; 0 or more.
+#: Device use spent by a study; 0 or more.
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class SpentBody(Body):
-    """What a study has had of devices, with the fields of ``scheduler.model.study.Spent``."""
+    """The device use of a study, with the fields of ``scheduler.model.study.Spent``."""
 
     device_seconds: Amount
     joules: Amount
@@ -165,12 +165,12 @@ class Archive(Body):
     #: The study's attributes by key, as JSON texts: its users', and those of Optuna's own code.
     user_attrs: dict[str, str] = Field(default={})
     system_attrs: dict[str, str] = Field(default={})
-    #: What it has had of devices, as far as the ledger knows.
+    #: Its device use, as far as the ledger knows.
     spent: SpentBody | None = None
 
 
 def archive_of(reader: Reader, study_id: str) -> Archive:
-    """All of a study. One that still runs is exported as far as it is."""
+    """Return all of a study. One that still runs is exported as far as it is."""
     study = reader.study(study_id)
     epochs, durables = defaultdict[str, list[Epoch]](list), defaultdict[str, list[Checkpoint]](list)
     # Epochs are read before trials, so that the trial of every epoch is known.
@@ -205,17 +205,17 @@ def archive_of(reader: Reader, study_id: str) -> Archive:
 
 
 def _without_addresses(spec: dict[str, Any]) -> dict[str, Any]:
-    """Leave out who is told or called: they hold secrets, and no stranger is to be told."""
+    """Leave out the addresses of notices and calls: they hold secrets, and belong to the user."""
     return {name: value for name, value in spec.items() if name not in _TOLD}
 
 
 def read_archive(file: Path) -> Archive:
-    """The study in an export. Raises UsageError for other files and other formats."""
+    """Return the study in an export. Raises UsageError for other files and other formats."""
     return read_own(file, KIND, Archive)
 
 
 def to_event(archive: Archive) -> StudyImported:
-    """The event that imports the study. Raises UsageError if the study is malformed."""
+    """Return the event that imports the study. Raises UsageError if the study is malformed."""
     epochs = sum(len(trial.epochs) for trial in archive.trials)
     if epochs > MAX_EPOCHS:
         raise UsageError.refuse(

@@ -47,7 +47,7 @@ class DelayHistograms:
             self._read.add(study.id)
 
     def families(self) -> Iterable[Metric]:
-        """The histograms as Prometheus has them."""
+        """Yield the histograms as Prometheus has them."""
         names = [*(f"{bound:g}" for bound in BOUNDS), "+Inf"]
         for (name, words, _), counts, total in zip(METRICS, self._counts, self._sums, strict=True):
             yield HistogramMetricFamily(

@@ -61,7 +61,7 @@ class MLflowCallback(EpochCallback):
         need("mlflow", "MLflowCallback")
 
     def open(self, study: StudyRow) -> Log:
-        """The experiment of ``study``, which is created if it is missing."""
+        """Return the experiment of ``study``, which is created if it is missing."""
         return _Experiment(self.destination, study)
 
 
@@ -104,7 +104,7 @@ class _Experiment:
         return _MlRun(made)
 
     def _known_runs(self) -> dict[int, _MlRun]:
-        """The study's existing runs by trial number."""
+        """Return the study's existing runs by trial number."""
         ours, page, known = f"tags.`penstock.study` = '{self._study.id}'", None, dict[int, _MlRun]()
         while True:
             runs = self._client.search_runs([self._id], ours, 1, _AT_ONCE, page_token=page)
@@ -176,7 +176,7 @@ class _MlRun:
 
 
 def _name(name: str) -> str:
-    """``name`` in a form that MLflow accepts."""
+    """Return ``name`` in a form that MLflow accepts."""
     return re.sub(r"[^\w\-. :/]", "_", name)
 
 

@@ -75,7 +75,7 @@ class Collector:
         self._lock = threading.Lock()
 
     def collect(self) -> Iterable[Metric]:
-        """All metrics; if the ledger does not answer, only those of what is up."""
+        """Return all metrics; if the ledger does not answer, only those of what is up."""
         families: list[Metric] = []
         queues: dict[str, list[str]] = {}
         with self._lock:
@@ -91,7 +91,7 @@ class Collector:
         return [*families, up, *self._broker(queues)]
 
     def _ledger(self) -> tuple[list[Metric], dict[str, list[str]]]:
-        """The metrics from the ledger, and the queues of each device that is there."""
+        """Return the metrics from the ledger, and the queues of each device that is there."""
         engine = self._newest()
         state = engine.state
         families = [*self._studies(state), *self._devices(state), *_tally(state.tally)]
@@ -150,7 +150,7 @@ class Collector:
         yield _by("penstock_slots", words, "state", slots)
 
     def _broker(self, queues: dict[str, list[str]]) -> Iterable[Metric]:
-        """Whether broker and scheduler are up, and the queues' lengths if the broker answers."""
+        """Yield if broker and scheduler are up, and the queues' lengths if the broker answers."""
         served = locks.is_running(self._settings.run, "scheduler")
         lengths: dict[str, int] | None = None
         dropped: dict[tuple[str, str], int] = {}

@@ -62,7 +62,7 @@ def trial_table(archive: Archive) -> Table:
 
 
 def _source(archive: Archive, epoch: Epoch) -> int | str:
-    """The number of the trial that trained the epoch; its id, if it is one of another study."""
+    """Return the number of the trial that trained the epoch; its id if it is of another study."""
     is_own = study_of_trial(epoch.taken_from) == archive.spec["id"]
     return number_of(epoch.taken_from) if is_own else epoch.taken_from
 
@@ -93,7 +93,7 @@ def epoch_table(archive: Archive) -> Table:
 
 
 def to_csv(table: Table) -> str:
-    """``table`` as CSV with a header: numbers with all digits, times as ISO 8601 in UTC.
+    """Return ``table`` as CSV with a header: numbers with all digits, times as ISO 8601 in UTC.
 
     Missing values are empty. Control characters are removed from text. Text that a spreadsheet
     would read as a formula gets an apostrophe.
@@ -106,7 +106,10 @@ def to_csv(table: Table) -> str:
 
 
 def to_parquet(table: Table) -> bytes:
-    """``table`` as a Parquet file. BackendError naming the extra if pyarrow is not installed."""
+    """Return ``table`` as a Parquet file.
+
+    Raises BackendError naming the extra if pyarrow is not installed.
+    """
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -122,7 +125,7 @@ def to_parquet(table: Table) -> bytes:
 
 
 def _table(rows: Sequence[Mapping[str, Any]], least: Sequence[str]) -> Table:
-    """The rows as columns, in the order in which they first appear, those of a family together."""
+    """Return the rows as columns, in order of appearance, those of a family together."""
     names = list(dict.fromkeys([*least, *(name for row in rows for name in row)]))
     families = list(dict.fromkeys(_family(name) for name in names))
     names.sort(key=lambda name: families.index(_family(name)))
@@ -165,7 +168,7 @@ def _values(trial: TrialBody) -> list[float]:
 
 
 def _user_attrs(trial: TrialBody) -> dict[str, Any]:
-    """What its user wrote: numbers and texts as they are, all else as JSON text."""
+    """Return the trial's user attributes: numbers and texts as they are, all else as JSON."""
     found = json.loads(trial.written or "{}").get("user_attrs", ())
     values = {name: value_of(text) for name, text in found}
     return {

@@ -56,7 +56,7 @@ class TensorBoardCallback(EpochCallback):
             raise UsageError.refuse("directory", str(self._directory), allowed) from error
 
     def open(self, study: StudyRow) -> Log:
-        """The folder of ``study``."""
+        """Return the folder of ``study``."""
         known = spec_from_json(study.spec_json).space is not None
         return _Folder(self._directory / study.id, known)
 
@@ -88,7 +88,7 @@ class _Folder:
 
 
 def _read(folder: Path) -> tuple[int, bool]:
-    """The last epoch in the events of ``folder`` (-1: none), and whether they have parameters."""
+    """Return the last epoch in ``folder``'s events (-1: none), and if they have parameters."""
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
     epoch, has_params = -1, False
@@ -132,5 +132,5 @@ def _params_event(trial: TrialRow) -> Any:
 
 
 def _value(value: Scalar) -> Any:
-    """``value`` in a form that TensorBoard can hold: it has no None."""
+    """Return ``value`` in a form that TensorBoard can hold: it has no None."""
     return "None" if value is None else value

@@ -1,4 +1,4 @@
-"""How near a study is to its limits, and where a limit could not hold."""
+"""The distance of a study from its limits, and limits that could not hold."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Limit(NamedTuple):
 
 
 def limits_of(spec: StudySpec, spent: Spent, created_at: float, at: float) -> list[Limit]:
-    """The limits that the study has, as they stand at ``at`` (the runner's clock)."""
+    """Return the limits that the study has, as they stand at ``at`` (the runner's clock)."""
     end = deadline_of(spec, created_at)
     found = (
         ("device_hours", spent.device_seconds / HOUR, spec.device_hours),
@@ -40,12 +40,12 @@ def limits_of(spec: StudySpec, spent: Spent, created_at: float, at: float) -> li
 
 
 def no_price(kind: str) -> str:
-    """Why a device of this kind takes no trial of a study with a limit of money."""
+    """Return why a device of this kind takes no trial of a study with a limit of money."""
     return f"devices of kind {kind} have no price (PENSTOCK_PRICES), and the study limits money"
 
 
 def unaccountable(spec: StudySpec, prices: Mapping[str, float], device: Device) -> str:
-    """Why a limit of the study could not hold on the device; empty if all can."""
+    """Return why a limit of the study could not hold on the device; empty if all can."""
     if spec.money is not None and device.kind not in prices:
         return no_price(device.kind)
     if spec.kwh is not None and device.unmetered:

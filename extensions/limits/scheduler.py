@@ -144,7 +144,7 @@ class _Keeper:
         self._enforce()  # before slots are filled
 
     def deadlines(self) -> Iterator[float]:
-        """When studies reach limits, as things are (the runner's clock)."""
+        """Return the times at which studies reach their deadlines (the runner's clock)."""
         return (end for _, end in self._deadlines())
 
     def _deadlines(self) -> Iterator[tuple[StudyState, float]]:
@@ -197,7 +197,7 @@ class _Keeper:
                 self._core.decide(Cut, trial=trial.id, fence=fence)
 
     def _best_on_its_way(self, study: StudyState) -> str:
-        """The best trial so far, if it has not reached its target; else nothing.
+        """Return the best trial so far, if it has not reached its target; else nothing.
 
         Of several objectives the first one decides, and of equal trials the first.
         """
@@ -215,7 +215,7 @@ class _Keeper:
 
 
 def words(limit: Limit) -> str:
-    """The limit for people: *2 device-hours*, *0.5 kWh*, *10 of money*, *its deadline*."""
+    """Return the limit for people: *2 device-hours*, *0.5 kWh*, *10 of money*, *its deadline*."""
     units = {"device_hours": " device-hours", "kwh": " kWh", "money": " of money"}
     if limit.name == "deadline":
         return "its deadline"

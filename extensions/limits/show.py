@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 
-#: What a study does at a limit, in words.
+#: Words for a study's action at a limit.
 _AT_LIMIT = {
     "stop": "it stops",
     "pause": "it is paused",
@@ -49,7 +49,7 @@ def spent_words(
 ) -> list[str]:
     """Return the sentences about the limits in ``facts`` (``spent_facts``).
 
-    Write the limit beside each of the ``amounts`` that has one.
+    Add the limit to each of the ``amounts`` that has one.
     """
     limits, words = facts["limits"], []
     for name, unit in units.items():

@@ -1,14 +1,14 @@
-"""When a study reaches its limits, as things are, and as soon as it could.
+"""The times at which a study is expected to reach its limits, and could reach them at the earliest.
 
-Theory of operation. A word of the scheduler's takes time to reach a trainer, and short epochs begin
-and end meanwhile. So a segment carries a moment (``Dispatch.until``): it closes with the first
-epoch that ends then or later, and what follows is sent only if no limit has been reached. The
-moment comes before the study could reach a limit with all devices that it may use, however few it
-has now. So it holds whatever else is sent meanwhile. Of energy that is known as far as no device
-draws more than one has drawn before.
+Theory of operation. A message of the scheduler takes time to reach a trainer, and short epochs
+begin and end meanwhile. So a segment carries a time (``Dispatch.until``): it closes with the first
+epoch that ends then or later, and the next segment is sent only if no limit has been reached. That
+time comes before the study could reach a limit with all devices that it may use, even if it has
+fewer now. So it stays valid if more segments are sent meanwhile. For energy, it is valid as long
+as no device draws more than one has drawn before.
 
 Only a device that joins later, a device that draws more than any before, or a trainer whose clock
-is behind by more than ``MARGIN`` may bring the study to its limit sooner. The scheduler's word
+is behind by more than ``MARGIN`` may bring the study to its limit sooner. The scheduler's message
 (``Cut``) is on its way then, as it is in any case.
 """
 
@@ -19,17 +19,17 @@ from ...scheduler.state.slot_time import slot_seconds
 from ...scheduler.state.spending import device_share
 from ...scheduler.state.state import EngineState, StudyState
 
-#: In the last seconds before a limit epochs are sent one by one. So long may a report be on its
-#: way, and so much may the clock of a trainer's machine be behind the scheduler's.
+#: Seconds before a limit in which epochs are sent one by one. Covers the delay of a report and the
+#: lag of a trainer's clock behind the scheduler's.
 MARGIN = 2.0
-#: So much after the moment that is worked out a limit is reached, whatever was rounded (seconds).
+#: Seconds added to a computed time, so that the limit is reached then in spite of rounding.
 LATER = 1e-6
 
 
 def reached_at(state: EngineState, study: StudyState) -> float | None:
-    """When what runs will have brought the study to a limit of device-hours or money.
+    """Return when running attempts will bring the study to a limit of device-hours or money.
 
-    In the runner's clock. None if nothing runs, or it has no such limit that it has not reached.
+    In the runner's clock. None if nothing runs, or no such limit is left to reach.
     """
     found = []
     for name, most, used in _device_limits(study):
@@ -69,7 +69,7 @@ def begins_until(state: EngineState, study: StudyState, at: float, watts: float)
 
 
 def _device_limits(study: StudyState) -> list[tuple[str, float, float]]:
-    """Its limits of devices' time and of money that are not reached: name, most and used.
+    """Return the limits of device time and money not reached yet: name, most and used.
 
     In seconds and in money.
     """
@@ -88,7 +88,7 @@ def _device_limits(study: StudyState) -> list[tuple[str, float, float]]:
 def _level_and_rate(
     state: EngineState, study: StudyState, used: float, *, priced: bool
 ) -> tuple[float, float]:
-    """What is used at time t is ``level + rate * t``, for all that runs."""
+    """Return ``level`` and ``rate`` such that the use at time t is ``level + rate * t``."""
     level, rate = used, 0.0
     for attempt in state.attempts.values():
         if attempt.study != study.spec.id:

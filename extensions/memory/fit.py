@@ -25,21 +25,21 @@ RESERVE = 0.15
 
 
 class Need(NamedTuple):
-    """What a trial needs (bytes): its ``size``, 0 if not known, and how much more it may be."""
+    """Memory need of a trial in bytes: expected ``size`` (0: unknown) and ``doubt`` on top."""
 
     size: int
     doubt: int = 0
 
 
 class Fit(NamedTuple):
-    """How many trials a device's memory holds, and why."""
+    """Number of trials that a device's memory holds, and why."""
 
     trials: int
     why: str
 
 
 def need(state: EngineState, trial: Trial, kind: str) -> Need:
-    """What the trial needs on a device of this kind."""
+    """Return the trial's memory need on a device of this kind."""
     expected = _expected(state, trial, kind)
     floor = known_trial(state, trial).floors.get(kind, 0)
     return Need(floor) if floor > expected.size else expected
@@ -64,21 +64,21 @@ def _expected(state: EngineState, trial: Trial, kind: str) -> Need:
 
 
 def _together(needs: Sequence[Need]) -> int:
-    """What such trials need together, one of them as much as it may."""
+    """Return the bytes that the trials need together, if only the largest doubt comes true."""
     return sum(each.size for each in needs) + max((each.doubt for each in needs), default=0)
 
 
 def fit(state: EngineState, device: Device, trials: Sequence[Trial]) -> Fit:
-    """How many of ``trials`` the device's memory holds, the first ones first; at least 1.
+    """Return how many of ``trials`` the device's memory holds, in order; at least 1.
 
-    If it holds them all: with as many more as the smallest trials that are known of. 0 if it is not
-    known what one of them needs.
+    If it holds them all, adds as many more of the smallest known size as fit. 0 if the need of one
+    of them is not known.
     """
     return fit_needs(state, device, [need(state, trial, device.kind) for trial in trials])
 
 
 def fit_needs(state: EngineState, device: Device, needs: Sequence[Need]) -> Fit:
-    """As ``fit``, by what each trial, or each lane, needs."""
+    """Return the same as ``fit``, from the needs of the trials, or of the lanes."""
     if not all(each.size for each in needs):
         return Fit(0, "what memory its trials need is not known yet")
     together, usable = _together(needs), _usable(device)
@@ -91,16 +91,16 @@ def fit_needs(state: EngineState, device: Device, needs: Sequence[Need]) -> Fit:
 
 
 def _least(state: EngineState, kind: str, needs: Sequence[Need]) -> int:
-    """The least that a trial which may come is expected to need."""
+    """Return the least need (bytes) to expect of a trial that may join."""
     known = (study.processes.get(kind) for study in known_of(state).studies.values())
     expected = [each.least for each in known if each is not None and each.least]
     return min([*(each.size for each in needs), *expected])
 
 
 def left(state: EngineState, name: str, trial: Trial) -> float:
-    """The bytes that stay free, beside the reserve, if ``trial`` joins the trials there.
+    """Return the bytes that stay free, besides the reserve, if ``trial`` joins the trials there.
 
-    0 where the device's memory is not known.
+    0 if the device's memory is not known.
     """
     device = state.devices[name].device
     if device.memory is None:
@@ -110,7 +110,7 @@ def left(state: EngineState, name: str, trial: Trial) -> float:
 
 
 def is_too_small(state: EngineState, name: str, trial: Trial) -> bool:
-    """Whether the trial has run out of so much memory alone, and a larger device is there."""
+    """Return True if the trial needs more than this device has, and a larger one is there."""
     device = state.devices[name].device
     floor = known_trial(state, trial).floors.get(device.kind, 0)
     if device.memory is None or floor <= device.memory:
@@ -119,7 +119,7 @@ def is_too_small(state: EngineState, name: str, trial: Trial) -> bool:
 
 
 def has_larger(state: EngineState, trial: Trial, than: Device) -> bool:
-    """Whether a device of the same kind that the trial can use has more memory than ``than``."""
+    """Return True if the trial can use a device of ``than``'s kind with more memory."""
     assert than.memory is not None
     refused = state.studies[trial.study].refused
     return any(
@@ -137,5 +137,5 @@ def _usable(device: Device) -> float:
 
 
 def gib(size: int) -> str:
-    """``size`` bytes for people."""
+    """Return ``size`` bytes for people."""
     return f"{size / 2**30:.1f} GiB"

@@ -1,4 +1,4 @@
-"""What memory each trial needs: which trials are to be estimated next, and what was found.
+"""The memory needs of trials: which trials are to be estimated next, and the results.
 
 Theory of operation. A trainer that has a study's code and data loaded estimates other trials of the
 study, too, before they run (``traces.estimator``). So a dispatch names its own trial and the first
@@ -18,7 +18,7 @@ from .events import FootprintReported
 from .known import NAME, known_study, note_study, note_trial
 from .processes import Processes
 
-#: After so many trials that could not be traced, and none that could, a study's are left alone.
+#: Untraceable trials in a row after which no more of a study are tried.
 MAX_UNTRACED = 3
 
 

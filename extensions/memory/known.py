@@ -23,17 +23,17 @@ NAME = "memory"
 class KnownTrial:
     """The memory of one trial, as far as it is known."""
 
-    #: Whether it shares no device any more, because it ran out of memory beside others.
+    #: True if it shares no device any more, because it ran out of memory together with others.
     alone: bool = False
-    #: How often it ran out of memory beside others.
+    #: Number of times that it ran out of memory together with others.
     shortages: int = 0
     #: The most memory that its process had in accepted epochs (bytes), by kind of device.
     peaks: dict[str, int] = field(default_factory=dict)
-    #: What it is taken to need at least since memory ran out (bytes), by kind of device.
+    #: Least need assumed since memory ran out (bytes), by kind of device.
     floors: dict[str, int] = field(default_factory=dict)
-    #: What memory it needs, as estimated before it ran; all 0 where that was not possible.
+    #: Memory need as estimated before it ran; all 0 if that was not possible.
     estimate: Footprint | None = None
-    #: What memory it was measured to need.
+    #: Memory need as measured.
     measured: Footprint | None = None
 
     @property
@@ -48,7 +48,7 @@ class KnownStudy:
 
     #: Number of its trials in a row that could not be traced (``footprints``).
     untraced: int = 0
-    #: What is known of its trials' processes, by kind of device.
+    #: Facts about its trials' processes, by kind of device.
     processes: dict[str, Processes] = field(default_factory=dict)
     #: Its trials' memory, as far as known, by id.
     trials: dict[str, KnownTrial] = field(default_factory=dict)

@@ -5,9 +5,9 @@ meet: besides what its process has without a trial, a lane needs what all reside
 steps (*persistent*), and what a step of the greediest one adds (*ephemeral*). This is the rule of
 Salus's lane manager, ``base + sum of persistent + max of ephemeral <= lane`` (lanemgr.cpp in
 github.com/SymbioticLab/Salus). A lane has an equal part of its device's memory, less the reserve.
-Where a trial's tensors are not known but processes of its study are, such a process counts as
-persistent. A trial of which neither is known counts with its seat's part of the lane: who gives a
-lane four seats expects four trials there. So the first trial of a study begins at once.
+If a trial's tensors are not known but processes of its study are, such a process counts as
+persistent. A trial of which neither is known counts with its seat's part of the lane: a user who
+gives a lane four seats expects four trials there. So the first trial of a study begins at once.
 
 Trials of a study may step at once (``Company.steps_at_once``): what their steps need adds up, with
 a copy of what they keep.
@@ -29,10 +29,10 @@ from .resident import resident_bytes
 
 
 class LaneNeed(NamedTuple):
-    """What the residents of a lane need (bytes): between steps, and what a step adds at most.
+    """Memory need of a lane's residents in bytes: between steps, and the most that a step adds.
 
-    ``beside``: what the process has beside their tensors. ``doubt``: how much more all of it may
-    be.
+    ``beside``: the memory of the process without their tensors. ``doubt``: how much larger the
+    total may be.
     """
 
     persistent: int
@@ -46,7 +46,7 @@ class LaneNeed(NamedTuple):
 
 
 def lane_trials(state: EngineState, name: str) -> dict[int, list[Trial]]:
-    """The residents of each lane of a device that is in use."""
+    """Return the residents of each lane of a device that is in use."""
     device = state.devices[name]
     return {
         lane: [state.trials[each.segment.trial] for each in state.residents(device, lane)]
@@ -55,7 +55,7 @@ def lane_trials(state: EngineState, name: str) -> dict[int, list[Trial]]:
 
 
 def lane_too_full(state: EngineState, company: Company, slot: Member, trial: Trial) -> str:
-    """Say why ``trial`` has no room in the seat ``slot`` beside the residents; empty if it has."""
+    """Say why ``trial`` does not fit in the seat ``slot`` with the residents; empty if it does."""
     known = state.devices[slot.device]
     device, lane = known.device, known.device.lane(slot.slot)
     there = lane_trials(state, slot.device)
@@ -81,7 +81,7 @@ def lane_too_full(state: EngineState, company: Company, slot: Member, trial: Tri
 
 
 def left_in_lane(state: EngineState, company: Company, slot: Member, trial: Trial) -> float:
-    """The bytes that stay free in the lane if ``trial`` takes the seat ``slot``.
+    """Return the bytes that stay free in the lane if ``trial`` takes the seat ``slot``.
 
     0 where the device's memory is not known.
     """
@@ -104,7 +104,7 @@ def lane_facts(state: EngineState, company: Company, name: str, lane: int) -> di
 
 
 def lane_memory(device: Device) -> float:
-    """What the residents of one lane may need (bytes)."""
+    """Return the bytes that the residents of one lane may need."""
     assert device.memory is not None
     return (1.0 - RESERVE) * device.memory / device.lanes
 
@@ -112,7 +112,7 @@ def lane_memory(device: Device) -> float:
 def lane_is_too_small(
     state: EngineState, company: Company, device: Device, trials: Sequence[Trial]
 ) -> bool:
-    """Whether these residents are known to need more than their lane has."""
+    """Return True if these residents are known to need more than their lane has."""
     found = None if device.memory is None else lane_need(state, company, device, trials)
     return found is not None and found.total > lane_memory(device)
 
@@ -120,9 +120,9 @@ def lane_is_too_small(
 def group_need(
     state: EngineState, company: Company, device: Device, trials: Sequence[Trial], unknown: int = 0
 ) -> Need:
-    """What a lane with these residents needs; ``unknown`` as for ``lane_need``.
+    """Return the need of a lane with these residents; ``unknown`` is that of ``lane_need``.
 
-    Without it the size is 0 if something of one is not known.
+    If ``unknown`` is 0, the size is 0 as soon as the need of one trial is not known.
     """
     if len(trials) == 1 and (alone := need(state, trials[0], device.kind)).size:
         return alone
@@ -133,10 +133,9 @@ def group_need(
 def lane_need(
     state: EngineState, company: Company, device: Device, trials: Sequence[Trial], unknown: int = 0
 ) -> LaneNeed | None:
-    """What these trials need as residents of one lane.
+    """Return the need of these trials as residents of one lane.
 
-    A trial of which nothing is known counts with ``unknown`` bytes. If that is 0, there is no
-    answer.
+    A trial of which nothing is known counts with ``unknown`` bytes; if that is 0, returns None.
     """
     guess = LaneNeed(unknown, 0, 0) if unknown else None
     found = [_alone(state, company, device.kind, trial) or guess for trial in trials]
@@ -160,11 +159,11 @@ def lane_need(
 
 
 def _alone(state: EngineState, company: Company, kind: str, trial: Trial) -> LaneNeed | None:
-    """What the trial needs in a lane of its own.
+    """Return the trial's need in a lane of its own, or None if nothing is known of it.
 
-    What was estimated counts with its study's margin. A trial that has run out of memory counts
-    with as much more as it is taken to need since. Where only a process of its study is known, all
-    of that is taken to be persistent.
+    Estimates count with their study's margin. A trial that has run out of memory counts with the
+    larger need assumed since. If only a process of its study is known, all of that process counts
+    as persistent.
     """
     of_trial = known_trial(state, trial)
     known = known_study(state, trial.study).processes.get(kind)
@@ -190,7 +189,7 @@ def _alone(state: EngineState, company: Company, kind: str, trial: Trial) -> Lan
 
 
 def in_words(found: LaneNeed, n: int, device: Device) -> str:
-    """The lane rule for people: what ``n`` residents need of their lane."""
+    """Return the lane rule for people: what ``n`` residents need of their lane."""
     usable = gib(int(lane_memory(device)))
     parts = f"{n} persistent {gib(found.persistent)} + 1 ephemeral {gib(found.ephemeral)}"
     return f"{parts} + process {gib(found.beside)} of {usable}"

@@ -1,11 +1,11 @@
-"""The number of trials that a device with several slots may have, and what is learnt for it.
+"""The number of trials that a device with several slots may hold, and what is learnt for it.
 
 Theory of operation. A device with several slots is given one trial, then one more if all of these
 hold: there are epochs of a trial there to compare with (``profiling.costs.interference``); the
-measured gain justifies it, or is still to be measured; what the trials need fits into the device's
-memory (``fit``); and none of them has run out of memory beside others too often. While a number is
-being tried, it is tried on one device only. Where lanes have several seats, all of this is said of
-lanes. A plan that fills devices (``Plan.packed``) asks for the memory alone.
+measured gain justifies it, or is still to be measured; the trials fit into the device's memory
+(``fit``); and none of them has run out of memory together with others too often. While a number is
+being tried, it is tried on one device only. If lanes have several seats, the same holds for lanes
+in place of trials. A plan that fills devices (``Plan.packed``) considers the memory alone.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from .lanes import group_need, lane_trials
 def slot_limit(
     state: EngineState, company: Company, name: str, newcomer: Trial | None = None
 ) -> SlotLimit:
-    """How many trials the device ``name`` may hold: those at work there, and ``newcomer``.
+    """Return the number of trials that device ``name`` may hold, ``newcomer`` among them.
 
-    Where lanes have several seats: how many lanes of it may be in use, one of them for
+    If lanes have several seats: the number of its lanes that may be in use, one of them for
     ``newcomer``.
     """
     attempts = state.attempts_on(name)
@@ -53,7 +53,7 @@ def slot_limit(
 def _fit(
     state: EngineState, company: Company, name: str, trials: Sequence[Trial], newcomer: Trial | None
 ) -> Fit:
-    """How many trials, or lanes with their residents, the device's memory holds."""
+    """Return the number of trials, or of lanes with residents, that the device's memory holds."""
     device = state.devices[name].device
     if device.seats == 1:
         return fit(state, device, trials)
@@ -64,7 +64,7 @@ def _fit(
 def _gaining_limit(
     state: EngineState, company: Company, name: str, trials: Sequence[Trial], newcomer: Trial | None
 ) -> SlotLimit:
-    """How many trials the device may hold so that each of them gains total speed."""
+    """Return the number of trials up to which each one more gains total speed on the device."""
     device = state.devices[name].device
     max_slots = device.lanes
     if device.memory is not None and trials:
@@ -85,7 +85,7 @@ def _gaining_limit(
 def _packed_limit(
     state: EngineState, company: Company, name: str, trials: Sequence[Trial], newcomer: Trial | None
 ) -> SlotLimit:
-    """How many of ``trials`` the device's memory holds, or more if it holds them all."""
+    """Return how many of ``trials`` the device's memory holds; all its lanes if it holds them."""
     device = state.devices[name].device
     if device.memory is None:
         return SlotLimit(device.lanes, "its slots are filled, and its memory is not known")
@@ -102,9 +102,9 @@ def _measured_limit(  # noqa: PLR0917 - one device, one study, and what is known
     max_slots: int,
     compared: Sequence[Trial],
 ) -> SlotLimit:
-    """How many trials the measurements of one study allow there.
+    """Return the number of trials that the measurements of one study allow on the device.
 
-    A further one is only tried if an epoch of one of ``compared`` is there to compare with.
+    One more is only tried if one of ``compared`` has an epoch there to compare with.
     """
     verdict = known.verdict(max_slots)
     if verdict.exploring:
@@ -142,11 +142,10 @@ class Learner:
         self._state = core.state
 
     def on_shared(self, trial: Trial, attempt: Attempt, event: EpochReported) -> bool:
-        """Learn from an accepted epoch; return whether its device may now hold another number of
-        trials.
+        """Learn from an accepted epoch; return True if the number of trials allowed has changed.
 
-        A trial's first epoch on a device is not counted, and neither are the epochs beside it,
-        because code and data were loaded meanwhile.
+        A trial's first epoch on a device is not counted, and neither are the epochs that run at
+        the same time, because code and data were loaded meanwhile.
         """
         name = attempt.segment.members[0].device
         device = self._state.devices[name]

@@ -1,11 +1,11 @@
-"""How far an estimate may be wrong: a margin from the errors of earlier estimates.
+"""The margin of an estimate, from the errors of earlier estimates.
 
 Theory of operation. Split conformal prediction (Lei et al., "Distribution-free predictive inference
 for regression", 2018, section 2.2): if n earlier relative errors and the next one come in any order
 with the same probability, then the next is at most the ceil((n + 1) (1 - miss))-th smallest with a
 probability of at least 1 - miss. Fewer than 19 errors have none of that rank, so the largest of
-them counts. Of fewer than ``FEW`` nothing less is believed than what is assumed of a family of
-models of which nothing is known.
+them counts. With fewer than ``FEW`` errors, the margin is never less than the one assumed for an
+unknown family of models.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LEAST = 0.05
 
 
 def margin(errors: Sequence[float], *, recurrent: bool = False) -> float:
-    """The relative margin for the next trial of a family; ``LEAST`` or more.
+    """Return the relative margin for the next trial of a family; ``LEAST`` or more.
 
     ``errors`` are (measured - estimated) / estimated of earlier trials of the family.
     """

@@ -1,4 +1,4 @@
-"""What the processes of a study's trials will need on one kind of device, before they have run.
+"""The predicted process memory of a study's trials on one kind of device.
 
 Theory of operation. A trial whose tensors are estimated or measured needs the process that such
 tensors make (``resident``). An estimate of tensors gets the margin that the study's earlier ones
@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Processes:
-    """What the trials of a study have shown of their processes' memory on one kind of device."""
+    """Measurements of the process memory of a study's trials on one kind of device."""
 
-    #: What a process had before a trial, seen last (bytes); 0 if not known, and on a GPU.
+    #: Bytes that a process had before a trial, as seen last; 0 if not known, and on a GPU.
     base: int = 0
     #: The newest trials whose tensors were measured, by trial. ``process`` is 0 before an epoch.
     grown: dict[str, Grown] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Processes:
     errors: dict[str, float] = field(default_factory=dict)
     #: The tensors of the largest trial that was measured.
     largest: Footprint | None = None
-    #: Whether its models have recurrent layers.
+    #: True if its models have recurrent layers.
     recurrent: bool = False
     #: The least and the most that a trial was expected to need before it ran (bytes); 0: none was.
     least: int = 0
@@ -43,28 +43,28 @@ class Processes:
     doubt: float = OTHERS
 
     def expected(self, of: Footprint, *, estimated: bool) -> int:
-        """The bytes of the process of a trial with the tensors ``of``; 0 if that is not known."""
+        """Return the bytes of the process of a trial with tensors ``of``; 0 if not known."""
         if not self.base or not of.peak:
             return 0
         peak = of.peak * (1.0 + self.margin) if estimated else of.peak
         return resident_bytes(self.base, peak, self.slope)
 
     def observe_estimate(self, estimate: Footprint) -> None:
-        """A trial was estimated that has not run."""
+        """Take in the estimate of a trial that has not run."""
         expected = self.expected(estimate, estimated=True)
         if expected:
             self.least = min(self.least or expected, expected)
             self.most = max(self.most, expected)
 
     def observe_base(self, base: int, *, recurrent: bool) -> None:
-        """A process had ``base`` bytes before a trial, whose model may have recurrent layers."""
+        """Take in a process's bytes before a trial, and if its model has recurrent layers."""
         self.base = base or self.base
         if recurrent and not self.recurrent:
             self.recurrent = True
             self._judge()
 
     def observe_tensors(self, trial: str, measured: Footprint, estimate: Footprint | None) -> None:
-        """The tensors of a trial were measured, perhaps after they had been estimated."""
+        """Take in the measured tensors of a trial, with their estimate if there is one."""
         if self.largest is None or measured.peak > self.largest.peak:
             self.largest = measured
         if estimate is not None and estimate.peak:
@@ -74,7 +74,7 @@ class Processes:
             _keep(self.grown, trial, Grown(measured.peak, self.base, 0))
 
     def observe_process(self, trial: str, process: int) -> None:
-        """The process of a trial had ``process`` bytes at its peak so far."""
+        """Take in the bytes of a trial's process at its peak so far."""
         known = self.grown.get(trial)
         if known is not None and process > known.process:
             self.grown[trial] = replace(known, process=process)

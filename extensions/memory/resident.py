@@ -1,4 +1,4 @@
-"""What a trial's process takes of the host's memory, from the bytes of its tensors.
+"""The host memory of a trial's process, from the bytes of its tensors.
 
 Theory of operation. On a CPU a trial makes its process grow by more than its tensors: by code that
 is loaded for its kernels, by what these reorder, and by what the C library keeps of freed blocks
@@ -31,7 +31,7 @@ class Grown:
 
 
 def slope(seen: Sequence[Grown]) -> float:
-    """How many bytes a process grows by for each byte of the peak; at least 1.
+    """Return the bytes that a process grows by for each byte of the peak; at least 1.
 
     ``seen`` are earlier trials of the family, oldest first.
     """
@@ -41,5 +41,5 @@ def slope(seen: Sequence[Grown]) -> float:
 
 
 def resident_bytes(base: int, peak: float, slope: float) -> int:
-    """The bytes of a process that has ``base`` before a trial with ``peak`` bytes of tensors."""
+    """Return the bytes of a process that had ``base``, in a trial with ``peak`` of tensors."""
     return round(base + LOADED + slope * peak)

@@ -58,7 +58,7 @@ def _too_full(core: Core, trial: Trial, slot: Member) -> str:
 
 
 def _left_free(core: Core, trial: Trial, slot: Member) -> float:
-    """Return the bytes that stay free if the trial takes a slot beside others."""
+    """Return the bytes that stay free if the trial takes a slot next to others."""
     if core.state.is_beside(slot):
         return left_in_lane(core.state, core.extensions.company, slot, trial)
     return left(core.state, slot.device, trial)

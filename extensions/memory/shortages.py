@@ -1,17 +1,17 @@
-"""Shortages: an attempt ran out of memory. Whose fault it was, and what is believed from then on.
+"""Shortages: an attempt ran out of memory. Find the trial at fault, and raise its assumed need.
 
-Theory of operation. The kernel, or the device, ends whoever asks last, which may be the one that
-needs least. Needs that were measured are true, so the fault is looked for among the others:
+Theory of operation. The kernel, or the device, ends the process that asks last, which may be the
+one that needs least. Measured needs are true, so the fault is looked for among the others:
 
 * *A neighbour's fault*: the trial's own need was measured, and that of a neighbour was not. The
   neighbour is taken to need ``RAISE`` times as much, and the trial goes back to the queue.
 * *Its own fault*, otherwise: the trial is taken to need ``RAISE`` times as much. After ``TOGETHER``
-  shortages beside others it shares no device any more.
+  shortages together with others it shares no device any more.
 * *Alone*: it goes on where a larger device is. Else it cannot be trained here, and fails for good.
   Samplers see it as a bad trial (``app.server.optuna_bridge``).
 
-A shortage beside others is no failure of the trial's code, so it does not count as one. Where it is
-not known how much memory the device has or the trial needs, or where the user limits the trial's
+A shortage together with others is no failure of the trial's code, so it does not count as one. If
+the memory of the device or the need of the trial is not known, or if the user limits the trial's
 memory, the trial shares no device from the first shortage on.
 """
 
@@ -27,9 +27,9 @@ from ...scheduler.state.state import Attempt, StudyState
 from .fit import has_larger, need
 from .known import known_trial, note_trial
 
-#: How much more a trial is taken to need after a shortage.
+#: Factor on a trial's assumed need after a shortage.
 RAISE = 1.25
-#: After so many shortages beside others, a trial shares no device any more.
+#: Shortages together with others after which a trial shares no device any more.
 TOGETHER = 3
 
 
@@ -40,8 +40,9 @@ class Shortages:
         self._state = core.state
 
     def excuses(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
-        """Tell whether the failed attempt is not held against the trial, because it ran out of
-        memory beside others, or because a larger device is there.
+        """Return True if the failed attempt is not held against the trial.
+
+        That is so if it ran out of memory together with others, or if a larger device is there.
         """
         killed = event.kind == "died" and "signal 9" in event.message
         members = self._state.attempts[event.fence].segment.members

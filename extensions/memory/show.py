@@ -1,4 +1,4 @@
-"""What memory a study's trials need: estimated before they ran, and measured (``penstock memory``).
+"""The memory needs of a study's trials, estimated and measured (``penstock memory``).
 
 An estimate's margin comes from the errors of all estimates of the same code in the ledger, those of
 other studies included (``margin``).
@@ -36,7 +36,7 @@ _WHICH = (
 
 @dataclass(frozen=True, slots=True)
 class TrialMemory:
-    """What is known of one trial's memory, in bytes. ``needs`` includes the margin."""
+    """The known memory of one trial, in bytes. ``needs`` includes the margin."""
 
     number: int
     estimate: Footprint | None
@@ -46,7 +46,7 @@ class TrialMemory:
     error: float | None
     #: The most that its process had while its epochs were trained; 0 before the first.
     process: int
-    #: What its process is expected to have; None where that is not known, and on a GPU.
+    #: Expected memory of its process; None if not known, and on a GPU.
     expected: int | None
     failed: str
 
@@ -62,7 +62,7 @@ class StudyMemory:
 
 
 def memory_of(reader: Reader, study: StudyRow) -> StudyMemory:
-    """What the ledger says of the memory of ``study``'s trials."""
+    """Return the memory of ``study``'s trials, from the ledger."""
     reports = [event for _, event in reader.of_trials(study.id, FootprintReported)]
     errors = _errors(reports)
     code = _code(study)
@@ -106,7 +106,7 @@ def memory_of(reader: Reader, study: StudyRow) -> StudyMemory:
 
 
 def _expected(of: Footprint | None, bases: Mapping[str, int], grown: Sequence[Grown]) -> int | None:
-    """The bytes of a trial's process on a CPU, where nothing is reserved beyond the peak."""
+    """Return the bytes of a trial's process on a CPU, where nothing is reserved beyond the peak."""
     known = [base for base in bases.values() if base]
     if of is None or not known or of.reserved != of.peak:
         return None
@@ -121,7 +121,7 @@ def _code(study: StudyRow) -> tuple[str, str]:
 def _by_trial(
     reports: Iterable[FootprintReported],
 ) -> tuple[dict[str, Footprint], dict[str, Footprint], dict[str, str]]:
-    """The last estimate and measurement of each trial, and why it could not be estimated."""
+    """Return the last estimate and measurement of each trial, and why it could not be estimated."""
     estimated: dict[str, Footprint] = {}
     measured: dict[str, Footprint] = {}
     failed: dict[str, str] = {}
@@ -145,12 +145,12 @@ def _error(estimate: Footprint, measured: Footprint) -> float:
 
 
 def memory_facts(found: StudyMemory) -> dict[str, Any]:
-    """``found`` as plain values for scripts, by the names of the fields."""
+    """Return ``found`` as plain values for scripts, by the names of the fields."""
     return asdict(found)
 
 
 def memory_view(found: StudyMemory) -> RenderableType:
-    """``found`` for the terminal."""
+    """Return ``found`` for the terminal."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class StudyElsewhere(Mirror):
-    """The study, as whoever makes ours has it (``app.client.study.storage.Elsewhere``)."""
+    """The user's study that ours is kept in step with (``app.client.study.storage.Elsewhere``)."""
 
     @property
     def name(self) -> str:

@@ -1,14 +1,14 @@
-"""Late trials: they ended here after the script had that keeps our study and a user's in step.
+"""Late trials: trials that ended after the script that keeps our study and a user's in step.
 
-Theory of operation. A study goes on without its script: after Ctrl-C, say. What ends then is in our
-ledger alone. So the user's study notes each of our studies that follows it, and a script holds a
-lock for each that it keeps in step, as long as it lives. Whoever opens the user's study next looks
-through the noted studies whose lock is free, and writes there what they have more. A note is a
-system attribute named after our study. Its value says where the locks are, or is None: all is
-there.
+Theory of operation. A study goes on without its script, for example after Ctrl-C. Trials that end
+then are in our ledger alone. So the user's study notes each of our studies that follows it, and a
+script holds a lock for each study that it keeps in step, as long as it lives. The next script that
+opens the user's study looks through the noted studies whose lock is free, and adds their missing
+trials. A note is a system attribute named after our study. Its value says where the locks are, or
+is None if nothing is missing.
 
-The two sides have no common name for a trial, so each is found by what it is: state, parameters,
-values. Of trials that agree in all of that as many are written as are lacking.
+The two sides have no common name for a trial, so trials are matched by state, parameters and
+values. Of trials that agree in all of these, as many are written as are missing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ...app.host.locks import hold
 from ...base.errors import UsageError
 from .mirror import NOTE, Mirror, end_waiting
 
-#: What is asked of a study of ours by its id: its trials, and whether it is over. None: unknown.
+#: A function from a study's id to its trials and True if it is over; to None if unknown.
 Ask = Callable[[str], tuple[Sequence[FrozenTrial], bool] | None]
 
 #: The studies that this process keeps in step, for as long as it lives: mirrors and locks by study.
@@ -102,5 +102,5 @@ def _content(trial: FrozenTrial) -> tuple[Any, ...]:
 
 
 def _enqueued(trial: FrozenTrial) -> str:
-    """The parameters that its user has fixed."""
+    """Return the parameters that its user has fixed."""
     return repr(sorted(trial.system_attrs.get("fixed_params", {"": trial._trial_id}).items()))

@@ -29,7 +29,7 @@ NOTE = "penstock:study:"
 
 
 def holds_ids(key: str) -> bool:
-    """Whether a study's system attribute is a list of trials' ids, which Optuna's GAs keep."""
+    """Return True if a study's system attribute is a list of trial ids, as Optuna's GAs keep."""
     return ":parent:" in key
 
 
@@ -55,7 +55,7 @@ class Mirror:
     def open(
         cls, given: Any, name: str, directions: Sequence[str], *, may_exist: bool, must_exist: bool
     ) -> Self:
-        """The study ``name`` in the storage ``given`` (a URL or an object), made where it may be.
+        """Open the study ``name`` in the storage ``given`` (a URL or an object), or create it.
 
         Raises UsageError if the storage cannot be opened, or has the study against the wishes.
         """
@@ -127,15 +127,15 @@ class Mirror:
             self.storage.remove_session()
 
     def id_of(self, number: int) -> int:
-        """The id there of our trial; a negative one while it is not there."""
+        """Return the id there of our trial; a negative one while it is not there."""
         return self._ids.get(number, ~number)
 
     def number_of(self, trial_id: int) -> int | None:
-        """The reverse of ``id_of``, also once the trial is there. None for a trial of others."""
+        """Return the number of our trial, the reverse of ``id_of``; None for a trial of others."""
         return ~trial_id if trial_id < 0 else self._numbers.get(trial_id)
 
     def is_foreign(self, number: int) -> bool:
-        """Whether somebody else has run the trial, or added it."""
+        """Return True if the trial was run or added outside of Penstock."""
         return number in self._foreign
 
     def _link(self, number: int, trial_id: int) -> None:

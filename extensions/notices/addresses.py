@@ -1,4 +1,4 @@
-"""The addresses of people who are told: their forms, and what of them may be shown.
+"""The addresses of notices: their forms, and the parts that may be shown.
 
 An address is a URL as Apprise has them, which holds secrets: a token, a password. In its place may
 stand ``$NAME``: the variable of the scheduler's environment that has the address. So the ledger has

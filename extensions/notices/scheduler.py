@@ -1,10 +1,10 @@
-"""Decides who is told what of which study: the scheduler's end of the extension.
+"""Decides which notices are sent to which addresses: the scheduler's end of the extension.
 
 Theory of operation. Everything follows from accepted events. An occasion becomes one decision for
 each address (``Tell``), which is kept in the extension's state until an event (``Told``) says that
 it was sent or given up. So the commit of the event that was the occasion is the record of the
-intention, and a scheduler that begins asks again for what has no answer. Whether the one before has
-sent it nobody can know, so that it is sent with a word that it may come twice.
+intention, and a scheduler that begins repeats the notices without an answer. The scheduler before
+may have sent them already, so they are sent with a remark that they may come twice.
 
 Two occasions come with time alone: that a study stands still, and that a forecast misses its
 deadline. For these the engine wants a ``Tick``, at long intervals.

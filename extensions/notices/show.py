@@ -1,4 +1,4 @@
-"""Shows in a study's status who was told of it, and who could not be."""
+"""Shows in a study's status the notices that were sent, and those that failed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def told(event: Told) -> str:
-    """Return a sentence: who was told what, or why they were not."""
+    """Return a sentence on a notice: its address and subject, and the reason if it failed."""
     if not event.why:
         return f"{event.to} was told that it {HAPPENED[event.kind]}"
     tries = count(event.tries, "try") if event.tries == 1 else f"{event.tries} tries"

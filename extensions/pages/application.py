@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 #: The address of the table that a study's page asks for while its reader sorts and filters.
 TABLE = "trials"
-#: By address: what draws the page.
+#: The functions that draw the pages, by address.
 PAGES: dict[str, Callable[[Site, Mapping[str, str]], Page]] = {
     "": studies_page,
     "study": study_page,
@@ -53,7 +53,7 @@ PAGES: dict[str, Callable[[Site, Mapping[str, str]], Page]] = {
     "devices": devices_page,
     "plan": plan_page,
 }
-#: What a page that was told of a change says when it asks for itself again.
+#: Header of requests by which a page that was told of a change fetches itself again.
 LIVE = "x-penstock-live"
 UNEXPECTED = "This is an error of Penstock's: its traceback is where penstock ui runs."
 #: The most bytes of a form.
@@ -61,7 +61,7 @@ FORM_BYTES = 1 << 20
 
 
 def application(settings: Settings, reader: Reader) -> Starlette:
-    """The pages of the installation of ``settings``, behind no gate yet."""
+    """Return the pages of the installation of ``settings``, behind no gate yet."""
     site = Site(settings, reader)
     follower = Follower(reader, site.scheduler, site.shares.has_news)
     pictures = Pictures(follower)
@@ -158,14 +158,14 @@ def _query(request: Request) -> dict[str, str]:
 
 
 def _begun(site: Site, name: str, query: Mapping[str, str]) -> tuple[Page, str]:
-    """A page, and its text up to its main part. Errors as the page's."""
+    """Return a page, and its text up to its main part. Errors as the page's."""
     seen = site.newest()  # read first: what comes meanwhile is announced
     page = PAGES[name](site, query)
     return page, begun(page, name or "./", seen)
 
 
 def _parts(beginning: str, draw: Callable[[], Picture]) -> Iterator[str | bytes]:
-    """A page's beginning at once, and the rest when it is drawn: it may take a second.
+    """Yield a page's beginning at once, and the rest when it is drawn: it may take a second.
 
     What goes wrong meanwhile is said in the page, since its status is sent.
     """
@@ -189,7 +189,7 @@ def _said(words: object) -> Markup:
 
 
 def _message(title: str, words: object, status: int) -> Response:
-    """A page that says ``words``."""
+    """Return a page that says ``words``."""
     page = Page(
         title, Markup("<h1>{}</h1>").format(title), lambda: Content(_said(words)), topics=()
     )

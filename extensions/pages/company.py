@@ -1,4 +1,4 @@
-"""Which trials are in one lane now, and whether they are trained together there."""
+"""The trials that share a lane now: trained together, or taking turns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LaneGroup:
     device: str
     lane: int
     works: tuple[Work, ...]
-    #: How many were stepped at once in the last epoch that one of them ended; 1: each alone.
+    #: Number stepped at once in the last epoch that one of them ended; 1: each alone.
     together: int = 1
     #: For how many of them the batches of that epoch were read once.
     readers: int = 0
@@ -38,7 +38,7 @@ class LaneGroup:
 
     @property
     def words(self) -> str:
-        """What they do together."""
+        """A sentence part that says how they share the lane."""
         if self.together > 1:
             return f"trained together, {self.together} at once in the last epoch"
         if self.readers > 1:
@@ -52,7 +52,7 @@ def lane_groups(
     running: Mapping[tuple[str, int], Work],
     study: str | None = None,
 ) -> list[LaneGroup]:
-    """The lanes in which several trials are now; with ``study``, one of that id among them."""
+    """Return the lanes that have several trials now; with ``study``, one of its among them."""
     found = []
     for (device, lane), works in _by_lane(devices, running).items():
         if study is None or any(study_of_trial(work.trial) == study for work in works):
@@ -66,7 +66,7 @@ def lane_groups(
 def lane_group(
     device: str, lane: int, works: Sequence[Work], reports: Iterable[EpochReported]
 ) -> LaneGroup:
-    """The trials ``works`` of a lane, as the newest of their last ``reports`` says."""
+    """Return the trials ``works`` of a lane, as the newest of their last ``reports`` says."""
     last = max(reports, key=lambda each: each.at, default=None)
     if last is None:
         return LaneGroup(device, lane, tuple(works))

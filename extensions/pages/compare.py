@@ -32,7 +32,10 @@ DASHES = ("solid", "dash")
 
 
 def compare_page(site: Site, query: Mapping[str, str]) -> Page:
-    """The trials ``n`` (as ``3,7``) of the study ``id``. Raises UsageError if there is none."""
+    """Return the trials ``n`` (as ``3,7``) of the study ``id``.
+
+    Raises UsageError if there is none.
+    """
     study = site.reader.study(query.get("id", ""))
     head = Markup("<h1>Trials compared</h1><p>{}</p>").format(
         link("study", study.name, id=study.id)

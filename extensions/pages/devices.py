@@ -1,4 +1,4 @@
-"""Draws the devices with who holds what, now and lately."""
+"""Draws the devices with the trials that hold them, now and lately."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from ...app.show.views.devices import Facts
     from .site import Site
 
-#: Of how many of the newest epochs of all studies it is shown which device held which trial.
+#: Number of the newest epochs of all studies that the chart of devices and trials shows.
 NEWEST = 400
 
 
 def devices_page(site: Site, query: Mapping[str, str]) -> Page:
-    """Every device, its state and what runs there; below it who held which device."""
+    """Return the page of all devices: state, running trials, and a chart of those before."""
     return Page("Devices", Markup("<h1>Devices</h1>"), lambda: _devices(site), charts=True)
 
 
@@ -61,7 +61,7 @@ def _devices(site: Site) -> Content:
 
 
 def _legend(site: Site, epochs: Sequence[EpochRow], works: Iterable[Work]) -> Markup:
-    """The studies in the chart, each in its colour."""
+    """Return the studies in the chart, each in its colour."""
     trials = {row.trial for row in epochs} | {work.trial for work in works}
     names = {study.id: study.name for study in site.reader.studies()} if trials else {}
     swatch = Markup('<i class="swatch" style="background:{}"></i>{}')

@@ -40,19 +40,19 @@ PERIOD = 0.25
 TICK = 10.0
 #: Seconds of rest for each second of work.
 REST = 4.0
-#: How many pictures are kept.
+#: Number of pictures that are kept.
 KEPT = 64
 #: Topics: all has changed; time has passed. A study's topic is ``study:`` and its id.
 ALL, TIME = "all", "time"
 
 
 def topic_of(study_id: str) -> str:
-    """The topic of pages about this study."""
+    """Return the topic of pages about this study."""
     return f"study:{study_id}"
 
 
 class _Stream:
-    """What one open page is still to be told."""
+    """The news that one open page is still to be told."""
 
     def __init__(self) -> None:
         self.topics: set[str] = set()
@@ -74,7 +74,7 @@ class Follower:
         self._reader = reader
         self._scheduler = scheduler
         self._has_news = has_news
-        #: How many announcements there were. A picture drawn since the last one is good enough.
+        #: Number of announcements so far. A picture drawn since the last one is good enough.
         self.announced = 0
         self._newest = 0
         #: The newest event that pages were told of.
@@ -115,7 +115,7 @@ class Follower:
             return set()
 
     def look(self) -> set[str]:
-        """The topics of what has changed since the last look."""
+        """Return the topics that have changed since the last call."""
         before, self._served = self._served, self._scheduler()
         topics = set() if before in (None, self._served) else {ALL}
         if self._has_news():
@@ -139,9 +139,9 @@ class Follower:
             stream.changed.set()
 
     async def messages(self, seen: int) -> AsyncIterator[str]:
-        """The stream of a page that has shown the ledger as of event number ``seen``.
+        """Yield messages to a page that has shown the ledger as of event number ``seen``.
 
-        A message has the topics, and as its id the newest event that it tells of.
+        A message has the changed topics, and the number of the newest event as its id.
         """
         stream = _Stream()
         self._streams.add(stream)
@@ -166,7 +166,7 @@ class Follower:
 class Picture(NamedTuple):
     """A page as it was drawn: its beginning and the rest, as UTF-8."""
 
-    #: How many announcements there were, and the time (monotonic seconds), when that began.
+    #: Number of announcements, and the time (monotonic seconds), when drawing began.
     announced: int
     began: float
     beginning: bytes
@@ -174,7 +174,7 @@ class Picture(NamedTuple):
 
 
 class Pictures:
-    """The pictures of pages, each drawn anew after an announcement of ``follower``.
+    """The pictures of pages, each drawn again after an announcement of ``follower``.
 
     They are drawn one at a time, in any thread.
     """
@@ -182,7 +182,7 @@ class Pictures:
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
         self._lock = threading.Lock()
-        #: Whose turn it is to wait, or to draw, of the pages that were told.
+        #: Lock of the one page that waits or draws, among those that were told.
         self._turn = asyncio.Lock()
         #: When the rest after the last picture is over (monotonic seconds).
         self.rested = 0.0
@@ -192,7 +192,7 @@ class Pictures:
         self._kept: OrderedDict[str, Picture] = OrderedDict()
 
     async def live(self, address: str, draw: Callable[[], tuple[str, str]]) -> Picture:
-        """The picture for a page that was told of a change: drawn since, by whomever, and rested.
+        """Return a picture drawn since the last announcement; draw it after a rest if needed.
 
         Raises what ``draw`` raises.
         """
@@ -212,9 +212,9 @@ class Pictures:
         *,
         rests: bool = True,
     ) -> Picture:
-        """The picture that ``draw`` gives, or one that was begun since ``asked`` (monotonic).
+        """Return the picture that ``draw`` gives, or one begun since ``asked`` (monotonic seconds).
 
-        Unless it ``rests``, others wait for no rest after it: a person's hands are slow enough.
+        If not ``rests``, no rest follows: it is for a user's request, and these are rare enough.
         Raises what ``draw`` raises.
         """
         with self._lock:

@@ -40,7 +40,7 @@ class Page:
     draw: Callable[[], Content]
     #: The topics that it shows (``extensions.pages.follower``); None: it changes with anything.
     topics: tuple[str, ...] | None = None
-    #: Whether it may have charts.
+    #: True if it may have charts.
     charts: bool = False
 
 
@@ -58,12 +58,12 @@ def ended(content: Content) -> str:
 
 
 def asset_url(name: str) -> str:
-    """The address of a style sheet or script, which changes with its content."""
+    """Return the address of a style sheet or script, which changes with its content."""
     return f"{name}?v={_mark(name)}"
 
 
 def asset(name: str) -> tuple[str, str] | None:
-    """The text and the media type of a style sheet or script; None if there is no such one."""
+    """Return the text and media type of a style sheet or script; None if it is unknown."""
     read = _ASSETS.get(name)
     return None if read is None else (read(), SCRIPT if name.endswith(".js") else STYLE)
 

@@ -1,4 +1,4 @@
-"""Lets in whoever has the token, from pages of our own only, and forbids what a page may not do.
+"""Admits requests that have the token and come from our pages; restricts what pages may do.
 
 Theory of operation. The pages show studies and control them, and any web page in the same browser
 can send requests to this machine. So four things are asked of a request. Its ``Host`` is a name of
@@ -30,7 +30,7 @@ from ...base.errors import UsageError
 
 #: The SHA-256 of an empty style element, to which plotly.js adds its rules.
 _EMPTY = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
-#: What our pages may do. Style attributes colour what a trial's colour is; they load nothing.
+#: Content security policy of our pages. Style attributes set trials' colours and load nothing.
 POLICY = (
     f"default-src 'none'; script-src 'self'; style-src 'self' {_EMPTY}; style-src-attr"
     " 'unsafe-inline'; img-src 'self' data: blob:; connect-src 'self'; form-action 'self';"
@@ -57,14 +57,14 @@ CONNECTION = "penstock.connection"
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """Where a proxy shows the pages: its origin, and the path before all of them (or empty)."""
+    """The address of a proxy for the pages: its origin, and the path before all pages (or "")."""
 
     origin: str = ""
     path: str = ""
 
     @classmethod
     def of(cls, url: str) -> Proxy:
-        """The proxy at ``url``. Raises UsageError if it is not an address of a web page."""
+        """Return the proxy at ``url``. Raises UsageError if it is not an address of a web page."""
         allowed = "an address as https://example.org/penstock"
         try:
             parts = urlsplit(url)
@@ -78,12 +78,12 @@ class Proxy:
 
     @property
     def host(self) -> str:
-        """Its name, with a port if it has one."""
+        """The name of its host, with a port if it has one."""
         return self.origin.partition("://")[2]
 
 
 class Gate:
-    """``app`` for those who have ``token``, on this machine or behind ``proxy``."""
+    """ASGI middleware: serves ``app`` to browsers with ``token``, here or behind ``proxy``."""
 
     def __init__(self, app: ASGIApp, token: str, proxy: Proxy) -> None:
         self._app = app
@@ -114,14 +114,14 @@ class Gate:
         await (self._app if refusal is None else refusal)(scope, receive, guarded)
 
     def _without_prefix(self, scope: Scope) -> Scope:
-        """``scope`` as it is behind a proxy that takes off its path; some do not."""
+        """Return ``scope`` as it is behind a proxy that takes off its path; some do not."""
         path, prefix = scope["path"], self._proxy.path
         if prefix and path.startswith(f"{prefix}/"):
             return {**scope, "path": path[len(prefix) :]}
         return scope
 
     def _without_folder(self, scope: Scope) -> tuple[Scope, bool]:
-        """``scope`` as if the folder of the pages were the root, and whether it is inside it."""
+        """Return ``scope`` relative to the folder of the pages, and True if it is inside."""
         path = scope["path"]
         if not secrets.compare_digest(
             path[: len(self._folder) + 1].encode(), f"{self._folder}/".encode()
@@ -130,7 +130,7 @@ class Gate:
         return {**scope, "path": path[len(self._folder) :]}, True
 
     def _refusal(self, scope: Scope, *, is_inside: bool) -> Response | None:
-        """What is answered instead of the page; None if the request is let in."""
+        """Return the answer to give instead of the page; None if the request is let in."""
         headers = Headers(scope=scope)
         host = headers.get("host", "").lower()
         if not is_ours(host) and (not self._proxy.host or host != self._proxy.host):
@@ -174,7 +174,7 @@ class Gate:
         return response
 
     def _is_own(self, headers: Headers, host: str) -> bool:
-        """Whether a page of this server sends the request, by this name or the proxy's."""
+        """Return True if a page of this server sent the request, under ``host`` or the proxy."""
         origin = headers.get("origin", "").lower()
         return origin == f"http://{host}" or (bool(origin) and origin == self._proxy.origin)
 

@@ -23,16 +23,16 @@ REST = 20.0
 
 
 class Shares:
-    """The importances of studies that are shown again and again, as they were worked out last.
+    """The importances of studies that are shown repeatedly, as they were worked out last.
 
-    Who asks gets them and waits for none. They are worked out for one study at a time, once more
-    trials are over than the last time, and after each comes a rest.
+    A page gets the last ones without waiting. They are worked out for one study at a time, once
+    more trials are over than the last time, and a rest follows each.
     """
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._lock = threading.Lock()
-        #: By study: the number of its trials that were over, and the importances.
+        #: Number of trials that were over, and the importances, by study.
         self._known: dict[str, tuple[int, Importances | None]] = {}
         self._working = False
         #: When the rest after the last ones is over (monotonic seconds).

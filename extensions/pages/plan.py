@@ -1,4 +1,4 @@
-"""Draws the plan: who runs until when, who waits and why, and how each study stands in it."""
+"""Draws the plan: the trials that run, those that wait with the reason, and each study's part."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Serves the pages on this machine's loopback, to who has the token that is printed.
+"""Serves the pages on this machine's loopback, to browsers that have the printed token.
 
-Theory of operation. Whoever can connect may send half a request and wait, or connect again and
-again. So a connection *waits* until a request of it has passed the gate, and who waits costs
-little: so many wait at most, each for a short time, and the one that has waited longest makes room
-for the next. A browser sends its request with the connection, so it has passed before others push
-it out. Connections that have passed have a table of their own, which nobody else can fill. All
-come from this machine or its proxy, so no limit is by address: who floods would share it with who
-is let in.
+Theory of operation. Any program that can connect may send half a request and wait, or connect
+again and again. So a connection *waits* until one of its requests has passed the gate, and waiting
+connections cost little: their number is limited, each waits for a short time, and the one that has
+waited longest makes room for the next. A browser sends its request with the connection, so it has
+passed before others push it out. Connections that have passed are in a table of their own, which
+other connections cannot fill. All connections come from this machine or its proxy, so no limit is
+by address: an attacker would share it with the users.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all pages are drawn from: the ledger, the studies read so far, and the scheduler."""
+"""The data that all pages are drawn from: the ledger, the studies read so far, the scheduler."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...app.ledger.rows import EpochRow
     from ...app.show.views.progress import View
 
-#: How many studies are kept as they were read last, and of how many logs the ends.
+#: Number of studies, and of ends of logs, that are kept as they were read last.
 KEPT = 64
 #: The lines of a log's end.
 LINES = 20
@@ -47,15 +47,18 @@ class Site:
         self._newest = 0
 
     def serves(self) -> bool:
-        """Whether a scheduler runs."""
+        """Return True if a scheduler runs."""
         return scheduler_answers(self.settings)
 
     def scheduler(self) -> tuple[bool, int | None]:
-        """Whether one runs, and the process of one on this machine: another one is a new one."""
+        """Return True if one runs, and its process id if it is on this machine.
+
+        Another value means that the scheduler has started, stopped or been replaced.
+        """
         return self.serves(), locks.pid_of(self.settings.run, "scheduler")
 
     def newest(self) -> int:
-        """The number of the newest event; 0 where there is none, or the ledger does not answer."""
+        """Return the newest event's number; 0 if there is none or the ledger does not answer."""
         try:
             newest = 0 if self.reader.is_empty() else self.reader.newest()
         except PenstockError:
@@ -67,7 +70,7 @@ class Site:
         return newest
 
     def look(self, study_id: str) -> tuple[View, Sequence[EpochRow]]:
-        """The study now, with all its epochs in the order of their acceptance."""
+        """Return the study now, with all its epochs in the order of their acceptance."""
         # How often pages are drawn is up to the follower: what is drawn is never older.
         watchers = self._watchers
         watcher = watchers.pop(study_id, None) or Watcher(self.reader, study_id, rest=0.0)

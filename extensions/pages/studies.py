@@ -24,7 +24,7 @@ from .pieces import link, page_of, pager, part
 if TYPE_CHECKING:
     from .site import Site
 
-#: How many studies a page lists.
+#: Number of studies that a page lists.
 LISTED = 100
 #: The most trials of a study that is over whose curve is drawn: its trials are read for that, once.
 DRAWN = 1_000
@@ -33,7 +33,7 @@ WIDTH, HEIGHT, MARGIN = 96, 22, 2
 
 
 def studies_page(site: Site, query: Mapping[str, str]) -> Page:
-    """All studies, the newest first."""
+    """Return all studies, the newest first."""
     return Page("Studies", Markup("<h1>Studies</h1>"), lambda: _content(site, query))
 
 
@@ -56,7 +56,7 @@ def _content(site: Site, query: Mapping[str, str]) -> Content:
 
 
 def _facts(site: Site, study: Listed, *, still: bool) -> dict[str, Any]:
-    """The study's row of the list."""
+    """Return the study's row of the list."""
     return study.facts or view_facts(replace(site.look(study.id)[0], still=still))
 
 
@@ -78,7 +78,7 @@ def _best(facts: dict[str, Any]) -> str:
 
 
 def _started(facts: dict[str, Any]) -> Markup:
-    """When it began, to the second under the pointer."""
+    """Return the study's start, with the exact second as a tooltip."""
     at, words = moment(facts["created_at"]), started_words(facts)
     return Markup('<time title="{}">{}</time>').format(at, words)
 

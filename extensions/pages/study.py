@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
     from .site import Site
 
-#: How many trials have a curve and how many a dot; of more, the best and the newest. More of them
-#: would keep the browser busy for longer than a click may wait.
+#: The most trials with a curve, and with a dot; of more, the best and the newest are shown. Larger
+#: charts would keep the browser busy for longer than a click may wait.
 CURVES, DOTS = 30, 200
-#: How many of the newest epochs the timeline shows.
+#: Number of newest epochs that the timeline shows.
 NEWEST = 150
 #: With more epochs, what extensions say of a study is shown only once it is over: they read them.
 NOTED = 2_000
 
 
 def study_page(site: Site, query: Mapping[str, str]) -> Page:
-    """The study of the name or id in ``query``. Raises UsageError if there is none."""
+    """Return the study of the name or id in ``query``. Raises UsageError if there is none."""
     study = site.reader.with_names(site.reader.study(query.get("id", "")))
     head = Markup('<h1><bdi>{}</bdi></h1><p class="lead">{}</p><p class="links">{} {}</p>').format(
         study.name,
@@ -64,7 +64,7 @@ def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
     forecast = None if view.still else site.forecasts.of(study)
     late = late_words(None if forecast is None else forecast.misses)
     end = study.finished_at or time.time()
-    # It reads the epochs of all studies beside it: too much while this is drawn again and again.
+    # It reads the epochs of all studies that ran meanwhile: too slow while this is redrawn often.
     used = usage_of(site.reader, study) if study.finished_at else None
     energy = energy_words(epochs, view.devices)
     noted = study.finished_at is not None or len(epochs) <= NOTED
@@ -98,7 +98,7 @@ def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
 
 
 def memory_page(site: Site, query: Mapping[str, str]) -> Page:
-    """What memory a study's trials need, and what they did together. As ``study_page``."""
+    """Return the page of a study's memory needs and sharing; arguments as for ``study_page``."""
     study = site.reader.study(query.get("id", ""))
     head = Markup("<h1>Memory and sharing</h1><p>{}</p>").format(
         link("study", study.name, id=study.id)

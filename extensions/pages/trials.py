@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ...app.show.drawings.columns import Column
     from .site import Site
 
-#: How many trials a page lists.
+#: Number of trials that a page lists.
 LISTED = 50
 #: No trial's number has more digits.
 DIGITS = 12
@@ -44,7 +44,7 @@ DIRECTIONS = ("ascending", "descending")
 
 
 def trials_page(site: Site, query: Mapping[str, str]) -> Page:
-    """The table of a study's trials alone, as ``study_page``: one that is sorted asks for it."""
+    """Return a study's table of trials alone, for a page that sorts it (see ``study_page``)."""
     study = site.reader.study(query.get("id", ""))
     head = Markup("<h1>Trials</h1><p>{}</p>").format(link("study", study.name, id=study.id))
     draw = partial(_trials, site, study.id, query)
@@ -167,7 +167,7 @@ def partly(shown: Sequence[TrialRow], trials: Sequence[TrialRow]) -> str:
 
 
 def charted(study: StudyRow, trials: Sequence[TrialRow], most: int) -> Sequence[TrialRow]:
-    """The trials that a chart of ``most`` shows, in their order; all that run, even if more."""
+    """Return up to ``most`` trials for a chart, in their order; more if that many run."""
     if len(trials) <= most:
         return trials
     chosen = {trial.id for trial in ranked(study, trials)[: most // 2]}
@@ -178,7 +178,10 @@ def charted(study: StudyRow, trials: Sequence[TrialRow], most: int) -> Sequence[
 
 
 def trial_page(site: Site, query: Mapping[str, str]) -> Page:
-    """The trial ``n`` of the study ``id`` of ``query``. Raises UsageError if there is none."""
+    """Return the trial ``n`` of the study ``id`` of ``query``.
+
+    Raises UsageError if there is none.
+    """
     number = query.get("n", "")[:DIGITS]
     study, trial = find_trial(site.reader, f"{query.get('id', '')}/{number}")
     head = Markup("<h1>Trial {}</h1><p>{}</p>").format(

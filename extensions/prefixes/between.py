@@ -74,11 +74,11 @@ class OtherStudies:
         self._state = core.state
         self._indices = indices
         self._groups: dict[str, str] = {}
-        #: Of each study: the index of its earlier trials, and for which of them it was made.
+        #: The index of each study's earlier trials, and the trials that it was made for.
         self._earlier: dict[str, tuple[Sequence[EarlierTrial], Index]] = {}
 
     def trained(self, study: StudyState, trial: Trial) -> Trained | None:
-        """A trial of another study whose next epoch ``trial`` may take over."""
+        """Return a trial of another study whose next epoch ``trial`` may take over, if any."""
         if known_of(self._state).studies[study.spec.id].apart_from_others:
             return None
         epoch = trial.epoch + 1
@@ -90,8 +90,10 @@ class OtherStudies:
     def _is_usable(
         self, study: StudyState, trial: Trial, other: Trained, chain: Chain, epoch: int
     ) -> bool:
-        """Whether ``epoch`` was reported with all that is asked for, and a state of it or of a
-        later epoch, up to which both are the same, is in the store.
+        """Return True if ``trial`` may take over ``epoch`` of ``other``.
+
+        That is so if ``epoch`` was reported with all metrics that the study asks for, and the
+        store has a state of it or of a later epoch up to which the two trials are the same.
         """
         reported = dict(epochs_of(self._state, other).reports.get(epoch, ()))
         if not reported.keys() >= {study.spec.metric, *study.spec.also}:
@@ -149,7 +151,7 @@ class OtherStudies:
     def _alike(
         self, study: StudyState, trial: Trial, epoch: int
     ) -> Iterator[tuple[Trained, Chain]]:
-        """The trials of other studies whose bits after ``epoch`` are those of ``trial``."""
+        """Yield the trials of other studies whose bits after ``epoch`` are those of ``trial``."""
         group = self._group(study.spec)
         link = link_at(self._indices.of(study).chains[trial.id], epoch) if group else None
         if link is None:

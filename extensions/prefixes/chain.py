@@ -28,13 +28,13 @@ from ...base.pieces import entering, pieces
 from ...scheduler.model.study import Scalar, StudySpec, replicate_of
 from ...scheduler.model.trial import Trial
 
-#: One trial in so many trains its epochs itself, whatever others have trained, as a check; and in a
-#: study that takes epochs over from other studies, whose code and data are another day's.
+#: Trials for each one that trains all of its epochs itself, as a check: usually, and in a study
+#: that takes epochs over from other studies, whose code and data are another day's.
 CHECKED_ONE_IN, CHECKED_WITH_TOKEN_ONE_IN = 50, 20
 
 
 class Link(NamedTuple):
-    """What governs the epochs ``after`` + 1 to ``until``; None: all from there on."""
+    """The key of the epochs from ``after`` + 1 to ``until``; None: all from there on."""
 
     after: int
     until: int | None
@@ -48,13 +48,13 @@ Chain = tuple[Link, ...]
 
 
 def obstacle(spec: StudySpec) -> str:
-    """Why no trials of the study have bits in common; empty if they may have.
+    """Return why no trials of the study have bits in common; empty if they may have.
 
-    They may where their random numbers have common keys, epochs are a function of the trial, and
-    neither the machine nor a system parameter may change what comes out. An objective's and an
-    epoch function's state is not known, so where one stops no other one can go on. Where trials are
-    forked, an epoch counts only with a durable state of its own trial, and who takes it over late
-    may find none.
+    They may if their random numbers have common keys, epochs are a function of the trial, and
+    neither the machine nor a system parameter may change the results. The state of an objective or
+    an epoch function is not known, so another one cannot go on from it. If trials are forked, an
+    epoch counts only with a durable state of its own trial, and a trial that takes it over late may
+    find none.
     """
     reasons = (
         (spec.seeding != "shared", 'seeding="trial" gives each trial random numbers of its own'),
@@ -83,22 +83,22 @@ def obstacle(spec: StudySpec) -> str:
 
 
 def has_prefixes(spec: StudySpec) -> bool:
-    """Whether trials of the study may have bits in common (else see ``obstacle``)."""
+    """Return True if trials of the study may have bits in common (else see ``obstacle``)."""
     return spec.seeding == "shared" and not obstacle(spec)  # asked at every event
 
 
 def chain_of(spec: StudySpec, trial: Trial) -> Chain:
-    """The trial's chain; empty if it was forked."""
+    """Return the trial's chain; empty if it was forked."""
     return () if trial.origin is not None else links_of(spec, trial.number, dict(trial.params))
 
 
 def links_of(spec: StudySpec, number: int, params: Mapping[str, Scalar]) -> Chain:
-    """The chain of the trial with this number and these hyperparameters, which was not forked."""
+    """Return the chain of a trial with this number and ``params`` that was not forked."""
     return links_of_replicate(replicate_of(spec, number), params)
 
 
 def links_of_replicate(replicate: int | None, params: Mapping[str, Scalar]) -> Chain:
-    """The chain of this replicate of the configuration ``params``."""
+    """Return the chain of this replicate of the configuration ``params``."""
     starts = sorted({start for _, start, _ in pieces(params)} | {0})
     links = list[Link]()
     key = digest("replicate", replicate)
@@ -110,7 +110,7 @@ def links_of_replicate(replicate: int | None, params: Mapping[str, Scalar]) -> C
 
 
 def link_at(chain: Chain, epoch: int) -> Link | None:
-    """The link that governs ``epoch`` (from 1); None without a chain."""
+    """Return the link that governs ``epoch`` (from 1); None without a chain."""
     for link in chain:
         if link.governs(epoch):
             return link
@@ -118,7 +118,7 @@ def link_at(chain: Chain, epoch: int) -> Link | None:
 
 
 def common_epochs(one: Chain, other: Chain) -> int | None:
-    """How many first epochs of both have equal bits; None: all, however many they train.
+    """Return how many first epochs of both have equal bits; None: all, however many they train.
 
     >>> same, a, b = Link(0, 3, "s"), Link(3, None, "a"), Link(3, None, "b")
     >>> common_epochs((same, a), (same, b)), common_epochs((same, a), (same, a))
@@ -137,7 +137,7 @@ def common_epochs(one: Chain, other: Chain) -> int | None:
 
 
 def is_checked(spec: StudySpec, trial: Trial) -> bool:
-    """Whether the trial takes over no epochs, so that its own can be compared with them.
+    """Return True if the trial takes over no epochs, so that its own can be compared with others'.
 
     With a data token the study's name counts, too. Else studies of one seed would check the same.
     """
@@ -147,7 +147,7 @@ def is_checked(spec: StudySpec, trial: Trial) -> bool:
 
 
 def checked_one_in(spec: StudySpec) -> int:
-    """One trial in so many is a check (``is_checked``)."""
+    """Return the number of trials for each one that is a check (``is_checked``)."""
     return CHECKED_WITH_TOKEN_ONE_IN if spec.data_token else CHECKED_ONE_IN
 
 

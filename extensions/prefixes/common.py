@@ -1,7 +1,7 @@
-"""What the trials of a study have in common, in numbers (``penstock prefixes``).
+"""The numbers of epochs that the trials of a study have in common (``penstock prefixes``).
 
-Counted are the epochs that the study's trials have, and those that trials which wait or run are to
-have up to their targets. So the numbers of a study that runs grow with each promotion and each new
+They count the epochs that the study's trials have, and those that waiting or running trials are to
+have up to their targets. So the numbers of a running study grow with each promotion and each new
 trial.
 """
 
@@ -39,34 +39,34 @@ class StudyPrefixes:
     #: Why no epochs are merged; empty if they may be.
     obstacle: str
     trials: int
-    #: Of so many trials of one configuration, each with random numbers of its own.
+    #: Number of trials of one configuration, each with random numbers of its own.
     replicates: int
     #: The epochs that they have and are to have.
     epochs: Epochs
-    #: How many accepted epochs were trained, and how many were taken over.
+    #: Number of accepted epochs that were trained, and of those that were taken over.
     trained: int
     taken: int
-    #: How many of these were taken over from other studies, by the studies' ids.
+    #: Number of epochs that were taken over from other studies, by the studies' ids.
     from_others: dict[str, int]
     #: The names of studies by id.
     names: Mapping[str, str]
-    #: What those that were taken over within the study took the trials that trained them: seconds
-    #: of training, and joules of those that were measured (None: none was).
+    #: Seconds of training of the epochs taken over within the study, in the trials that trained
+    #: them; and joules of those that were measured (None: none was).
     seconds: float
     joules: float | None
     companions: tuple[Companion, ...]
-    #: The trials that train all of their epochs, as a check, and that one in how many is.
+    #: The trials that train all of their epochs, as a check, and the number of trials for each one.
     checked: tuple[int, ...]
     checked_one_in: int
-    #: How many epochs of several trials were trained by more than one, and so compared.
+    #: Number of common epochs that more than one trial trained, and that were so compared.
     compared: int
-    #: Where bits differed. Then no epochs are taken over any more.
+    #: Epochs whose bits differed. If there is one, no epochs are taken over any more.
     differences: tuple[Difference, ...]
     edges: tuple[Edge, ...]
 
 
 def prefixes_of(reader: Reader, study: StudyRow) -> StudyPrefixes:
-    """The prefixes of a study of the ledger."""
+    """Return the prefixes of a study of the ledger."""
     epochs = reader.epochs(study.id)  # before the trials, so that the trial of every one is known
     spec, names = spec_from_json(study.spec_json), reader.study_names()
     return study_prefixes(spec, reader.trials(study.id), epochs, names)
@@ -78,7 +78,10 @@ def study_prefixes(
     epochs: Sequence[EpochRow],
     names: Mapping[str, str],
 ) -> StudyPrefixes:
-    """The prefixes of the study that has these rows; ``names`` are those of studies by id."""
+    """Return the prefixes of the study that has these rows.
+
+    ``names`` are those of studies by id.
+    """
     why, ways = obstacle(spec), ways_of(spec, trials)
     edges = tree(ways)
     compared, differences = (0, []) if why else _compare(edges, epochs)
@@ -109,13 +112,13 @@ def study_prefixes(
 
 
 def _elsewhere(spec: StudySpec, row: EpochRow) -> str:
-    """The id of the other study whose trial trained the epoch; empty if it was one of this."""
+    """Return the id of the other study whose trial trained the epoch; empty if it is this one."""
     study = study_of_trial(row.taken_from)
     return "" if study == spec.id else study
 
 
 def left_to_others(spec: StudySpec, trials: Iterable[TrialRow], epochs: Sequence[EpochRow]) -> int:
-    """How many epochs up to the trials' targets need no training, since others train them."""
+    """Return how many epochs up to the trials' targets need no training, as others train them."""
     if obstacle(spec):
         return 0
     edges = tree(ways_of(spec, trials))
@@ -124,7 +127,7 @@ def left_to_others(spec: StudySpec, trials: Iterable[TrialRow], epochs: Sequence
 
 
 def _compare(edges: Iterable[Edge], epochs: Iterable[EpochRow]) -> tuple[int, list[Difference]]:
-    """How many epochs more than one trial trained, and where these got other bits."""
+    """Return how many epochs more than one trial trained, and those of them whose bits differ."""
     hashes: defaultdict[int, dict[int, str]] = defaultdict(dict)
     for row in epochs:
         if not row.taken_from:
@@ -144,7 +147,10 @@ def _compare(edges: Iterable[Edge], epochs: Iterable[EpochRow]) -> tuple[int, li
 
 
 def prefix_facts(found: StudyPrefixes) -> dict[str, Any]:
-    """``found`` as plain values for scripts. ``above`` is the index of an edge in ``tree``."""
+    """Return ``found`` as plain values for scripts.
+
+    ``above`` is the index of an edge in ``tree``.
+    """
     names = ("study", "trials", "trained", "taken", "from_others", "checked", "compared")
     return {
         **{name: getattr(found, name) for name in names},
@@ -168,5 +174,5 @@ def prefix_facts(found: StudyPrefixes) -> dict[str, Any]:
 
 
 def ways_of(spec: StudySpec, rows: Iterable[TrialRow]) -> list[Way]:
-    """The epochs of each trial, in the order of ``rows``."""
+    """Return the epochs of each trial, in the order of ``rows``."""
     return [way_of(spec, row.record()) for row in rows]

@@ -19,8 +19,8 @@ from ...scheduler.model.study import OVER, StudySpec
 from .between import earlier_trial, group_of
 from .chain import has_prefixes
 
-#: So many trials of earlier studies are enough, up to the study that comes to it: they go into the
-#: event that begins the later one.
+#: Trials of earlier studies after which no further study is added; they go into the event that
+#: begins the later study.
 MOST_EARLIER = 1_000
 
 #: Trials of studies that need the extension go on with what was reported of their epochs.
@@ -65,7 +65,7 @@ def earlier(rows: Rows, spec: StudySpec) -> tuple[EarlierTrial, ...]:
 def earlier_among(
     spec: StudySpec, over: Iterable[tuple[StudySpec, Iterable[PastTrial]]]
 ) -> list[EarlierTrial]:
-    """As ``earlier``, of studies that are over and their trials."""
+    """Return the same as ``earlier``, from the given studies that are over and their trials."""
     if not (group := group_of(spec)):
         return []
     return [

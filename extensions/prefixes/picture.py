@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Pixels: of the picture's width, left and right of the bars, of a row that is labelled and one
 #: that is not, of the axis below, and of a bar of one trial and the thickest.
 WIDTH, LEFT, RIGHT, LABELLED, PLAIN, AXIS, THIN, THICK = 900, 12, 90, 26, 5, 34, 3.0, 10.0
-#: With more rows than the first number there are no labels; only so many rows are drawn.
+#: The most rows that get labels, and the most rows that are drawn.
 MAX_LABELLED, MAX_ROWS = 60, 400
 #: Widths of a label's letter, and the most letters.
 LETTER, LONGEST = 6.2, 40
@@ -80,7 +80,7 @@ def tree_picture(edges: Sequence[Edge]) -> Markup:
 
 
 def _cut(edges: Sequence[Edge]) -> tuple[list[Edge], int]:
-    """The first edges, up to ``MAX_ROWS`` last ones, and how many are left out."""
+    """Return the first edges, up to ``MAX_ROWS`` last ones, and how many are left out."""
     inner = {edge.above for edge in edges}
     leaves = 0
     for index in range(len(edges)):
@@ -91,7 +91,7 @@ def _cut(edges: Sequence[Edge]) -> tuple[list[Edge], int]:
 
 
 def _rows(edges: Sequence[Edge]) -> list[float]:
-    """The row of each edge: a last one has its own, any other is amid those that come of it."""
+    """Return each edge's row: its own for a last edge, else the middle of those after it."""
     below: list[list[int]] = [[] for _ in edges]
     for index, edge in enumerate(edges):
         if edge.above is not None:
@@ -107,7 +107,10 @@ def _rows(edges: Sequence[Edge]) -> list[float]:
 
 
 def _labels(edge: Edge, left: float, right: float, y: float, thick: float) -> Iterable[Markup]:
-    """What enters and for how many trials, where there is room; one trial behind the bar."""
+    """Yield labels of the entering values and the number of trials, as far as they fit.
+
+    The number of a single trial goes behind the bar.
+    """
     parts = [f"{name} {number(value, 3)}" for name, value in edge.entering]
     parts += [count(len(edge.ways), "trial")] if len(edge.ways) > 1 else []
     words = "  ".join(parts)

@@ -1,4 +1,4 @@
-"""Finds out who trains the epochs that trials of a study have in common, and copies them.
+"""Chooses the trial that trains epochs that several trials have in common, and copies them.
 
 Theory of operation. An epoch that is taken over becomes the trial's own: result, hash and durable
 states are copied, and it took no time. So the strategy sees every trial reach its rungs, in the
@@ -57,7 +57,7 @@ class Prefixes:
         return trial.id not in self._indices.of(study).checked
 
     def _trained(self, study: StudyState, trial: Trial) -> Trained | None:
-        """A trial that has trained the next epoch of ``trial``; one of this study, if there is."""
+        """Return a trial that has trained ``trial``'s next epoch, of this study if possible."""
         epoch = trial.epoch + 1
         for other in self._indices.alike(study, trial, epoch):
             if epoch in epochs_of(self._state, other).reports:
@@ -96,12 +96,12 @@ class Prefixes:
         )
 
     def next_key(self, study: StudyState, trial: Trial) -> tuple[str, int]:
-        """Which epoch the trial needs next. Who are at the same place need the same one."""
+        """Return a key of the epoch that the trial needs next; equal keys mean the same epoch."""
         link = link_at(self._indices.of(study).chains[trial.id], trial.epoch + 1)
         return ("" if link is None else link.key), trial.epoch
 
     def trainee_of(self, study: StudyState, trial: Trial) -> Trial | None:
-        """The trial that trains, or is about to train, the next epoch of ``trial``."""
+        """Return the trial that trains, or is about to train, the next epoch of ``trial``."""
         if not self._merges(study, trial):
             return None
         for other in self._indices.alike(study, trial, trial.epoch + 1):
@@ -116,7 +116,7 @@ class Prefixes:
         return None
 
     def companion(self, study: StudyState, trial: Trial) -> Companion | None:
-        """For whom the companion ``trial`` waits, and how far; None once it waits no more."""
+        """Return the trial that the companion ``trial`` waits for; None once it waits no more."""
         trainee = self.trainee_of(study, trial)
         if trainee is None:
             return None
@@ -125,7 +125,7 @@ class Prefixes:
         return Companion(trial.number, trainee.number, until)
 
     def with_state(self, study: StudyState, trial: Trial, epoch: int) -> Iterator[Trial]:
-        """The other trials that took ``epoch`` over from ``trial``, and so have its state."""
+        """Yield the other trials that took ``epoch`` over from ``trial``, and so have its state."""
         for other in self._indices.alike(study, trial, epoch):
             if epochs_of(self._state, other).taken.get(epoch) == trial.id:
                 yield other
@@ -200,7 +200,7 @@ class Prefixes:
                 self._compare(study, trial, epoch)
 
     def study_over(self, study: StudyState) -> None:
-        """The study is over, with all of its trials."""
+        """Forget a study that is over, with all of its trials."""
         self.others.study_over(study)
         self._indices.forget_study(study.spec.id)
 
@@ -209,11 +209,11 @@ class Prefixes:
 
 
 def _note_holder(own: OfTrial, trial: Trial) -> None:
-    """Note who has the state after the trial's epoch, where that is another one than before."""
+    """Note the trainer that has the state after the trial's epoch, if it has changed."""
     if next(reversed(own.holders.values()), None) != trial.holder:
         own.holders[trial.epoch] = trial.holder
 
 
 def _holder(own: OfTrial, epoch: int) -> str:
-    """The trainer that had the state after ``epoch``, and may have kept a copy."""
+    """Return the trainer that had the state after ``epoch``, and may have kept a copy."""
     return next((own.holders[at] for at in reversed(own.holders) if at <= epoch), "")

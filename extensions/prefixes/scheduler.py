@@ -30,7 +30,7 @@ from .state import NAME, OfStudy, OfTrial, State, forget_study, known_of
 STATE = State
 #: Fields of a study in 0.2 that are the extension's.
 _OF_STUDIES = ("companions", "apart", "earlier", "apart_from_others")
-#: A study with so many companions is not asked for more trials.
+#: Companions of a study from which on it is not asked for more trials.
 MAX_COMPANIONS = 256
 
 

@@ -1,7 +1,7 @@
 """Shows what trials have in common: in reports and pages, in progress, and in stories of trials.
 
-A trial that took an epoch over when the other one ended it waited beside it, as its companion. If
-the other one had ended it before, it was trained before this trial needed it.
+A trial that took over an epoch at the moment when the other trial ended it was its companion and
+had waited for it. If the other trial ended it earlier, this trial did not need it yet.
 """
 
 from __future__ import annotations

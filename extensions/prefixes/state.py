@@ -39,11 +39,11 @@ class OfStudy:
 
     #: Waiting trials whose next epoch another one trains, in the order of their arrival.
     companions: list[str] = field(default_factory=list)
-    #: Whether no trial takes over epochs any more, because bits were seen to differ.
+    #: True if no trial takes over epochs any more, because bits were seen to differ.
     apart: bool = False
     #: Trials of studies that are over, whose epochs its trials may take over (``between``).
     earlier: list[EarlierTrial] = field(default_factory=list)
-    #: Whether no epochs of other studies are taken over any more, because bits were seen to differ.
+    #: True if no epochs of other studies are taken over any more, because bits differed.
     apart_from_others: bool = False
     #: Its trials with an accepted epoch, by id.
     trials: dict[str, OfTrial] = field(default_factory=dict)
@@ -65,13 +65,13 @@ Trained = EarlierTrial | Trial
 
 
 def known_of(state: EngineState) -> State:
-    """Return what is known; it must not be changed by who only reads."""
+    """Return the extension's state, to read only."""
     known: State = state.ext.get(NAME, _NOTHING)
     return known
 
 
 def epochs_of(state: EngineState, trial: Trained) -> EarlierTrial | OfTrial:
-    """Return what is known of a trial's epochs; it must not be changed by who only reads."""
+    """Return the facts about a trial's epochs, to read only."""
     if isinstance(trial, EarlierTrial):
         return trial
     return known_of(state).studies[trial.study].trials.get(trial.id, _NO_TRIAL)
@@ -94,7 +94,7 @@ class Index:
     """Facts of a study's trials."""
 
     chains: dict[str, Chain] = field(default_factory=dict)
-    #: By the key of a link: the trials that have it, and up to which epoch it governs theirs.
+    #: Trials that have a link, and the last epoch that it governs in each, by the link's key.
     by_key: defaultdict[str, dict[str, int | None]] = field(
         default_factory=lambda: defaultdict(dict)
     )
@@ -107,7 +107,7 @@ class Index:
             self.by_key[link.key][name] = link.until
 
     def alike(self, link: Link, epoch: int) -> Iterator[str]:
-        """The trials whose bits after ``epoch``, which ``link`` governs, are the same."""
+        """Yield the trials whose bits after ``epoch``, which ``link`` governs, are the same."""
         for name, until in self.by_key.get(link.key, {}).items():
             if until is None or epoch <= until:
                 yield name
@@ -122,7 +122,7 @@ class Indices:
         self._indices: dict[str, Index] = {}
 
     def of(self, study: StudyState) -> Index:
-        """The study's index, with all of its trials by their numbers."""
+        """Return the study's index, with all of its trials by their numbers."""
         name = study.spec.id
         if name in self._core.reparametrised:
             self._core.reparametrised.discard(name)
@@ -138,7 +138,7 @@ class Indices:
         return index
 
     def alike(self, study: StudyState, trial: Trial, epoch: int) -> Iterator[Trial]:
-        """The other trials whose bits after ``epoch`` are those of ``trial``, by number."""
+        """Yield the other trials whose bits after ``epoch`` are those of ``trial``, by number."""
         index = self.of(study)
         link = link_at(index.chains[trial.id], epoch)
         for name in () if link is None else index.alike(link, epoch):

@@ -43,7 +43,7 @@ class Way(NamedTuple):
         return f"trial {self.number}" if link is None else link.key
 
     def until(self, epoch: int) -> int:
-        """The last epoch of the trial that ``epoch``'s link governs."""
+        """Return the last epoch of the trial that ``epoch``'s link governs."""
         link = link_at(self.chain, epoch)
         return self.last if link is None or link.until is None else min(self.last, link.until)
 
@@ -113,7 +113,7 @@ def way_of(spec: StudySpec, trial: Trial) -> Way:
 
 
 def tree(ways: Iterable[Way]) -> list[Edge]:
-    """The edges, each behind the one above it and before that one's next."""
+    """Return the edges, each behind the one above it and before that one's next."""
     edges: list[Edge] = []
     todo = list(_parting(None, 0, ways))[::-1]
     while todo:
@@ -126,7 +126,7 @@ def tree(ways: Iterable[Way]) -> list[Edge]:
 def _parting(
     above: int | None, depth: int, ways: Iterable[Way], done: int | None = None
 ) -> Iterator[Edge]:
-    """The edges on which ``ways`` go on after ``done`` epochs (None: where each begins)."""
+    """Yield the edges on which ``ways`` go on after ``done`` epochs (None: where each begins)."""
     parted: dict[tuple[int, str], list[Way]] = {}
     for way in ways:
         after = way.begin if done is None else done
@@ -139,7 +139,7 @@ def _parting(
 
 
 def count_epochs(edges: Iterable[Edge], *, merged: bool) -> Epochs:
-    """What the tree has of epochs. Not ``merged``: every trial trains all of its own."""
+    """Count the tree's epochs. Not ``merged``: every trial trains all of its own."""
     total = distinct = to_come = to_train = 0
     for edge in edges:
         total += edge.epochs * len(edge.ways)
@@ -155,9 +155,9 @@ def count_epochs(edges: Iterable[Edge], *, merged: bool) -> Epochs:
 
 
 def companions(ways: Sequence[Way]) -> list[Companion]:
-    """Who waits for whom, where epochs are merged.
+    """Return the trials that wait for another one to train their common epochs, if merged.
 
-    Where several could train the common epochs and none of them runs, it is taken to be the first.
+    If several could train the common epochs and none of them runs, the first is taken to.
     """
     together: dict[tuple[int, str], list[Way]] = {}
     for way in ways:

@@ -20,7 +20,7 @@ MAX_EDGES, NAMED = 40, 6
 
 
 def prefixes_view(found: StudyPrefixes) -> RenderableType:
-    """``found`` for the terminal."""
+    """Return ``found`` for the terminal."""
     from rich.console import Group
     from rich.text import Text
 
@@ -39,7 +39,7 @@ def count_words(found: StudyPrefixes) -> str:
 
 
 def facts_in_words(found: StudyPrefixes) -> Iterator[str]:
-    """What else is known of the study's prefixes, a sentence each."""
+    """Yield the other facts about the study's prefixes, as one sentence each."""
     epochs = found.epochs
     if found.obstacle:
         yield f"it has no prefixes: {found.obstacle}"
@@ -94,14 +94,14 @@ def _checks(found: StudyPrefixes) -> Iterator[str]:
 
 
 def _trials(numbers: Sequence[int]) -> str:
-    """``trial 3``, ``trials 1, 2``, ``trials 1, 2, 3, 4, 5, 6 and 9 more``."""
+    """Return ``trial 3``, ``trials 1, 2``, ``trials 1, 2, 3, 4, 5, 6 and 9 more``."""
     shown = ", ".join(map(str, numbers[:NAMED]))
     more = f" and {len(numbers) - NAMED} more" if len(numbers) > NAMED else ""
     return f"{'trial' if len(numbers) == 1 else 'trials'} {shown}{more}"
 
 
 def _tree(edges: Sequence[Edge]) -> Tree:
-    """The tree, without the deepest edges where there are many."""
+    """Return the tree, without the deepest edges where there are many."""
     from rich.text import Text
     from rich.tree import Tree
 

@@ -91,7 +91,7 @@ def check_comparable(rows: Sequence[StudyRow]) -> None:
 
 
 def render(studies: Sequence[Compared], now: datetime) -> str:
-    """The page as text; ``now`` is when it was created."""
+    """Return the page as text; ``now`` is when it was created."""
     curves = [(s.study, s.colour, _progress(s)) for s in studies]
     charts = {
         "epochs": figures.best_so_far(curves, by="epochs"),

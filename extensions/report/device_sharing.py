@@ -43,7 +43,7 @@ class SharedSpan:
 
 
 def shared_spans(study: str, epochs: Iterable[EpochRow]) -> list[SharedSpan]:
-    """All spans in which a trial of the study with id ``study`` shared a device, by their begin.
+    """Return all spans in which a trial of ``study`` (an id) shared a device, by their begin.
 
     ``epochs`` are the study's own and those of other studies that may have run at the same time.
     """
@@ -89,7 +89,7 @@ def _stays(epochs: Iterable[EpochRow]) -> list[tuple[float, float, TrialSlot]]:
 
 
 def company_words(reports: Sequence[EpochReported]) -> str:
-    """How many of these epochs were trained together, or read with others; empty if none was."""
+    """Say how many epochs were trained together or shared their batches; empty if none did."""
     total = count(len(reports), "epoch")
     found = (
         ([each.together for each in reports if each.together > 1], "were trained together"),

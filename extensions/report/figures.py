@@ -25,7 +25,7 @@ DOTTED = 20
 def history(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow], *, by: str
 ) -> Figure | None:
-    """Each trial's value and the best so far, by ``time`` of its last epoch or by ``trial``.
+    """Return each trial's value and the best so far, by ``time`` of its last epoch or by ``trial``.
 
     None when no trial has a value.
     """
@@ -74,7 +74,7 @@ def history(
 
 
 def pareto(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
-    """The trials by their first two objectives, with a line along the Pareto front.
+    """Return the trials by their first two objectives, with a line along the Pareto front.
 
     Infeasible trials are hollow. None with one objective, or if no trial has values. Further
     objectives are shown only in the hover text, so a trial of the front may look beaten.
@@ -132,7 +132,7 @@ def pareto(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
 def best_so_far(
     curves: Sequence[tuple[StudyRow, str, Sequence[tuple[int, float, float]]]], *, by: str
 ) -> Figure | None:
-    """Each study's best value by ``epochs`` of training or by ``time``, a line each in its colour.
+    """Draw each study's best value by ``epochs`` of training or by ``time``, as a line each.
 
     A curve's points are (epochs so far, seconds, value), in order. None if no curve can be drawn.
     """
@@ -165,7 +165,7 @@ def best_so_far(
 
 
 def _running_best(study: StudyRow, values: Iterable[float | None]) -> list[float | None]:
-    """The best of ``values`` up to each of them; None is never the best."""
+    """Return the best of ``values`` up to each of them; None is never the best."""
     best: float | None = None
     found = []
     for value in values:
@@ -178,7 +178,7 @@ def _running_best(study: StudyRow, values: Iterable[float | None]) -> list[float
 def learning_curves(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> Figure | None:
-    """The metric over epochs, a line per trial; the best one is drawn last and thickest.
+    """Return the metric over epochs, a line per trial; the best one is drawn last and thickest.
 
     Up to ``DOTTED`` lines have a dot at each epoch.
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def lineage(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
-    """The chart of a study with forked trials; None of any other study."""
+    """Return the chart of a study with forked trials; None of any other study."""
     forked = [trial for trial in trials if trial.origin_trial is not None]
     if not forked:
         return None

@@ -92,7 +92,7 @@ def write_report(reader: Reader, study_id: str, path: Path) -> Path:
 
 
 def report_text(reader: Reader, study_id: str) -> str:
-    """The report of ``study_id`` as of now. Raises UsageError if the study is unknown."""
+    """Return the report of ``study_id`` as of now. Raises UsageError if the study is unknown."""
     study = reader.study(study_id)
     trials, epochs = reader.trials(study.id), reader.epochs(study.id)
     shares = _importances(reader, study, trials, epochs)
@@ -220,7 +220,7 @@ def lead(study: StudyRow, spec: StudySpec) -> Markup:
 
 
 def sampler_words(spec: StudySpec) -> str:
-    """Return who proposes configurations: *TPE sampling*, or the sampler of its script."""
+    """Return the source of configurations: *TPE sampling*, or the sampler of its script."""
     return tools_words(spec) or f"{label(spec.sampler)} sampling"
 
 
@@ -296,7 +296,7 @@ def best_card(study: StudyRow, progress: StudyProgress, epochs: Sequence[EpochRo
 
 
 def shares_words(study: StudyRow, shares: Importances | None) -> str:
-    """A sentence about what the chart of importances shows."""
+    """Return a sentence about what the chart of importances shows."""
     if shares is None:
         return f"They need {LEAST} trials with results after the same epoch."
     when = f" after {count(shares.epoch, 'epoch')}" if shares.epoch else ""
@@ -366,7 +366,7 @@ def _written(reader: Reader, study: StudyRow) -> Written:
 
 
 def _short(value: object) -> object:
-    """A text or a number as it is, all else as JSON; what is long is cut."""
+    """Return a text or a number as it is, all else as JSON; what is long is cut."""
     shown = value if isinstance(value, str | int | float) else json.dumps(value)
     return f"{shown[:LONGEST]}…" if isinstance(shown, str) and len(shown) > LONGEST else shown
 
@@ -376,7 +376,7 @@ def _constraints(spec: StudySpec) -> str:
 
 
 def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]:
-    """The promise about bits, and where the signature that they depend on has changed."""
+    """Return the promise about bits, and where the signature that they depend on has changed."""
     if spec.contract == "objective":
         return {}
     facts: dict[str, object] = {"Exactness": spec.exactness}
@@ -388,7 +388,7 @@ def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]
 
 
 def code_name(target: str) -> str:
-    """``/a/b/script.py:attr`` as ``script.py:attr``: a report is shared, folders are private.
+    """Return ``script.py:attr`` of ``/a/b/script.py:attr``: reports are shared, folders private.
 
     Of code by value the name is followed by ``(by value)``.
     """

@@ -36,7 +36,10 @@ Slot = tuple[str, int]
 def timeline(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> Figure | None:
-    """Which device and slot ran which trial when: a bar for each run of epochs without a gap."""
+    """Draw the trials of each device and slot over time; a bar is a run of epochs without a gap.
+
+    Returns None if no epoch was trained.
+    """
     epochs = [row for row in epochs if not row.taken_from]
     if not epochs:
         return None
@@ -69,10 +72,10 @@ def timeline(
 
 
 def holdings(epochs: Sequence[EpochRow], works: Mapping[Slot, Work], now: float) -> Figure | None:
-    """Which slot held which trial of any study when: a bar for each run of epochs without a gap.
+    """Draw the trials of all studies in each slot over time, a bar for each run without a gap.
 
-    ``epochs`` are of all studies, and ``works`` is what runs at ``now`` (seconds since 1970). None
-    where there is neither. A bar has its study's colour (``study_colours``).
+    ``epochs`` are of all studies, and ``works`` are the trials that run at ``now`` (seconds since
+    1970). Returns None if there are neither. A bar has its study's colour (``study_colours``).
     """
     runs = _runs([row for row in epochs if not row.taken_from])
     held = [
@@ -107,12 +110,12 @@ def holdings(epochs: Sequence[EpochRow], works: Mapping[Slot, Work], now: float)
 
 
 def study_colours(ids: Iterable[str]) -> dict[str, str]:
-    """The colour of each of these studies, in the order of their ids; there are few, and repeat."""
+    """Return the studies' colours, in the order of their ids; colours are few and repeat."""
     return dict(zip(sorted(set(ids)), itertools.cycle(STUDIES), strict=False))
 
 
 def _runs(epochs: Sequence[EpochRow]) -> list[list[EpochRow]]:
-    """The epochs of each attempt, in their order."""
+    """Return the epochs of each attempt, in their order."""
     runs: list[list[EpochRow]] = []
     # By end time within a trial; ties (epochs reported together) in the order of the epochs.
     for row in sorted(epochs, key=lambda row: (row.trial, row.epoch)):
@@ -125,13 +128,13 @@ def _runs(epochs: Sequence[EpochRow]) -> list[list[EpochRow]]:
 
 
 def _words(run: Sequence[EpochRow]) -> str:
-    """Which epochs a bar has: *epoch 2 to 5, attempt 17*."""
+    """Return the words for a bar's epochs: *epoch 2 to 5, attempt 17*."""
     last = f" to {run[-1].epoch}" if len(run) > 1 else ""
     return f"epoch {run[0].epoch}{last}, attempt {run[0].fence}"
 
 
 def _lanes(slots: Collection[Slot]) -> dict[Slot, str]:
-    """What the lane of a slot is called; one of several slots of its device with its number."""
+    """Return the names of the slots' lanes; with its number if its device has several slots."""
     several = {device for device, slot in slots if slot > 0}
     return {(device, slot): slot_name(device, slot, several) for device, slot in slots}
 
@@ -149,7 +152,7 @@ def _bars(  # noqa: PLR0917 - what a bar has, one list each
     shades: Sequence[str],
     texts: Sequence[str],
 ) -> dict[str, Any]:
-    """A trace of bars; the longest have their trial's number in them. ``texts`` are Plotly's."""
+    """Return a trace of bars, with the trials' numbers in the longest; ``texts`` are Plotly's."""
     longest = set(sorted(range(len(lengths)), key=lambda k: -lengths[k])[:NUMBERED])
     return {
         "type": "bar",

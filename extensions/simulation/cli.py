@@ -81,7 +81,7 @@ def simulate(
 
     simulated = simulated_devices(devices, memory)
     found = _workload(workload, len(simulated), max_width=max_width, seed=seed, count=count)
-    # What a user's policy did instead of planning is reported once, beside its figures.
+    # Errors of a user's policy are reported once, next to its figures, so they are not logged.
     logging.getLogger(answers.__name__).addHandler(logging.NullHandler())
     with Progress() as progress:
         simulation = run(
@@ -97,7 +97,7 @@ def simulate(
 def _workload(
     name: str, devices: int, *, max_width: int | None, seed: int | None, count: int | None
 ) -> Workload:
-    """What ``name`` means. UsageError for an option that has no meaning with it."""
+    """Return the workload ``name``. Raises UsageError for an option that does not apply to it."""
     if max_width is not None and not name.startswith(_STUDY):
         raise UsageError.refuse("--max-width", max_width, f"nothing but with {_STUDY}NAME")
     for option, value in (("--seed", seed), ("--count", count)):

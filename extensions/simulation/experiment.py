@@ -215,7 +215,7 @@ def _memory_share(
     epochs: Iterable[AcceptedEpoch],
     makespan: float,
 ) -> float | None:
-    """The share of all memory in the time until ``makespan`` that trials at work needed."""
+    """Return the share of all memory in the time until ``makespan`` that trials at work needed."""
     sizes = [device.memory for device in devices if device.memory is not None]
     if len(sizes) < len(devices):
         return None

@@ -45,7 +45,7 @@ Held = tuple[str, Slot, float, float]
 
 
 def spans(epochs: Iterable[AcceptedEpoch], devices: Sequence[Device] = ()) -> list[Span]:
-    """Which trial held which slot when. Consecutive epochs of a segment are one span per device.
+    """Return the spans in which trials held slots: one per segment and device.
 
     An epoch that took turns with others in a lane has a span for each time without another one.
     """
@@ -64,7 +64,7 @@ def spans(epochs: Iterable[AcceptedEpoch], devices: Sequence[Device] = ()) -> li
 
 
 def gantt(simulation: Simulation, outcome: ExperimentResult, longest: float) -> Markup:
-    """A lane per slot, a bar per span, and the bound as a dashed line.
+    """Return a lane per slot, a bar per span, and the bound as a dashed line.
 
     The axis ends at ``longest`` (seconds), the same for all charts.
     """
@@ -122,7 +122,7 @@ def busy(simulation: Simulation, longest: float) -> Markup:
 
 
 def shares(held: Sequence[Span], longest: float, parts: int) -> list[float]:
-    """The mean number of busy devices in each of ``parts`` equal parts of 0 to ``longest`` seconds.
+    """Return the mean number of busy devices in ``parts`` equal parts of ``longest`` seconds.
 
     A device that several trials share counts once.
     """
@@ -147,7 +147,7 @@ def colours(simulation: Simulation) -> dict[str, str]:
 
 
 def colour(index: int) -> str:
-    """The colour of the policy, study or trial with this index in its list."""
+    """Return the colour of the policy, study or trial with this index in its list."""
     return STUDIES[index % len(STUDIES)]
 
 
@@ -164,12 +164,12 @@ Bar = tuple[int, float, float, str]
 
 
 def _key(simulation: Simulation, trial: str) -> str:
-    """What determines the colour of a trial's bars: its study if there are several, else itself."""
+    """Return the key of a trial's colour: its study if there are several, else the trial."""
     return trial.rpartition("-")[0] if len(simulation.workload.studies) > 1 else trial
 
 
 def _joined(held: Iterable[Span], gap: float) -> list[Held]:
-    """The spans, with those of one trial in one slot joined if at most ``gap`` seconds apart."""
+    """Return the spans; those of a trial in a slot are joined if at most ``gap`` seconds apart."""
     found: list[Held] = []
     for slot, trial, begin, end in sorted((s, t, begin, end) for t, _, s, begin, end in held):
         if found and found[-1][:2] == (trial, slot) and begin - found[-1][3] <= gap:
@@ -180,7 +180,7 @@ def _joined(held: Iterable[Span], gap: float) -> list[Held]:
 
 
 def _titles(simulation: Simulation, held: Iterable[Held], longest: float) -> list[str]:
-    """The description of each bar: *digits, trial 3, 2 to 4.5 min*."""
+    """Return the description of each bar: *digits, trial 3, 2 to 4.5 min*."""
     scale, unit = unit_of(longest)
     names = {study.spec.id: f"{study.spec.name}, " for study in simulation.workload.studies}
     several = len(names) > 1

@@ -64,7 +64,7 @@ class Instance:
 
 
 def generated(family: str, devices: int, *, seed: int = 0, count: int = 1) -> Workload:
-    """``count`` studies of a family, which arrive in bursts; equal for equal arguments.
+    """Return ``count`` studies of a family, which arrive in bursts; equal for equal arguments.
 
     Raises:
         UsageError: the family is not one of ``FAMILIES``, or ``count`` is out of its range.
@@ -94,12 +94,12 @@ def generated(family: str, devices: int, *, seed: int = 0, count: int = 1) -> Wo
 
 
 def _burst(rng: Random) -> int:
-    """A geometric number, at least 1."""
+    """Return a geometric number, at least 1."""
     return 1 + int(math.log(1 - rng.random()) / math.log(1 - 1 / BURST))
 
 
 def instances(each: int, curves: Curves) -> Iterator[Instance]:
-    """``each`` instances of every family."""
+    """Yield ``each`` instances of every family."""
     for family in FAMILIES:
         for k in range(each):
             yield instance(family, k, curves)
@@ -163,7 +163,7 @@ def _trained(family: Family, batch: int, devices: int) -> tuple[Shape, float]:
 
 
 def _cores(rng: Random, devices: int) -> Shape:
-    """A speed curve by Amdahl's law, with a cost for every further core."""
+    """Return a speed curve by Amdahl's law, with a cost for every further core."""
     serial, cost = rng.choice((0.02, 0.1, 0.3)), rng.choice((0.0, 0.01, 0.03))
     return tuple(
         (width, serial + (1 - serial) / width + cost * (width - 1))

@@ -26,15 +26,15 @@ class ExperimentResult:
     bound: float
     #: The share of the devices' time until the end in which they trained, 0 to 1.
     utilisation: float
-    #: How long trials waited and took.
+    #: Mean times of trials until their start, waiting, and until their completion.
     delays: Delays
     #: The mean time from a study's arrival to its last epoch.
     response: float
-    #: How often a trial went on at another width.
+    #: Number of times that a trial went on at another width.
     resizes: int
     #: All accepted epochs, in order.
     epochs: tuple[AcceptedEpoch, ...]
-    #: How often a trial ran out of memory beside others.
+    #: Number of times that a trial ran out of memory together with others.
     out_of_memory: int = 0
     #: The share of the devices' memory until the end that trials at work needed; None if it is not
     #: limited.
@@ -69,7 +69,7 @@ class Simulation:
     known: bool
 
     def facts(self) -> dict[str, Any]:
-        """The figures as plain values."""
+        """Return the figures as plain values."""
         return {
             "simulated": True,
             "workload": self.workload.name,
@@ -104,7 +104,7 @@ class Simulation:
         }
 
     def notes(self) -> tuple[str, ...]:
-        """The assumptions behind the figures beyond the workload, a sentence each."""
+        """Return the assumptions behind the figures beyond the workload, a sentence each."""
         failed = [
             f"{each.policy} gave no plan {count(len(each.planless), 'time')}, and the previous"
             f" plan stayed in force: it {each.planless[-1]}"
@@ -117,7 +117,7 @@ class Simulation:
         return (*self.workload.assumed, *self.uneven(), *shared, *self.unseen(), *failed)
 
     def uneven(self) -> tuple[str, ...]:
-        """A note if policies have different bounds because trials were stopped at other epochs."""
+        """Return a note if policies have different bounds because they stopped other trials."""
         epochs = [len(each.epochs) for each in self.outcomes]
         if min(epochs) == max(epochs):
             return ()
@@ -127,7 +127,7 @@ class Simulation:
         return (f"{note} epochs. Each policy has a bound of its own, so compare makespans",)
 
     def unseen(self) -> tuple[str, ...]:
-        """A note for each policy under which epochs ran that the workload has no record of."""
+        """Return a note for each policy that ran epochs without a record in the workload."""
         work = self.workload
         if not any(trial.levels for study in work.studies for trial in study.trials):
             return ()

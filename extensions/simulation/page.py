@@ -1,4 +1,4 @@
-"""Writes a simulation as one HTML file: for each policy who held which device and who waited.
+"""Writes a simulation as one HTML file, with charts of devices and waiting for each policy.
 
 The page's frame (style, footer) is that of reports. Its charts are SVG, so it needs no library.
 """

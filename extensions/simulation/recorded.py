@@ -5,9 +5,9 @@ recorded value. The strategy decides again from those values, in the order in wh
 the simulation. An epoch that was never trained takes the trial's mean seconds and has its last
 value. Seconds at widths that were not measured come from the fitted model.
 
-Where trials have epochs in common they keep their hyperparameters, so that the simulated engine
-finds these epochs anew. One that was taken over takes what it took the trial that trained it.
-Replicates do not keep theirs: what they took over takes no time.
+If trials have epochs in common they keep their hyperparameters, so that the simulated engine finds
+these epochs again. An epoch that was taken over takes the time of the trial that trained it.
+Replicates do not keep theirs: the epochs that they took over take no time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_OVERHEAD = 1.0
 
 
 def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> Workload:
-    """The workload of ``study`` with trials of at most ``max_width`` devices (None: as recorded).
+    """Return ``study`` as a workload, with up to ``max_width`` devices a trial (None: as recorded).
 
     Raises:
         UsageError: the study is not over, has no epoch, took some over from other studies, or forks
@@ -102,9 +102,9 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
 
 
 def _together(reader: Reader, study: str) -> tuple[Company, dict[tuple[str, int], float]]:
-    """What trials took of what they take alone, and the seconds alone by trial and epoch.
+    """Return the time of trials together over that alone, and the seconds alone by trial and epoch.
 
-    Of the epochs that were trained together, or whose batches were read once.
+    Both are of the epochs that were trained together, or whose batches were read once.
     """
     alone: dict[tuple[str, int], float] = {}
     ratios: dict[int, list[float]] = defaultdict(list)
@@ -117,7 +117,7 @@ def _together(reader: Reader, study: str) -> tuple[Company, dict[tuple[str, int]
 
 
 def _as_if_trained(epochs: Iterable[EpochRow]) -> Iterator[EpochRow]:
-    """The epochs; those that were taken over with the seconds and devices of their training."""
+    """Yield the epochs; ones taken over have the seconds and devices of their training."""
     known = {(row.trial, row.epoch): row for row in epochs}
     for row in known.values():
         source = known.get((row.taken_from, row.epoch), row)
@@ -127,7 +127,7 @@ def _as_if_trained(epochs: Iterable[EpochRow]) -> Iterator[EpochRow]:
 def _spec(
     spec: StudySpec, trials: int, max_width: int | None, *, merges: bool, fuses: bool
 ) -> StudySpec:
-    """The same study with a contract that needs no code, state or sampler.
+    """Return the same study with a contract that needs no code, state or sampler.
 
     ``fuses``: its trials may be trained together, so they keep their contract.
     """
@@ -149,7 +149,7 @@ def _spec(
 
 
 def _shape(epochs: Iterable[EpochRow], widest: int) -> tuple[Shape, list[str]]:
-    """How seconds change with the width, and sentences about what was not measured."""
+    """Return how seconds change with the width, and sentences about widths not measured."""
     seconds: dict[int, list[float]] = defaultdict(list)
     for row in epochs:
         if not row.taken_from:
@@ -167,7 +167,7 @@ def _shape(epochs: Iterable[EpochRow], widest: int) -> tuple[Shape, list[str]]:
 def _trials(
     curves: Sequence[Sequence[EpochRow]], shape: Shape, worst: float
 ) -> tuple[TrialWork, ...]:
-    """Each trial as recorded; one without an epoch takes the mean time and has the worst value."""
+    """Return each trial as recorded; without an epoch, with the mean time and the worst value."""
     factors = dict(shape)
     trained = [[row for row in rows if not row.taken_from] for rows in curves]
     means = [fmean(_levels(rows, factors)) if rows else None for rows in trained]
@@ -186,7 +186,7 @@ def _trials(
 
 
 def _levels(rows: Iterable[EpochRow], factors: Mapping[int, float]) -> tuple[float, ...]:
-    """The seconds of each epoch, on one device."""
+    """Return the seconds of each epoch, on one device."""
     return tuple(max(row.seconds, 1e-6) / factors[row.width] for row in rows)
 
 

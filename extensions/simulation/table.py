@@ -12,7 +12,7 @@ from .outcome import Simulation
 
 
 def simulation_view(of: Simulation) -> RenderableType:
-    """The tables, with a headline above and the assumptions below."""
+    """Return the tables, with a headline above and the assumptions below."""
     several = len(of.workload.studies) > 1
     limited = any(each.memory is not None for each in of.outcomes)
     further = ["response"] * several + ["resizes"] + ["memory", "out of it"] * limited

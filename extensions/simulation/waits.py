@@ -1,4 +1,4 @@
-"""Who waited for whom, and why: the waiting of each trial of a simulation, and a chart of it.
+"""The waits of each trial of a simulation, with the trials waited for, the reasons, and a chart.
 
 A trial waits from its study's arrival to its first epoch, and between two epochs of one rung. It
 waits *for* the trials that ran meanwhile on the device that it then got. The reason is worked out
@@ -27,7 +27,7 @@ from .gantt import BELOW, CHARACTER, RIGHT, WIDTH, axis, colour, svg, text
 from .outcome import ExperimentResult, Simulation
 from .simulator import INSTANT
 
-#: A chart has at most so many trials: those that waited longest.
+#: The most trials of a chart: those that waited longest.
 MAX_LANES = 40
 #: Pixels: a lane's height.
 LANE = 16
@@ -46,7 +46,7 @@ class Wait(NamedTuple):
 
 
 def waits(simulation: Simulation, outcome: ExperimentResult) -> list[Wait]:
-    """All waiting of a simulation under one policy during which another trial ran."""
+    """Return all waiting of a simulation under one policy during which another trial ran."""
     arrives = {study.spec.id: study.arrives for study in simulation.workload.studies}
     rungs = {s.spec.id: {*pauses_of(s.spec.strategy)} for s in simulation.workload.studies}
     turns = _turns(simulation, outcome)
@@ -72,20 +72,20 @@ def waits(simulation: Simulation, outcome: ExperimentResult) -> list[Wait]:
 
 
 def _turns(simulation: Simulation, outcome: ExperimentResult) -> dict[int, list[Span]]:
-    """When each epoch had its turns, by the ``id`` of its row."""
+    """Return the spans in which each epoch had its turns, by the ``id`` of its row."""
     seats = {device.name: device.seats for device in simulation.devices}
     return dict(zip(map(id, outcome.epochs), epoch_spans(outcome.epochs, seats), strict=True))
 
 
 def _gaps(begin: float, spans: Sequence[Span]) -> Iterator[Span]:
-    """The time from ``begin`` to the end of the last of ``spans`` that is in none of them."""
+    """Yield the gaps between ``begin`` and the end of the last of ``spans``."""
     for first, last in spans:
         yield begin, first
         begin = max(begin, last)
 
 
 def _within(gap: Span, spans: Sequence[Span]) -> Iterator[Span]:
-    """The parts of ``spans`` that are in ``gap``."""
+    """Yield the parts of ``spans`` that are in ``gap``."""
     for first, last in spans:
         if min(gap[1], last) > max(gap[0], first):
             yield max(gap[0], first), min(gap[1], last)
@@ -109,7 +109,7 @@ def _why(
     trial: str,
     row: AcceptedEpoch,
 ) -> str:
-    """Why the epoch ``row`` of another trial was ahead of ``trial``."""
+    """Return why the epoch ``row`` of another trial was ahead of ``trial``."""
     began = row.begin
     mine = simulation.workload.by_id[_study(trial)]
     other = simulation.workload.by_id[_study(row.trial)]
@@ -145,10 +145,10 @@ def _study(trial: str) -> str:
 
 
 def waits_chart(simulation: Simulation, outcome: ExperimentResult, longest: float) -> Markup:
-    """A lane per trial: thick bars while it ran, thin ones while it waited, as SVG.
+    """Draw a lane per trial as SVG: thick bars while it ran, thin ones while it waited.
 
-    A thin bar has the colour of who ran meanwhile, and its description says who and why. The axis
-    ends at ``longest`` (seconds). Empty if nobody waited for anybody.
+    A thin bar has the colour of the trial that ran meanwhile, and its description names it and the
+    reason. The axis ends at ``longest`` (seconds). Empty if no trial waited for another one.
     """
     found = waits(simulation, outcome)
     waited: defaultdict[str, float] = defaultdict(float)

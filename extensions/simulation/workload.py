@@ -36,12 +36,12 @@ SPACE = (("x", distribution_to_json(FloatDistribution(0.0, 1.0))),)
 
 @dataclass(frozen=True, slots=True)
 class TrialWork:
-    """How long training one trial takes, and its results."""
+    """The durations and results of one trial's training."""
 
     #: Seconds of an epoch on one device.
     level: float
-    #: How seconds change with the width. It has every width from 1 on; beyond its widest, more
-    #: devices gain nothing.
+    #: Relative time by width. It has every width from 1 on; beyond its widest, more devices gain
+    #: nothing.
     shape: Shape
     #: The trial's budget, if the study has budgets.
     epochs: int = 0
@@ -51,18 +51,18 @@ class TrialWork:
     values: tuple[float, ...] = ()
     #: Its hyperparameters, as far as they help to predict its level.
     params: Params = ()
-    #: How many steps an epoch has.
+    #: Number of steps of an epoch.
     steps: int = STEPS_PER_EPOCH
-    #: What it needs of memory.
+    #: Its memory need.
     memory: MemoryNeed = UNKNOWN
 
     def seconds(self, epoch: int, width: int) -> float:
-        """The seconds that ``epoch`` (from 1) takes on ``width`` devices."""
+        """Return the seconds that ``epoch`` (from 1) takes on ``width`` devices."""
         level = self.levels[epoch - 1] if epoch <= len(self.levels) else self.level
         return level * self.shape[min(width, len(self.shape)) - 1][1]
 
     def value(self, epoch: int) -> float:
-        """The metric after ``epoch``; 0 if the trial has no values."""
+        """Return the metric after ``epoch``; 0 if the trial has no values."""
         return self.values[min(epoch, len(self.values)) - 1] if self.values else 0.0
 
 
@@ -77,7 +77,7 @@ class StudyWork:
     trials: tuple[TrialWork, ...]
     arrives: float = 0.0
     budgets: bool = False
-    #: What trials that are trained together in a lane take of what they take alone.
+    #: The time of trials that are trained together in a lane, over that alone.
     company: Company = field(default_factory=Company)
 
 
@@ -101,7 +101,7 @@ class Workload:
     sharing: tuple[float, ...] = ()
 
     def slowdown(self, at_work: int) -> float:
-        """The factor by which an epoch takes longer as one of ``at_work`` trials on its device.
+        """Return the factor on an epoch's time when ``at_work`` trials share its device.
 
         It comes from ``sharing``; for more trials than that has, it grows with their number.
         """
@@ -122,20 +122,23 @@ class Workload:
         }
 
     def trial(self, study: str, trial: str) -> TrialWork:
-        """The work of a trial by id. Forked trials reuse the work of the first ones in turn."""
+        """Return the work of a trial by id.
+
+        Forked trials reuse the work of the first ones in turn.
+        """
         trials = self.by_id[study].trials
         return trials[number_of(trial) % len(trials)]
 
     def company(self, study: str, together: int) -> float:
-        """What an epoch takes of each of so many trials of a study together, over that alone."""
+        """Return the time per trial of ``together`` trials of a study at once, over that alone."""
         return self.by_id[study].company.ratio(together)
 
     def memory(self, segment: Segment) -> MemoryNeed:
-        """What the trial of a segment needs of memory."""
+        """Return the memory need of a segment's trial."""
         return self.trial(segment.trial.rpartition("-")[0], segment.trial).memory
 
     def peaks(self, kinds: Collection[str]) -> SharingTable:
-        """What the engine knows of memory if it knows the largest trial of each study.
+        """Return the engine's memory table, given the peak of the largest trial of each study.
 
         ``kinds`` are the kinds of devices.
         """
@@ -147,7 +150,7 @@ class Workload:
         return table
 
     def strategy(self, spec: StudySpec) -> AnyStrategy:
-        """A new strategy for one of its studies."""
+        """Return a new strategy for one of its studies."""
         study = self.by_id[spec.id]
         if not study.budgets:
             return make_strategy(spec)
@@ -162,20 +165,20 @@ class SimulatedTraining:
     workload: Workload
 
     def epoch(self, dispatch: Dispatch, spec: StudySpec, epoch: int) -> tuple[float, float]:
-        """The epoch's seconds on the segment's devices, and its metric."""
+        """Return the epoch's seconds on the segment's devices, and its metric."""
         trial = self.workload.trial(spec.id, dispatch.segment.trial)
         return trial.seconds(epoch, len(dispatch.segment.members)), trial.value(epoch)
 
     def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
-        """The workload's seconds of a resize."""
+        """Return the workload's seconds of a resize."""
         return self.workload.resize
 
     def steps(self, dispatch: Dispatch, spec: StudySpec) -> int:
-        """The trial's steps of an epoch."""
+        """Return the trial's steps of an epoch."""
         return self.workload.trial(spec.id, dispatch.segment.trial).steps
 
     def slowdown(self, at_work: int) -> float:
-        """The workload's factor."""
+        """Return the workload's factor."""
         return self.workload.slowdown(at_work)
 
 
@@ -218,15 +221,15 @@ class KnownCosts(CostTable):
         """Learn nothing: it is known."""
 
     def company_ratio(self, study: str, together: int) -> float:
-        """The workload's."""
+        """Return the workload's ratio."""
         return self.workload.company(study, together)
 
     def company_is_known(self, study: str) -> bool:
-        """It is."""
+        """Return True: the workload states it."""
         return True
 
     def worthwhile(self, study: str) -> int:
-        """By the workload's ratios."""
+        """Return the worthwhile number of trials together, by the workload's ratios."""
         ratios = self.workload.by_id[study].company.ratios
         return Company(rehearsed=ratios).worthwhile() if ratios else 1
 
@@ -258,7 +261,7 @@ class KnownCosts(CostTable):
     def expected(
         self, study: str, trial: str, widest: int, features: tuple[float, ...] = ()
     ) -> Expected:
-        """The workload's seconds, times the factor in ``beliefs``."""
+        """Return the workload's seconds, times the factor in ``beliefs``."""
         known = self.workload.trial(study, trial)
         level = known.level * self.beliefs.get(trial, 1.0)
         shape = known.shape[:widest]
@@ -266,7 +269,7 @@ class KnownCosts(CostTable):
 
 
 def shape_of(points: Iterable[tuple[int, float]], widest: int | None = None) -> tuple[float, Shape]:
-    """The seconds of an epoch on one device, and the shape, from a curve of (width, seconds).
+    """Return an epoch's seconds on one device, and the shape, from a (width, seconds) curve.
 
     Widths in the curve keep their values. The others, up to its widest (or ``widest``), come from
     the fitted model (``profiling.costs.fitting``).
@@ -292,11 +295,12 @@ def study_spec(
     pieces: Mapping[int, Sequence[Scalar]] | None = None,
     fuses: bool = False,
 ) -> StudySpec:
-    """A study of ``trials`` trials, each on at most ``width`` devices; ``number`` is in its id.
+    """Return a study of ``trials`` trials, each on at most ``width`` devices.
 
-    It minimises ``loss``. The workload determines its trials, whatever their parameters. ``params``
-    are all parameters that occur. ``pieces`` are those of a step function, of which trials have
-    epochs in common. ``fuses``: trials in one lane are trained together.
+    ``number`` is in its id. It minimises ``loss``. The workload determines its trials, whatever
+    their parameters. ``params`` are all parameters that occur. ``pieces`` are those of a step
+    function, of which trials have epochs in common. ``fuses``: trials in one lane are trained
+    together.
     """
     values: dict[str, dict[Scalar, None]] = {}
     for name_of, value in (pair for each in params for pair in each):
@@ -323,5 +327,5 @@ def study_spec(
 
 
 def widest(trials: Sequence[TrialWork]) -> int:
-    """The most devices that any of these trials gains from."""
+    """Return the most devices that any of these trials gains from."""
     return max(len(trial.shape) for trial in trials)

@@ -50,7 +50,7 @@ DEFAULT_WIDEST = 16
 
 
 def read_workload(file: Path) -> Workload:
-    """The workload in ``file``.
+    """Return the workload in ``file``.
 
     Raises:
         UsageError: it cannot be read, or something in it is missing or impossible; the message
@@ -155,7 +155,7 @@ class _Reading:
         return StudyWork(spec, trials, arrives, budgets=plan is None, company=company)
 
     def _pieces(self, key_path: KeyPath, value: Any) -> dict[int, range]:
-        """How many values a step function has in each piece, by the epochs that it begins after."""
+        """Return the range of a step function's values in each piece, by the epoch before it."""
         allowed = "epochs and how many values there are from then on, as {0: 3, 9: 3}, from 0 on"
         found = self._document.mapping(key_path, "pieces", value, numbers=True)
         fits = all(
@@ -199,7 +199,7 @@ class _Reading:
     def _tuned(
         self, key_path: KeyPath, given: dict[str, Any], plan: StrategySpec, rng: Random
     ) -> tuple[TrialWork, ...]:
-        """The trials of a tuner: times are lognormal around ``seconds``, values follow a power law.
+        """Return a tuner's trials: times are lognormal around ``seconds``, values a power law.
 
         The value after epoch e is ``best + (start - best) e ** -rate``, with ``best`` and ``rate``
         drawn uniformly for each trial (the form pow3 of Domhan et al., IJCAI 2015).
@@ -228,7 +228,7 @@ class _Reading:
         return tuple(found)
 
     def _memory(self, key_path: KeyPath, given: dict[str, Any]) -> MemoryNeed:
-        """What a trial needs, stated in GiB; nothing where it is left out."""
+        """Return a trial's memory need, stated in GiB; ``UNKNOWN`` if it is left out."""
         if "memory" not in given:
             return UNKNOWN
         inner = (*key_path, "memory")
@@ -240,7 +240,7 @@ class _Reading:
         return MemoryNeed(round(persistent * GIB), round(ephemeral * GIB))
 
     def _timed(self, key_path: KeyPath, given: dict[str, Any]) -> tuple[float, Shape]:
-        """The seconds of an epoch on one device, and the shape, from a curve, seconds or both."""
+        """Return an epoch's seconds on one device, and the shape, from a curve, seconds or both."""
         level: float | None = None
         shape: Shape = ((1, 1.0),)
         if "curve" in given:

@@ -26,7 +26,7 @@ _DONE = {
 
 
 def steered(event: Steered) -> str:
-    """Return a sentence: who did what to the trial, and why."""
+    """Return a sentence about a user's command on the trial, and the reason."""
     to = f"epoch {event.to}" if event.to else "its next rung"
     did = _DONE.get(event.verb, f"sent it on to {to}, before others")
     return f"{event.who or 'a user'} {did}{f': {event.why}' if event.why else ''}"

@@ -132,7 +132,7 @@ def _plain(config: SystemConfig | None) -> dict[str, Value] | None:
 
 
 def history_view(machines: Sequence[Facts]) -> RenderableType:
-    """``machines`` (``history_facts``) for the terminal: of each workload a line and a table."""
+    """Return ``history_facts`` for the terminal: a line and a table for each workload."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

@@ -34,10 +34,10 @@ from .workloads import (
     workloads_in,
 )
 
-#: How many times a model is asked for configurations, for each race of a workload.
+#: Number of times that a model is asked for configurations, for each race of a workload.
 PROPOSALS = 3
 
-#: How many workloads are kept; the least recently used one is forgotten.
+#: Number of workloads that are kept; the least recently used one is forgotten.
 WORKLOADS_KEPT = 256
 
 
@@ -51,7 +51,7 @@ class Probing:
     def workload(
         self, spec: StudySpec, trial: Trial, slot_class: SlotClass
     ) -> tuple[str, WorkloadTuning]:
-        """The trial's workload, and its key.
+        """Return the trial's workload, and its key.
 
         Architectures of one size are one workload. A trial stays in the one that it began in, also
         if its architecture becomes known later.
@@ -78,7 +78,7 @@ class Probing:
         return key, workload
 
     def family(self, key: str, workload: WorkloadTuning) -> list[WorkloadTuning]:
-        """The workloads of the same code, architectures of all sizes, this one among them."""
+        """Return the workloads of the same code, of architectures of all sizes, with this one."""
         own, known = workload.family or key, workloads_in(self._state)
         return [each for name, each in known.items() if (each.family or name) == own]
 
@@ -89,7 +89,7 @@ class Probing:
         return machine_class(self._state.devices[trial.members[0].device].device)
 
     def busy(self, workload: WorkloadTuning) -> bool:
-        """Whether a trial is measuring for this workload now."""
+        """Return True if a trial is measuring for this workload now."""
         trial = self._state.trials.get(workload.probing)
         if trial is None or trial.state is not TrialState.RUNNING:
             workload.probing = ""
@@ -151,11 +151,10 @@ class Probing:
     def probes_by_epoch(
         self, spec: StudySpec, trial: Trial, slot_class: SlotClass, width: int
     ) -> bool:
-        """Whether its next epoch is measured as a whole. If so, ``trial.system`` is set to what is
-        tried.
+        """Return True if the trial's next epoch is measured as a whole.
 
-        One trial at a time measures, for its whole life, since it is compared with its own first
-        epoch.
+        Sets ``trial.system`` to the configuration that is then tried, or to the default. One trial
+        at a time measures, for its whole life, since it is compared with its own first epoch.
         """
         key, workload = self.workload(spec, trial, slot_class)
         if width > 1:
@@ -211,7 +210,7 @@ class Probing:
 
 
 def _kinds(spec: StudySpec) -> tuple[str, ...]:
-    """The kinds of knobs that may be turned for the study."""
+    """Return the kinds of knobs that may be turned for the study."""
     by_epoch = PROBING[spec.probing].by_epoch
     if spec.system != "tune" or spec.system_fixed or (by_epoch and spec.exactness == "bitwise"):
         return ("exact",)

@@ -51,15 +51,15 @@ MIN_PROBE_SECONDS = 0.02
 #: The same if joules count: a window then takes 0.2 s, and three make a comparison.
 MIN_PROBE_SECONDS_JOULES = 0.6
 
-#: After so many probes in a row without a result, none is sent until twice the time is allowed: the
+#: Probes in a row without a result after which none is sent until twice the time is allowed: the
 #: code cannot be measured, or not in so few steps.
 MAX_SILENT_PROBES = 3
 
-#: How many epochs of a workload are profiled, each of another trial. How far they are apart tells
+#: Number of epochs of a workload that are profiled, each of another trial. Their distance tells
 #: which profiles are similar (``profiling.similarity.service``).
 MAX_PROFILES = 2
 
-#: How many trials begin under a winner before one measures it again.
+#: Number of trials that begin under a winner before one measures it again.
 RECHECK_INTERVAL = 25
 
 #: Kinds of failure that a system configuration may cause.
@@ -81,7 +81,7 @@ class Tuning:
     def first_or_next_segment(
         self, study: StudyState, trial: Trial, members: tuple[Member, ...]
     ) -> SegmentValues:
-        """As ``next_segment``, where all trials have one configuration: choose or rehearse it."""
+        """Do as ``next_segment``, and rehearse a configuration if all trials are to have one."""
         rehearsal = self._fixing.segment(study, trial, members)
         values = self.next_segment(study, trial, members)
         if rehearsal is None:
@@ -280,7 +280,7 @@ class Tuning:
     def _probe_budget(
         self, key: str, workload: WorkloadTuning, study: StudyState, trial: Trial
     ) -> float:
-        """How many seconds of training may be thrown away for a probe now."""
+        """Return the seconds of training that may be thrown away for a probe now."""
         epoch_seconds = self._state.epoch_seconds(trial)
         if epoch_seconds is None:
             return 0.0
@@ -292,7 +292,7 @@ class Tuning:
     def _winner_regressed(
         self, workload: WorkloadTuning, found: Sequence[tuple[SystemConfig, float]]
     ) -> bool:
-        """Whether a winner is worse than the default in every new window."""
+        """Return True if a winner is worse than the default in every new window."""
         workload.begun = 0
         own = [cost for config, cost in found if config == workload.race_of(config).chosen]
         return bool(own) and min(own) > 1

@@ -21,7 +21,7 @@ from .races.racing import PROBING, Race
 
 @dataclass(slots=True)
 class WorkloadTuning:
-    """What is known of one workload.
+    """The state of one workload's tuning.
 
     Exact configurations race among themselves (``exact``). So do the ``others``, which apply to a
     trial's whole life. A trial runs with the winners of both races.
@@ -42,7 +42,7 @@ class WorkloadTuning:
     probing: str = ""
     #: Probes in a row without an answer.
     silent: int = 0
-    #: What the last probe was allowed to take (seconds).
+    #: Seconds that the last probe was allowed to take.
     granted: float = 0.0
     #: Training time of epochs (seconds).
     trained: float = 0.0
@@ -52,7 +52,7 @@ class WorkloadTuning:
     begun: int = 0
     #: The profile of the first profiled epoch, under the default configuration.
     profile: Metrics = ()
-    #: How many epochs were profiled.
+    #: Number of epochs that were profiled.
     profiled: int = 0
     #: The question to the history that is unanswered.
     asked: Consult | None = None
@@ -77,7 +77,7 @@ class WorkloadTuning:
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left to try."""
+        """True if nothing is left to try."""
         return all(race.over or not race.arms for race in self.races)
 
     def enter(self, configs: Iterable[SystemConfig]) -> None:
@@ -172,7 +172,7 @@ def studies_in(state: EngineState) -> dict[str, FixedStudy]:
 
 
 def workload_of(spec: StudySpec, trial: Trial | None, architecture: str = "") -> str:
-    """A digest (16 hex digits) of code, environment, batch bucket, shards and the knobs.
+    """Return a digest (16 hex digits) of code, environment, batch bucket, shards and the knobs.
 
     A study whose trials all have one configuration is one workload: code and environment alone
     count. ``architecture`` is the size of the trial's (``EngineState.counted``), where that is

@@ -73,7 +73,7 @@ class Store:
         return str(self._files.unstrip_protocol(path))
 
     def _holds(self, path: str, size: int) -> bool:
-        """Whether the file exists with this length. Its name says what its bytes should be."""
+        """Return True if the file exists with this length; its name is the digest of its bytes."""
         try:
             return bool(self._files.info(path)["size"] == size)
         except FileNotFoundError:
@@ -81,7 +81,7 @@ class Store:
 
 
 def load(uri: str, expected: str) -> dict[str, Any]:
-    """The state under ``uri``, which must have the state hash ``expected``.
+    """Return the state under ``uri``, which must have the state hash ``expected``.
 
     Raises ``BackendError`` if it is missing, torn, changed, or not the state that the ledger names.
     """
@@ -115,9 +115,9 @@ def load(uri: str, expected: str) -> dict[str, Any]:
 
 
 def _holds_more(state: Any, most: int) -> bool:
-    """Whether ``state`` has more than ``most`` values, so that some of them occur repeatedly.
+    """Return True if ``state`` has more than ``most`` values, so that some occur repeatedly.
 
-    Otherwise a small file could keep whoever walks through its values busy forever.
+    Such a state, from a small file, could take forever to walk through.
     """
     left, seen = [state], 0
     while left and seen <= most:
@@ -176,7 +176,7 @@ class Writer:
         self._last[trial] = time.monotonic()
 
     def due(self, trial: str, mtbf: float) -> bool:
-        """Whether the last checkpoint is older than Young's interval for the cost of one here.
+        """Return True if the last checkpoint is older than Young's interval for the cost of one.
 
         ``mtbf``: mean seconds between two losses of such an attempt, as the scheduler observed
         them.
@@ -190,7 +190,7 @@ class Writer:
         self._costs.pop(trial, None)
 
     def store(self, url: str) -> Store:
-        """The store at ``url``, opened on its first use. Raises ``BackendError``."""
+        """Return the store at ``url``, opened on its first use. Raises ``BackendError``."""
         with self._opening:
             if url not in self._stores:
                 self._stores[url] = Store(url)
@@ -226,7 +226,7 @@ class Writer:
 
 
 def reason(error: Exception) -> str:
-    """Why a write failed, in the same words each time, without file name or credentials."""
+    """Return why a write failed, in the same words each time, without file name or credentials."""
     known = isinstance(error, OSError) and error.strerror
     words = known or worded(error, str)
     return hide_password(_NAME.sub("…", words)) or type(error).__name__

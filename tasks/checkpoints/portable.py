@@ -28,7 +28,7 @@ Path = tuple[int | str, ...]
 
 
 def pack(checkpoint: object) -> dict[str, Any]:
-    """``checkpoint`` as the store keeps it. Tensors are not copied.
+    """Return ``checkpoint`` as the store keeps it. Tensors are not copied.
 
     Raises ``UsageError`` naming the key of a value that cannot be kept.
     """
@@ -40,7 +40,7 @@ def pack(checkpoint: object) -> dict[str, Any]:
 
 
 def unpack(state: dict[str, Any]) -> dict[str, Any]:
-    """The checkpoint from which ``pack`` made ``state``."""
+    """Return the checkpoint from which ``pack`` made ``state``."""
     tree: dict[str, Any] = _unpacked(state["tree"], (), {tuple(path) for path in state["arrays"]})
     return tree
 

@@ -66,7 +66,7 @@ def _order(name: Any) -> tuple[str, Any]:
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
-    """``value`` with every tensor replaced, in an order that depends only on the structure.
+    """Return ``value`` with every tensor replaced, in an order that depends only on the structure.
 
     Dicts, lists and tuples are new; nothing else is copied.
     """
@@ -85,14 +85,14 @@ def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
 
 
 def tensors_of(value: Any) -> list[Tensor]:
-    """All tensors in a state, in the order of ``map_tensors``."""
+    """Return all tensors in a state, in the order of ``map_tensors``."""
     tensors: list[Tensor] = []
     map_tensors(value, tensors.append)
     return tensors
 
 
 def copy_state(value: Any) -> Any:
-    """A deep copy with all tensors on the CPU, so that training can go on during the write."""
+    """Return a deep copy with all tensors on the CPU, so that training can go on meanwhile."""
     return map_tensors(value, lambda tensor: tensor.detach().to("cpu", copy=True))
 
 
@@ -105,7 +105,7 @@ def copy_on_device(value: Any) -> Any:
 
 
 def canonical(value: Any) -> Any:
-    """The one form of ``value`` whose pickled bytes depend only on what ``state_hash`` sees.
+    """Return the one form of ``value`` whose pickled bytes depend only on what ``state_hash`` sees.
 
     Pickle writes keys in insertion order and a repeated object as a reference, and torch writes the
     whole storage behind a view. Therefore keys are sorted, equal texts are one object (interned, as
@@ -134,7 +134,7 @@ def canonical(value: Any) -> Any:
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """``tensor`` on the CPU, with a storage of its own and the default strides of its shape."""
+    """Return ``tensor`` on the CPU, with a storage of its own and default strides."""
     dense = tensor.detach().cpu().contiguous()
     if dense.untyped_storage().nbytes() != dense.nbytes:
         dense = dense.clone()
@@ -147,5 +147,5 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def state_bytes(value: Any) -> int:
-    """The bytes of all tensors in a state."""
+    """Return the bytes of all tensors in a state."""
     return sum(tensor.nbytes for tensor in tensors_of(value))

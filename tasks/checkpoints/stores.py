@@ -17,16 +17,16 @@ from ...base.errors import BackendError
 from ...base.urls import hide_password
 from ...base.wording import size_words
 
-#: What a checkpoint must leave free on a local disk: these bytes, or on a small disk this share.
-#: Ledger and broker write there too, and a full disk stops them.
+#: Bytes that a checkpoint must leave free on a local disk; on a small disk, the share of it. Ledger
+#: and broker write there too, and a full disk stops them.
 RESERVE = 1 << 30
 RESERVE_SHARE = 0.05
-#: What to install for a kind of store. The library's own advice may name another way.
+#: The extra to install for a kind of store. The library's own advice may name another way.
 EXTRAS = {"s3": "penstock[s3]", "s3a": "penstock[s3]"}
 
 
 def open_store(url: str) -> tuple[Any, str]:
-    """The fsspec file system for ``url``, and the path in it without a trailing slash.
+    """Return the fsspec file system for ``url``, and the path in it without a trailing slash.
 
     Raises ``BackendError`` where a library is missing, and whatever the library raises.
     """
@@ -45,12 +45,12 @@ def open_store(url: str) -> tuple[Any, str]:
 
 
 def object_file(store: str, digest: str) -> str:
-    """Where an installation's store keeps the user's object that has this digest."""
+    """Return the path of the user's object with this digest in an installation's store."""
     return f"{store}/objects/{digest}"
 
 
 def code_file(store: str, digest: str) -> str:
-    """Where an installation's store keeps the code by value that has this digest."""
+    """Return the path of the code by value with this digest in an installation's store."""
     return f"{store}/code/{digest}"
 
 
@@ -65,13 +65,13 @@ def make_folder(files: Any, path: str) -> None:
 
 
 def is_local(files: Any) -> bool:
-    """Whether a file system is on this machine."""
+    """Return True if a file system is on this machine."""
     protocol = files.protocol
     return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
 
 
 def unusable(url: str, error: Exception) -> BackendError:
-    """The error for a store, or a file in it, that cannot be reached; without credentials."""
+    """Return the error, without credentials, for a store or file that cannot be reached."""
     if isinstance(error, BackendError):
         return error
     return BackendError(

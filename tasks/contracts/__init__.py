@@ -1,1 +1,1 @@
-"""What a user writes, and how code that owns its loop is run."""
+"""The contracts of users' code, and the running of code that owns its loop."""

@@ -54,12 +54,12 @@ _ADVICE = "load large data, and open files and connections, inside the function"
 
 
 def is_by_value(target: str) -> bool:
-    """Whether code with this target (``scheduler.model.study.Code``) goes by value."""
+    """Return True if code with this target (``scheduler.model.study.Code``) goes by value."""
     return target.startswith(PREFIX)
 
 
 def behind(code: object) -> Any:
-    """The function or class behind a partial, a bound method or a callable instance."""
+    """Return the function or class behind a partial, a bound method or a callable instance."""
     while isinstance(code, partial):
         code = code.func
     if isinstance(code, MethodType):
@@ -68,16 +68,17 @@ def behind(code: object) -> Any:
 
 
 def name_of(code: object) -> str:
-    """A name for people: ``make.<locals>.objective``, ``partial(objective)``, ``Objective``."""
+    """Return a name for people, such as ``make.<locals>.objective``, ``partial(objective)``."""
     if isinstance(code, partial):
         return f"partial({name_of(code.func)})"
     return str(getattr(code, "__qualname__", None) or type(code).__qualname__)
 
 
 def pickled(code: object, scripts: str) -> bytes:
-    """``code`` by value. Raises ``UsageError`` saying why it cannot be, or that it is too large.
+    """Return ``code`` by value.
 
-    Modules whose names begin with ``scripts`` exist in this process only, and go by value too.
+    Raises ``UsageError`` with the reason if it cannot be pickled or is too large. Modules whose
+    names begin with ``scripts`` exist in this process only, and go by value too.
     """
     source = getattr(sys.modules.get(behind(code).__module__), "__file__", None)
     imports = [] if source is None else imported_names(Path(source))
@@ -192,20 +193,20 @@ def scripts_by_value(scripts: str) -> Iterator[None]:
 
 
 def _added_folders() -> Iterator[str]:
-    """The folders on ``sys.path`` that are not Python's own; a script may have put them there."""
+    """Yield the folders on ``sys.path`` that are not Python's own, such as a script's."""
     for entry in sys.path:
         if entry and Path(entry).is_dir() and not belongs_to_python(entry):
             yield str(Path(entry).resolve())
 
 
 def belongs_to_python(file: str) -> bool:
-    """Whether a file or folder is of Python's library or of what is installed."""
+    """Return True if a file or folder is of Python's library or of an installed package."""
     # Asked for each loaded module, some thousands: a Path for each would take a tenth of a second.
     return not _INSTALLED.isdisjoint(file.split("/")) or file.startswith(_LIBRARY)
 
 
 def read(store: str, digest: str) -> bytes:
-    """The code with this digest from the store. Raises ``BackendError``; it says what is wrong."""
+    """Return the code with this digest from the store. Raises ``BackendError`` with the cause."""
     uri = code_file(store, digest)
     try:
         files, path = open_store(uri)
@@ -223,12 +224,12 @@ def read(store: str, digest: str) -> bytes:
 
 
 def folders_of(content: bytes) -> list[str]:
-    """The folders that the client had on its ``sys.path``, as far as this node has them."""
+    """Return the folders that the client had on its ``sys.path``, as far as this node has them."""
     return [folder for folder in _head(content)["folders"] if Path(folder).is_dir()]
 
 
 def imports_of(store: str, digest: str) -> list[str]:
-    """The modules that the code's file imports; none if the store is not of this machine."""
+    """Return the modules that the code's file imports; none if the store is not of this machine."""
     file = code_file(store, digest)
     if not file.startswith(_LOCAL):
         return []
@@ -240,7 +241,7 @@ def imports_of(store: str, digest: str) -> list[str]:
 
 
 def unpickled(content: bytes, target: str) -> Any:
-    """The code in ``content``. Raises ``TrialFailed`` saying what it lacks here."""
+    """Return the code in ``content``. Raises ``TrialFailed`` saying what it lacks here."""
     head = _head(content)
     name = target.removeprefix(PREFIX)
     if head["python"] != PYTHON:
@@ -271,7 +272,7 @@ def _head(content: bytes) -> dict[str, Any]:
 
 
 def main_of(code: object) -> ModuleType:
-    """A module ``__main__`` with what ``code`` brings of the script, notebook or console."""
+    """Return a module ``__main__`` with what ``code`` brings of the script, notebook or console."""
     module = ModuleType("__main__")
     found = behind(code)
     for each in (found, *(vars(found).values() if isinstance(found, type) else ())):
@@ -279,7 +280,7 @@ def main_of(code: object) -> ModuleType:
             vars(module).update(each.__globals__)
     if isinstance(found, type) and found.__module__ == "__main__":
         setattr(module, found.__name__, found)
-    # A process that the code starts anew imports this file, as under Python itself.
+    # A new process that the code starts (spawn) imports this file, as under Python itself.
     if not Path(vars(module).get("__file__") or "").is_file():
         vars(module).pop("__file__", None)
     return module

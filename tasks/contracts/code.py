@@ -40,10 +40,10 @@ IMPORT_TARGET: ContextVar[str | None] = ContextVar("IMPORT_TARGET", default=None
 
 
 def is_imported(func: object) -> bool:
-    """Whether a trainer that imports the script is at its call of ``optimize(func)``.
+    """Return True if a trainer that imports the script is at its call of ``optimize(func)``.
 
-    There is nothing to do there: the study runs. If this is the code that the trainer looks for,
-    the import ends here, because what follows is written for a study that is over.
+    The call then does nothing: the study runs. Raises ``Found``, which ends the import, if ``func``
+    is the code that the trainer looks for: the lines that follow expect a study that is over.
     """
     import_target = IMPORT_TARGET.get()
     if import_target is not None and getattr(func, "__qualname__", None) == import_target:
@@ -52,9 +52,9 @@ def is_imported(func: object) -> bool:
 
 
 class Reference(NamedTuple):
-    """How trainers find code: the fields of ``scheduler.model.study.Code``, and what to send.
+    """A reference to code for trainers: the fields of ``scheduler.model.study.Code``, and content.
 
-    ``content`` is the code itself where it goes by value; otherwise it is empty.
+    ``content`` is the code itself if it goes by value; otherwise it is empty.
     """
 
     target: str
@@ -87,7 +87,7 @@ def refer(code: object, *, runs_anew: bool) -> Reference:
 
 
 def with_imports(named: Reference, code: Any) -> Reference:
-    """The reference of ``code``, which goes by name, with the digest of all that it imports.
+    """Return the reference of ``code``, which goes by name, with the digest of all that it imports.
 
     Raises ``UsageError`` if something of it cannot be read.
     """
@@ -112,7 +112,7 @@ def refer_to_value(value: object, name: str, folder: str) -> Reference:
 
 
 def reference(code: object) -> tuple[str, str, str] | None:
-    """``(target, path, digest)`` of code by name; None if no other process could import it.
+    """Return ``(target, path, digest)`` of code by name; None if no other process could import it.
 
     Raises ``UsageError`` if the file that it was imported from cannot be read any more.
     """
@@ -138,7 +138,7 @@ def reference(code: object) -> tuple[str, str, str] | None:
 
 
 def _importable(module: ModuleType) -> str | None:
-    """The name under which other processes import ``module``; None of a script."""
+    """Return the name under which other processes import ``module``; None of a script."""
     name = module.__name__
     if name == "__main__" and module.__spec__ is not None:
         return module.__spec__.name  # run as `python -m module`
@@ -146,12 +146,12 @@ def _importable(module: ModuleType) -> str | None:
 
 
 def _root(importable: str, file: Path) -> Path:
-    """The folder from which the module ``importable`` in ``file`` is imported."""
+    """Return the folder from which the module ``importable`` in ``file`` is imported."""
     return file.parents[importable.count(".") + (file.name == "__init__.py")]
 
 
 def _origin(code: object) -> tuple[str, str]:
-    """Where code by value comes from: a name for people, and the folder with its modules."""
+    """Return the origin of code by value: a name for people, and the folder with its modules."""
     module = sys.modules.get(str(getattr(by_value.behind(code), "__module__", "")))
     source = getattr(module, "__file__", None)
     if module is None or source is None:
@@ -190,7 +190,7 @@ def file_digest(file: Path) -> str:
 
 
 def walk(module: ModuleType, name: str) -> object:
-    """The attribute with this qualified name. Raises ``AttributeError``."""
+    """Return the attribute with this qualified name. Raises ``AttributeError``."""
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part)

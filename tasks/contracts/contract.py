@@ -1,6 +1,6 @@
-"""What a user writes: a ``TorchTrainable``, whose loop is Penstock's, or an epoch function.
+"""The contracts of users' code: a ``TorchTrainable``, whose loop is Penstock's, or epoch functions.
 
-A ``TorchTrainable`` is exact if its class keeps three rules. Whatever changes during training lives
+A ``TorchTrainable`` is exact if its class keeps three rules. All state that changes in training is
 in the model's parameters and buffers, the optimiser or the schedule. Random numbers come from
 torch, ``numpy.random`` or ``random`` (all are keyed). Data sets do not change while they are read.
 
@@ -65,11 +65,11 @@ class TorchTrainable:
         self.params = params
 
     def now(self, name: str) -> Any:
-        """The hyperparameter's value in the epoch at work, where it changes by ``Steps``.
+        """Return the hyperparameter's value in the epoch at work, where it changes by ``Steps``.
 
-        In ``data``, ``model``, ``optimizer`` and ``schedule`` the value from the start, also where
-        a trial is made anew to go on from a later epoch. Raises ``KeyError`` for what is not in
-        ``params``, ``TrialFailed`` (inexact) for the name of a later piece, as ``lr@6``.
+        In ``data``, ``model``, ``optimizer`` and ``schedule`` the value from the start, even if the
+        trial is made again to go on from a later epoch. Raises ``KeyError`` for a name that is not
+        in ``params``, ``TrialFailed`` (inexact) for the name of a later piece, such as ``lr@6``.
         """
         return self.params[name] if self._pieces is None else self._pieces.now(name)
 
@@ -78,7 +78,7 @@ class TorchTrainable:
         raise NotImplementedError(f"{type(self).__name__} must define data()")
 
     def encoder(self) -> nn.Module | None:
-        """A frozen module through which all examples pass before ``loss`` sees them; None: none.
+        """Return a frozen module that encodes all examples before ``loss``; None if there is none.
 
         It is in evaluation mode, no parameter of it requires a gradient, and it draws no random
         numbers. An example is a tensor, or a tuple of tensors and numbers of which the first goes
@@ -92,7 +92,7 @@ class TorchTrainable:
         return None
 
     def model(self) -> nn.Module:
-        """A freshly initialised model. torch's random numbers are keyed by (study seed, trial)."""
+        """Return a newly initialised model; torch's RNG is keyed by (study seed, trial)."""
         raise NotImplementedError(f"{type(self).__name__} must define model()")
 
     def fixed_metrics(self, model: nn.Module) -> Mapping[str, float]:
@@ -106,18 +106,18 @@ class TorchTrainable:
         return {}
 
     def optimizer(self, model: nn.Module) -> Optimizer:
-        """The optimiser of ``model``'s parameters (already on the device)."""
+        """Return the optimiser of ``model``'s parameters (already on the device)."""
         raise NotImplementedError(f"{type(self).__name__} must define optimizer(model)")
 
     def schedule(self, optimizer: Optimizer) -> LRScheduler | None:
-        """A learning rate schedule, stepped after each epoch; None for a constant rate.
+        """Return a learning rate schedule, stepped after each epoch; None for a constant rate.
 
         ``ReduceLROnPlateau`` is given the validation ``loss``.
         """
         return None
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """The mean loss of ``batch``, a scalar; called in training and in validation."""
+        """Return the mean loss of ``batch``, a scalar; called in training and in validation."""
         raise NotImplementedError(f"{type(self).__name__} must define loss(model, batch)")
 
     def clip(self, model: nn.Module) -> None:
@@ -137,7 +137,7 @@ class TorchTrainable:
 
 
 class EpochSession(Protocol):
-    """What carries out the calls of an ``EpochTrial``, which says what each of them means."""
+    """The executor of an ``EpochTrial``'s calls, which are described there."""
 
     def load(self) -> dict[str, Any] | None: ...
 
@@ -147,10 +147,10 @@ class EpochSession(Protocol):
 
 
 class EpochTrial:
-    """What an epoch function gets.
+    """The argument of an epoch function.
 
-    ``params`` are the trial's hyperparameters by name, of one that changes by ``Steps`` its first
-    value. ``number`` counts the study's trials from 0.
+    ``params`` are the trial's hyperparameters by name, with the first value of one that changes by
+    ``Steps``. ``number`` counts the study's trials from 0.
     """
 
     def __init__(self, session: EpochSession, pieces: Pieces, number: int) -> None:
@@ -160,7 +160,7 @@ class EpochTrial:
         self.number = number
 
     def now(self, name: str) -> Any:
-        """The hyperparameter's value in the epoch at work, where it changes by ``Steps``.
+        """Return the hyperparameter's value in the epoch at work, where it changes by ``Steps``.
 
         Before the loop the value from the start. Raises ``KeyError`` for what is not in ``params``,
         ``TrialFailed`` (inexact) for the name of a later piece, as ``lr@6``.
@@ -168,14 +168,14 @@ class EpochTrial:
         return self._pieces.now(name)
 
     def load(self) -> dict[str, Any] | None:
-        """The checkpoint that the trial goes on from; None where it begins.
+        """Return the checkpoint that the trial goes on from; None where it begins.
 
         ``epochs`` then begins after it. A function that never calls this trains from epoch 1.
         """
         return self._session.load()
 
     def epochs(self) -> Iterator[int]:
-        """The epochs to train, counted from 1, as long as the strategy wants more.
+        """Return the epochs to train, counted from 1, as long as the strategy wants more.
 
         Between two of them the trial may be paused. Where the strategy wants no more, the function
         ends in the loop: what follows it only runs after a ``break``.
@@ -219,5 +219,5 @@ def epoch_function(function: F) -> F:
 
 
 def is_epoch_function(code: object) -> bool:
-    """Whether ``code`` is marked as an ``epoch_function``."""
+    """Return True if ``code`` is marked as an ``epoch_function``."""
     return getattr(behind(code), _MARK, False) is True

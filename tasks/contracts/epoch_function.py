@@ -78,7 +78,7 @@ class EpochFunction(Function):
         self._pieces = Pieces(task.params)
         self._state: dict[str, Any] | None = None
         self._loaded = self._looped = False
-        #: What was reported before the loop.
+        #: Metrics that were reported before the loop.
         self._fixed: dict[str, float] = {}
         self._epoch = 0
         self._open = False
@@ -88,7 +88,7 @@ class EpochFunction(Function):
         super().__init__("epoch function", run)
 
     def holds(self, run: Run, identity: str) -> bool:
-        """Whether the function is suspended in the state after the epoch that was accepted last."""
+        """Return True if the function is suspended in the state after the last accepted epoch."""
         task = run.task
         if task.first == self._first:
             return True  # nothing has been accepted since it was called
@@ -112,7 +112,7 @@ class EpochFunction(Function):
             raise TrialFailed("metric", "the function returned before it reported an epoch")
 
     def load(self) -> dict[str, Any] | None:
-        """The newest state that can be read; epochs begin after it."""
+        """Return the newest state that can be read; epochs begin after it."""
         if self._looped:
             raise UsageError("trial.load() belongs before the loop over trial.epochs()")
         if not self._loaded:
@@ -208,7 +208,7 @@ class EpochFunction(Function):
             self.wait()
 
     def _written(self, state: Mapping[str, Any]) -> tuple[str, str]:
-        """The hash and the URI of a checkpoint, once it is durable."""
+        """Return the hash and the URI of a checkpoint, once it is durable."""
         from ..checkpoints import blocking_save, portable
         from ..checkpoints.state import state_hash
 

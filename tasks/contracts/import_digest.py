@@ -24,16 +24,16 @@ from pathlib import Path
 
 from .by_value import belongs_to_python
 
-#: What such a digest begins with. Others are of one file.
+#: Prefix of such a digest. Others are of one file.
 IMPORTS = "imports:"
 _OWN = "penstock"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-#: As of the first call: it reads the file lists of all distributions, for most of a second.
+#: Distributions by module, cached: reading their lists of files takes most of a second.
 _distributions_by_module = cache(metadata.packages_distributions)
 
 
 def import_digest(file: Path, module: str, folder: str) -> str:
-    """The digest of ``file`` and all that it imports, after ``IMPORTS``.
+    """Return the digest of ``file`` and all that it imports, after ``IMPORTS``.
 
     ``module`` is the name under which it is imported, empty for a script; ``folder`` is where the
     user's modules are. Raises ``OSError`` if ``file`` cannot be read.
@@ -96,7 +96,7 @@ class _Imports:
 
 
 def _imported(tree: ast.Module, package: str) -> Iterator[str]:
-    """The full names of what a module imports, and those of what it takes from there."""
+    """Yield the full names of what a module imports, and those of what it takes from there."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -110,7 +110,7 @@ def _imported(tree: ast.Module, package: str) -> Iterator[str]:
 
 
 def _distributions(modules: set[str]) -> dict[str, str]:
-    """The versions of the distributions that have these modules, and of those that they require."""
+    """Return the versions of these modules' distributions and of their requirements."""
     known = _distributions_by_module()
     todo = [each for module in modules for each in known.get(module, (module,))]
     found: dict[str, str] = {}

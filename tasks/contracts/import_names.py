@@ -1,8 +1,8 @@
-"""Which libraries a Python file imports before it does anything else.
+"""The libraries that a Python file imports before it does anything else.
 
-A process that imports them ahead must not change what the file means. So the list ends where the
-file first does something that a library could depend on as it is imported: it sets an environment
-variable, calls a function, or imports a module of the user's own.
+A process that imports them ahead must not change the file's meaning. So the list ends at the first
+statement that the import of a library could depend on: one that sets an environment variable, calls
+a function, or imports a module of the user's own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def imported_names(file: Path, folder: Path | None = None) -> list[str]:
-    """The modules that ``file`` imports first when it is run, by their full names, in order.
+    """Return the modules that ``file`` imports first when it is run, by their full names, in order.
 
     ``from a import b`` gives ``a`` and ``a.b``, which may be no module. Imports in functions are
     left out. ``folder`` is where the user's own modules are, by default that of the file. Empty if
@@ -31,13 +31,13 @@ def imported_names(file: Path, folder: Path | None = None) -> list[str]:
 
 
 def is_in(folder: Path, name: str) -> bool:
-    """Whether the user's ``folder`` has a module of its own for the module ``name``."""
+    """Return True if the user's ``folder`` has the top-level module of ``name``."""
     top = name.partition(".")[0]
     return (folder / f"{top}.py").is_file() or (folder / top / "__init__.py").is_file()
 
 
 def _names_in(node: ast.Import | ast.ImportFrom) -> list[str]:
-    """The modules of one import; none if it is relative, so the user's own."""
+    """Return the modules of one import; none if it is relative, so the user's own."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if node.level or node.module is None:
@@ -46,7 +46,7 @@ def _names_in(node: ast.Import | ast.ImportFrom) -> list[str]:
 
 
 def _first_imports(body: Sequence[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
-    """The imports before the first statement that may do something."""
+    """Yield the imports before the first statement that may do something."""
     for node in _flat(body):
         match node:
             case ast.Import() | ast.ImportFrom():
@@ -62,7 +62,7 @@ def _first_imports(body: Sequence[ast.stmt]) -> Iterator[ast.Import | ast.Import
 
 
 def _flat(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements that run one after another if no import fails."""
+    """Yield the statements that run one after another if no import fails."""
     for node in body:
         if isinstance(node, ast.Try):
             yield from _flat(node.body)

@@ -11,7 +11,7 @@ from ...wire.messages import SegmentTask
 
 
 def checked(metrics: Mapping[str, float], task: SegmentTask, epoch: int) -> dict[str, float]:
-    """The finite ones of ``metrics``. All that the study names must be among them.
+    """Return the finite ones of ``metrics``. All that the study names must be among them.
 
     Raises ``TrialFailed`` (metric, nan) where one of those is missing or not finite.
     """
@@ -47,7 +47,7 @@ def check_bounds(fixed: Mapping[str, float], task: SegmentTask) -> None:
 
 
 def numbers(metrics: object, given: str = "metrics") -> dict[str, float]:
-    """What a user reports as ``given``. Raises UsageError naming what of it is no number."""
+    """Return reported metrics as floats. Raises UsageError naming a value that is no number."""
     if not isinstance(metrics, Mapping):
         raise UsageError.refuse(given, metrics, "a dict of names to numbers")
     found: dict[str, float] = {}

@@ -2,8 +2,8 @@
 
 Theory of operation. Code that reads a later piece of a step function before it is in force could
 let it influence earlier epochs. Then trials that differ in that piece alone would differ before it,
-too. So ``params`` has what is in force from the start, always, also where a trial that resumes is
-made anew in a later epoch; and ``now`` has what is in force in the epoch at work.
+too. So ``params`` always has the values in force from the start, even if a trial that resumes is
+made again in a later epoch; and ``now`` has the values in force in the epoch at work.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ class Pieces:
     def __init__(self, params: Mapping[str, Any]) -> None:
         """``params``: the whole configuration."""
         self.all = dict(params)
-        #: What is in force from the start.
+        #: Values in force from the start.
         self.start = in_force(self.all, 0)
         self._now = self.start
 
     def begin(self, done: int) -> None:
-        """The epoch after ``done`` is at work from now on."""
+        """Begin the epoch after ``done``."""
         self._now = in_force(self.all, done)
 
     def now(self, name: str) -> Any:
-        """The value in force in the epoch at work; before the first one that is trained here, the
-        value from the start. Raises ``KeyError`` and ``TrialFailed`` as ``refuse``.
+        """Return the value in force in the epoch at work.
+
+        Before the first epoch that is trained here, that is the value from the start. Raises
+        ``KeyError`` and ``TrialFailed`` as ``refuse``.
         """
         if name not in self._now:
             self.refuse(name)
@@ -50,7 +52,7 @@ class Pieces:
 
 
 class StartParams(dict[str, Any]):
-    """What is in force from the start, as a dict. ``[...]`` refuses later pieces by name."""
+    """The values in force from the start, as a dict. ``[...]`` refuses later pieces by name."""
 
     def __init__(self, pieces: Pieces) -> None:
         super().__init__(pieces.start)

@@ -19,7 +19,7 @@ from typing import Any
 
 
 def key(*names: int | str) -> int:
-    """The 63-bit seed of the draw called ``names``, as in ``key("order", seed, number, epoch)``."""
+    """Return the 63-bit seed of a draw, as in ``key("order", seed, number, epoch)``."""
     digest = hashlib.sha256("\x1f".join(map(str, names)).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 

@@ -1,15 +1,14 @@
-"""Which of a script's objects an objective changes, read from its syntax tree before it runs.
+"""The objects of a script that an objective changes, read from its syntax tree before it runs.
 
-Theory of operation. An objective is called in trainers, each of which has a copy of what it refers
-to. So what it assigns by ``global`` or appends to a list is changed there, and not in the script.
+Theory of operation. An objective is called in trainers, each of which has a copy of the objects it
+refers to. So a ``global`` assignment or ``list.append`` has its effect there, not in the script.
 This module finds such changes in the objective and in the functions of its module that it reaches.
 It knows two kinds. A name that is *rebound* (``global best_model``; ``self.best = model``) has a
-value after each trial, and that of the best trial can be handed to the script. What is changed *in
-place* (``scores.append(score)``, ``COUNT += 1``) collects something of all trials, which no copy
-has: there is a line to write instead.
+value after each trial, and that of the best trial can be handed to the script. An object changed
+*in place* (``scores.append(score)``, ``COUNT += 1``) collects something of all trials, which no
+copy has: there is a line to write instead.
 
-What is only a cache, a scratch buffer or of a class that is not known is left alone: nobody is
-told, and nothing is taken away.
+Caches, scratch buffers and objects of unknown classes are left alone, without a message.
 """
 
 from __future__ import annotations
@@ -32,10 +31,11 @@ _METHODS = frozenset(
         *("discard", "sort", "reverse", "appendleft", "extendleft", "popleft", "subtract"),
     }
 )
-#: Those by which something is collected: also in what a container holds.
+#: Methods that collect something, also in the items of a container.
 _COLLECTING = frozenset({"append", "extend", "insert", "add", "update", "appendleft"})
 _CONTAINERS = (list, dict, set, collections.deque)
-#: Whose items may be assigned: of other classes (a cache on disk, say) that may reach the script.
+#: Packages with classes whose assigned items stay in the trainer. Items of other classes (a cache
+#: on disk, say) may reach the script.
 _ARRAYS = frozenset({"numpy", "pandas", "torch"})
 _INDEXERS = frozenset({"loc", "iloc", "at", "iat"})
 _ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)

@@ -29,21 +29,21 @@ from ..process.main_thread import MAIN_THREAD, Wake, wait_until
 from ..process.output import printing_for
 from ..process.pipe import Abandoned, Run
 
-#: How many functions stay paused. The one that has waited longest is unwound for the next.
+#: Number of functions that stay paused. The one that has waited longest is unwound for the next.
 PAUSED_KEPT = 4
 #: Seconds that an unwound function has for its ``finally`` blocks. If it has not ended by then, it
-#: would run beside the next trial, so the process ends instead.
+#: would run at the same time as the next trial, so the process ends instead.
 UNWIND = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a function reported of one epoch, and where the state after it is durable, if it is."""
+    """A function's report of one epoch, and the URI of the state after it, if that is durable."""
 
     metrics: dict[str, float]
     seconds: float
     state_hash: str = ""
-    #: Where the state is durable; empty: it is not.
+    #: URI of the durable state; empty if there is none.
     uri: str = ""
     #: None: not measured.
     joules: float | None = None

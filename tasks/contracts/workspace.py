@@ -50,7 +50,7 @@ class Workspace:
         self._mains: dict[str, ModuleType] = {}
 
     def load(self, study: str, target: str, path: str, digest: str, store: str = "") -> Any:
-        """The object that ``refer`` described. It is loaded once a study, checked for edits.
+        """Return the object that ``refer`` described. It is loaded once a study, checked for edits.
 
         Raises ``BackendError`` where this node's source is missing or differs, or ``store`` has not
         the code that goes by value; and ``TrialFailed`` (``code`` or ``exit``) where loading fails.
@@ -141,7 +141,7 @@ class Workspace:
                 self._files[file] = _stamp(file)
 
     def _modules(self, folder: str) -> dict[str, ModuleType]:
-        """The user's loaded modules under ``folder``: neither installed ones nor our own."""
+        """Return the user's loaded modules under ``folder``: neither installed ones nor our own."""
         prefix = os.path.join(folder, "")  # noqa: PTH118 - a trailing separator is wanted
         return {
             name: module
@@ -152,7 +152,7 @@ class Workspace:
         }
 
     def _loaded_since(self) -> list[tuple[str, ModuleType]]:
-        """The modules loaded since this was made, in their order, and perhaps earlier ones.
+        """Return the modules loaded since this was made, in their order, and perhaps earlier ones.
 
         A forked trainer shares thousands with its fork server. To look at all costs it 30 ms, since
         each page of memory with one of them is copied.
@@ -196,7 +196,7 @@ def _file_of(module: ModuleType) -> str:
 
 
 def _stamp(file: str) -> tuple[int, int]:
-    """What changes when a file is edited; zeros if the file is gone."""
+    """Return the modification time and size of a file; zeros if the file is gone."""
     try:
         status = Path(file).stat()
     except OSError:
@@ -205,7 +205,7 @@ def _stamp(file: str) -> tuple[int, int]:
 
 
 def _source_of(module: str) -> Path:
-    """The source file of ``module``, found without running it (though its parent packages run)."""
+    """Return the source file of ``module`` without running it; its parent packages do run."""
     try:
         spec = importlib.util.find_spec(module)
     except ModuleNotFoundError:

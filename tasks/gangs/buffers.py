@@ -23,7 +23,7 @@ _ALIGNED = 64
 
 
 class Wire:
-    """What one member sends, what all members sent, and the blocks in both."""
+    """The send buffer of one member, the receive buffer of all members, and the blocks in both."""
 
     def __init__(
         self,
@@ -60,12 +60,12 @@ class Wire:
             torch._foreach_copy_(counters, block.counters)
 
     def block(self, rank: int, slot: int, span: tuple[int, int]) -> Block:
-        """The block at ``span`` (first, count), which member ``rank`` sent in ``slot``."""
+        """Return the block at ``span`` (first, count), which member ``rank`` sent in ``slot``."""
         _, counters, joined = self._theirs[rank][slot]
         return Block(*span, [], joined, counters)
 
     def root(self, rank: int) -> Block:
-        """The block in slot 0 of ``rank``, once all other blocks have been added to it."""
+        """Return the block in slot 0 of ``rank``, once all other blocks have been added to it."""
         tensors, counters, _ = self._theirs[rank][0]
         used = tensors[-1].tolist()
         gradients = [t if n else None for t, n in zip(tensors, used, strict=False)]

@@ -73,7 +73,7 @@ class Gang:
             raise Lost(f"member {rank} could not join a gang of {width}: {error}") from error
 
     def share(self, count: int) -> range:
-        """Which of ``count`` shards or batches are this member's."""
+        """Return the range of this member's shards or batches, of ``count``."""
         return split(count, self.width)[self.rank]
 
     def gather(self, everything: Tensor, mine: Tensor) -> None:

@@ -1,11 +1,11 @@
 """Transfer a trial's training state between trainers, from memory to memory.
 
-Theory of operation. Every trainer serves the states that it holds. Whoever knows its identity
-(``wire.identity``) may ask for one. A thread for each connection answers, so a state can
+Theory of operation. Every trainer serves the states that it holds. A process that knows its
+identity (``wire.identity``) may ask for one. A thread for each connection answers, so a state can
 leave while the trainer's main thread does something else; ``lend`` guarantees that this very state
 does not change meanwhile. The asking side keeps its connections, because the first state through
-one pays for what later ones find ready: the connection, and the shared memory between processes of
-one kernel (``shared_memory``).
+one pays for setting up the connection, and the shared memory between processes of one kernel
+(``shared_memory``).
 
 A request is a frame of JSON with the token, so that a stranger's connection is dropped at its first
 request. Its answer is a frame; after a state's outline the tensors follow.
@@ -41,7 +41,7 @@ REQUEST_TIMEOUT = 5.0
 IDLE_TIMEOUT = 600.0
 #: The most bytes of a request: a stranger cannot make a server read more.
 MAX_REQUEST_BYTES = 4096
-#: How many idle connections a client keeps.
+#: Number of idle connections that a client keeps.
 MAX_IDLE = 16
 #: Seconds to make a connection. The kernel answers, however busy the trainer is. This is enough
 #: for TCP's second try, so that one lost packet does no harm.
@@ -53,7 +53,7 @@ class OutOfReach(BackendError):
 
 
 class PeerServer:
-    """The serving side: sends this trainer's states to those who know its token."""
+    """The serving side: sends this trainer's states to processes that know its token."""
 
     def __init__(
         self, listen: socket.socket, token: str, lend: Lend, store_port: Callable[[], int]
@@ -109,7 +109,7 @@ class PeerServer:
             print(f"a peer's request failed: {error!r}", file=sys.stderr)  # noqa: T201
 
     def _request(self, sock: socket.socket, timeout: float) -> dict[str, Any] | None:
-        """The next request, or None if its token is wrong."""
+        """Return the next request, or None if its token is wrong."""
         sock.settimeout(timeout)
         request = _read(tensor_stream.receive_frame(sock, MAX_REQUEST_BYTES))
         sock.settimeout(REQUEST_TIMEOUT)
@@ -176,7 +176,7 @@ def fetch(
 
 
 def store_port(identity: str, timeout: float = 5.0) -> int:
-    """The port of the rendezvous store of the trainer ``identity``.
+    """Return the port of the rendezvous store of the trainer ``identity``.
 
     Raises ``OutOfReach``, and ``BackendError`` if there is a connection but no answer.
     """
@@ -290,7 +290,7 @@ def _ask(holder: Identity, request: dict[str, Any], timeout: float) -> tuple[_Co
 
 
 def _read(body: bytes) -> dict[str, Any]:
-    """The message in a frame. Raises ``ConnectionError`` for what no trainer would send."""
+    """Return the message in a frame. Raises ``ConnectionError`` for what no trainer would send."""
     try:
         message = json.loads(body)
     except (ValueError, RecursionError):

@@ -27,7 +27,7 @@ from ..process.failure import Lost
 from . import peers
 from .gang import Gang
 
-#: How many gangs stay connected, and how many connections to leaders' stores stay open.
+#: Number of gangs that stay connected, and of connections to leaders' stores that stay open.
 GANGS_KEPT = 8
 STORES_KEPT = 16
 #: Seconds that a member waits for the others, which may be loading code and data.
@@ -46,7 +46,7 @@ class RendezvousHandler:
         self.identity = identity
         parsed = Identity.parse(identity)
         self._address = parsed.address
-        #: Token of those who may talk to this trainer.
+        #: Token of the processes that may talk to this trainer.
         self.token = parsed.token
         self._device = device
         self._lock = threading.Lock()
@@ -56,7 +56,7 @@ class RendezvousHandler:
         self._led: Rendezvous | None = None
 
     def store_port(self) -> int:
-        """The port of this trainer's store. May be called from any thread."""
+        """Return the port of this trainer's store. May be called from any thread."""
         return self._own_store().port
 
     def begin(self, members: tuple[str, ...], fence: int, check: Check) -> Rendezvous:
@@ -71,7 +71,7 @@ class RendezvousHandler:
         return rendezvous
 
     def gang(self, rendezvous: Rendezvous) -> Gang:
-        """The gang: the one that the members had before, if all of them still have it."""
+        """Return the gang: the one that the members had before, if all of them still have it."""
         known = self._gangs.pop(rendezvous.members, None)
         values = rendezvous.exchange("gang", [known is not None, _device_id(self._device)])
         if not all(kept for kept, _ in values):
@@ -133,7 +133,10 @@ class RendezvousHandler:
         return self._stores[leader]
 
     def _port_of(self, leader: str, check: Check) -> int:
-        """The port of a leader's store. A leader that is just starting does not answer at once."""
+        """Return the port of a leader's store.
+
+        A leader that is just starting does not answer at once.
+        """
         until = time.monotonic() + TIMEOUT
         while True:
             check()
@@ -172,7 +175,7 @@ class Rendezvous:
         self._check = check
 
     def part(self, width: int) -> Rendezvous:
-        """The same of the first ``width`` members, of whom this one must be one."""
+        """Return the rendezvous of the first ``width`` members, with this one among them."""
         found = Rendezvous(
             self._handler,
             self.store,
@@ -209,12 +212,12 @@ class Rendezvous:
         return received
 
     def _absent(self, keys: list[str]) -> list[int]:
-        """The ranks that have not written their key."""
+        """Return the ranks that have not written their key."""
         return [rank for rank, key in enumerate(keys) if not self.store.check([key])]
 
 
 def _decoded(text: bytes) -> Any:
-    """The value in a text. For malformed text a mapping, which no member sends."""
+    """Return the value in a text. For malformed text a mapping, which no member sends."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -222,7 +225,7 @@ def _decoded(text: bytes) -> Any:
 
 
 def _same_form(value: Any, ours: Any) -> bool:
-    """Whether ``value`` has the form of ``ours``; a store does not check who writes to it."""
+    """Return True if ``value`` has the form of ``ours``; any process can write to a store."""
     if not isinstance(ours, list):
         return not isinstance(value, list | dict)
     return isinstance(value, list) and len(value) == len(ours)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def cut(examples: int, shards: int, batch_size: int) -> list[range]:
-    """The shards of a batch of ``examples`` examples, as ranges of positions in it.
+    """Return the shards of a batch of ``examples`` examples, as ranges of positions in it.
 
     The last batch of an epoch may be too small for all shards. Then there are fewer: a normalising
     layer needs two examples at least, unless shards of whole batches have only one.
@@ -152,7 +152,7 @@ class Sums:
             parameter.grad = None
 
     def _gather(self, gang: Gang) -> Block:
-        """The root of the tree over all members' blocks; every member computes the same."""
+        """Return the root of the tree over all members' blocks; every member computes the same."""
         owned = [blocks(share) for share in split(self._shards, gang.width)]
         slots = max(map(len, owned))
         if slots not in self._wires:

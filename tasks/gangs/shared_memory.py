@@ -30,7 +30,7 @@ class Ring:
         self._windows = torch.split(torch.frombuffer(memory, dtype=torch.uint8), CHUNK)
 
     def window(self, chunk: int, size: int) -> Tensor:
-        """The first ``size`` bytes of the memory through which the chunk with this number goes."""
+        """Return the first ``size`` bytes of the memory for the chunk with this number."""
         return self._windows[chunk % 2][:size]
 
 
@@ -60,7 +60,7 @@ class Offer:
 
 
 def accept(path: str, title: str) -> Ring | None:
-    """The ring that an ``Offer`` of this path and title made, or None if it cannot be reached."""
+    """Return the ring of an ``Offer`` with this path and title; None if it cannot be reached."""
     try:
         if str(Path(path).readlink()) != f"/memfd:{title} (deleted)":
             return None

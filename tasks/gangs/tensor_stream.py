@@ -60,7 +60,7 @@ def receive_frame(sock: socket.socket, longest: int = MAX_FRAME) -> bytes:
 
 
 def outline_of(state: Any) -> bytes:
-    """The state without its tensors' bytes, for ``read_outline``."""
+    """Return the state without its tensors' bytes, for ``read_outline``."""
     # One mark for all tensors, and their kinds as JSON: torch takes 15 us to load each meta tensor.
     mark = torch.empty(0, device="meta")
     kinds = [(str(tensor.dtype)[6:], tuple(tensor.shape)) for tensor in tensors_of(state)]
@@ -70,7 +70,7 @@ def outline_of(state: Any) -> bytes:
 
 
 def read_outline(text: bytes, into: dict[str, Any] | None) -> dict[str, Any]:
-    """The state that ``text`` outlines, its tensors not yet filled.
+    """Return the state that ``text`` outlines, its tensors not yet filled.
 
     The tensors are those of ``into`` if it has the same structure, shapes and dtypes, otherwise new
     ones on the CPU. Raises what ``torch.load`` raises.
@@ -138,7 +138,7 @@ class _OtherStructureError(Exception):
 
 
 def _tensors_at(tree: Any, value: Any) -> Iterator[Tensor]:
-    """The tensors of ``value`` where ``tree`` has some, in ``map_tensors``'s order for ``tree``."""
+    """Yield tensors of ``value`` where ``tree`` has some, in ``map_tensors``'s order of it."""
     match tree, value:
         case torch.Tensor(), torch.Tensor():
             yield value
@@ -177,7 +177,7 @@ def _chunks(flats: Iterable[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def _runs(chunk: list[Tensor]) -> Iterator[list[Tensor]]:
-    """A chunk's pieces in order: a large one in host memory alone, the others together."""
+    """Yield a chunk's pieces in order: a large one in host memory alone, the others together."""
     together: list[Tensor] = []
     for piece in chunk:
         if len(piece) < LARGE or not piece.is_cpu:

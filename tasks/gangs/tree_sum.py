@@ -1,8 +1,8 @@
 """The fixed binary tree along which the shards' results are summed.
 
 Theory of operation. Floating-point addition is not associative, so equal bits need one order of
-addition, whoever has which shards. The tree's nodes are blocks: 1, 2, 4 ... shards, starting at a
-multiple of their number. A block without a sibling at the end is added from the right. A process
+addition, however shards are assigned. The tree's nodes are blocks: 1, 2, 4 ... shards, starting at
+a multiple of their number. A block without a sibling at the end is added from the right. A process
 that has all shards of a block sums it alone, in place. Every member of a gang completes the tree
 from the blocks that all of them gathered.
 """
@@ -63,7 +63,7 @@ def push(stack: list[Block], block: Block) -> None:
 
 
 def fold(stack: list[Block]) -> Block:
-    """The root: joins the blocks that found no sibling, from the right."""
+    """Join the blocks that found no sibling, from the right, and return the root."""
     root = stack.pop()
     while stack:
         left = stack.pop()

@@ -40,7 +40,7 @@ class OpaqueChoice:
 
 
 def described(value: object) -> str:
-    """A text that is the same for the same choice in every process."""
+    """Return a text that is the same for the same choice in every process."""
     name = getattr(value, "__qualname__", None)
     if name is not None:
         return f"{getattr(value, '__module__', '')}.{name}"
@@ -49,7 +49,7 @@ def described(value: object) -> str:
 
 
 def to_text(distribution: BaseDistribution) -> str:
-    """``distribution`` as JSON text: Optuna's own where its choices allow that."""
+    """Return ``distribution`` as JSON text: Optuna's own where its choices allow that."""
     if not isinstance(distribution, CategoricalDistribution):
         return distribution_to_json(distribution)
     choices = [_plain(choice) for choice in distribution.choices]
@@ -58,7 +58,7 @@ def to_text(distribution: BaseDistribution) -> str:
 
 @lru_cache(maxsize=4096)
 def from_text(text: str) -> BaseDistribution:
-    """The distribution in ``text``. Raises ValueError if it holds none."""
+    """Return the distribution in ``text``. Raises ValueError if it holds none."""
     if _TUPLE not in text and _OPAQUE not in text:
         return json_to_distribution(text)
     choices = json.loads(text)["attributes"]["choices"]
@@ -66,7 +66,7 @@ def from_text(text: str) -> BaseDistribution:
 
 
 def categorical(choices: list[Any]) -> CategoricalDistribution:
-    """A categorical distribution, without Optuna's warning for choices that are no scalars.
+    """Return a categorical distribution, without Optuna's warning for choices that are no scalars.
 
     The warning is about its own storages, which cannot hold them.
     """
@@ -76,7 +76,7 @@ def categorical(choices: list[Any]) -> CategoricalDistribution:
 
 
 def scalar_of(value: object) -> str | int | float | bool | None:
-    """``value``, or a text that shows it if it is no scalar that JSON has."""
+    """Return ``value``, or a text that shows it if it is no scalar that JSON has."""
     if isinstance(value, float) and not isfinite(value):
         return repr(value)
     return value if isinstance(value, str | int | float | bool | None) else described(value)

@@ -5,11 +5,11 @@ holds from now on: a state, values, suggested parameters, intermediate values, a
 be applied twice. ``app.server.optuna_bridge.updates`` makes updates from the ledger and from the
 engine's events; scheduler, trainers and clients share this form.
 
-What a trial of another process has ``sampled`` comes ahead of that, from its worker. It is shown
-to whoever looks at the running trials, until the scheduler has said what holds. An attempt that
-starts over knows nothing of it, since it may never be accepted.
+Parameters that a trial of another process has ``sampled`` come ahead of that, from its worker. They
+are shown with the running trials until the scheduler's update. An attempt that starts over drops
+them, since they may never be accepted.
 
-A trial changes by being replaced, so that what was given out stays as it was.
+A trial changes by being replaced, so that trials given out before stay as they were.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class History:
             self._sampled[number] = left
 
     def take(self, number: int) -> FrozenTrial:
-        """A copy of a trial that this process writes from now on: updates about it are an echo.
+        """Return a copy of a trial that this process writes now: updates about it are an echo.
 
         What an earlier attempt here has written counts only as far as updates have said it.
         """
@@ -97,7 +97,7 @@ class History:
             self.trials[number] = accepted
 
     def owns(self, number: int) -> bool:
-        """Whether this process writes the trial."""
+        """Return True if this process writes the trial."""
         return number in self._own
 
     def replace(self, trial: FrozenTrial) -> None:
@@ -105,7 +105,7 @@ class History:
         self.trials[trial.number] = trial
 
     def select(self, states: Container[TrialState] | None) -> list[FrozenTrial]:
-        """The trials in these states; None for all."""
+        """Return the trials in these states; None for all."""
         found = [trial for trial in self.trials if states is None or trial.state in states]
         return [self._with_sampled(trial) for trial in found] if self._sampled else found
 
@@ -158,7 +158,7 @@ def _attributes(update: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def local_time(at: float | None) -> datetime | None:
-    """``at`` (seconds) as local time without a zone, as Optuna has it."""
+    """Return ``at`` (seconds) as local time without a zone, as Optuna has it."""
     if at is None:
         return None
     return datetime.fromtimestamp(at, tz=UTC).astimezone().replace(tzinfo=None)

@@ -1,4 +1,4 @@
-"""What the best trial leaves in names of its script, on its way from the trainer to the script.
+"""Values that the best trial leaves in names of its script, on their way from the trainer.
 
 A trial that is complete and the best so far, as far as its trainer knows, pickles what the slots
 have (``contracts.shared_state``). That becomes a system attribute of the trial, kept as an object
@@ -29,7 +29,7 @@ class Left:
     """The slots of an objective whose values its trials leave."""
 
     slots: tuple[Slot, ...]
-    #: Those that the script did not have. Where they cannot be pickled, the others come alone.
+    #: Slots that the script did not have. If they cannot be pickled, they are left out.
     scratch: frozenset[Slot] = field(default=frozenset(), compare=False)
 
     @property

@@ -1,4 +1,4 @@
-"""What an objective logs, on its way from the trainer to the handlers of its script.
+"""Log records of an objective, on their way from the trainer to the handlers of its script.
 
 Theory of operation. Handlers that a script has set (``logging.basicConfig(filename=...)``) are in
 the script's process. So ``LogPlan`` takes to the trainers which loggers have some there, and at
@@ -31,7 +31,7 @@ Record = Sequence[Any]
 
 @dataclass(frozen=True, slots=True)
 class LogPlan:
-    """What trainers are to collect for a script."""
+    """The log levels and loggers that trainers collect for a script."""
 
     #: The levels that the script has set, by logger; the root's name is empty.
     levels: tuple[tuple[str, int], ...]

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 Objective = Callable[["ObjectiveTrial"], Any]
 #: A draw in the form of messages: its name, its value, its distribution, its internal value.
 _Draw = tuple[str, Scalar, str, float]
-#: What the story of a trial says that is the first one of a sampler which did not begin the study.
+#: Sentence in a trial's story: it is the first of a sampler that did not begin the study.
 NEW_SAMPLER = (
     "its sampler began anew here, with other random numbers: the one that drew earlier trials is on"
     " another slot, or was lost with its trainer"
@@ -197,15 +197,13 @@ class RunningObjective(Function):
             )
 
     def agrees(self, task: SegmentTask) -> bool:
-        """Return whether this objective has drawn all that is accepted of its trial, and as it is
-        accepted.
-        """
+        """Return True if this objective has drawn all accepted parameters of its trial."""
         return all(self._draws.get(each[0]) == each for each in task.suggestions)
 
     def advance(self, run: Run) -> None:
-        """As ``Function``'s. What was said and not accepted is said again first.
+        """Advance as ``Function`` does, but first repeat messages that were not accepted.
 
-        Of attributes it is not known: where a report was lost, they may have been lost with it.
+        Attributes are repeated if a report was lost, since they may have been lost with it.
         """
         accepted = {name for name, *_ in run.task.suggestions}
         left = [draw for name, draw in self._draws.items() if name not in accepted]
@@ -217,7 +215,7 @@ class RunningObjective(Function):
         super().advance(run)
 
     def _known_attributes(self) -> list[tuple[str, str]]:
-        """The parameters that the scheduler has fixed, in the form in which Optuna keeps them."""
+        """Return the parameters that the scheduler has fixed, in Optuna's form."""
         task = self.run.task
         if task.tools is not None:
             return []
@@ -283,25 +281,25 @@ class RunningObjective(Function):
     # -- what the storage asks for ---------------------------------------------------------------
 
     def updates(self) -> Sequence[Mapping[str, Any]]:
-        """What has changed in the study since the last call."""
+        """Return the study's updates since the last call."""
         self.study.history_read, found = self.run.history(self.study.history_read)
         return found
 
     def request(self, kind: str, **body: Any) -> dict[str, Any]:
-        """The scheduler's answer to a command. Raises UsageError if it is refused."""
+        """Return the scheduler's answer to a command. Raises UsageError if it is refused."""
         self._calls += 1
         return self.run.request(kind, {**body, "call": f"{self.run.task.trial}.{self._calls}"})
 
     def suggest(self, name: str, distribution: str) -> Any:
-        """The scheduler's value for a parameter. UsageError if the study's space has none."""
+        """Return the scheduler's value. Raises UsageError for a name that is not in the space."""
         self._check_space(name)
         self._asked.add(name)
         return self.run.suggest(name, distribution)
 
     def told_of(self, name: str) -> bool:
-        """Whether the scheduler is to be told: it neither sampled it nor has it in a space.
+        """Return True if the scheduler must be told of ``name``: not sampled by it, in no space.
 
-        It knows no distribution of what was enqueued, or has only one possible value.
+        It knows no distribution of parameters that were enqueued or have one possible value only.
         """
         if self.run.task.tools is not None:
             return True
@@ -325,11 +323,11 @@ class RunningObjective(Function):
                 self._say_written()
 
     def keep(self, value: Any) -> str:
-        """The text of the placeholder of an object that is no JSON, once it is stored."""
+        """Return the text of the placeholder of an object that is no JSON, once it is stored."""
         return objects.keep(self.run.task.store, value)
 
     def open(self, stored: objects.StoredObject) -> Any:
-        """The object behind a placeholder."""
+        """Return the object behind a placeholder."""
         return objects.opened(self.run.task.store, stored)
 
     def _say_written(self) -> None:
@@ -366,7 +364,7 @@ class RunningObjective(Function):
         self._begin()
 
     def repeats(self) -> bool:
-        """Whether later reports than the last one were accepted, in an attempt before this."""
+        """Return True if an earlier attempt had reports accepted that come after the last one."""
         return len(self.reports) + 1 < self.run.task.first
 
     def _wait_for_turn(self) -> None:

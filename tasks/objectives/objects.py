@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 #: The most bytes of one object.
 LIMIT = 1 << 30
-#: How the text of a placeholder begins.
+#: Prefix of the text of a placeholder.
 MARK = ' {"penstock.object": '
 
 Keep = Callable[[Any], str]

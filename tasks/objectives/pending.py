@@ -1,4 +1,4 @@
-"""What was written of trials and not sent yet."""
+"""Unsent writes of trials."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PendingWrite:
                 self._attributes.setdefault(name, {}).update(writing.get(name, ()))
 
     def put_back(self, taken: Mapping[str, Any]) -> None:
-        """What was taken has not been sent. It comes before what was added since."""
+        """Return unsent writes to the front of the buffer."""
         with self._lock:
             self._suggestions = [*taken.get("suggestions", ()), *self._suggestions]
             self._steps = [*taken.get("steps", ()), *self._steps]
@@ -46,7 +46,7 @@ class PendingWrite:
                 self._attributes[name] = before | self._attributes.get(name, {})
 
     def take(self) -> dict[str, Any]:
-        """All of it in the form of messages; nothing is pending then."""
+        """Return all of it in the form of messages; nothing is pending then."""
         with self._lock:
             taken: dict[str, Any] = {
                 name: [*found.items()] for name, found in self._attributes.items() if found
@@ -60,7 +60,7 @@ class PendingWrite:
 
 
 class PendingWrites:
-    """What is pending of a process's trials, by id. ``send`` writes one to the scheduler."""
+    """Unsent writes of a process's trials, by id. ``send`` writes one to the scheduler."""
 
     def __init__(self, send: Callable[..., None]) -> None:
         self._send = send

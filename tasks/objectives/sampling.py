@@ -1,15 +1,15 @@
-"""A sampler of the user's own, in a process beside the scheduler: it is asked line by line.
+"""A sampler of the user's own, in a process next to the scheduler: it is asked line by line.
 
-Theory of operation. Where the scheduler samples, a sampler of a user's class runs here, cut off
+Theory of operation. If the scheduler samples, a sampler of a user's class runs here, cut off
 from it. The scheduler writes one line of JSON for each question, with what has changed in the
 study's trials since the last one. The sampler sees Optuna's own ``Study`` and ``Trial`` over a
-``TrainerStorage``, as it does beside an objective, and is called as Optuna calls it:
-``after_trial`` for what has ended, then ``before_trial`` and a relative and an independent sample
-for what begins.
+``TrainerStorage``, as it does in a trainer with an objective, and is called as Optuna calls it:
+``after_trial`` for ended trials, then ``before_trial`` and a relative and an independent sample
+for the trial that begins.
 
-What a sampler notes with the trial that it draws is part of the answer, and so is what it notes
-with the study, under ``STUDY_NOTES``. The scheduler keeps both, and a process that is started anew
-is told of them. All else that a sampler keeps is its own, and is lost with its process.
+System attributes that a sampler sets on the trial that it draws are part of the answer, and so are
+those of the study, under ``STUDY_NOTES``. The scheduler keeps both, and passes them to a process
+that is started again. All other state of a sampler is lost with its process.
 """
 
 from __future__ import annotations
@@ -63,13 +63,14 @@ class HostedStudy:
         self._trials: dict[int, ObjectiveTrial] = {}
         self._seen: set[int] = set()
         self._noted: dict[str, Any] = {}
-        #: What was written of the trial that was drawn last.
+        #: Writes of the trial that was drawn last.
         self._written = PendingWrite()
         self._stopped = False
 
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to one question. Raises whatever the sampler raises, UsageError for a value
-        that is outside of its range.
+        """Return the answer to one question.
+
+        Raises the sampler's errors, and UsageError for a value that is outside of its range.
         """
         self._take_in(question["updates"])
         for number, state, values in question["ended"]:
@@ -121,7 +122,7 @@ class HostedStudy:
         dists: Mapping[str, BaseDistribution],
         conditions: Sequence[_Condition],
     ) -> dict[str, Any]:
-        """The parameters of a new trial that are active; those that the user ``fixed`` stay."""
+        """Return the active parameters of a new trial, with those that the user ``fixed``."""
         trial = self._begin(number, attributes({"fixed_params": dict(fixed)} if fixed else {}))
         _ = trial.relative_params  # drawn now, so that what is noted with them is in the answer
         params: dict[str, Any] = {} if dists else dict(fixed)
@@ -131,7 +132,7 @@ class HostedStudy:
         return params
 
     def _suggest(self, number: int, name: str, distribution: str) -> Any:
-        """A parameter for which a running objective asks."""
+        """Return the value of a parameter for which a running objective asks."""
         trial = self._trials.get(number) or self._begin(number, ())
         self._storage.resume(number, self)
         self._study.forget_cache()
@@ -147,7 +148,7 @@ class HostedStudy:
         return trial
 
     def _notes(self) -> dict[str, Any]:
-        """What the sampler noted with the trial that it drew last, and with the study meanwhile."""
+        """Return the sampler's notes on the trial that it drew last, and on the study meanwhile."""
         notes = _plain(self._written.take().get("system_attrs", ()))
         if self._noted:
             notes[STUDY_NOTES], self._noted = self._noted, {}
@@ -174,7 +175,7 @@ class HostedStudy:
         raise TypeError("a sampler's notes are JSON")
 
     def open(self, stored: StoredObject) -> Any:
-        """The placeholder itself: users' objects are opened in trainers and scripts."""
+        """Return the placeholder itself: users' objects are opened in trainers and scripts."""
         return stored
 
     def write(self, writing: Mapping[str, Any]) -> None:
@@ -196,7 +197,7 @@ class HostedStudy:
         return False
 
     def check(self) -> None:
-        """The trial may always go on here."""
+        """Do nothing: the trial may always go on here."""
 
 
 def _plain(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
@@ -204,7 +205,7 @@ def _plain(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
 
 
 def _is_active(name: str, conditions: Sequence[_Condition], params: Mapping[str, Any]) -> bool:
-    """Whether a parameter exists, given ``params``, those before it (``app.spec.conditions``)."""
+    """Return True if a parameter exists, given the ones before it (``app.spec.conditions``)."""
     return all(
         parent in params and params[parent] in values
         for each, parent, values in conditions
@@ -232,7 +233,10 @@ def _load(given: Mapping[str, Any]) -> HostedStudy:
 
 
 def _opened(study: str, store: str, *, target: str, path: str, digest: str) -> tuple[Any, Any]:
-    """The sampler and the pruner. A store that does not answer is asked again for a while."""
+    """Return the sampler and the pruner.
+
+    A store that does not answer is asked again for a while.
+    """
     for wait in _WAITS:
         try:
             tools: tuple[Any, Any] = Workspace().load(study, target, path, digest, store)
@@ -246,14 +250,14 @@ def _opened(study: str, store: str, *, target: str, path: str, digest: str) -> t
 
 
 def main() -> None:
-    """The process: load the sampler, then answer line by line until the scheduler has gone."""
+    """Load the sampler, then answer line by line until the scheduler has gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     # What the sampler prints goes to the scheduler's log; answers have a pipe of their own.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     lines: SimpleQueue[str] = SimpleQueue()
-    # Read beside the sampler: one that hangs ends with its scheduler, too.
+    # Read in another thread than the sampler's: one that hangs ends with its scheduler, too.
     threading.Thread(target=_read, args=(lines,), daemon=True).start()
     study: HostedStudy | None = None
     while True:

@@ -32,44 +32,50 @@ from .write_side import WriteSide
 
 #: Seconds for which the other trials are taken to be as they were.
 FRESH = 0.05
-#: The same for a sampler that asks for running trials: it is to know what is tried beside its own.
+#: The same for a sampler that asks for running trials: it must know which ones run with its own.
 FRESH_FOR_RUNNING = 0.001
-#: What the keys of Optuna's artifacts begin with; the value has an artifact's id.
+#: Prefix of the keys of Optuna's artifacts; the value has an artifact's id.
 ARTIFACT = "artifacts:"
 
 
 class Uplink(Protocol):
-    """What the storage needs of the trainer, for the trial that runs."""
+    """The storage's interface to the trainer, for the trial that runs."""
 
     def updates(self) -> Sequence[Mapping[str, Any]]:
-        """What has changed in the study since the last call."""
+        """Return the study's updates since the last call."""
 
     def request(self, kind: str, **body: Any) -> dict[str, Any]:
-        """The scheduler's answer to a command about the study. Raises UsageError if refused."""
+        """Return the scheduler's answer to a command about the study.
+
+        Raises UsageError if it is refused.
+        """
 
     def write(self, writing: Mapping[str, Any]) -> None:
         """Take suggestions and attributes of the running trial, in the form of messages."""
 
     def keep(self, value: Any) -> str:
-        """The text of the placeholder of an object that is no JSON, once it is stored."""
+        """Return the text of the placeholder of an object that is no JSON, once it is stored."""
 
     def open(self, stored: StoredObject) -> Any:
-        """The object behind a placeholder."""
+        """Return the object behind a placeholder."""
 
     def suggest(self, name: str, distribution: str) -> Any:
-        """The scheduler's value for a parameter. Raises UsageError if the study has none such."""
+        """Return the scheduler's value for a parameter.
+
+        Raises UsageError if the study has none such.
+        """
 
     def told_of(self, name: str) -> bool:
-        """Whether the scheduler is to be told of a parameter: it does not know its distribution.
+        """Return True if the scheduler must be told of a parameter, to know its distribution.
 
-        Raises UsageError if the study's space has none such.
+        Raises UsageError if the study's space does not have it.
         """
 
     def report(self, value: float, step: int) -> None:
-        """An intermediate value of the running trial."""
+        """Report an intermediate value of the running trial."""
 
     def repeats(self) -> bool:
-        """Whether later reports of the running trial than its last one were accepted before."""
+        """Return True if an earlier attempt had reports accepted that come after the last one."""
 
     def check(self) -> None:
         """Raises ``Abandoned`` if the running trial must not go on here."""

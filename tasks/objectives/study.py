@@ -47,11 +47,11 @@ class TrainerStudy(optuna.Study):
         unbind(sampler)
         guard()
         self.trainer_storage = storage
-        #: What its trials hand back to the script; None: nothing.
+        #: Values that its trials hand back to the script; None: there are none.
         self.left: Left | None = None
         #: Collects what its trials log; None: the script has no handlers.
         self.collector: Collector | None = None
-        #: How far the study's history was read: an id that the worker gave.
+        #: Id of the last update that was read of the study's history, as the worker gave it.
         self.history_read = ""
         self._has_drawn = False
 
@@ -173,7 +173,7 @@ class AskingSampler(BaseSampler):
 
 
 def _alike(choice: Any, value: Any) -> bool:
-    """Whether ``value`` is ``choice``, or stands for it. 1, 1.0 and True are told apart."""
+    """Return True if ``value`` equals ``choice``. 1, 1.0 and True are told apart."""
     scalars = isinstance(choice, int | float) and isinstance(value, int | float)
     return bool(choice == value) and (type(choice) is type(value) or not scalars)
 

@@ -11,7 +11,7 @@ import json
 import sys
 from typing import Any
 
-#: How the text of such a value begins.
+#: Prefix of the text of such a value.
 MARK = ' {"penstock.value": '
 _SCALARS = frozenset({type(None), bool, int, float, str})
 

@@ -26,7 +26,7 @@ LONGEST = MAX_MESSAGE // 2
 
 
 def attribute(key: str, value: Any, keep: Keep | None = None) -> tuple[str, str]:
-    """An attribute with its value as JSON text; NumPy's numbers and arrays become Python's.
+    """Return an attribute with its value as JSON text; NumPy's numbers and arrays become Python's.
 
     ``keep`` puts away what is no JSON, or is too long for a message, and returns the text of its
     placeholder. Raises TypeError naming the key where it cannot, or without ``keep``, as Optuna's
@@ -94,7 +94,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def is_plain(choice: object) -> bool:
-    """Whether ``choice`` is a scalar that JSON and UTF-8 can hold."""
+    """Return True if ``choice`` is a scalar that JSON and UTF-8 can hold."""
     if isinstance(choice, str):
         return _is_utf8(choice)
     return isinstance(choice, int | None) or (isinstance(choice, float) and isfinite(choice))
@@ -113,7 +113,7 @@ def _plain(value: Any) -> Any:
 def suggestion(
     name: str, internal: float, distribution: BaseDistribution
 ) -> tuple[str, Any, str, float | str]:
-    """A parameter with the value ``internal`` in its distribution's internal representation."""
+    """Return a parameter, with ``internal`` in its distribution's internal representation."""
     value = distribution.to_external_repr(internal)
     return name, scalar_of(value), to_text(distribution), number_text(internal)
 
@@ -142,7 +142,7 @@ def writing_of(trial: FrozenTrial, keep: Keep | None = None) -> dict[str, Any]:
 
 
 def record_of(trial: FrozenTrial | None, keep: Keep | None = None) -> dict[str, Any]:
-    """The fields of the command that adds ``trial``; None: a new one that its user trains.
+    """Return the fields of the command that adds ``trial``; None: a new one that its user trains.
 
     ``keep`` as in ``attribute``.
     """

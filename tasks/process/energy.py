@@ -40,7 +40,7 @@ class Metering:
         return metering
 
     def now(self) -> Mark | None:
-        """The present moment, as an argument for ``since``. None where energy is not measured."""
+        """Return the present as an argument for ``since``; None if energy is not measured."""
         if self._energy is None:
             return None
         with self._lock:

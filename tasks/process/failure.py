@@ -39,7 +39,7 @@ class MachineMismatch(BackendError):
 _OURS = str(Path(__file__).parent.parent)
 _LIBRARY = sysconfig.get_paths()["stdlib"]
 _MESSAGE, _TRACEBACK = 2_000, 20_000  # characters that a ledger row and a terminal can hold
-#: What Python says when a signal handler is set outside the main thread, and our advice.
+#: Python's message when a signal handler is set outside the main thread, and our advice.
 _NOT_MAIN = "only works in main thread"
 _OTHER_THREAD = (
     ": another trial of the study, which stands still in trial.report() or trial.epochs(), has its"
@@ -57,10 +57,10 @@ KINDS = frozenset(
 
 
 def failure_of(error: BaseException, kind: str = "exception") -> TrialFailed:
-    """``error`` as the failure of a trial. ``kind`` is used where the error implies no other.
+    """Return ``error`` as the failure of a trial.
 
-    This never raises, whatever the error's own class does: its text may raise, be endless, or be
-    missing.
+    ``kind`` is used where the error implies no other. This never raises, whatever the error's own
+    class does: its text may raise, be endless, or be missing.
     """
     if type(error) is TrialFailed and isinstance(error.kind, str) and error.kind in KINDS:
         return TrialFailed(error.kind, worded(error, str, _MESSAGE), error.traceback)
@@ -88,7 +88,7 @@ def _out_of_memory(error: BaseException, text: str) -> bool:
 
 
 def user_traceback(error: BaseException) -> str:
-    """The traceback with the user's own frames only (all but ours where there are none)."""
+    """Return the traceback with the user's own frames only (all but ours where there are none)."""
     try:
         return _user_traceback(error)
     except BaseException as raised:  # the formatter calls methods of the user's class
@@ -97,7 +97,7 @@ def user_traceback(error: BaseException) -> str:
 
 
 def where(error: BaseException) -> str:
-    """The innermost line of the user's code that raised, in words; empty if there is none."""
+    """Return the innermost raising line of the user's code, in words; empty if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     users = [frame for frame in frames if not frame.filename.startswith(_OURS) and _users(frame)]
     return "" if not users else "{0.filename}, line {0.lineno}, in {0.name}".format(users[-1])

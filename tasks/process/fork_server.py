@@ -6,8 +6,8 @@ long again. A fork server does that once, then becomes a worker or a trainer whe
 to:
 
 - *Twice forked*, and the process between ends at once. So the new process loses its parent and is
-  adopted by who asked, a subreaper: it is that process's child in every respect, and outlives the
-  fork server.
+  adopted by the process that asked, a subreaper: it is that process's child in every respect, and
+  outlives the fork server.
 - *Only where that is safe*: with one thread, and no GPU opened.
 - *Under arguments and variables of its own* (``forking.show``), in a session of its own, bound to
   its own cores before anything in it starts threads.
@@ -132,15 +132,15 @@ class Server:
 
 
 class Gone(Exception):
-    """The fork server does not run, or not rightly. The text says why."""
+    """The fork server does not run, or not correctly. The text says why."""
 
 
 class Silent(Gone):
-    """It runs, but does not answer in time."""
+    """The fork server runs, but does not answer in time."""
 
 
 class Refused(Exception):
-    """It may not fork. The text says why."""
+    """The fork server may not fork. The text says why."""
 
 
 class Client:

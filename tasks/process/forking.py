@@ -1,6 +1,4 @@
-"""What a process must know that forks others: whether it may, how, how they show themselves, and
-who may trace them.
-"""
+"""Helpers of processes that fork: safety checks, forking, names of processes, and tracing."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ _shown: list[mmap.mmap] = []
 
 
 def unsafe() -> str:
-    """Why this process must not fork; empty where it may."""
+    """Return why this process must not fork; empty where it may."""
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads > 1:
         return f"something that it imported has started threads ({threads} run)"

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 #: An environment variable of a process that runs users' code, a trainer above all, and of all that
-#: it starts. It says who started it: ``<process id>:<time of that one's start>:<number>``.
+#: it starts. It names its parent: ``<process id>:<time of that one's start>:<number>``.
 MARK_VARIABLE = "PENSTOCK_TRAINER"
 #: The exit status of a trainer whose socket the user's code has closed.
 PIPE_CLOSED = 113

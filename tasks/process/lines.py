@@ -1,4 +1,4 @@
-"""What a trainer says to its worker, as lines of JSON."""
+"""Messages of a trainer to its worker, as lines of JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from ...wire.messages import MAX_MESSAGE, dumps
 
 
 def line_of(message: dict[str, Any]) -> bytes:
-    """``message`` as a line of JSON. Raises ``TrialFailed`` naming what is not JSON or too long."""
+    """Return ``message`` as a line of JSON.
+
+    Raises ``TrialFailed`` naming what is not JSON or too long.
+    """
     try:
         line = dumps(message).encode() + b"\n"
     except (TypeError, ValueError, RecursionError):
@@ -31,7 +34,7 @@ def line_of(message: dict[str, Any]) -> bytes:
 
 
 def _unsendable(value: Any, where: str) -> Iterator[tuple[str, Any, str]]:
-    """What in ``value`` is not JSON: where, the value, why. Innermost first."""
+    """Yield the parts of ``value`` that are not JSON, innermost first: place, part and reason."""
     try:
         dumps(value)
     except (TypeError, ValueError, RecursionError) as error:

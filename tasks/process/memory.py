@@ -1,4 +1,4 @@
-"""How much memory a trainer has used, which packing reads, and how much it may use."""
+"""The memory that a trainer has used, which packing reads, and the limit on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from ...base.errors import TrialFailed
 from .failure import failure_of
 
-#: What a process takes of a GPU besides its tensors: context and libraries (bytes). PyTorch's
+#: Bytes that a process takes of a GPU besides its tensors: context and libraries. PyTorch's
 #: allocator does not see it. It was 827 MiB on an H200 (CUDA 13.0), after an MLP and a convolution
 #: net had been trained; smaller GPUs are said to have 300 to 500 MiB.
 CUDA_CONTEXT = 1024 * 2**20
@@ -96,7 +96,7 @@ def shared_memory() -> int:
 
 
 def _cuda() -> Any:
-    """``torch.cuda`` if this process uses a GPU, else None."""
+    """Return ``torch.cuda`` if this process uses a GPU, else None."""
     # Another thread may be importing torch right now; the module is then only partly there.
     cuda = sys.modules.get("torch.cuda")
     return cuda if cuda is not None and getattr(cuda, "is_initialized", bool)() else None

@@ -42,11 +42,11 @@ def mark_output() -> None:
 
 
 def printing_for(trial: str) -> str:
-    """Whoever prints from now on prints for this trial; empty: for none. Returns the one before."""
+    """Mark output as this trial's from now on (empty: as no trial's); return the one before."""
     global _trial  # noqa: PLW0603 - a process has one output
     before, changes = _trial, trial != _trial
     for stream in _streams if changes else ():
-        # User code may have closed it, or the disk may be full: whoever prints next is told so.
+        # User code may have closed it, or the disk may be full: the next print raises the error.
         try:
             stream.flush()
         except (OSError, ValueError):
@@ -56,7 +56,7 @@ def printing_for(trial: str) -> str:
 
 
 class _Marked(io.RawIOBase):
-    """What is behind a text stream: lines are marked on their way to a descriptor."""
+    """The raw stream behind a text stream: marks lines on their way to a descriptor."""
 
     def __init__(self, descriptor: int, name: str) -> None:
         self.name = name

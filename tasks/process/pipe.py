@@ -65,15 +65,15 @@ class Run:
     pipe: Pipe
     #: The identities of a gang's trainers, by rank; empty without a gang.
     members: tuple[str, ...] = ()
-    #: The segment is to end after the current epoch.
+    #: True if the segment is to end after the current epoch.
     cut: bool = False
-    #: The segment is fenced off.
+    #: True if the segment is fenced off.
     stop: bool = False
-    #: It came while others were open, so the worker waits to hear that it begins.
+    #: True if it came while others were open, so the worker waits to hear that it begins.
     queued: bool = False
-    #: Its turn has come.
+    #: True once its turn has come.
     begun: bool = False
-    #: It was stopped before its turn.
+    #: True if it was stopped before its turn.
     dropped: bool = False
     #: Its part of the trainer's time; None: all is its own.
     turn: Turn | None = None
@@ -90,7 +90,7 @@ class Run:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What messages carry that are of this run: its trial and its fence."""
+        """The trial and fence of this run, which its messages carry."""
         return self.task.trial, self.task.fence
 
     def say(self, op: str, **fields: Any) -> None:
@@ -169,7 +169,7 @@ class Run:
         self.say("windows", windows=found, failed=failed)
 
     def closes(self, epoch: int) -> bool:
-        """Whether the segment ends after ``epoch``, as far as this member knows."""
+        """Return True if the segment ends after ``epoch``, as far as this member knows."""
         until = self.task.until
         return self.cut or epoch >= self.task.last or (until is not None and time.time() >= until)
 
@@ -223,12 +223,12 @@ class Run:
         self.say("progress", epoch=epoch, step=0, steps=0, text=text)
 
     def suggest(self, name: str, distribution: str) -> Scalar:
-        """The sampler's value for one parameter. Raises as ``ask``."""
+        """Return the sampler's value for one parameter. Raises as ``ask``."""
         value: Scalar = self.ask("suggest", name=name, distribution=distribution)
         return value
 
     def request(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The scheduler's answer to a command about the study. Raises as ``ask``.
+        """Return the scheduler's answer to a command about the study. Raises as ``ask``.
 
         Raises ``UsageError`` if the scheduler refuses the command.
         """
@@ -238,12 +238,15 @@ class Run:
         return answer
 
     def history(self, after: str) -> tuple[str, list[dict[str, Any]]]:
-        """What has changed in the study since ``after``, and the id of the last change."""
+        """Return the id of the study's last update, and its updates since ``after``."""
         last, texts = self.ask("history", after=after)
         return str(last), [update for text in texts for update in json.loads(text)]
 
     def ask(self, op: str, **fields: Any) -> Any:
-        """The worker's answer to a question. Raises ``Abandoned`` if fenced off meanwhile."""
+        """Return the worker's answer to a question.
+
+        Raises ``Abandoned`` if fenced off meanwhile.
+        """
         self._answers.clear()
         self.say(op, **fields)
         raised = wait_until(lambda: self.stop or bool(self._answers), self._answered)
@@ -314,7 +317,7 @@ class Pipe:
         return True
 
     def end(self, run: Run) -> None:
-        """The run is over."""
+        """End the run."""
         with self._beginning:
             if self._open.get(run.key) is run:
                 del self._open[run.key]

@@ -25,7 +25,7 @@ class Turn(Passing, Protocol):
     away: float
 
     def begin_anew(self) -> None:
-        """Begin the turn anew: what was loaded in it so far is not held against the trial."""
+        """Begin the turn again: the time for loading so far is not held against the trial."""
 
     def hurry(self) -> None:
         """Give it the next turn: it has been stopped, and is to end. Called from any thread."""

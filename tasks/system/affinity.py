@@ -45,7 +45,7 @@ def pinned(threads: int) -> Iterator[None]:
 
 
 def cores() -> frozenset[int]:
-    """The cores that this process may use, also while the calling thread is bound to one."""
+    """Return the cores that this process may use, also while the calling thread is bound to one."""
     return _bound[-1] if _bound else frozenset(os.sched_getaffinity(0))
 
 

@@ -2,10 +2,10 @@
 
 Other libraries take their number of threads from variables that the worker sets for a trainer
 (``app.node.launching.variables``). CatBoost reads none. By default it takes all cores of the
-machine, and beside other slots it then takes theirs or waits for them. So its *defaults* are
-changed here, as soon as user code imports it. A ``thread_count`` that user code passes stays. It is
-never imported by us, and where a future version is made otherwise, it keeps its own defaults and a
-warning is logged. A process that user code starts anew (``spawn``) has CatBoost's own defaults.
+machine, so it takes those of other slots or waits for them. So its *defaults* are changed here, as
+soon as user code imports it. A ``thread_count`` that user code passes stays. Penstock never imports
+it, and if a future version is made otherwise, it keeps its own defaults and a warning is logged. A
+new process that user code starts (``spawn``) has CatBoost's own defaults.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def install() -> None:
 
 
 def slot_threads() -> int:
-    """What ``OMP_NUM_THREADS`` says, as to other libraries, or the number of this process's cores.
+    """Return ``OMP_NUM_THREADS``, as other libraries read it, or this process's number of cores.
 
     The worker sets the variable, and user code may have changed it before it imports CatBoost.
     """
@@ -92,7 +92,7 @@ def _change_core(core: ModuleType, threads: int) -> None:
 
 
 def _change_signatures(module: ModuleType, threads: int) -> None:
-    """``thread_count=-1`` becomes ``thread_count=threads`` in all functions of the module."""
+    """Change ``thread_count=-1`` to ``thread_count=threads`` in all functions of the module."""
     for function in _functions(module):
         defaults = function.__defaults__ or ()
         names = _arguments(function)[-len(defaults) :]
@@ -103,7 +103,7 @@ def _change_signatures(module: ModuleType, threads: int) -> None:
 
 
 def _functions(module: ModuleType) -> Iterator[FunctionType]:
-    """The functions of the module that have the option with a default, and those of its classes."""
+    """Yield functions of the module and its classes that have the option with a default."""
     holders = [each for each in vars(module).values() if isinstance(each, type)]
     for holder in (module, *holders):
         for each in list(vars(holder).values()):
@@ -113,5 +113,5 @@ def _functions(module: ModuleType) -> Iterator[FunctionType]:
 
 
 def _arguments(function: FunctionType) -> tuple[str, ...]:
-    """Those that may be given by position, and so those that ``__defaults__`` belong to."""
+    """Return the names of positional arguments, which ``__defaults__`` belong to."""
     return function.__code__.co_varnames[: function.__code__.co_argcount]

@@ -49,9 +49,9 @@ def _sets() -> dict[str, frozenset[str]]:
 
 @cache
 def instruction_set() -> str:
-    """The name of the instruction set that oneDNN uses in this process; ``none`` without oneDNN.
+    """Return the name of the instruction set that oneDNN uses in this process.
 
-    It stays the same: oneDNN reads its limit once, at the latest here.
+    ``none`` without oneDNN. It stays the same: oneDNN reads its limit once, at the latest here.
     """
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return "none"
@@ -62,5 +62,5 @@ def instruction_set() -> str:
 
 
 def limit() -> str:
-    """The limit that the environment sets to oneDNN's instruction set; empty if none."""
+    """Return the limit that the environment sets to oneDNN's instruction set; empty if none."""
     return next((os.environ[name].upper() for name in _LIMITS if os.environ.get(name)), "")

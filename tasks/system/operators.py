@@ -1,4 +1,4 @@
-"""Which families of operators a training step calls.
+"""The families of operators that a training step calls.
 
 The calls are a fingerprint of a model, and do not depend on how busy the machine is.
 """
@@ -29,7 +29,7 @@ _PATTERNS = {family: re.compile(pattern) for family, pattern in FAMILIES.items()
 
 
 def family(operator: str) -> str:
-    """The family of an operator by its name, such as ``aten::addmm``; ``other`` if none fits."""
+    """Return an operator's family by name, such as ``aten::addmm``; ``other`` if none fits."""
     # What autograd, the optimiser and Python add around operators has other prefixes.
     if not operator.startswith(("aten::", "torch::", "mkldnn")):
         return "other"

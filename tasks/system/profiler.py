@@ -69,7 +69,7 @@ class Profiler:
             self._window = CounterWindow(self._sample(), self._most)
 
     def take(self) -> Reading:
-        """The window from the mark (or the start) until now. The window continues."""
+        """Return the window from the mark (or the start) until now. The window continues."""
         with self._lock:
             self._window.add(self._sample())
             taken = reading(self._window)

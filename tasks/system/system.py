@@ -2,7 +2,7 @@
 
 Where each knob takes effect:
 
-- threads and TF32: the process, set anew for every segment;
+- threads and TF32: the process, set again for every segment;
 - memory format and compilation: the model;
 - autocast: around every call of the user's code (``precision``);
 - affinity: around the steps (``affinity``);
@@ -46,7 +46,7 @@ class System(dict[str, Value]):
         return self.get("autocast") == "bfloat16"
 
     def reading(self) -> dict[str, Any]:
-        """The corresponding arguments of ``tasks.training.data.read``."""
+        """Return the corresponding arguments of ``tasks.training.data.read``."""
         return {
             "workers": int(self.get("loader_workers", 0)),
             "pinned": bool(self.get("pin_memory", False)),
@@ -68,7 +68,10 @@ class System(dict[str, Value]):
         precision.expect(bf16=self.bf16)
 
     def stepping(self) -> AbstractContextManager[None]:
-        """The context of steps. Raises ``TrialFailed`` (system) where the machine refuses it."""
+        """Return the context of steps.
+
+        Raises ``TrialFailed`` (system) where the machine refuses it.
+        """
         for name in GONE:
             if name in self:
                 raise TrialFailed("system", f"{name} is set by who runs the machine")
@@ -87,7 +90,7 @@ class System(dict[str, Value]):
                 raise TrialFailed("system", f"torch cannot compile here: {error}") from error
 
     def computing(self, device: torch.device) -> AbstractContextManager[Any]:
-        """The context in which the user's code is called."""
+        """Return the context in which the user's code is called."""
         return precision.Bfloat16(device) if self.bf16 else nullcontext()
 
 
@@ -102,5 +105,5 @@ def refuse_parts(model: nn.Module, shards: int) -> None:
 
 
 def device_threads() -> int:
-    """The number of the slot's cores: the threads that torch computes with by default."""
+    """Return the number of the slot's cores: the threads that torch computes with by default."""
     return int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))

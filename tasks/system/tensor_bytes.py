@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 
 def bytes_of(tensor: Tensor) -> Tensor:
-    """Its bytes in the order of its indices, as uint8: its own memory, or a contiguous copy."""
+    """Return the tensor's bytes in index order as uint8: its own memory, or a contiguous copy."""
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
-    """Whether both have one dtype, one shape and the same bytes."""
+    """Return True if both have the same dtype, shape and bytes."""
     alike = one.dtype == other.dtype and one.shape == other.shape
     return alike and torch.equal(bytes_of(one), bytes_of(other))
 
@@ -26,7 +26,7 @@ def is_channels_last(tensor: Tensor) -> bool:
 
 
 def held(model: nn.Module) -> Iterator[Tensor]:
-    """All tensors that the model's modules have, also those that are no buffers."""
+    """Yield all tensors that the model's modules have, also those that are no buffers."""
     yield from model.parameters()
     yield from model.buffers()
     for module in model.modules():

@@ -1,4 +1,4 @@
-"""Whatever is done with a model for a look at it leaves the model and random numbers as before."""
+"""Inspect a model without side effects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALONE = threading.RLock()
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    """Whatever is done inside, buffers, modes and random numbers are as before, at its end."""
+    """Restore the model's buffers and modes, and all RNG state, at the end of the context."""
     modes = [(each, each.training) for each in model.modules()]
     kept = [(each, each.detach().clone()) for each in model.buffers()]
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]

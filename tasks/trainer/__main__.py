@@ -147,7 +147,7 @@ class TrainerProcess:
             _free_memory()
 
     def _resumed(self, run: Run) -> None:
-        """The run's turn begins again: set what others have set for themselves meanwhile."""
+        """Restore the run's settings, which others have changed meanwhile, as its turn begins."""
         task = run.task
         printing_for(task.trial)
         if task.contract != "empty" and self._in_turn is not run:
@@ -202,7 +202,7 @@ class TrainerProcess:
         return self._segments
 
     def _code(self, run: Run) -> Any:
-        """The user's class or function. Whatever its import raises is a failure of the code."""
+        """Return the user's class or function. An error in its import is a failure of the code."""
         return self._load(run, run.task.code)
 
     def _load(self, run: Run, code: CodeRef) -> Any:
@@ -246,7 +246,7 @@ def _serving(told: str) -> Serve:
 
 
 def _versions() -> dict[str, str]:
-    """What this environment has: the worker's is another one."""
+    """Return this environment's versions, which may differ from the worker's."""
     from importlib.metadata import PackageNotFoundError, version
 
     found = {"python": platform.python_version()}

@@ -27,7 +27,7 @@ from ..process.lifeline import MARK_VARIABLE
 from . import __main__ as trainer
 from . import hooks, variables
 
-#: What a trial of each contract needs.
+#: Modules that a trial of each contract needs.
 MODULES: Mapping[str, Sequence[str]] = {
     "torch": (".segment", "numpy.random"),  # the latter is loaded when an epoch is seeded
     "objective": ("..objectives.objective",),
@@ -68,7 +68,7 @@ def _import_module(name: str) -> None:
 
 
 def is_installed(name: str) -> bool:
-    """Whether the module ``name`` is a library's. The user's own code changes from run to run."""
+    """Return True if the module ``name`` is a library's; users' own code changes between runs."""
     top = name.partition(".")[0]
     spec = find_spec(top)
     folders = Path(spec.origin).parts if spec is not None and spec.origin is not None else ()

@@ -42,7 +42,7 @@ class Parts:
 
     #: The node's folder for what can be computed again; None: nothing is kept in files.
     kept: Path | None
-    #: Gives the bytes that may be held beside trials, told how many are held.
+    #: A function from the bytes held in addition to trials to those that may be held.
     capacity: Callable[[int], int]
     #: Brings members of gangs together.
     handler: RendezvousHandler
@@ -143,7 +143,7 @@ class Epoch:
     segment: Segment
     #: Counts from 1.
     number: int
-    #: Is called before each step.
+    #: A function that is called before each step.
     tick: Tick
     #: True if something of it is measured, so that no other trial may be trained in its steps.
     measured: bool = False
@@ -166,7 +166,7 @@ class Hook:
         """Return the form in which a trial reads what its code has loaded; None: as it is."""
 
     def made(self, task: SegmentTask, training: Training, *, kept: bool) -> None:
-        """Called when a trial was made anew, before its first epoch. ``kept``: as of ``Loaded``."""
+        """Called when a trial was made, before its first epoch. ``kept``: see ``Loaded``."""
 
     def origin(self, beginning: Beginning) -> dict[str, Any] | None:
         """Return the state that a forked trial begins with; None: it is among its durable ones."""

@@ -42,14 +42,14 @@ class TrackedParams(Mapping[str, Any]):
         return repr(dict(self._params))
 
     def agree_with(self, read: Mapping[str, Any]) -> bool:
-        """Whether reading the names of ``read`` here would return the same values."""
+        """Return True if reading the names of ``read`` here would return the same values."""
         here = {name: self._params.get(name, _ABSENT) for name in read}
         return all(type(here[n]) is type(value) and here[n] == value for n, value in read.items())
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """What was made, its maker, the parameters that were read, and what else was left behind."""
+    """A value, its maker, the parameters that making it read, and the attributes that it set."""
 
     maker: type[TorchTrainable]
     read: dict[str, Any]

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Resumption:
-    """Where a trainer's segments resume from: its trials in memory, its peers, the stores."""
+    """The sources that a trainer's segments resume from: trials in memory, peers, the stores."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Resumption:
         self._data = SharedData(hooks)
 
     def before(self, run: Run, code: type[TorchTrainable]) -> WarmTrial:
-        """The trial after epoch ``first`` - 1 with the hash that the ledger expects.
+        """Return the trial after epoch ``first`` - 1 with the hash that the ledger expects.
 
         It comes from here, else from the trainer that computed it, else from another member, else
         from a checkpoint. What is still missing is replayed, by all members together. Raises
@@ -175,12 +175,12 @@ class Resumption:
         warm.state_hash = task.expect
 
     def keep(self, study: str, state_hash: str, epoch: int, state: dict[str, Any]) -> None:
-        """Keep a copy of a state, as ``StateCopies.keep``."""
+        """Keep a copy of a state (see ``StateCopies.keep``)."""
         self._copies.keep(study, state_hash, epoch, state)
 
     @contextmanager
     def lend(self, name: str, epoch: int) -> Iterator[dict[str, Any] | None]:
-        """As ``WarmTrials.lend``, of the copies, too."""
+        """Lend a state as ``WarmTrials.lend`` does, but from the copies, too."""
         copied = self._copies.find(name.partition("/")[2], epoch)
         with nullcontext(copied) if copied else self._warm.lend(name, epoch) as state:
             yield state
@@ -193,7 +193,7 @@ class Resumption:
         source: str,
         epoch: int,
     ) -> WarmTrial:
-        """Fetch the trial after ``epoch`` from ``source``. An earlier state if that fails."""
+        """Fetch the trial's state after ``epoch`` from ``source``, or keep an earlier one."""
         training, task = warm.training, run.task
         expect = task.expect if epoch == task.first - 1 else ""
         name = state_name(task.trial, expect)
@@ -217,7 +217,7 @@ class Resumption:
     def initial(
         self, task: SegmentTask, code: type[TorchTrainable], device: torch.device | None = None
     ) -> Training:
-        """The trial before its first epoch, made anew. Its data is shared with other trials.
+        """Make the trial as before its first epoch. Its data is shared with other trials.
 
         It is on ``device``, by default this trainer's. On another one it is only to be estimated.
         """
@@ -251,11 +251,11 @@ class Resumption:
         return training
 
     def read_for(self, data: Dataset[Any]) -> dict[str, Any] | None:
-        """As ``SharedData.read_for``."""
+        """Return the parameters that were read to make ``data`` (see ``SharedData.read_for``)."""
         return self._data.read_for(data)
 
     def first_examples(self) -> dict[int, Any]:
-        """As ``SharedData.first_examples``, of the data that are loaded."""
+        """Return the first examples of loaded data (see ``SharedData.first_examples``)."""
         return self._data.first_examples()
 
     def _load_newest(self, training: Training, run: Run) -> None:
@@ -276,9 +276,9 @@ class Resumption:
 
 
 def _fits(parent: ParentRef, task: SegmentTask) -> bool:
-    """Whether a checkpoint may be the trial's: one just before the segment must have the hash.
+    """Return True if a checkpoint may be the trial's: just before the segment, its hash must agree.
 
-    Nothing is expected of the state that a forked trial inherits: it becomes this trial's first.
+    No hash is expected of the state that a forked trial inherits: it becomes this trial's first.
     """
     if parent.epoch == task.origin or parent.epoch != task.first - 1:
         return True

@@ -182,7 +182,7 @@ class Segments:
         determinism.enter(run.task)
 
     def keeps(self, trial: str) -> bool:
-        """Whether the trial is warm: nothing has to be loaded for its next epoch."""
+        """Return True if the trial is warm: nothing has to be loaded for its next epoch."""
         return trial in self._warm
 
     def release(self, trial: str) -> None:
@@ -190,12 +190,12 @@ class Segments:
         self._forget(trial)
 
     def forget_study(self, study: str) -> None:
-        """The study is over: no trial begins at a copied state of it any more."""
+        """Forget a study that is over: no trial begins at a copied state of it any more."""
         self._copies.drop(study)
         self._hooks.study_over(study)
 
     def _forget(self, trial: str) -> None:
-        """The trial is not in memory any more."""
+        """Forget a trial that is not in memory any more."""
         self._writer.forget(trial)
         self._hooks.forget(trial)
 

@@ -45,7 +45,7 @@ class SharedData:
         kept: bool = True,
         in_memory: bool = True,
     ) -> Data:
-        """``code.data()``, or what an earlier trial got that would have read the same.
+        """Return ``code.data()``, or what an earlier trial got that would have read the same.
 
         Attributes that ``data()`` sets (a number of classes, say) are set on every trial's object.
         The rest is as of ``Loaded``. Raises ``TrialFailed`` for code with an encoder where no
@@ -66,14 +66,14 @@ class SharedData:
         return formed
 
     def read_for(self, data: Dataset[Any]) -> dict[str, Any] | None:
-        """The parameters that were read to make what has this training data; None: not known.
+        """Return the parameters that were read to make this training data; None: not known.
 
-        It is not known of other forms of data, and of data that were given up.
+        They are not known for other forms of data, and for data that were given up.
         """
         return next((each.read for each in self._loaded if each.made.train is data), None)
 
     def first_examples(self) -> dict[int, Any]:
-        """The first example of each set that is read one by one, by the set's ``id``.
+        """Return the first example of each set that is read one by one, by the set's ``id``.
 
         Each is read once. One that cannot be read is left out.
         """

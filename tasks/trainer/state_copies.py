@@ -20,7 +20,7 @@ class _Copy(NamedTuple):
 class StateCopies:
     """States by their hash. They go with their study, the oldest when ``capacity`` is exceeded.
 
-    Whoever misses one finds the state in a store, or computes it again.
+    A trial that misses its copy finds the state in a store, or computes it again.
     """
 
     def __init__(self, capacity: Callable[[int], int]) -> None:
@@ -40,7 +40,7 @@ class StateCopies:
                 held -= gone.bytes
 
     def find(self, state_hash: str, epoch: int) -> dict[str, Any] | None:
-        """The state with this hash after ``epoch``. It must not be changed."""
+        """Return the state with this hash after ``epoch``. It must not be changed."""
         with self._changing:
             found = self._copies.get(state_hash)
         return found.state if found is not None and found.epoch == epoch else None

@@ -17,7 +17,7 @@ class Surroundings:
         self._argv = sys.argv
         self._entered: tuple[object, ...] = ()
         self._said: set[str] = set()
-        #: What the present study lacks here; empty if nothing.
+        #: A sentence about what the present study lacks here; empty if it lacks nothing.
         self.lacking = ""
 
     def enter(self, task: SegmentTask) -> str:

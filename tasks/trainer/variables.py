@@ -24,7 +24,7 @@ FORK_SERVER_FD = "PENSTOCK_FORK_SERVER_FD"
 #: The contracts and modules that the fork server imports ahead of need, separated by commas. The
 #: services pass it on to the launcher process.
 PRELOAD = "PENSTOCK_FORK_SERVER_PRELOAD"
-#: What a forked trainer takes over. No library that the fork server imports has read it by then.
+#: Variables set in a forked trainer. No library that the fork server imports has read them by then.
 SET_AFTER_FORK = frozenset(
     {
         IDENTITY,

@@ -1,4 +1,4 @@
-"""What stays in a trainer's memory between segments: trials in training.
+"""Trials in training that stay in a trainer's memory between segments.
 
 A trial that is evicted loses only time: it comes back from its checkpoint or by replay.
 """
@@ -129,7 +129,7 @@ class WarmTrials:
 
 
 def state_name(trial: str, state_hash: str = "") -> str:
-    """The name of a trial's state among peers: the one with this hash, or any of an epoch."""
+    """Return the name of a trial's state among peers: with this hash, or any of an epoch."""
     return f"{trial}/{state_hash}"
 
 

@@ -1,11 +1,11 @@
 """Measure a width window: the steps of a trial on one device, then on several together.
 
-Theory of operation. Each member makes the trial anew, so that nobody's state is touched and none
-has to be sent. Rank 0 measures alone first. So it knows how long the window may take, and the
-others have time to start. Then it says in one exchange after another which width is next
-(``profiling.costs.width_window``). The first so many members form a gang and take a step. Where
-that does not say enough, rank 0 has them take some more. Rank 0 ends the window, also where the
-others do not come in time, or where a cut says that other trials want the devices.
+Theory of operation. Each member makes a copy of the trial, so that no state is touched and none has
+to be sent. Rank 0 measures alone first. So it knows how long the window may take, and the others
+have time to start. Then it announces one width after another (``profiling.costs.width_window``).
+The first ``width`` members form a gang and take a step. If that does not say enough, rank 0 has
+them take some more. Rank 0 ends the window, also if the others do not come in time, or if a cut
+says that other trials want the devices.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _TooLate(Exception):
 def measure_widths(run: Run, make: Callable[[], Training], handler: RendezvousHandler) -> None:
     """Measure the widths that the segment names, and report them.
 
-    ``make`` makes the trial anew. Raises ``Lost`` and ``Abandoned``.
+    ``make`` makes a new copy of the trial. Raises ``Lost`` and ``Abandoned``.
     """
     task = run.task
     run.prepared()
@@ -98,7 +98,7 @@ def _follow(
 
 
 def _told(gang: Rendezvous, _seconds: float) -> bool:
-    """Whether rank 0 has the gang take more steps."""
+    """Return True if rank 0 has the gang take more steps."""
     return bool(gang.exchange(_GOES_ON, 0)[0])
 
 
@@ -122,7 +122,7 @@ class _Meeting:
 
     def __init__(self, run: Run, handler: RendezvousHandler, window: WidthWindow) -> None:
         self._run, self._handler, self._window = run, handler, window
-        #: When whoever has not come is too late (monotonic seconds).
+        #: Time after which a member comes too late (monotonic seconds).
         self._until = math.inf
         #: Seconds until the first gang had formed, or until it was given up.
         self.seconds = 0.0

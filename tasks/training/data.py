@@ -1,9 +1,9 @@
 """Read batches from a data set onto the device, in this process or with loader workers.
 
 Theory of operation. A user's data set may draw random numbers (crops, noise). So every read is
-seeded by a key of its own. It draws the same numbers in whichever process it happens, and the
-training step after it is seeded anew. Therefore the number of loader workers, and how far they read
-ahead, are exact knobs. A ``TensorDataset`` is indexed directly: nothing is faster.
+seeded by a key of its own. It draws the same numbers in any process, and the training step after it
+is seeded again. Therefore the number of loader workers, and how far they read ahead, are exact
+knobs. A ``TensorDataset`` is indexed directly: nothing is faster.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .seeding import seed_cpu
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: How many batches each loader worker reads ahead.
+#: Number of batches that each loader worker reads ahead.
 PREFETCH = 2
 
 
@@ -39,7 +39,7 @@ class Rows(Dataset[Any]):
 
     @abstractmethod
     def rows(self, indices: Tensor) -> tuple[Tensor, ...]:
-        """The batch of the examples with these indices."""
+        """Return the batch of the examples with these indices."""
 
 
 #: A batch to read: the key of its random numbers, and the indices of its examples.
@@ -52,7 +52,7 @@ class Batches(Protocol):
     def get(
         self, data: Dataset[Any], items: Sequence[Item], i: int, read: Callable[[Item], Any]
     ) -> Any:
-        """The batch ``items[i]`` of ``data``, which ``read`` would read."""
+        """Return the batch ``items[i]`` of ``data``, which ``read`` would read."""
         ...
 
 
@@ -117,7 +117,7 @@ def read(
 
 
 def in_memory(data: Dataset[Any]) -> tuple[Tensor, ...] | None:
-    """The tensors of a ``TensorDataset``, which need no collation. None for other datasets."""
+    """Return the tensors of a ``TensorDataset``, which need no collation; None for others."""
     return data.tensors if type(data) is TensorDataset else None
 
 
@@ -148,7 +148,7 @@ def materialise(data: Dataset[Any], name: str) -> Dataset[Any]:
 
 
 def length(data: Dataset[Any]) -> int:
-    """The number of examples of a map-style dataset."""
+    """Return the number of examples of a map-style dataset."""
     return len(cast(Sized, data))
 
 

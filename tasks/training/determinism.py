@@ -1,4 +1,4 @@
-"""What a study's exactness requires of a trainer: kernels and threads, signatures, refusals.
+"""The requirements of a study's exactness on a trainer: kernels, threads, signatures, refusals.
 
 In a ``bitwise`` study torch uses deterministic kernels only, and refuses operations that have none.
 Such a refusal is a failure of kind ``inexact``, like anything else in training code that cannot be
@@ -73,7 +73,7 @@ def explained() -> Iterator[None]:
 
 
 def signature(run: Training) -> str:
-    """The numeric signature of the next epoch (``profiling.devices.signature``)."""
+    """Return the numeric signature of the next epoch (``profiling.devices.signature``)."""
     dtype = next((p.dtype for p in run.model.parameters()), torch.get_default_dtype())
     threads, *rest = _machine(run.device)
     turned = system_part(run.system)
@@ -92,7 +92,7 @@ def signature(run: Training) -> str:
 
 
 def machine_signature(device: torch.device) -> str:
-    """The machine's part of a signature (``profiling.devices.signature.machine_of``)."""
+    """Return the machine's part of a signature (``profiling.devices.signature.machine_of``)."""
     return ";".join(_machine(device))
 
 
@@ -139,7 +139,7 @@ def check_gang(task: SegmentTask, machines: Sequence[str]) -> None:
 
 
 def may_differ(task: SegmentTask) -> bool:
-    """Whether the members of a gang may end an epoch with different bits."""
+    """Return True if the members of a gang may end an epoch with different bits."""
     return task.exactness == "statistical" or task.on_signature_change == "record"
 
 

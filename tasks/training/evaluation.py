@@ -46,13 +46,13 @@ class MeanLoss:
             losses[:] = [torch.stack(losses).double().sum()]
 
     def value(self, examples: int) -> float:
-        """The mean over all that were added, ``examples`` in total."""
+        """Return the mean over all that were added, ``examples`` in total."""
         sums = (n * float(torch.stack(of).double().sum()) for n, of in self._by_size.items())
         return sum(sums) / examples
 
 
 def metered(run: Training, i: int) -> AbstractContextManager[Any]:
-    """The context of step ``i`` of an epoch, or batch ``i`` of an evaluation, from 0."""
+    """Return the context of step ``i`` of an epoch, or batch ``i`` of an evaluation, from 0."""
     return nullcontext() if run.meter is None else run.meter.around(i)
 
 

@@ -32,7 +32,10 @@ def fix(training: Training, task: SegmentTask) -> None:
 
 
 def with_fixed(training: Training, metrics: Mapping[str, float]) -> dict[str, float]:
-    """``metrics`` of an epoch and the fixed ones. Raises UsageError for a name that both have."""
+    """Return ``metrics`` of an epoch and the fixed ones.
+
+    Raises UsageError for a name that both have.
+    """
     fixed = training.fixed or {}
     for name in fixed.keys() & metrics.keys():
         allowed = f"a name that metrics() does not give: {', '.join(metrics)}"

@@ -54,7 +54,7 @@ class Result:
 
 
 def device_here() -> torch.device:
-    """The device to which this trainer is bound."""
+    """Return the device to which this trainer is bound."""
     return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 
 
@@ -70,7 +70,7 @@ def start(
     device: torch.device | None = None,
     pieces: Pieces | None = None,
 ) -> Training:
-    """A trial before its first epoch, initialised by (seed, number).
+    """Return a trial before its first epoch, initialised by (seed, number).
 
     It is on ``device``, by default this trainer's. ``pieces``: its hyperparameters, by default what
     the code has as ``params``.
@@ -215,7 +215,7 @@ def _by_batch(run: Training, batches: tuple[Tensor, ...], window: StepWindow) ->
 
 
 def _by_shard(run: Training, batches: tuple[Tensor, ...], window: StepWindow) -> Iterator[Tensor]:
-    """As ``_by_batch``, over the batch's shards: this process's share of them, or all."""
+    """Do as ``_by_batch``, by the batch's shards: this process's share of them, or all."""
     names = (run.seed, run.number, run.epoch)
     sums = Sums(run.model, run.gang, loose=run.statistical)
     steps = range(window.first + 1, window.stop + 1)
@@ -241,7 +241,7 @@ def _by_shard(run: Training, batches: tuple[Tensor, ...], window: StepWindow) ->
 def _shares(
     run: Training, batches: tuple[Tensor, ...], window: StepWindow
 ) -> Iterator[tuple[Any, int]]:
-    """The shards that this process has, batch after batch, in the order of reading."""
+    """Return the shards that this process has, batch after batch, in the order of reading."""
     examples, keys = [], []
     for step in range(window.first, window.stop):
         parts = cut(len(batches[step]), run.shards, run.batch_size)

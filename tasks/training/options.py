@@ -64,6 +64,6 @@ def set_options(optimizer: Optimizer, values: Mapping[str, Any]) -> None:
 
 
 def _scheduled(schedule: Any) -> tuple[str, ...]:
-    """The options that a schedule of torch's changes."""
+    """Return the options that a schedule of torch's changes."""
     cycled = getattr(schedule, "cycle_momentum", False)  # OneCycleLR and CyclicLR
     return ("lr", "momentum", "betas") if cycled else ("lr",)

@@ -48,6 +48,6 @@ class Paths:
 
 
 def paths_of(model: nn.Module) -> list[Paths]:
-    """Those of the super-nets that ``model`` is, or has as parts; empty where there are none."""
+    """Return the paths of all super-nets in ``model``, itself included."""
     hooks = (hook for part in model.modules() for hook in part._forward_pre_hooks.values())
     return [hook for hook in hooks if isinstance(hook, Paths)]

@@ -39,7 +39,7 @@ def seed_phase(device: torch.device, *names: int | str) -> None:
 
 
 def generators() -> tuple[Any, ...]:
-    """The states of the process's generators on the CPU: Python's, NumPy's, torch's."""
+    """Return the states of the process's generators on the CPU: Python's, NumPy's, torch's."""
     state = np.random.get_state(legacy=False)
     words = state["state"]["key"].tobytes(), state["state"]["pos"], state["has_gauss"]
     return random.getstate(), words, torch.default_generator.get_state().numpy().tobytes()

@@ -67,7 +67,7 @@ class Training:
     number: int
     #: Into how many shards each batch is cut, 1 or more.
     shards: int = 1
-    #: Whether the study is statistical: bits may differ.
+    #: True if the study is statistical: bits may differ.
     statistical: bool = False
     gang: Gang | None = None
     #: The metrics that training does not change; None: not asked for yet.
@@ -126,7 +126,7 @@ class Training:
         self.epoch += 1
 
     def state(self) -> dict[str, Any]:
-        """The state after ``epoch``: live tensors, to be copied before training goes on."""
+        """Return the state after ``epoch``: live tensors, to be copied before training goes on."""
         return {
             "model": dict(self.model.state_dict()),
             "optimizer": self.optimizer.state_dict(),

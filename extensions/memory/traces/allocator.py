@@ -1,4 +1,4 @@
-"""What PyTorch's caching allocator takes from a GPU for a given order of allocations.
+"""The bytes that PyTorch's caching allocator reserves on a GPU for a sequence of allocations.
 
 Theory of operation. The allocator takes segments from the device and cuts blocks out of them. A
 size is rounded up to 512 bytes. Up to 1 MiB it is cut from segments of 2 MiB; up to 10 MiB from
@@ -45,12 +45,12 @@ class _Block:
     after: _Block | None = None
 
     def rank(self) -> tuple[int, int, int]:
-        """Its place among the free blocks: by size, then by address."""
+        """Return its sort key among the free blocks: size, then address."""
         return self.size, self.segment, self.offset
 
 
 def reserved_bytes(changes: Iterable[Change]) -> int:
-    """The bytes that the allocator has taken from the device after ``changes``."""
+    """Return the bytes that the allocator has taken from the device after ``changes``."""
     replay = _Replay()
     for name, size in changes:
         if size > 0:
@@ -61,7 +61,7 @@ def reserved_bytes(changes: Iterable[Change]) -> int:
 
 
 def peak_bytes(changes: Iterable[Change]) -> int:
-    """The most bytes that are allocated at one time, without any rounding."""
+    """Return the most bytes that are allocated at one time, without any rounding."""
     live = most = 0
     for _, size in changes:
         live += size

@@ -30,7 +30,7 @@ from ....tasks.process.failure import failure_of
 from ....tasks.training.training import Training
 from .trace import trace
 
-#: Of the seconds in which a trainer trained.
+#: The most time for estimates and measurements, as a share of a trainer's time of training.
 SHARE = 0.01
 #: Seconds that an estimate and a measurement are taken to cost before the first one.
 ESTIMATE, MEASUREMENT = 0.25, 0.1
@@ -56,7 +56,7 @@ class Estimator:
         self._trained += seconds
 
     def affords_measurement(self) -> bool:
-        """Whether there is time to measure the next epoch."""
+        """Return True if there is time to measure the next epoch."""
         allowed, cost = SHARE * self._trained, self._measurement_cost
         return self._spent + cost <= allowed and self._measuring + cost <= allowed / 2
 
@@ -67,13 +67,13 @@ class Estimator:
         self._measuring += seconds
 
     def affords_estimate(self) -> bool:
-        """Whether there is time to estimate another trial."""
+        """Return True if there is time to estimate another trial."""
         return self._spent + self._estimate_cost <= SHARE * self._trained
 
     def estimate(
         self, make: Callable[[], Training], examples: Mapping[int, Any] | None = None
     ) -> dict[str, Any]:
-        """The footprint of the trial that ``make`` makes, as ``footprint_body``.
+        """Return the footprint of the trial that ``make`` makes, as ``footprint_body``.
 
         ``failed`` says why it could not be traced. ``examples`` has the first example of data sets
         that are loaded already, by their ``id``. They are not read in the child: a file that both
@@ -92,7 +92,7 @@ class Estimator:
 def footprint_body(
     found: Footprint, *, measured: bool = False, recurrent: bool = False
 ) -> dict[str, Any]:
-    """A footprint as it travels: its bytes, and what they come from."""
+    """Return a footprint as it travels: its bytes, and what they come from."""
     return asdict(found) | {"measured": measured, "recurrent": recurrent, "failed": ""}
 
 
@@ -112,7 +112,7 @@ def _failed(why: str) -> dict[str, Any]:
 
 
 def in_child(work: Callable[[], dict[str, Any]], timeout: float) -> dict[str, Any]:
-    """What ``work`` returns in a forked child within ``timeout`` seconds, or why it did not."""
+    """Run ``work`` in a forked child for up to ``timeout`` seconds; return its result or error."""
     receiving, sending = os.pipe()
     parent = os.getpid()
     try:
@@ -167,9 +167,9 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _all_of(descriptor: int, deadline: float) -> bytes | None:
-    """The line that is written to a pipe, or what comes before its end; None if it takes too long.
+    """Return the line that is written to a pipe, or what comes before its end.
 
-    A process that the child has started may hold the other end open.
+    None if it takes too long. A process that the child has started may hold the other end open.
     """
     found = b""
     while (left := deadline - time.monotonic()) > 0:

@@ -39,7 +39,7 @@ _SHAPING = ("memory_format", "autocast", "micro_batch")
 
 
 def double(run: Training, mode: FakeTensorMode, examples: Mapping[int, Any]) -> Training:
-    """The double of ``run``, but for its optimiser, which ``fake_optimizer`` makes.
+    """Return the double of ``run``, but for its optimiser, which ``fake_optimizer`` makes.
 
     ``examples`` has the first example of data sets, by their ``id``; of others it is read. The
     validation data are as many examples as two batches have. Raises whatever the user's code
@@ -73,7 +73,7 @@ def double(run: Training, mode: FakeTensorMode, examples: Mapping[int, Any]) -> 
 
 
 def fake_optimizer(run: Training, double: Training) -> Optimizer:
-    """The optimiser of the double, made by the user's code. Called inside the fake mode."""
+    """Return the optimiser of the double, made by the user's code. Called inside the fake mode."""
     made = double.code.optimizer(double.model)
     if run.device.type == "cuda":
         for group in made.param_groups:

@@ -31,7 +31,7 @@ class HeaviestPaths:
 
     def __init__(self, model: nn.Module, tracker: StorageTracker) -> None:
         self.of_one = [_Heaviest(paths, tracker) for paths in paths_of(model)]
-        #: How many steps find them. Two steps that take them come after these.
+        #: Number of steps that find the heaviest paths. Two steps that take these come after.
         self.steps = max((each.steps for each in self.of_one), default=0)
         self._step = 0
 
@@ -54,7 +54,7 @@ class _Heaviest:
         #: Together they have every candidate, where there are not too many.
         self._tried = [[column[n % len(column)] for column in columns] for n in range(TRIED)]
         self._sampled = [[random.choice(column) for column in columns] for _ in range(SAMPLED)]
-        #: By choice and candidate: the bytes that its layers added in each step, and its weights'.
+        #: Bytes that layers added in each step, and bytes of weights, by choice and candidate.
         self._added = [[list[int]() for _ in each.candidates] for each in paths.choices]
         self._weights = [
             [_weights(choice, number) for number in range(len(choice.candidates))]
@@ -94,7 +94,7 @@ class _Heaviest:
 
 
 def _shuffled(choice: OpenChoice, random: Random) -> list[int]:
-    """The numbers of the candidates in any order; of a depth only that of the greatest."""
+    """Return the numbers of the candidates in any order; of a depth only that of the greatest."""
     numbers = list(range(len(choice.candidates)))
     if choice.nested:
         return numbers[-1:]
@@ -103,13 +103,16 @@ def _shuffled(choice: OpenChoice, random: Random) -> list[int]:
 
 
 def _weights(choice: OpenChoice, number: int) -> float:
-    """The bytes of the parameters that a candidate has in all its layers."""
+    """Return the bytes of the parameters that a candidate has in all its layers."""
     modules = choice.modules[number] if choice.modules else ()
     return sum(each.nbytes for module in modules for each in module.parameters())
 
 
 def _filled(notes: Sequence[Sequence[int]], layers: int) -> list[float]:
-    """What each candidate of a choice added in a step, on average, in its so many layers."""
+    """Return what each candidate of a choice adds to ``layers`` layers in a step, on average.
+
+    A candidate without notes gets the mean of the others.
+    """
     means = [layers * sum(each) / len(each) if each else None for each in notes]
     known = [each for each in means if each is not None]
     mean = sum(known) / max(1, len(known))

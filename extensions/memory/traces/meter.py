@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
-#: How many steps, and batches of the validation data, are recorded.
+#: Number of steps, and of batches of the validation data, that are recorded.
 RECORDED = 2
 
 
@@ -44,7 +44,7 @@ class MemoryMeter:
         """``beside`` are tensors of the trial's that are not of its model."""
         self._model, self._optimizer, self._device = model, optimizer, device
         self._beside = beside
-        #: Seconds that recording has cost, beside the steps themselves.
+        #: Seconds that recording has cost, without the steps themselves.
         self.seconds = 0.0
         self._recording: profile | None = None
         self._refused = False
@@ -58,7 +58,7 @@ class MemoryMeter:
 
     @property
     def recording(self) -> bool:
-        """Whether what the process allocates is counted as the trial's now."""
+        """True while allocations of the process are counted as the trial's."""
         return self._recording is not None or self._device.type == "cuda"
 
     @contextmanager
@@ -69,7 +69,7 @@ class MemoryMeter:
             self.close()
 
     def evaluating(self) -> None:
-        """An evaluation begins: its first batches are recorded, too."""
+        """Begin an evaluation, whose first batches are recorded, too."""
         self.close()
         if self._device.type == "cpu":
             self._record()
@@ -87,7 +87,7 @@ class MemoryMeter:
         self.seconds += time.monotonic() - began
 
     def footprint(self) -> Footprint | None:
-        """What the trial needed in the epoch that has ended; None if it could not be recorded."""
+        """Return the trial's need in the epoch that has ended; None if it could not be recorded."""
         self.close()
         if self._refused:
             return None

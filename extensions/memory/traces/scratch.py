@@ -1,4 +1,4 @@
-"""What kernels of the CPU allocate and free inside themselves, where nobody sees it.
+"""Memory that CPU kernels allocate and free internally, unseen by a trace of tensors.
 
 Theory of operation. oneDNN's convolutions and recurrent layers reorder their inputs into layouts of
 their own, and recurrent layers keep a workspace for the way back. Other operators are programs of
@@ -32,7 +32,7 @@ RECURRENT = _aten.mkldnn_rnn_layer.default
 #: Its result, a single number, keeps the memory of all squares.
 SQUARES = _aten.mse_loss.default
 RECURRENT_BACKWARD = _aten.mkldnn_rnn_layer_backward.default
-#: Which arguments have the first dimension that a part has less of, by operator.
+#: Arguments whose first dimension is cut to run an operator on a part, by operator.
 _SCALING = {
     RECURRENT: (0,),
     SQUARES: (0, 1),
@@ -48,9 +48,9 @@ _Blank = tuple[tuple[int, ...], torch.dtype, bool]
 
 
 def hidden(func: Any, args: Sequence[Any], made: Any) -> tuple[int, int]:
-    """What ``func`` keeps for fake ``args``, beyond the shapes of ``made``, and what it frees.
+    """Return the bytes that ``func`` keeps for fake ``args`` beyond ``made``, and those it frees.
 
-    In bytes; 0 where it cannot be run on parts.
+    Both are 0 if it cannot be run on parts.
     """
     n = args[0].shape[0] if args[0].dim() else 1
     tensors = [each for each in tree_leaves((args, made)) if isinstance(each, torch.Tensor)]
@@ -71,7 +71,7 @@ def hidden(func: Any, args: Sequence[Any], made: Any) -> tuple[int, int]:
 
 
 def _profiled(call: Callable[[], Any]) -> tuple[Any, int]:
-    """What ``call`` returns, and the most bytes that it had beside what was left of it."""
+    """Return the result of ``call``, and its peak bytes beyond those that remain after it."""
     with profile(profile_memory=True) as seen:
         made = call()
     sizes = sorted(allocations(seen))
@@ -79,7 +79,7 @@ def _profiled(call: Callable[[], Any]) -> tuple[Any, int]:
 
 
 def allocations(seen: profile) -> Iterator[tuple[int, int]]:
-    """The time and the bytes of each allocation that was seen (negative where it is freed)."""
+    """Yield the time and the bytes of each allocation that was seen (negative: freed)."""
     assert seen.kineto_results is not None
     events: list[Any] = list(seen.kineto_results.experimental_event_tree())
     while events:
@@ -106,7 +106,7 @@ def _blanks(func: Any, args: Sequence[Any], part: int) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=512)
 def _run(func: Any, blanks: tuple[Any, ...], grad: bool) -> tuple[int, int]:
-    """As ``hidden``, of the real operator. ``grad``: whether gradients are enabled."""
+    """Return the bytes of ``hidden`` for the real operator. ``grad``: gradients are enabled."""
     args = [_zeros(each) if _is_blank(each) else each for each in blanks]
     outputs, freed = _profiled(lambda: func(*args))
     # Only in training has a recurrent layer a workspace, which is its last output.

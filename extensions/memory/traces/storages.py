@@ -39,15 +39,15 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.changes: list[Change] = []
         self._live = self._summed = 0
-        #: Whether a fused recurrent layer was called.
+        #: True if a fused recurrent layer was called.
         self.recurrent = False
         self._cpu = cpu
-        #: What the last recurrent layer freed by itself; on the way back it is as much.
+        #: Bytes that the last recurrent layer freed by itself; its backward frees as many.
         self._recurrent_freed = 0
         self._known: WeakSet[torch.UntypedStorage] = WeakSet()
 
     def live(self) -> int:
-        """The bytes that are there now."""
+        """Return the bytes that are there now."""
         new = self.changes[self._summed :]
         self._live += sum(size for _, size in new)
         self._summed += len(new)
@@ -76,7 +76,7 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
         return made
 
     def _hiding(self, func: Any, args: Sequence[Any], kwargs: Any) -> Any:
-        """A kernel that allocates inside itself, and may keep a workspace."""
+        """Run a kernel that allocates inside itself and may keep a workspace, and count both."""
         self.recurrent |= func is RECURRENT
         made = func(*args, **kwargs)
         if func is RECURRENT:
@@ -120,14 +120,14 @@ def _one(dtype: torch.dtype) -> bool | float | int:
 
 
 def held_beside(code: object, model: nn.Module) -> Iterator[Tensor]:
-    """The tensors of further models that the trial's object has, a teacher for instance."""
+    """Yield the tensors of further models that the trial's object has, a teacher for instance."""
     for value in vars(code).values():
         if isinstance(value, torch.nn.Module) and value is not model:
             yield from held(value)
 
 
 def persistent(model: nn.Module, optimizer: Optimizer, *others: Tensor) -> int:
-    """The bytes that stay between two steps: model, buffers, and the optimiser's state.
+    """Return the bytes that stay between two steps: model, buffers, and the optimiser's state.
 
     ``others`` are added; what has the same memory counts once.
     """
@@ -138,7 +138,7 @@ def persistent(model: nn.Module, optimizer: Optimizer, *others: Tensor) -> int:
 
 
 def state_of(optimizer: Optimizer) -> list[Tensor]:
-    """The tensors of the optimiser's state."""
+    """Return the tensors of the optimiser's state."""
     leaves = tree_leaves(list(optimizer.state.values()))
     return [each for each in leaves if isinstance(each, torch.Tensor)]
 

@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from ....tasks.training.training import Training
     from .allocator import Change
 
-#: How many steps a double trains.
+#: Number of steps that a double trains.
 STEPS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
-    """What a double's steps and evaluation allocated and freed, in order.
+    """The allocations and frees of a double's steps and evaluation, in order.
 
-    ``recurrent``: whether the model has recurrent layers, whose memory is less certain.
+    ``recurrent``: True if the model has recurrent layers, whose memory is less certain.
     """
 
     changes: list[Change]
@@ -53,7 +53,7 @@ class Allocated:
 
 
 def trace(run: Training, examples: Mapping[int, Any] | None = None) -> tuple[Footprint, bool]:
-    """What ``run`` needs, and whether it has recurrent layers. As ``allocated``."""
+    """Return the need of ``run``, and True if it has recurrent layers; see ``allocated``."""
     found = allocated(run, examples)
     peak = peak_bytes(found.changes)
     reserved = reserved_bytes(found.changes) if run.device.type == "cuda" else peak

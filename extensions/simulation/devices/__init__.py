@@ -1,1 +1,1 @@
-"""Simulated devices: what runs on them by when, who takes turns, what memory is left."""
+"""Simulated devices: the times of their epochs, turns in their lanes, and their memory."""

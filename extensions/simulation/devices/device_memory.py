@@ -1,4 +1,4 @@
-"""The memory of simulated devices: what trials need, and who finds none left.
+"""The memory of simulated devices: the needs of trials, and trials that find too little left.
 
 Theory of operation. Every trial at work is a process of its own, as in a real run. It holds its
 *persistent* bytes (weights, optimiser state, data, the process itself) all the time, and in every
@@ -27,26 +27,26 @@ MIN_MEMORY, MAX_MEMORY = 1e-3, 1e5
 
 
 class MemoryNeed(NamedTuple):
-    """What a trial needs (bytes). Both are 0 if that is not known."""
+    """Memory need of a trial in bytes; both are 0 if it is not known."""
 
     persistent: int = 0
     ephemeral: int = 0
 
     def peak(self, width: int = 1) -> int:
-        """The most that each of ``width`` members needs."""
+        """Return the most that each of ``width`` members needs."""
         return self.persistent + -(-self.ephemeral // width)
 
 
-#: What is said of a trial that says nothing.
+#: The need of a trial that states none.
 UNKNOWN = MemoryNeed()
 
 
 @dataclass
 class DeviceMemory:
-    """Who holds how much of which device. Devices without a stated memory have enough."""
+    """Memory held on each device. Devices without a stated memory have enough."""
 
     devices: Sequence[Device]
-    #: Who holds what in each lane of each device with a stated memory, by fence.
+    #: Lane and need of each holder, by device with a stated memory and by fence.
     _held: dict[str, dict[int, tuple[int, MemoryNeed]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -54,9 +54,10 @@ class DeviceMemory:
         self._of = {each.name: each for each in self.devices}
 
     def claim(self, fence: int, members: Sequence[Member], need: MemoryNeed) -> str:
-        """Take what an attempt needs of the device of each of its ``members``.
+        """Claim the need of an attempt on the device of each of its ``members``.
 
-        Returns the first device that has not so much left, and then takes nothing; or nothing.
+        Returns the first device that has too little left, and then claims nothing; "" if all have
+        enough.
         """
         limited = [member for member in members if member.device in self._held]
         held = MemoryNeed(need.persistent, need.peak(len(members)) - need.persistent)

@@ -1,12 +1,12 @@
 """Residents of simulated lanes: they share a lane's time by the weights of their turns.
 
-Theory of operation. Turns are short beside epochs, so a resident of weight w is taken to run at the
-rate w / (sum of weights): generalised processor sharing, which deficit round robin comes within a
-turn of (Shreedhar and Varghese, SIGCOMM 1995). One of weight 0 stands still, unless all have that.
-Rates change when a resident comes or goes. What is still to come of a resident is then rescheduled.
+Theory of operation. Turns are short compared with epochs, so a resident of weight w is taken to run
+at the rate w / (sum of weights): generalised processor sharing, which deficit round robin comes
+within a turn of (Shreedhar and Varghese, SIGCOMM 1995). A resident of weight 0 stands still, unless
+all have that weight. Rates change when a resident comes or goes; its reports are then rescheduled.
 
 Residents of one study may be trained together: then each needs only a part of its time alone, which
-depends on how many they are. In truth they meet at epochs' beginnings; here that is at once.
+depends on their number. Real residents meet at the beginnings of epochs; simulated ones at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Resident:
     #: Its part of the lane's time, and how many are trained together with it, itself included.
     part: float = 1.0
     together: int = 1
-    #: How fast its epoch goes, as if it were alone.
+    #: Speed of its epoch, relative to that alone.
     rate: float = 1.0
     #: Reports to come while it stands still, with the time alone until each of them.
     parked: list[Entry] = field(default_factory=list)
@@ -48,9 +48,9 @@ class _Resident:
 
 @dataclass
 class LaneTurns:
-    """Who is in which lane, and at what rate it runs."""
+    """The residents of each lane, and the rates at which they run."""
 
-    #: What an epoch takes of each of so many trials of a study together, over that alone.
+    #: A function from a study and n to the time of n of its trials together, per trial, over alone.
     company: Callable[[str, int], float]
     _residents: dict[int, _Resident] = field(default_factory=dict)
 
@@ -58,21 +58,21 @@ class LaneTurns:
         return fence in self._residents
 
     def lanes_at_work(self, device: str) -> set[int]:
-        """The lanes of ``device`` that have residents."""
+        """Return the lanes of ``device`` that have residents."""
         return {each.lane[1] for each in self._residents.values() if each.lane[0] == device}
 
     def enter(
         self, fence: int, trial: str, study: str, lane: tuple[str, int], begins: float
     ) -> None:
-        """A segment takes a seat; its first step begins at ``begins`` if it is alone there."""
+        """Seat a segment, whose first step begins at ``begins`` if it is alone there."""
         self._residents[fence] = _Resident(lane, study, trial, 0.0, begins)
 
     def weigh(
         self, heap: list[Entry], now: float, fence: int, weights: Mapping[str, float]
     ) -> None:
-        """These weights, by trial, hold in the lane of the segment from now on.
+        """Set the weights, by trial, in the lane of the segment from now on.
 
-        ``heap`` has what is to come of its residents.
+        ``heap`` has the reports to come of its residents.
         """
         lane = self._residents[fence].lane
         for each in self._residents.values():
@@ -81,35 +81,38 @@ class LaneTurns:
         self._reschedule(heap, now, lane)
 
     def device(self, fence: int) -> str:
-        """The device that a resident is on."""
+        """Return the device that a resident is on."""
         return self._residents[fence].lane[0]
 
     def leave(self, heap: list[Entry], now: float, fence: int) -> None:
-        """A segment is over."""
+        """Take out a segment that is over."""
         lane = self._residents.pop(fence).lane
         self._reschedule(heap, now, lane)
 
     def seconds(self, fence: int, now: float) -> float:
-        """The time in turn since the last report of a segment, which reports now."""
+        """Return the time in turn since the last report of a segment, which reports now."""
         resident = self._residents[fence]
         resident.count(now)
         since, resident.reported = resident.in_turn - resident.reported, resident.in_turn
         return max(0.0, since)  # below it if the first step began later than it took
 
     def together(self, fence: int) -> int:
-        """How many trials are trained in the epoch of a segment, itself included."""
+        """Return the number of trials that are trained together in a segment's epoch, or 1."""
         resident = self._residents[fence]
         n = resident.together
         return n if self.company(resident.study, n) < 1.0 else 1
 
     def expected(self, fence: int) -> list[tuple[int, float]]:
-        """What its trainer would find with copies of the trial of a segment."""
+        """Return the gains that a trainer would find with copies of a segment's trial.
+
+        These are pairs of a number of copies and their time per trial over that alone, below 1.
+        """
         study = self._residents[fence].study
         found = [(n, self.company(study, n)) for n in COPIES]
         return [each for each in found if each[1] < 1.0]
 
     def parked(self, fence: int) -> list[Entry]:
-        """What is to come of a segment that stands still."""
+        """Return the reports to come of a segment that stands still."""
         return self._residents[fence].parked if fence in self._residents else []
 
     def slow_down(self, device: str, factor: float) -> set[int]:

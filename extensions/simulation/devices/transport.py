@@ -37,16 +37,16 @@ class SimulatedWork(Protocol):
     """The durations and results of simulated training."""
 
     def epoch(self, dispatch: Dispatch, spec: StudySpec, epoch: int) -> tuple[float, float]:
-        """The seconds that ``epoch`` takes, and the study's metric after it."""
+        """Return the seconds that ``epoch`` takes, and the study's metric after it."""
 
     def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
-        """The seconds that it takes to continue on other devices than before."""
+        """Return the seconds that it takes to continue on other devices than before."""
 
     def steps(self, dispatch: Dispatch, spec: StudySpec) -> int:
-        """How many steps an epoch has."""
+        """Return the number of steps of an epoch."""
 
     def slowdown(self, at_work: int) -> float:
-        """The factor by which an epoch takes longer when ``at_work`` trials share its device."""
+        """Return the factor on an epoch's time when ``at_work`` trials share its device."""
 
 
 @dataclass
@@ -58,11 +58,11 @@ class SimulatedTransport:
     work: SimulatedWork
     #: Seconds from a dispatch to the first step, and from the last step to the report.
     overhead: float = OVERHEAD
-    #: What the trial of a segment needs of memory.
+    #: A function from a segment to the memory need of its trial.
     needs: Callable[[Segment], MemoryNeed] = lambda _: UNKNOWN
-    #: What an epoch takes of each of so many trials of a study together, over that alone.
+    #: A function from a study and n to the time of n of its trials together, per trial, over alone.
     company: Callable[[str, int], float] = lambda _study, _together: 1.0
-    #: What each of its devices draws in an epoch of a trial (watts); 0: that is not measured.
+    #: A function from a trial and an epoch to the watts of each of its devices; 0: not measured.
     watts: Callable[[str, int], float] = lambda _trial, _epoch: 0.0
     #: Reports to come.
     _heap: list[Entry] = field(default_factory=list)
@@ -83,14 +83,14 @@ class SimulatedTransport:
 
     def __post_init__(self) -> None:
         self._memory = DeviceMemory(self.devices)
-        #: Who takes turns with whom, where lanes have several seats.
+        #: The residents that take turns, if lanes have several seats.
         self._turns = LaneTurns(self.company)
 
     def open(self) -> None:
         """Do nothing: there is nothing to create."""
 
     def receive(self, timeout: float) -> list[Message]:
-        """The next report, with the clock set to its time; or none, with the clock advanced."""
+        """Return the next report, and set the clock to its time; if none, advance the clock."""
         end = self.clock.now() + timeout
         while self._heap and self._heap[0][0] <= end:
             at, number, fence, body = heapq.heappop(self._heap)
@@ -137,7 +137,7 @@ class SimulatedTransport:
         raise why
 
     def scripts(self, studies: Collection[str]) -> Collection[str]:
-        """All ``studies``: a simulation has no scripts that could go."""
+        """Return all ``studies``: a simulation has no scripts that could go."""
         return studies
 
     def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:

@@ -1,1 +1,1 @@
-"""Questions for system configurations to try, and who answers: the history, and a model."""
+"""Questions for system configurations to try, answered by the history and by a model."""

@@ -60,7 +60,7 @@ class Advisor:
         self._asked.append(self._pool.submit(_ask, question, entries))
 
     def answers(self) -> list[Advice]:
-        """The answers that have come since the last call."""
+        """Return the answers that have come since the last call."""
         done = [each for each in self._asked if each.done()]
         self._asked = [each for each in self._asked if not each.done()]
         return [each.result() for each in done]
@@ -92,7 +92,7 @@ def _ask(question: Consult, entries: Sequence[HistoryEntry]) -> Advice:
 
 
 def main() -> None:
-    """The process: reads one question from standard input, writes one answer to its output."""
+    """Read one question from standard input, write one answer to standard output."""
     os.nice(19)
     from ....profiling.similarity.service import Similarity
 

@@ -115,7 +115,7 @@ class Remember(Decision):
     config: SystemConfig
     #: Steps an hour under ``config``, divided by those under the default.
     speedup: float
-    #: How many windows were measured.
+    #: Number of windows that were measured.
     windows: int
     #: The standard deviation of a window's log ratio; None: not known.
     spread: float | None = None

@@ -38,13 +38,13 @@ ROUNDS = 4
 
 
 class Watch(Protocol):
-    """What a probe reports to."""
+    """The receiver of a probe's reports."""
 
     def check(self) -> None:
         """Called before every pass. May raise to abandon the probe."""
 
     def probing(self, config: SystemConfig) -> None:
-        """``config`` is tried from now on; (): none is."""
+        """Take note that ``config`` is tried from now on; (): none is."""
 
 
 Failed = list[tuple[SystemConfig, str]]
@@ -58,7 +58,7 @@ def probe(
     *,
     energy: bool = False,
 ) -> tuple[list[Window], Failed]:
-    """The windows of each candidate, as ``windows.results``, and why others failed.
+    """Return the windows of each candidate, as ``windows.results``, and why others failed.
 
     No window is begun that might exceed ``passes`` in total. There are none if ``passes`` is not
     enough for one window and two of the default. ``energy``: windows are long enough to measure

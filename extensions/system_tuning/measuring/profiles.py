@@ -34,7 +34,7 @@ class Profiles:
         self._profiler.mark()
 
     def end(self, training: Training, result: Result) -> Profile:
-        """The profile of the epoch. What could not be measured is absent."""
+        """Return the profile of the epoch. What could not be measured is absent."""
         assert self._profiler is not None
         reading = self._profiler.take()
         examples = length(training.data.train)

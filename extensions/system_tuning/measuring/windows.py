@@ -36,7 +36,7 @@ def interleave(own: SystemConfig, tried: Sequence[SystemConfig], steps: int) -> 
 
 
 def results(done: Sequence[StepWindow]) -> list[Window]:
-    """The result of each window that ran a candidate, once the epoch is over."""
+    """Return the result of each window that ran a candidate, once the epoch is over."""
     found = []
     for before, tried, after in zip(done[::2], done[1::2], done[2::2], strict=False):
         assert tried.config is not None
@@ -49,7 +49,7 @@ def results(done: Sequence[StepWindow]) -> list[Window]:
 
 
 def relative(tried: float | None, before: float | None, after: float | None) -> float | None:
-    """A window's joules relative to the mean of the two beside it. None if any is unknown or 0."""
+    """Return a window's joules over the mean of its two neighbours; None if any is unknown or 0."""
     if not tried or not before or not after:
         return None
     return tried / ((before + after) / 2)

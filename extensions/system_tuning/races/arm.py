@@ -1,8 +1,8 @@
 """Arms: a system configuration that is measured against the default, with its mean and bounds.
 
-A window counts by the logarithm of its seconds a step over those of the default beside it. So a
-machine that slows down for both has no effect. The mean's interval follows from Student's t
-distribution.
+A window counts by the logarithm of its seconds a step over those of the default's windows next to
+it. So a machine that slows down for both has no effect. The mean's interval follows from Student's
+t distribution.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ....profiling.knobs.knobs import SystemConfig
 
 #: A gain below this is not worth a configuration of its own.
 MIN_GAIN = 0.02
-#: How many windows an interval needs, and after how many an arm is judged by its mean.
+#: Windows that an interval needs, and windows after which an arm is judged by its mean.
 MIN_WINDOWS, MAX_WINDOWS = 3, 12
 
 
@@ -25,7 +25,7 @@ class Arm:
 
     #: The configuration.
     config: SystemConfig
-    #: How many windows were measured.
+    #: Number of windows that were measured.
     n: int = 0
     #: The mean of the log ratios.
     mean: float = 0.0
@@ -33,7 +33,7 @@ class Arm:
     squares: float = 0.0
     #: Why it no longer takes part; empty while it does.
     out: str = ""
-    #: Whether trials cannot run with it.
+    #: True if trials cannot run with it.
     infeasible: bool = False
 
     def observe(self, ratio: float) -> None:
@@ -61,7 +61,7 @@ class Arm:
 
 @lru_cache(maxsize=256)
 def student_quantile(probability: float, degrees: int) -> float:
-    """The quantile of Student's t with ``degrees`` degrees, for a probability from 0.5 to 1.
+    """Return the quantile of Student's t with ``degrees`` degrees, for a probability from 0.5 to 1.
 
     It bisects the distribution's closed form (Abramowitz and Stegun 26.7.3 and 26.7.4).
     """
@@ -77,7 +77,7 @@ def student_quantile(probability: float, degrees: int) -> float:
 
 
 def _central_probability(angle: float, degrees: int) -> float:
-    """The probability of a value from -t to t, where the tangent of ``angle`` is t / sqrt(v)."""
+    """Return the probability of a value from -t to t, with t = sqrt(degrees) * tan(angle)."""
     term = cos(angle) if degrees % 2 else 1.0
     total = 0.0
     for power in range(2 + degrees % 2, degrees + 1, 2):

@@ -49,20 +49,20 @@ def by_confidence(arms: Sequence[Arm]) -> SystemConfig | None:
 
 
 def bound_alpha(arms: int) -> float:
-    """The probability with which a bound of one of so many arms may be wrong at one look."""
+    """Return the probability with which a bound of one of ``arms`` may be wrong at one look."""
     looks = MAX_WINDOWS - MIN_WINDOWS + 1
     return ALPHA / (looks * max(1, arms))
 
 
 @dataclass(frozen=True, slots=True)
 class ProbingStrategy:
-    """What is tried at once, how it is measured, and how it is judged."""
+    """A way to choose the arms that are tried at once, to measure them, and to judge them."""
 
     #: The rule.
     judge: Callable[[Sequence[Arm]], SystemConfig | None]
-    #: Whether a model is asked for a few arms at a time; else all are entered at once.
+    #: True if a model is asked for a few arms at a time; else all are entered at once.
     asks: bool = False
-    #: Whether an arm is tried for a whole epoch of a trial, else in windows of steps.
+    #: True if an arm is tried for a whole epoch of a trial, else in windows of steps.
     by_epoch: bool = False
 
 
@@ -76,7 +76,10 @@ PROBING = {
 
 
 def check_probing(name: object) -> str:
-    """``name`` as a user gives it. Raises ``UsageError``, with the known names, for another one."""
+    """Return ``name`` as a user gives it.
+
+    Raises ``UsageError``, with the known names, for another one.
+    """
     if not (isinstance(name, str) and name in PROBING):
         raise UsageError.refuse("system.probing", name, ", ".join(PROBING))
     return name
@@ -104,12 +107,12 @@ class Race:
         self.over = self.over and not new
 
     def open(self) -> tuple[SystemConfig, ...]:
-        """The configurations still in the race, those with the fewest windows first."""
+        """Return the configurations still in the race, those with the fewest windows first."""
         remaining = [arm for arm in self.arms if not arm.out]
         return tuple(arm.config for arm in sorted(remaining, key=lambda arm: arm.n))
 
     def has(self, config: SystemConfig) -> bool:
-        """Whether ``config`` is one of the arms."""
+        """Return True if ``config`` is one of the arms."""
         return any(arm.config == config for arm in self.arms)
 
     def observe(self, config: SystemConfig, ratio: float) -> None:

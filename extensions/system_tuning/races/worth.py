@@ -60,7 +60,7 @@ class Belief:
 
     mean: float
     error: float
-    #: Of a prior: true where no window of the workload stands behind it.
+    #: True for a prior that no window of the workload supports.
     guessed: bool = False
 
     @property

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def heat(profiles: Sequence[Profiled]) -> Figure | None:
-    """A heat map: a row per counter, a column per profiled epoch, relative to the row's maximum."""
+    """Draw a heat map of counters (rows) by profiled epoch, relative to a row's maximum."""
     if not profiles:
         return None
     names = sorted({name for each in profiles for name, _ in each.values}, reverse=True)
@@ -69,7 +69,7 @@ def heat(profiles: Sequence[Profiled]) -> Figure | None:
 
 
 def clusters(service: Similarity, own: frozenset[str]) -> Figure | None:
-    """A dot per workload of the history, by cluster; those in ``own`` are squares."""
+    """Return a dot per workload of the history, by cluster; those in ``own`` are squares."""
     points = service.plane()
     if len(points) < 2:
         return None
@@ -145,7 +145,7 @@ def by_batch(ratios: Mapping[SystemConfig, Mapping[int, Sequence[float]]]) -> Fi
 
 
 def speedups(found: Sequence[TriedConfiguration]) -> Figure | None:
-    """A bar per configuration: its speed relative to the default. Unmeasured ones have no bar."""
+    """Draw a bar per measured configuration: its speed relative to the default."""
     speeds = {config_text(each.config): each.speed for each in found if each.speed is not None}
     if not speeds:
         return None

@@ -109,7 +109,7 @@ def _by_batch(
 
 
 def _clusters(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> Figure | None:
-    """The clusters in the history of the class of machine on which most of the trials ran."""
+    """Return the clusters in the history of the machine class that most of the trials ran on."""
     where = Counter(trial.device for trial in trials if trial.device)
     devices = {record.device.name: record.device for record in reader.devices()}
     used_devices = [devices[name] for name, _ in where.most_common() if name in devices]

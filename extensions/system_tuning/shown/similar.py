@@ -59,14 +59,14 @@ def similarity_report(
     profile: Profile,
     now: float | None = None,
 ) -> SimilarityReport:
-    """The answer of a similarity service built from ``history``, at a time (``Similarity.ask``)."""
+    """Return the answer of ``Similarity.ask`` at a time, built from ``history``."""
     service = Similarity.fit(history)
     answer = service.ask(profile, now)
     return SimilarityReport(trial, machine, service.windows, service.aside, answer)
 
 
 def similarity_facts(found: SimilarityReport) -> dict[str, Any]:
-    """``found`` as plain values for scripts, by the names of the fields."""
+    """Return ``found`` as plain values for scripts, by the names of the fields."""
     facts = asdict(found)
     config = found.answer.config
     facts["answer"]["config"] = None if config is None else dict(config)
@@ -74,7 +74,7 @@ def similarity_facts(found: SimilarityReport) -> dict[str, Any]:
 
 
 def similarity_view(found: SimilarityReport) -> RenderableType:
-    """``found`` for the terminal: the answer, then similar workloads and how they differ."""
+    """Return ``found`` for the terminal: the answer, then similar workloads and how they differ."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

@@ -53,7 +53,7 @@ class TriedConfiguration:
 def tried(
     events: Sequence[WindowsMeasured | Rehearsed], failures: Sequence[tuple[SystemConfig, str]] = ()
 ) -> list[TriedConfiguration]:
-    """All measured configurations, the fastest first, and those that cannot be run."""
+    """Return all measured configurations, the fastest first, and those that cannot be run."""
     ratios: dict[SystemConfig, list[float]] = {}
     joules: defaultdict[SystemConfig, list[float]] = defaultdict(list)
     failed: dict[SystemConfig, str] = dict(failures)
