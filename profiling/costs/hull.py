@@ -65,5 +65,5 @@ def hull(points: Iterable[tuple[float, float]]) -> Hull:
 def _bends(
     left: tuple[float, float], middle: tuple[float, float], width: float, speed: float
 ) -> bool:
-    """Whether ``middle`` is above the line from ``left`` to (``width``, ``speed``)."""
+    """Return True if ``middle`` is above the line from ``left`` to (``width``, ``speed``)."""
     return (middle[1] - left[1]) * (width - left[0]) > (speed - left[1]) * (middle[0] - left[0])

@@ -1,4 +1,4 @@
-"""The cost model of a study: what its trials' costs have in common, and each trial's own curve.
+"""The cost model of a study: the common part of its trials' costs, and each trial's own curve.
 
 Theory of operation. The logarithm of trial j's seconds an epoch on w devices is modelled as
 
@@ -64,10 +64,10 @@ Points = Mapping[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What a study's trials have in common: ``shape`` by width from 1 on, and the regression.
+    """The common part of a study's trials: ``shape`` by width from 1 on, and the regression.
 
-    Estimates of ``shape`` are relative to one device. At the widths ``measured`` some trial was
-    measured beside another width.
+    Estimates of ``shape`` are relative to one device. ``measured`` are the widths of trials that
+    were measured at several widths.
     """
 
     shape: tuple[Estimate, ...]
@@ -75,7 +75,7 @@ class Pool:
     measured: frozenset[int] = frozenset()
 
     def __hash__(self) -> int:
-        """A hash of the study's level, which tells pools apart. It is needed for every trial."""
+        """Hash the study's level, which tells pools apart. It is needed for every trial."""
         return int(1e9 * self.regression.mean[0])
 
 
@@ -97,7 +97,7 @@ class Expected(NamedTuple):
 
 
 def pool(trials: Sequence[tuple[tuple[float, ...], Points]], widest: int) -> Pool:
-    """The pool of at least one of ``trials`` (features, points), for widths up to ``widest``."""
+    """Fit the pool of ``trials`` (features, points), at least one, for widths up to ``widest``."""
     # A trial with one width says nothing of the shape, only of the level.
     multi_width = [index for index, (_, points) in enumerate(trials) if len(points) > 1]
     shape = _prior(widest)
@@ -128,7 +128,7 @@ def _relative(
     shape: Sequence[Estimate],
     mean: Sequence[float],
 ) -> Iterator[Measured]:
-    """What ``trials`` took without the features' effects ``mean``, relative to their own levels."""
+    """Yield the seconds of ``trials``, less the effects ``mean``, relative to their own levels."""
     for features, points in trials:
         residuals = {
             width: math.log(seconds) - sum(map(operator.mul, _row(features, width), mean))
@@ -157,13 +157,13 @@ def _shape(relative: Sequence[Measured], widest: int) -> tuple[Estimate, ...]:
 
 
 def _row(features: tuple[float, ...], width: int) -> tuple[float, ...]:
-    """1, then each feature for the level and, times log width, for the gain."""
+    """Return 1, then each feature for the level and, times log width, for the gain."""
     log = math.log(width)
     return (1.0, *(part for each in features for part in (each, each * log)))
 
 
 def expected(study: Pool, features: tuple[float, ...], points: Points, widest: int) -> Expected:
-    """The costs expected of a trial with ``features`` and its own ``points``, up to ``widest``."""
+    """Return the expected costs of a trial with ``features`` and ``points``, up to ``widest``."""
     if len(points) > 1:
         return _own(study, features, tuple(points.items()), widest)
     for width, seconds in points.items():
