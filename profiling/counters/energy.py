@@ -43,7 +43,7 @@ class Meter(Protocol):
     def name(self) -> str: ...
 
     def read(self, now: float) -> float | None:
-        """Joules since the last reading, or since the meter was made; None if unknown.
+        """Return the joules since the last reading, or since the meter was made; None if unknown.
 
         ``now`` is the time on the caller's steady clock (seconds).
         """
@@ -51,7 +51,7 @@ class Meter(Protocol):
 
 
 def wrapped_difference(before: int, after: int, largest: int) -> int:
-    """Growth of a counter that wraps from ``largest`` to 0, at most once.
+    """Return the growth of a counter that wraps from ``largest`` to 0 at most once.
 
     Raises ``UsageError`` for readings that such a counter does not give.
     """
@@ -62,10 +62,10 @@ def wrapped_difference(before: int, after: int, largest: int) -> int:
 
 
 class RaplMeter:
-    """One powercap zone: a CPU package, or the memory beside it.
+    """One powercap zone: a CPU package, or the memory next to it.
 
-    Raises ``OSError`` or ``ValueError`` if it cannot be read. Since Linux 5.10 only root may read
-    it, since fine readings reveal what other processes compute.
+    Raises ``OSError`` or ``ValueError`` if it cannot be read. From Linux 5.10 on only root may read
+    it, because fine readings reveal what other processes compute.
     """
 
     def __init__(self, zone: Path, now: float) -> None:
@@ -143,8 +143,9 @@ class Mark:
 
 
 class Energy:
-    """What a device's ``meters`` count, and a process's part of it. It should be sampled each
-    second.
+    """The energy that a device's ``meters`` count, and a process's part of it.
+
+    It should be sampled each second.
 
     If ``use`` gives CPU-seconds, the part between two samples is joules * own / all CPU-seconds, so
     idle power is allocated as well. The machine's CPU-seconds come in ticks: what is drawn before
@@ -269,9 +270,9 @@ def open_meters(
 
 
 def _is_counted(zone: Path) -> bool:
-    """Whether a zone counts: packages do, and memory, which is part of none; the others do not.
+    """Return True for the zones that are summed: packages, and memory, which is part of none.
 
-    The others are the parts of a package, and the platform.
+    The other zones are the parts of a package, and the platform.
     """
     try:
         kind = (zone / "name").read_text().strip()

@@ -80,7 +80,7 @@ class Kernel:
 
 
 def decode(read: bytes) -> tuple[int, int, int]:
-    """(value, enabled, running) since it was enabled; the last two are in nanoseconds.
+    """Return (value, enabled, running) since it was enabled; the last two are in nanoseconds.
 
     Raises ``OSError`` (EIO) for a read of a failed event.
     """
@@ -91,7 +91,7 @@ def decode(read: bytes) -> tuple[int, int, int]:
 
 
 def explain_error(error: OSError) -> str:
-    """What an error means, and what helps."""
+    """Return an error's meaning, with the remedy, and its name."""
     name = errno.errorcode.get(error.errno or 0, str(error.errno))
     return f"{_MEANING.get(error.errno or 0, os.strerror(error.errno or 0))} ({name})"
 

@@ -33,7 +33,7 @@ class GroupLimits:
 
 
 def read_limits(root: Path) -> GroupLimits:
-    """The limits of this process. ``root`` is where ``proc`` and the mounts are (for tests)."""
+    """Return this process's limits. ``root`` is the folder of ``proc`` and mounts (for tests)."""
     memory, cpus, cores = list[int](), list[float](), list[frozenset[int]]()
     for folder in _groups(root, "memory"):
         memory += _bytes(folder)
@@ -49,7 +49,7 @@ def read_limits(root: Path) -> GroupLimits:
 
 
 def usable_memory(root: Path = Path("/")) -> int | None:
-    """Bytes of memory that this process and those beside it may use; None if not known."""
+    """Return the bytes that this process and those next to it may use; None if not known."""
     try:
         physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
@@ -59,10 +59,10 @@ def usable_memory(root: Path = Path("/")) -> int | None:
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Bytes that could be taken now without pushing others out; None if not known.
+    """Return the bytes that can be taken now without pushing others out; None if not known.
 
-    What other processes have is not among them, of the machine and of each control group. File
-    pages that were not used for long are, since the kernel gives them up.
+    Memory of other processes, of the machine and of each control group, does not count as free.
+    File pages that were not used for long do, since the kernel gives them up.
     """
     free = []
     if (machine := _fields(root / "proc/meminfo", ":").get("MemAvailable")) is not None:
@@ -73,7 +73,7 @@ def available_memory(root: Path = Path("/")) -> int | None:
 
 
 def usable_cores(cores: Iterable[int], root: Path = Path("/")) -> tuple[int, ...]:
-    """The ``cores`` that this process may run on, at most as many as its processor time pays for.
+    """Return the ``cores`` that this process may run on, limited by its share of processor time.
 
     There is at least one.
     """

@@ -55,7 +55,7 @@ class DeviceSpec:
 
     @property
     def slots(self) -> int:
-        """How many trials a device can hold."""
+        """Return the number of trials that a device can hold."""
         return (self.lanes or 1) * self.seats
 
 
@@ -68,7 +68,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What this process may use here. ``memory`` is in bytes, None if not known."""
+    """Resources that this process may use here. ``memory`` is in bytes, None if not known."""
 
     node: str
     cores: tuple[int, ...]
@@ -80,7 +80,7 @@ class Machine:
 
 
 def discover(nvml: Nvml, *, node: str | None = None, visible: str | None = None) -> Machine:
-    """This machine. ``visible`` is ``CUDA_VISIBLE_DEVICES``; with None every GPU is visible."""
+    """Describe this machine. ``visible``: ``CUDA_VISIBLE_DEVICES``; None: every GPU is visible."""
     gpus = tuple(
         Gpu(nvml.uuid(index), nvml.name(index), nvml.memory(index)) for index in range(nvml.count())
     )
@@ -89,9 +89,9 @@ def discover(nvml: Nvml, *, node: str | None = None, visible: str | None = None)
 
 
 def parse_spec(spec: str, allowed: str) -> DeviceSpec:
-    """``spec`` in parts. Raises ``UsageError`` for a malformed spec, or for too many slots.
+    """Split ``spec`` into its parts.
 
-    The error for a malformed spec says ``allowed``.
+    Raises ``UsageError`` for a malformed spec, naming ``allowed``, and for too many slots.
     """
     form = _SPEC.fullmatch(spec.strip())
     if form is None:
