@@ -144,7 +144,7 @@ def _base(before: Count | None, after: Count) -> Count | None:
 
 
 def find_count_fault(before: Count, after: Count) -> Fault | None:
-    """Return the fault of two readings of one counter, if any time between them shows one."""
+    """Return the fault that two readings of a counter show regardless of the time between them."""
     if (
         after.value < before.value
         or after.enabled < before.enabled

@@ -61,8 +61,8 @@ def usable_memory(root: Path = Path("/")) -> int | None:
 def available_memory(root: Path = Path("/")) -> int | None:
     """Return the bytes that can be taken now without pushing others out; None if not known.
 
-    Memory of other processes, of the machine and of each control group, does not count as free.
-    File pages that were not used for long do, since the kernel gives them up.
+    The result is the least over the machine and the process's control groups. File pages that were
+    not used for long count as free, since the kernel gives them up.
     """
     free = []
     if (machine := _fields(root / "proc/meminfo", ":").get("MemAvailable")) is not None:
