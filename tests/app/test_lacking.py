@@ -36,7 +36,7 @@ def raising(*_):
 
 @pytest.fixture
 def begin(tmp_path, monkeypatch):
-    """Return a function that restarts the scheduler with extensions and returns its runner."""
+    """Yield a function that restarts the scheduler with extensions and returns its runner."""
     opened = []
 
     def begin(*plugs, specs=(), turns=4):
