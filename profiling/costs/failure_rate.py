@@ -44,7 +44,7 @@ class FaultTable:
 
 
 def checkpoint_interval(cost: float, mtbf: float) -> float:
-    """Seconds of training after which a state is made durable: ``sqrt(2 * cost * mtbf)``.
+    """Return seconds of training after which a state is made durable: ``sqrt(2 * cost * mtbf)``.
 
     J. W. Young, "A first order approximation to the optimum checkpoint interval", CACM 17(9), 1974;
     J. T. Daly, FGCS 22(3), 2006. The interval balances the time for writing (``cost`` seconds each)

@@ -114,7 +114,7 @@ class CostTable:
         width: int,
         features: Callable[[], tuple[float, ...]] = tuple,
     ) -> bool:
-        """Take in one epoch's training time (seconds) on ``width`` devices.
+        """Add one epoch's training time (seconds) on ``width`` devices.
 
         ``features`` gives the trial's, and is called if it has not run yet. Returns whether the
         time differs from what was expected, so that the plan should be made again.
@@ -154,7 +154,7 @@ class CostTable:
         meeting: float,
         met: bool,
     ) -> None:
-        """Take in a width window: seconds of a step by width, with ``per_epoch`` steps an epoch.
+        """Add a width window: seconds of a step by width, with ``per_epoch`` steps an epoch.
 
         Where epochs were measured they count, and tell what an epoch takes beyond its steps. The
         members took ``meeting`` seconds to meet, or did not (``met``): then a resize is expected to
@@ -186,7 +186,7 @@ class CostTable:
         start: SegmentStart,
         resized: bool,
     ) -> None:
-        """Take in one closed segment of ``epochs`` epochs.
+        """Add one closed segment of ``epochs`` epochs.
 
         ``fixed`` and ``between`` are as for ``SegmentCosts.overhead``. ``start`` is how it began,
         and ``resized`` whether with a resize. The overhead of segments that go on at once is the
@@ -298,6 +298,6 @@ class CostTable:
         self.features.pop(study, None)
 
     def speeds(self, study: str) -> tuple[tuple[int, float], ...]:
-        """(width, seconds an epoch) of ``study`` as measured, by width."""
+        """Return (width, seconds an epoch) of ``study`` as measured, by width."""
         known = self.studies.get(study)
         return () if known is None else tuple(sorted(known.widths.items()))

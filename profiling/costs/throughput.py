@@ -43,7 +43,7 @@ def packed_allocation(width: int, per_node: int | None = None, batch: float = 1.
 
     ``batch`` is the global batch. It may stay 1 if it never differs.
 
-    >>> packed(3, per_node=2, batch=48)
+    >>> packed_allocation(3, per_node=2, batch=48)
     Allocation(width=3, nodes=2, share=16.0)
     """
     return Allocation(width, 1 if per_node is None else -(-width // per_node), batch / width)

@@ -179,15 +179,13 @@ class Energy:
         return Mark(self._joules, self._lost, not failed)
 
     def share(self, trials: int, now: float) -> None:
-        """From ``now`` on, ``trials`` trials are at work on the device. Only needed without
-        ``use``.
-        """
+        """Divide the joules from ``now`` on among ``trials`` trials; needed without ``use``."""
         if self._use is None:
             self.sample(now)
             self._trials = trials
 
     def between(self, begin: Mark, end: Mark) -> float | None:
-        """The process's joules in a window; None if a reading was lost."""
+        """Return the process's joules in a window; None if a reading was lost."""
         if not begin.whole or begin.lost != end.lost:
             return None
         return end.joules - begin.joules
@@ -205,7 +203,7 @@ class Energy:
 
 
 def cpu_seconds(stat: Path = Path("/proc/stat")) -> tuple[float, float]:
-    """CPU-seconds of this process and its ended children, and of everything on the machine.
+    """Return CPU-seconds of this process and its ended children, and of everything on the machine.
 
     The latter come in ticks (usually 10 ms), without idle time, waits and time taken by a
     hypervisor (proc(5), ``/proc/stat``). Raises ``OSError``.
@@ -218,7 +216,7 @@ def cpu_seconds(stat: Path = Path("/proc/stat")) -> tuple[float, float]:
 
 
 def device_energy(gpu: str | None, powercap: Path, now: float) -> tuple[Energy | None, str]:
-    """The energy of the GPU with this UUID, or of the CPUs; or None and the reason.
+    """Return the energy of the GPU with this UUID, or of the CPUs; or None and the reason.
 
     All meters must be readable: half of them are no measurement.
     """
@@ -243,7 +241,7 @@ def open_meters(
     powercap: Path | None,
     start: Callable[[], Any] = start_nvml,
 ) -> tuple[list[Meter], dict[str, str]]:
-    """The meters that can be read, and why others cannot (name: reason).
+    """Return the meters that can be read, and why others cannot (name: reason).
 
     The CPUs' meters are left out if ``powercap`` is None.
     """

@@ -27,7 +27,7 @@ _READ = struct.Struct("QQQ")
 
 
 def attributes(kind: int, config: int, *, kernel: bool, is_leader: bool) -> bytes:
-    """The attributes of one event.
+    """Return the attributes of one event.
 
     ``kernel`` counts what happens in the kernel too. Threads that the thread starts are counted
     with it; processes are not (Linux 5.13; older kernels refuse with EINVAL). The leader of a group

@@ -84,7 +84,7 @@ def usable_cores(cores: Iterable[int], root: Path = Path("/")) -> tuple[int, ...
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """The folders of the process's group and of those around it, as far as they can be seen."""
+    """Yield the visible folders of the process's group and of the groups around it."""
     named = _lines(root / "proc/self/cgroup")
     mounts = [line.split() for line in _lines(root / "proc/self/mountinfo")]
     for line in named:
@@ -113,7 +113,7 @@ def _mount(fields: list[str], kind: str) -> tuple[str, str, list[str]] | None:
 
 
 def _ancestors(top: Path, group: str, mounted: str) -> Iterator[Path]:
-    """The folders from the group's own up to ``top``, which is the folder of group ``mounted``.
+    """Yield the folders from the group's own up to ``top``, the folder of group ``mounted``.
 
     A group that is not below it, as seen from a container, has its limits in ``top`` itself.
     """
@@ -138,7 +138,7 @@ def _bytes(folder: Path) -> Iterator[int]:
 
 
 def _taken(folder: Path) -> int:
-    """Bytes that the group's processes have, without file pages that were not used for long."""
+    """Return the bytes of the group's processes, without file pages that were unused for long."""
     for name, old in (
         ("memory.current", "inactive_file"),
         ("memory.usage_in_bytes", "total_inactive_file"),
@@ -150,7 +150,7 @@ def _taken(folder: Path) -> int:
 
 
 def _fields(file: Path, mark: str) -> dict[str, int]:
-    """The first numbers of the lines ``name<mark> number``."""
+    """Return the first numbers of the lines ``name<mark> number``."""
     found = {}
     for line in _lines(file):
         name, _, rest = line.partition(mark)
@@ -183,7 +183,7 @@ def _cores(folder: Path) -> Iterator[frozenset[int]]:
 
 
 def _numbers(text: str) -> frozenset[int]:
-    """``0-2,5`` as numbers; empty if it is no such list."""
+    """Return ``0-2,5`` as numbers; empty if it is no such list."""
     found = set[int]()
     for part in text.strip().split(","):
         first, dash, last = part.partition("-")
@@ -195,7 +195,7 @@ def _numbers(text: str) -> frozenset[int]:
 
 
 def _lines(file: Path) -> list[str]:
-    """The lines of a file; empty if it cannot be read."""
+    """Return the lines of a file; empty if it cannot be read."""
     try:
         return file.read_text(errors="replace").splitlines()
     except OSError:

@@ -208,15 +208,15 @@ def system_configs(
 
 
 def part(config: SystemConfig, *kinds: str) -> SystemConfig:
-    """The part of ``config`` that is of these kinds."""
+    """Return the part of ``config`` that is of these kinds."""
     return tuple((name, value) for name, value in config if KNOBS[name].kind in kinds)
 
 
 def merged(*configs: SystemConfig) -> SystemConfig:
-    """One configuration from all of them. Later ones take precedence."""
+    """Return one configuration from all of them. Later ones take precedence."""
     return tuple(sorted({name: value for config in configs for name, value in config}.items()))
 
 
 def config_text(config: SystemConfig) -> str:
-    """``threads 1, memory_format channels_last``, or ``the default`` if there are none."""
+    """Return ``threads 1, memory_format channels_last``, or ``the default`` if there are none."""
     return ", ".join(f"{name} {value}" for name, value in config) or "the default"
