@@ -119,7 +119,7 @@ def __getattr__(name: str) -> Any:
             module, _, attribute = where.partition(":")
             value = getattr(import_module(f".{module}", __name__), attribute)
     except (ImportError, AttributeError) as error:
-        # A file beside the user's script may hide a library.
+        # A file next to the user's script may hide a library.
         raise import_module(".base.hiding", __name__).explained(error) from error.__cause__
     globals()[name] = value
     return value
@@ -141,5 +141,5 @@ def load_ipython_extension(ipython: object) -> None:
 
 
 def unload_ipython_extension(ipython: object) -> None:
-    """Make them Optuna's again: ``%unload_ext penstock``."""
+    """Give Optuna's names in the notebook back to Optuna: ``%unload_ext penstock``."""
     _extensions().end_of("notebooks", "jupyter", "%unload_ext penstock").unload()

@@ -1,5 +1,5 @@
-"""What everybody may use.
+"""Helpers that every other package may import.
 
-Errors and how they are worded, optional imports, URLs without passwords, files that hide a
-library.
+Errors and their wording, optional imports, URLs without passwords, and the detection of files that
+hide a library.
 """

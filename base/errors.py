@@ -37,7 +37,7 @@ class UsageError(PenstockError):
 
     @classmethod
     def refuse(cls, field: str, value: object, allowed: str) -> UsageError:
-        """The error for one bad argument: its name, the value given, and what is allowed."""
+        """Return the error for one bad argument: its name, the value given, and what is allowed."""
         return cls(f"{field} = {worded(value)} is refused: allowed is {allowed}", field)
 
 

@@ -33,15 +33,15 @@ def need(library: str, user: str) -> None:
 
 
 def missing_extra(library: str, user: str) -> str:
-    """A message: ``user`` needs ``library``, which is not installed, and how to install it."""
+    """Return the message that ``user`` needs ``library``, with the command that installs it."""
     how = f"pip install 'penstock[{EXTRAS[library]}]'"
     return f"{user} needs {library}, which is not installed: {how}"
 
 
 def import_hint(error: BaseException) -> str:
-    """What to do about a failed import, to follow the error's message; empty if there is no advice.
+    """Return advice on a failed import, to append to the error's message; empty if there is none.
 
-    It names an extra to install, or a file to rename because it has the name of a library.
+    The advice names an extra to install, or a file to rename because it has a library's name.
     """
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     extra = EXTRAS.get((name or "").partition(".")[0])

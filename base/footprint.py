@@ -1,4 +1,4 @@
-"""The memory of one trial: what stays between its steps, and what a step adds at most."""
+"""Memory of one trial: the bytes kept between steps, and the most that a step adds."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .values import Natural
 class Footprint:
     """Bytes of a trial's tensors on its device (Salus's classes of memory, docs/memory.md)."""
 
-    #: Model, buffers and optimiser state: what stays between two steps. Gradients do not.
+    #: Bytes kept between two steps: model, buffers and optimiser state, but not gradients.
     persistent: Natural
-    #: The most that a step or an evaluation has beside the persistent bytes.
+    #: The most bytes that a step or an evaluation uses in addition to the persistent ones.
     ephemeral: Natural
-    #: What a caching allocator takes from the device for the peak; the peak where there is none.
+    #: Bytes that a caching allocator takes from the device at the peak; without one, the peak.
     reserved: Natural
 
     @property
     def peak(self) -> int:
-        """The most bytes at one time."""
+        """Return the most bytes in use at one time."""
         return self.persistent + self.ephemeral

@@ -1,8 +1,8 @@
-"""Finding a user's file that has the name of a library and so hides it, or is hidden by it.
+"""Detection of a user's file that has the name of a library and so hides it, or is hidden by it.
 
-Python looks for modules beside the script first. So every library that imports Python's own
-``queue`` gets a user's ``queue.py`` that lies there, and fails in ways that do not name the file.
-This module imports little: what it imports may itself be hidden.
+Python searches the script's folder first. If a ``queue.py`` lies there, every library that imports
+Python's own ``queue`` gets that file, and fails with an error that does not name it. This module
+imports little, because its own imports may be hidden too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LINKS = 20
 
 
 def hidden(error: BaseException) -> str:
-    """What to do if a file with the name of a library is behind ``error``; empty if none is."""
+    """Return advice if a file with a library's name caused ``error``; empty if none did."""
     for name in _names(error):
         for folder in _users_folders():
             for file in (f"{name}.py", os.path.join(name, "__init__.py")):
@@ -34,13 +34,13 @@ def hidden(error: BaseException) -> str:
 
 
 def explained(error: Exception) -> Exception:
-    """``error``, or a ``UsageError`` if a file with the name of a library is behind it."""
+    """Return ``error``, or a ``UsageError`` if a file with a library's name caused it."""
     reason = hidden(error)
     return UsageError(f"{reason} ({type(error).__name__}: {error})") if reason else error
 
 
 def _names(error: BaseException | None) -> Iterator[str]:
-    """The modules that an error, or one that led to it, failed to import or found incomplete."""
+    """Yield the modules that an error, or its cause, failed to import or found incomplete."""
     for _ in range(_LINKS):
         if error is None:
             return
@@ -55,7 +55,7 @@ def _names(error: BaseException | None) -> Iterator[str]:
 
 
 def _users_folders() -> list[str]:
-    """The folders on ``sys.path``, except Python's own and those of installed libraries."""
+    """Return the folders on ``sys.path``, except Python's own and those of installed libraries."""
     python = os.path.dirname(os.__file__)
     folders = [os.path.abspath(folder) for folder in sys.path]
     return [
@@ -69,7 +69,7 @@ def _users_folders() -> list[str]:
 
 
 def _library(name: str, folder: str) -> str:
-    """Which library of this name is anywhere but in ``folder``; empty if there is none."""
+    """Describe the library ``name`` found outside ``folder``; empty if there is none."""
     if name in sys.stdlib_module_names:
         return f"Python's module {name}"
     others = [other for other in sys.path if os.path.abspath(other) != folder]

@@ -1,6 +1,6 @@
-"""Modules that had another name in an earlier version, which what was written then still has.
+"""Modules that were renamed, so that pickles and digests of earlier versions still work.
 
-A pickle names classes, functions and modules by where they were, and so does a digest.
+A pickle names its classes, functions and modules by the module they were in, and so does a digest.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
-#: By the name that a package or module had: the one that it has now. The first that fits counts, so
-#: parts of a package come before it.
+#: New names of packages and modules, by old name. The first match counts, so a package's parts come
+#: before the package.
 MOVED = {
     "penstock.tasks.nas.graphs": "penstock.extensions.nas.graphs",
     "penstock.tasks.nas.paths": "penstock.tasks.training.paths",
@@ -27,19 +27,19 @@ MOVED = {
 
 
 def module_now(name: str) -> str:
-    """Return the name that a module has which was once called ``name``."""
+    """Return the present name of the module once called ``name``."""
     return _renamed(name, MOVED.items())
 
 
 def module_then(name: str) -> str:
-    """Return the name that a module had first which is called ``name`` now."""
+    """Return the first name of the module now called ``name``."""
     return _renamed(name, ((now, then) for then, now in MOVED.items()))
 
 
 def loads(content: bytes) -> Any:
-    """Return the object in a pickle, which may name modules as they were called once.
+    """Return the object in a pickle, which may refer to modules by their old names.
 
-    Raises what the pickle's classes do. Whoever calls it trusts the content.
+    Raises whatever the pickle's classes raise. The caller must trust the content.
     """
     return _Unpickler(io.BytesIO(content)).load()
 

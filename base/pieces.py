@@ -1,20 +1,20 @@
 """Hyperparameters that are step functions of the epoch, as plain entries of a configuration.
 
 Theory of operation. ``lr`` with ``Steps({0: ..., 6: ...})`` is two entries, its *pieces*: ``lr``,
-in force from the start, and ``lr@6``, in force once six epochs are done: in the seventh. What
-samples, stores, sends or shows configurations needs to know nothing of that. Who trains, and who
-asks from where on two configurations differ, asks this module.
+in force from the start, and ``lr@6``, in force once six epochs are done: in the seventh. Code that
+samples, stores, sends or shows configurations need not know about pieces. Code that trains, or
+that compares from which epoch on two configurations differ, uses this module.
 
-What a configuration makes of a trial unfolds epoch by epoch: first by ``entering(params, 0)``, then
-by ``entering(params, done)`` at the start of the epoch after ``done``. So two trials whose entering
+A configuration takes effect epoch by epoch: first ``entering(params, 0)``, then
+``entering(params, done)`` at the start of the epoch after ``done``. So two trials whose entering
 values are equal for 0 to ``k`` - 1 have equal hyperparameters in their first ``k`` epochs, whatever
-enters later. A chained key follows: H_0 from what enters at 0, H_k from H_(k-1) and what enters at
-k. A forked trial (PBT) takes another one's state over after ``done`` epochs under hyperparameters
-of its own. These are ``in_force(params, done)``, and from there on it unfolds as any trial.
+enters later. A chained key follows: H_0 from the values that enter at 0, H_k from H_(k-1) and those
+that enter at k. A forked trial (PBT) takes over another trial's state after ``done`` epochs, with
+hyperparameters of its own: ``in_force(params, done)``. From there on it continues as any trial.
 
-A value that enters counts as entering even where it equals the one before: it is then set anew,
-which undoes what the user's code may have made of it. An entry ``x@6`` without an entry ``x`` is no
-piece but a parameter of that name, as an older study may have it.
+A value counts as entering even if it equals the one before: it is then set again, which undoes
+any change that the user's code made to it. An entry ``x@6`` without an entry ``x`` is no piece but
+a parameter of that name, as an older study may have it.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ from typing import TypeVar
 
 V = TypeVar("V")
 
-#: What stands between the name of a hyperparameter and the start of a piece.
+#: Separator between the name of a hyperparameter and the start of a piece.
 MARK = "@"
 _LATER = re.compile(rf"(.+){MARK}([1-9][0-9]*)", re.DOTALL)
 
 
 def piece_name(name: str, start: int) -> str:
-    """The entry of ``name``'s piece that is in force once ``start`` epochs are done."""
+    """Return the entry of ``name``'s piece that is in force once ``start`` epochs are done."""
     return f"{name}{MARK}{start}" if start else name
 
 
 def later_piece(entry: str, params: Mapping[str, object]) -> tuple[str, int] | None:
-    """Whose later piece ``entry`` is, and its start (1 or more). None if it is none in ``params``.
+    """Split a later piece into its hyperparameter and its start (1 or more).
 
-    ``entry`` itself need not be in ``params``.
+    Returns None if ``entry`` is not a later piece of a hyperparameter in ``params``. ``entry``
+    itself need not be in ``params``.
     """
     found = _LATER.fullmatch(entry)
     if found is None or found[1] not in params:
@@ -47,16 +48,16 @@ def later_piece(entry: str, params: Mapping[str, object]) -> tuple[str, int] | N
 
 
 def pieces(params: Mapping[str, V]) -> Iterator[tuple[str, int, V]]:
-    """Each entry as (hyperparameter, start of the piece, value); what is constant starts at 0."""
+    """Yield each entry as (hyperparameter, start of the piece, value); constants start at 0."""
     for entry, value in params.items():
         name, start = later_piece(entry, params) or (entry, 0)
         yield name, start, value
 
 
 def in_force(params: Mapping[str, V], done: int) -> dict[str, V]:
-    """The hyperparameters in force after ``done`` epochs, so in epoch ``done`` + 1, by name.
+    """Return the hyperparameters in force after ``done`` epochs (in epoch ``done`` + 1), by name.
 
-    In the order in which the names begin in ``params``.
+    They are in the order in which the names first occur in ``params``.
     """
     found: dict[str, tuple[int, V]] = {}
     for name, start, value in pieces(params):
@@ -66,8 +67,8 @@ def in_force(params: Mapping[str, V], done: int) -> dict[str, V]:
 
 
 def entering(params: Mapping[str, V], done: int) -> dict[str, V]:
-    """The hyperparameters that come into force after exactly ``done`` epochs, by name.
+    """Return the hyperparameters that come into force after exactly ``done`` epochs, by name.
 
-    At 0 these are all that are in force from the start. Otherwise it is mostly empty.
+    At 0 these are all that are in force from the start. Later the result is mostly empty.
     """
     return {name: value for name, start, value in pieces(params) if start == done}

@@ -6,7 +6,7 @@ import re
 
 
 def hide_password(url: str) -> str:
-    """``url`` without user and password, fit for messages. Malformed URLs are safe as well.
+    """Return ``url`` without user and password, fit for messages. Malformed URLs are safe as well.
 
     Of several addresses (``sentinel://``) none is shown before the last one with a password, since
     a ``;`` may be part of a password.

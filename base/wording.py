@@ -12,14 +12,14 @@ MAX_CHARACTERS = 2_000
 
 
 def named(cls: type) -> str:
-    """The true name of a class, whatever its metaclass says."""
+    """Return the true name of a class, whatever its metaclass says."""
     return str(type.__dict__["__name__"].__get__(cls))
 
 
 def worded(
     value: object, formatter: Callable[[object], str] = repr, limit: int = MAX_CHARACTERS
 ) -> str:
-    """``formatter(value)``, cut to ``limit`` characters; a placeholder if it raises."""
+    """Return ``formatter(value)``, cut to ``limit`` characters; a placeholder if it raises."""
     try:
         text = "".join([formatter(value)])  # a plain str, even of a subclass
     except BaseException as error:  # sys.exit in a __repr__, too
@@ -29,7 +29,7 @@ def worded(
 
 
 def size_words(count: int) -> str:
-    """Bytes with a unit, and three digits or four: ``70 bytes``, ``410 KiB``, ``1.5 GiB``."""
+    """Return ``count`` bytes in words, in up to four digits: ``70 bytes``, ``1.5 GiB``."""
     units = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
     unit = next((name for name, bytes_ in units.items() if count >= bytes_), "bytes")
     amount = count / units.get(unit, 1)

@@ -35,7 +35,7 @@ OVER = 75
 FIRST = 4
 #: The test that reads all modules as texts: it is near each of them.
 HOUSE = "tests.test_house"
-#: Where each public name of ``import penstock`` comes from.
+#: The module that each public name of ``import penstock`` comes from.
 PUBLIC = {
     name: f"penstock.{where.partition(':')[0]}"
     for name, where in {
@@ -53,7 +53,7 @@ def name_of(path: Path) -> str:
 
 
 class Reach:
-    """Who imports whom in package, benchmarks and tests of the checkout at ``root``."""
+    """The imports among package, benchmarks and tests of the checkout at ``root``."""
 
     def __init__(self, root: Path, graph: grimp.ImportGraph) -> None:
         """``graph`` is the package's, to which the others' modules are added."""
@@ -110,7 +110,7 @@ class Reach:
                     return
 
     def distances(self, changed: Iterable[Path]) -> dict[Path, int]:
-        """How many imports each test file is away from what changed; those that are reached."""
+        """Return the number of imports from each test file that is reached to the changed files."""
         todo = [module for path in changed for module in self._beginnings(path)]
         found = dict.fromkeys(todo, 0)
         if HOUSE not in found and any(module not in self._files for module in todo):

@@ -1,4 +1,4 @@
-"""What all tests need of the process that they run in, and which of them are never run again.
+"""Setup of the process for all tests, and the choice of tests that are never run again.
 
 A test that needs an extension is in ``tests/extensions/NAME``, or marked with
 ``pytest.mark.extension("NAME")``. Where the extension's folder is not there, tests that are marked

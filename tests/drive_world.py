@@ -128,7 +128,7 @@ class World:
         return EpochReported(**{**fields, **changes})
 
     def state_hash(self, dispatch: Dispatch, epoch: int) -> str:
-        """What the trial's state comes out as: trials with a common prefix have it in common."""
+        """Return the hash of the trial's state, which trials with a common prefix share."""
         name, study = dispatch.segment.trial, self.engine.state.studies.get(dispatch.study)
         for at in of_ends("scheduler", "alike_at") if study is not None else ():
             params = self.engine.state.trials[name].params
@@ -137,7 +137,7 @@ class World:
         return f"{name}@{epoch}"
 
     def widths(self, dispatch: Dispatch, **changes) -> WidthsMeasured:
-        """What a width window found: by default that so many devices are so many times as fast."""
+        """Return the event of a width window; by default speed is proportional to the width."""
         fields = {
             "at": self.at,
             "cause": dispatch.id,

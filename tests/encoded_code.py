@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 from trainees import Small, points
 
-#: How often the encoder of this process has computed a block.
+#: An entry for each block that the encoder of this process has computed.
 COMPUTED = []
 
 
@@ -105,7 +105,7 @@ class Training(OnActivations):
 
 
 class InsideTraining(OnActivations):
-    """What trains is no layer of torch's, and has layers of its own in evaluation mode."""
+    """The module in training mode is none of torch's; its own layers are in evaluation mode."""
 
     def encoder(self):
         outer = nn.Sequential(Net()).eval()
@@ -185,5 +185,5 @@ class Wider(OnActivations):
 
 
 def plain(n: int) -> TensorDataset:
-    """So many examples of four numbers."""
+    """Return ``n`` examples of four numbers."""
     return TensorDataset(torch.randn(n, 4, generator=torch.Generator().manual_seed(n)))

@@ -79,7 +79,7 @@ PLANS = [
     StrategySpec("pbt", max_epochs=5, min_epochs=2, quantile=0.5),
     StrategySpec("pbt", max_epochs=6, quantile=0.34),
 ]
-#: What is reached within some epochs.
+#: Limits that are reached within some epochs.
 LIMITS = [{"device_hours": 3.0 / 3600}, {"deadline": 5.0}, {"device_hours": 9.0 / 3600}]
 
 #: Studies that have one system configuration for all trials.
@@ -109,7 +109,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @initialize(fill_at_end=st.booleans())
     def begin(self, fill_at_end):
-        """A ledger of 0.2 begins without, and goes on as a policy is chosen anew."""
+        """Begin the world; without ``fill_at_end`` as a ledger of 0.2, until a policy is chosen."""
         self.world = World(_score, fill_at_end=fill_at_end)
 
     def send(self, event):
@@ -668,12 +668,12 @@ class EngineMachine(RuleBasedStateMachine):
         assert not self.world.engine.state.studies, "a study did not come to its end"
 
     def goes_on_after_a_limit(self):
-        """Whether what a limit has paused meanwhile goes on."""
+        """Resume the studies that a limit has paused; return True if segments are running."""
         studies = self.world.engine.state.studies.items()
         for name in [name for name, study in studies if study.status == "paused"]:
             self.world.send(StudyResumed(at=self.world.at, study=name))
         return bool(self.world.open)
 
 
-#: How often a machine is run, and how many steps each time.
+#: Hypothesis settings: the number of runs of a machine, and of steps in each.
 SETTINGS = settings(max_examples=60, stateful_step_count=40, deadline=None, print_blob=True)

@@ -1,20 +1,20 @@
-"""What an engine did, as digests: the recorded behaviour that a refactoring has to keep.
+"""Digests of an engine's behaviour, which a refactoring has to keep.
 
 Theory of operation. A *sequence* is a list of events as the ledger stores them, and for each event
 two digests: of the outcome and the decisions, and of the changes. At *checkpoints* there are three
-more: of the whole state, of the sentences that the engine made up since the last checkpoint, and of
-what readers and operators work out from the state. A replay hands the stored events to the present
-engine and compares. Nothing is generated in a replay, so it depends upon no generator.
+more: of the whole state, of the sentences that the engine wrote since the last checkpoint, and of
+the views that readers and operators derive from the state. A replay hands the stored events to the
+present engine and compares. It generates no events, so it depends on no generator.
 
 The canonical form names classes and fields and no modules, because modules move. Fields that have
 their default are left out, because new fields come with a default. Sentences for people are
-digested apart, so that one may be worded anew without touching the rest. Numbers are rounded to
+digested separately, so that rewording one does not change the other digests. Numbers are rounded to
 nine digits, because LAPACK gives other last bits on another processor.
 
     python tests/engine_record.py THEME SEQUENCE EVENT
 
 prints the canonical form after one event of a recorded sequence. Run it in two checkouts and
-compare the outputs to see what a digest that differs stands for.
+compare the outputs to see the difference behind two digests.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ RENAMED_WORDS: dict[str, str] = {
     "resources=penstock.Resources(on_signature": "exactness=penstock.Exactness(on_signature",
 }
 
-#: What is said of the standing plan since the record was made.
+#: Facts of the standing plan that are newer than the record.
 NEW_IN_OUTLOOK = {"rule"}
-#: What is said of a study since then.
+#: Facts of a study that are newer than the record.
 NEW_OF_STUDIES = {"together", "apart", "readers", "readers_take", "ends", "deadline", "misses"}
 #: Fields of decisions and of the state that the record has not.
 NEW_FIELDS = {
@@ -106,7 +106,7 @@ SHORT, LONG = 6, 16
 
 @dataclass(frozen=True)
 class _Shape:
-    """How instances of a class are written: its recorded name, and its fields in order."""
+    """The written form of a class: its recorded name, and its fields in order."""
 
     name: str
     fields: tuple[tuple[str, str, Any], ...]
@@ -288,7 +288,7 @@ def _canonical_fields(value: Any, said: list[Any]) -> dict[str, Any]:
 
 
 def _recorded_words(said: Any) -> Any:
-    """What was said, in the words of the record."""
+    """Return ``said`` in the words of the record."""
     text = json.dumps(said)
     for present, recorded in RENAMED_WORDS.items():
         text = text.replace(present, recorded)
@@ -381,9 +381,10 @@ class Recorder:
         return state, [_recorded_words(each) for each in self.said], self._views()
 
     def _views(self) -> Any:
-        """What runner, readers and operators ask of the engine.
+        """Return the engine's answers to runner, readers and operators.
 
-        Of a copy: what is expected of epochs is worked out when it is first asked for, and kept.
+        A copy is asked, because expected costs of epochs are computed at the first question and
+        kept.
         """
         engine, at = Engine(deepcopy(self.engine.state), plugs=PLUGS), self.at
         views = [
@@ -443,7 +444,7 @@ def _fields_of(value: Any) -> dict[str, Any]:
 
 
 def _known_then(engine: Engine, seen: dict[str, Any]) -> dict[str, Any]:
-    """What the outlook had when the record was made."""
+    """Reduce the outlook to the facts that it had when the record was made."""
     then = {name: fact for name, fact in seen.items() if name not in NEW_IN_OUTLOOK}
     studies = then["studies"]
     running = [_foretold_then(engine, row) for row in then["running"]]
@@ -504,7 +505,7 @@ class Sequence:
         return Recorder(Engine(state_from_json(text), plugs=PLUGS), suspicions), number
 
     def difference(self, recorder: Recorder, first: int) -> str:
-        """Where ``recorder``, which has seen ``first`` events, departs from the record, or ''."""
+        """Return where ``recorder``, after ``first`` events, departs from the record, or ''."""
         due = {number: digests for number, *digests in self.checkpoints}
         for number, (kind, body) in enumerate(self.events[first:], first):
             found, recorded = recorder.handle(kind, body), self.digest(number)

@@ -1,6 +1,6 @@
-"""What comes in from outside, spoilt: valid instances with something wrong in them, and garbage.
+"""Spoilt input from outside: valid instances with something wrong in them, and garbage.
 
-Examples are the same in every run. ``FUZZ_EXAMPLES`` says how many each test tries.
+Examples are the same in every run. ``FUZZ_EXAMPLES`` is the number that each test tries.
 """
 
 from __future__ import annotations

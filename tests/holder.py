@@ -93,8 +93,8 @@ def state_of(trial, seed):
 class Holder:
     """A process that serves on ``count`` sockets; ``released`` hears of every state given back.
 
-    It waits for its clients as long as tests do; with ``patience``, for only so many seconds once
-    it was asked for the port of its store.
+    It waits for its clients as long as tests do, or ``patience`` seconds after it was asked for the
+    port of its store.
     """
 
     def __init__(self, address="127.0.0.1", *, port=0, count=1, patience=PATIENCE):

@@ -103,7 +103,7 @@ class Nameless(Exception, metaclass=Liar):
 
 
 class Ends(Exception):
-    """Whoever asks for its text ends the process."""
+    """An exception whose ``__str__`` ends the process."""
 
     def __str__(self):  # noqa: PLE0307 - that is its point
         sys.exit(7)

@@ -47,7 +47,7 @@ class Installation:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a user's shell has set; the terminal is wide, so that no line is wrapped."""
+        """Return the variables of a user's shell, with a terminal so wide that no line wraps."""
         return {**os.environ, **self.settings.environment(), "COLUMNS": "400"}
 
     def start(self, *arguments, **options) -> subprocess.Popen[str]:
@@ -62,7 +62,7 @@ class Installation:
         return subprocess.Popen(command, **{"env": self.environment} | pipes | options)
 
     def penstock(self, *arguments, status: int = 0, **options) -> str:
-        """What ``penstock ARGUMENTS`` prints; its error output where ``status`` is not 0."""
+        """Return the output of ``penstock ARGUMENTS``; the error output if ``status`` is not 0."""
         return self.finish(self.start(*arguments, **options), status)
 
     @staticmethod
@@ -78,7 +78,7 @@ class Installation:
         return err if status else out
 
     def facts(self, study: str) -> dict:
-        """What ``penstock status --json`` says of a study."""
+        """Return the facts that ``penstock status --json`` prints of a study."""
         return json.loads(self.penstock("status", study, "--json"))
 
     def wait(self, study: str):
@@ -88,7 +88,7 @@ class Installation:
         )
 
     def until(self, holds, what: str = "it"):
-        """What ``holds`` gives once that is true."""
+        """Wait until ``holds`` returns a true value; return it."""
         return until(holds, what, self.logs)
 
     def cancel_all(self) -> None:
@@ -157,7 +157,7 @@ def variables_of(site: Installation) -> Iterator[None]:
 
 @contextmanager
 def up(home: Path, devices: str, count: int) -> Iterator[Installation]:
-    """An installation of this process's environment that serves so many devices."""
+    """Yield an installation of this process's environment that serves ``count`` devices."""
     site = Installation(home, devices=devices)
     with variables_of(site):
         site.penstock("up")

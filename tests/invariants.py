@@ -1,4 +1,4 @@
-"""Which tests are never run again: those that assert what must not go wrong even once.
+"""The tests that are never run again: those that assert what must not go wrong even once.
 
 Bits that differ, epochs that are lost or doubled, a wrong value, a study that is wedged: these are
 defects however rarely they come, and a second run would hide them. The tests of the folders and
@@ -86,6 +86,6 @@ WORDS = re.compile(r"_(bits?|doubled|exactly|fence\w*|lost|twice|wedged|wrong)(?
 
 
 def is_invariant(file: str, test: str) -> bool:
-    """Whether a test, by its file below ``tests`` and its function's name, is never run again."""
+    """Return True if a test, by its file below ``tests`` and its name, is never run again."""
     of_engine = file.startswith("extensions/") and "/test_scheduler" in file
     return file in FILES or file.startswith(ROOMS) or of_engine or WORDS.search(test) is not None

@@ -69,7 +69,7 @@ class Laned(World):
         check_invariants(self.engine)
 
     def gain(self, study, ratios):
-        """Epochs of so many trials together have taken these parts of what they take alone."""
+        """Add measured ratios of epochs of trials together, by the number of trials."""
         for together, ratio in ratios.items():
             self.state.costs.observe_company(study, together, ratio)
         self.at += 1.0

@@ -1,4 +1,4 @@
-"""Objectives for studies whose sampler and pruner run beside them."""
+"""Objectives for studies whose sampler and pruner run in the objective's process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A world whose study samples beside its objectives, and whose rows are kept as in a ledger."""
+"""A world whose study samples with its objectives, and whose rows are kept as in a ledger."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def _loaded_by(objects: list[Path]) -> set[Path]:
 
 
 def _in(root: Path, path: Path) -> Path:
-    """Where ``path`` is in the root, which has the links of this system's (``/lib -> usr/lib``)."""
+    """Return the place of ``path`` in the root, which has this system's links (``/lib``)."""
     real = path.parent.resolve() / path.name
     return root / real.relative_to("/")
 

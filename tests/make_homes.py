@@ -29,7 +29,7 @@ from sqlalchemy import create_engine
 
 RECORDED = Path(__file__).parent / "recorded"
 FOLDER, FEATURE_FOLDER = RECORDED / "homes", RECORDED / "features"
-#: Where they are made. The ledger names it: as the place of code, and of checkpoints.
+#: The folder in which they are made. The ledger names it: as the place of code and checkpoints.
 MADE_IN = Path(tempfile.gettempdir()) / "penstock-recorded-home"
 CODE, FEATURE_CODE = "home_studies.py", "feature_studies.py"
 #: The features of which a state folder is recorded, and the devices that their studies have.
@@ -41,7 +41,7 @@ FEATURES = {
     "prefixes": "cpu:2x1",
     "tuning": "cpu:1x2",
 }
-#: What lives only as long as the services do, or is large and says nothing.
+#: Folders that live only as long as the services do, or are large and say nothing.
 LEFT_OUT = {"run", "logs", "reports"}
 #: Epochs of the second study that are in the ledger when all is taken down.
 EPOCHS = 10

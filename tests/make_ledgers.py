@@ -34,7 +34,7 @@ from penstock.app.show.views.best import best_facts
 RECORDED = Path(__file__).parent / "recorded"
 FOLDER = RECORDED / "ledgers"
 CHECKPOINT_EVERY = 25
-#: What is said of the best trial since the record was made.
+#: Facts of the best trial that are newer than the record.
 NEW_IN_BEST = {"metric_name"}
 
 
@@ -55,7 +55,7 @@ def drains(site: Installation, kind: str, code: Path) -> None:
 
 
 def lives(site: Installation, kind: str, code: Path) -> None:
-    """A study is paused, resumed, weighed anew and extended, while it runs and when it is over."""
+    """Pause, resume and extend a study while it runs, and extend it when it is over."""
     run(site, "slow", code)
     study = begun(site)
     site.penstock("pause", "slow")
@@ -80,7 +80,7 @@ def faults(site: Installation, kind: str, code: Path) -> None:
 
 
 def imports(site: Installation, kind: str, code: Path) -> None:
-    """A study is imported from another installation, beside one that ran here."""
+    """Import a study from another installation, in addition to one that runs here."""
     there = Installation(site.settings.home.parent / "there", devices="cpu:2x1", node="there")
     try:
         run(there, "drawn", code)
@@ -118,7 +118,7 @@ def begun(site: Installation) -> str:
 
 
 Does = Callable[[Installation, str, Path], None]
-#: What each kind does, and on which devices.
+#: The function that makes each kind of ledger, and its devices.
 KINDS: dict[str, tuple[Does, str]] = {
     "gangs": (run, "cpu:2x1"),
     "forks": (run, "cpu:2x1"),
@@ -138,7 +138,7 @@ KINDS: dict[str, tuple[Does, str]] = {
 
 
 def replayed(url: str) -> Sequence:
-    """What the present engine makes of the events of a ledger."""
+    """Return the present engine's digests of the events of a ledger."""
     ledger = SqlLedger.open(url)
     try:
         events = [encode(event) for _, event in ledger.replay()]
@@ -166,9 +166,9 @@ def taken_up(url: str) -> str:
 
 
 def reading(url: str) -> list[str]:
-    """What readers say of a ledger: rows, the best trials and stories, a line each.
+    """Return a ledger's rows, best trials and stories, as readers see them, a line each.
 
-    A scheduler of the present code has opened it before.
+    The present code's ledger opens the file first, which upgrades it.
     """
     SqlLedger.open(url).close()
     reader = Reader(url)

@@ -69,7 +69,7 @@ from sequence_themes import PLUGIN, THEMES, WEIGHTS
 #: Events between two checkpoints, and sequences of a theme that hold a snapshot.
 CHECKPOINT_EVERY = 40
 SNAPSHOTS = 3
-#: What a process has before a trial (bytes).
+#: Bytes that a process has before a trial.
 BASE = 2 * 10**8
 MACHINE = "cpu.AVX2;torch2;deterministic"
 
@@ -87,7 +87,7 @@ class World:
         self.theme = THEMES[name]
         self.seed = f"{name}/{seed}"
         self.rng = random.Random(self.seed)
-        #: Whether many trials have the same values.
+        #: True if many trials have the same values.
         self.ties = seed % 2 == 0
         self.recorder = Recorder()
         self.limit = self.rng.randint(*self.theme.events)
@@ -180,7 +180,7 @@ class World:
     # -- what the world is like ------------------------------------------------------------------
 
     def seconds(self, dispatch: Dispatch) -> float:
-        """Of the next epoch: by trial, width, those beside it, system configuration and luck."""
+        """Return the next epoch's seconds, by trial, width, neighbours, configuration and luck."""
         members = dispatch.segment.members
         base = self.theme.seconds * (1 + (dispatch.number % 5) / 4)
         beside = len(self.state.attempts_on(members[0].device)) if self._there(members) else 1
@@ -270,7 +270,7 @@ class World:
                 self.answer_window(dispatch)
 
     def answer_window(self, dispatch: Dispatch, **changes: Any) -> None:
-        """What a window measured: all widths, or fewer if it was cut or its members never met."""
+        """Send a window's result: all widths, or fewer if it was cut or its members never met."""
         widths = dispatch.segment.widths
         if dispatch.segment.fence in self.cut or self.rng.random() < 0.2:
             widths = widths[: self.rng.randint(0, len(widths))]
@@ -378,7 +378,7 @@ class World:
         )
 
     def is_over(self, dispatch: Dispatch) -> bool:
-        """Whether a segment closes by itself, because a limit of its study is near."""
+        """Return True if a segment closes by itself, because a limit of its study is near."""
         return dispatch.until is not None and self.at >= dispatch.until
 
     def train_oddly(self) -> None:
@@ -909,9 +909,9 @@ def write(theme: str) -> None:
 
 
 def again(theme: str) -> None:
-    """Store what the present engine makes of a theme's events, and say what changed.
+    """Store the present engine's digests of a theme's events, and say what changed.
 
-    A snapshot that it would go on from in another way than it does from the start is made anew.
+    A snapshot from which the engine would not go on as it does from the start is made again.
     """
     made = []
     for number, before in enumerate(read(theme)):
@@ -935,7 +935,7 @@ def again(theme: str) -> None:
 def store(theme: str, made: list[Sequence]) -> None:
     text = "".join(json.dumps(asdict(each), separators=(",", ":")) + "\n" for each in made)
     FOLDER.mkdir(parents=True, exist_ok=True)
-    # No time and no name in it: made anew by the same code it is the same file.
+    # It has no time and no name: if the same code makes it again, it is the same file.
     (FOLDER / f"{theme}.jsonl.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
     print(theme, len(made), sum(len(each.events) for each in made))
 

@@ -31,7 +31,7 @@ class Net(nas.ModelSpace):
 
 
 def parameters_of(params):
-    """How many parameters the net of ``params`` has: what is to be minimised."""
+    """Return the number of parameters of the net of ``params``, which is to be minimised."""
     return sum(each.numel() for each in nas.build(Net, params, outputs=2).parameters())
 
 
@@ -67,7 +67,7 @@ class Fitted(penstock.TorchTrainable):
 
 
 class Chain(nas.ModelSpace):
-    """What ``mutated`` changes."""
+    """The model that ``mutated`` changes."""
 
     def __init__(self):
         super().__init__()

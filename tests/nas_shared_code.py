@@ -64,7 +64,7 @@ class ReadByPython(ReadSlowly):
 
 
 class Frozen(OnActivations):
-    """What a frozen network makes of points."""
+    """Training on the activations that a frozen network gives for points."""
 
     model = InMemory.model
     net = Net

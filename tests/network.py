@@ -67,7 +67,7 @@ class Network:
         return f"{self._net}.{self._numbers[node]}"
 
     def inside(self, node: str) -> tuple[str, ...]:
-        """What is put before a command that is to run on ``node``."""
+        """Return the prefix of a command that is to run on ``node``."""
         return ("ip", "netns", "exec", self._spaces[node])
 
     def cut(self, node: str) -> None:
@@ -84,7 +84,7 @@ class Network:
             self._ip("-n", self._spaces["switch"], "link", "set", _port(node), *isolated)
 
     def slow_down(self, node: str, kbit: int) -> None:
-        """Let so many kilobits a second through the node's cable in either direction.
+        """Let ``kbit`` kilobits a second through the node's cable in either direction.
 
         The kernel's token bucket; most kernels have it, while netem (delay) is often left out.
         """

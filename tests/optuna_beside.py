@@ -1,4 +1,4 @@
-"""Studies of ours beside the same of plain Optuna, for the tests of Optuna's public API."""
+"""Studies of ours paired with the same of plain Optuna, for the tests of Optuna's public API."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class PageServer:
         return self._connections[-1].sock
 
     def said(self) -> str:
-        """What it has written to its error output."""
+        """Return the text that it has written to its error output."""
         self._errors.seek(0)
         return self._errors.read()
 

@@ -1,4 +1,4 @@
-"""How long tests wait for what must happen: a limit for hangs only, and the one loop that waits."""
+"""Waiting in tests for events that must come: a limit for hangs only, and the loop that waits."""
 
 from __future__ import annotations
 

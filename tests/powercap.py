@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-#: Microjoules at which the counter begins anew: a package's of our fixtures.
+#: Microjoules at which the counter wraps to 0: a package's of our fixtures.
 RANGE = 262_143_328_850
 
 

@@ -35,7 +35,7 @@ class Grid(World):
 
     @property
     def trained(self):
-        """How many epochs were trained."""
+        """Return the number of trained epochs."""
         return sum(self.epochs_by_trial().values())
 
 

@@ -31,7 +31,7 @@ server.serve_forever()
 
 @dataclass
 class S3:
-    """The server. ``stop`` takes it and all its data away; ``start`` serves the same port anew."""
+    """The server. ``stop`` ends it and drops its data; ``start`` serves the same port again."""
 
     log: Path
     port: int = 0

@@ -34,7 +34,7 @@ POLICIES = ["fifo", "longest_first", "static_fluid", "dynamic_fluid", "waterfill
 PLUGIN = "users_policies:youngest_first"
 AT_BEST = "finish_best"
 
-#: How often each action is taken where a theme says nothing else.
+#: Weights of the actions, if a theme gives no others.
 WEIGHTS = {
     "train": 60.0,
     "train_oddly": 1.5,

@@ -1,4 +1,4 @@
-"""A world whose trials need memory, each its own amount, and whose devices have so much."""
+"""A world whose trials need different amounts of memory, and whose devices are limited."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import TrialState
 
 GIB = 2**30
-#: What a process has before a trial (bytes).
+#: Bytes that a process has before a trial.
 BASE = GIB // 4
 
 
 def tensors(process: float) -> Footprint:
-    """The tensors that are expected to make a process of so many GiB, without a margin."""
+    """Return tensors expected to make a process of ``process`` GiB, without a margin."""
     peak = round((process * GIB - BASE - LOADED) / SLOPE)
     return Footprint(peak // 4, peak - peak // 4, peak)
 
@@ -96,7 +96,7 @@ class Sized:
         return sorted(int(each.segment.trial[-4:]) for each in self.state.attempts_on(device))
 
     def join(self, name, memory):
-        """A device with so many GiB beside its reserve."""
+        """Add a device with ``memory`` GiB in addition to its reserve."""
         usable = round(memory * GIB / (1.0 - RESERVE))
         device = Device(name, "a", "cpu", (0,), usable, 2)
         self.world.send(DeviceJoined(at=self.world.at, device=device, incarnation="i1"))

@@ -116,7 +116,7 @@ class InPlace(Noisy):
 
 
 class MayFail(Noisy):
-    """Where its parameters say so it fails in its ninth step, in the middle of an epoch."""
+    """A trial that, with parameter ``fails``, fails in its ninth step, amid an epoch."""
 
     steps = 0
 

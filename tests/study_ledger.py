@@ -144,7 +144,7 @@ class Here:
         self.open()
 
     def take_in(self, archive):
-        """What the scheduler does with the command of ``penstock import``."""
+        """Carry out the command of ``penstock import``, as the scheduler does."""
         from penstock.extensions.exports.archive import to_event
 
         body = {"kind": "import", "imported": encode(to_event(archive))[1]}

@@ -1,4 +1,4 @@
-"""What a change reaches, and in which order; and that the list of load's tests names tests."""
+"""Tests that a change reaches, and their order; and the names in the list of load's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fails runs once more, alone; what must not fail even once does not; no test stays flaky."""
+"""Failed tests run once more, alone, unless they must not fail even once; none stays flaky."""
 
 from __future__ import annotations
 

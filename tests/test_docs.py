@@ -221,7 +221,7 @@ def test_the_guide_has_every_kind_of_failure():
 
 
 def test_the_diagram_of_a_trials_life_is_the_table():
-    """Where it is not, paste what this test expects into docs/design.md."""
+    """If it fails, paste the expected diagram into docs/design.md."""
     (drawn,) = re.findall(
         r"^```mermaid\n(.*?)^```",
         section("docs/design.md", "A trial's life"),
@@ -341,7 +341,7 @@ def words_of(name):
 
 
 def test_the_page_of_figures_and_all_that_quote_them_agree_with_the_kept_results():
-    """``python -m benchmarks.measured`` makes them anew."""
+    """``python -m benchmarks.measured`` makes them again."""
     home = Home()
     assert home.disagreeing() == []
     assert home.unknown() == []

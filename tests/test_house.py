@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 RULES = (ROOT / "CONTRIBUTING.md").read_text()
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
-#: What the pure core may import: values and arithmetic. No file, clock, network, process or chance.
+#: Modules that the pure core may import: no file, clock, network, process or chance.
 PURE = {
     "__future__",
     "abc",
@@ -45,8 +45,8 @@ PURE = {
     "typing",
 }
 
-#: Who reads a variable of the environment by its name, and what for. Handing the whole environment
-#: on to a child process is everyone's right.
+#: Files that read a variable of the environment by its name, and the reasons. Every file may hand
+#: the whole environment on to a child process.
 READERS_OF_THE_ENVIRONMENT = {
     "extensions/exports/mlflow.py": "MLflow's time limits, for as long as we ask it",
     "app/node/worker/keeper.py": "what the node agent tells the keeper that it starts",
@@ -66,7 +66,7 @@ READERS_OF_THE_ENVIRONMENT = {
     "tasks/trainer/fork_server.py": "what the launcher process tells the fork server",
 }
 
-#: What a process must not have loaded once its first module is imported: its memory, and its start.
+#: Libraries that importing a process's first module must not load, to save memory and time.
 LIGHT = {
     "penstock": {"celery", "optuna", "pandas", "pydantic", "redis", "rich", "sqlalchemy", "torch"},
     "penstock.scheduler.engine.engine": {
@@ -136,7 +136,7 @@ def from_outside(tree):
 
 
 def written(folder, files):
-    """A package of these files, beside its face."""
+    """Write a package of these files and its top modules; return it."""
     for name, text in {"__init__.py": "", "__main__.py": "", **files}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)

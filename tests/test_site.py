@@ -41,7 +41,7 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(site):
-    """What a search looks in: places, each with its text."""
+    """Return the entries of the search index, by their place."""
     index = json.loads((site / "search" / "search_index.json").read_text())
     return {entry["location"]: entry for entry in index["docs"]}
 

@@ -13,7 +13,7 @@ Y = (X[:, 0] > 0).astype(int)
 
 
 def threads():
-    """How many threads this process has."""
+    """Return the number of threads of this process."""
     return len([*Path("/proc/self/task").iterdir()])
 
 
@@ -81,7 +81,7 @@ def tokenizers(trial):
 
 
 def catboost(trial, **options):
-    """What a model was trained with, by each way to train one, by its own report."""
+    """Return the thread count that models report, which is the same for each way to train one."""
     import catboost
 
     options |= {"iterations": 2, "verbose": 0, "allow_writing_files": False}
@@ -102,7 +102,7 @@ def catboost_told(trial):
 
 
 def catboost_told_all(trial):
-    """What CatBoost takes for its default is the slot's cores as well."""
+    """Return the thread count for CatBoost's default of -1, which is the slot's cores as well."""
     import catboost
 
     options = {"iterations": 2, "verbose": 0, "allow_writing_files": False, "thread_count": -1}

@@ -21,9 +21,9 @@ def study(n_trials: int = 6, epochs: int = 40, **fields) -> StudySpec:
 
 @dataclass
 class Timed:
-    """A world whose epochs take the seconds of ``stretch`` for so many at work.
+    """A world whose epochs take the seconds of ``stretch``, by the number of trials at work.
 
-    ``memory`` is what every process has (bytes), or what it has by the number of its trial.
+    ``memory`` are the bytes of every process, or a function of its trial's number.
     """
 
     stretch: dict[int, float]
@@ -39,7 +39,7 @@ class Timed:
         return len(self.world.engine.state.attempts_on(name))
 
     def run(self, epochs=1000):
-        """So many epochs, each as long as those at work when it began make it."""
+        """Run up to ``epochs`` epochs, each timed by the trials at work when it began."""
         heap, known = [], set()
         for _ in range(epochs):
             for fence, dispatch in self.world.open.items():

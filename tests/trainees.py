@@ -146,7 +146,7 @@ class TwoRates(Stepped):
 
 
 class Cosine(Stepped):
-    """A schedule of torch's beside what changes by Steps."""
+    """A schedule of torch's together with values that change by ``Steps``."""
 
     def schedule(self, optimizer):
         return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=6)
@@ -181,7 +181,7 @@ class Slow(Small):
 
 
 class Long(Small):
-    """So many steps an epoch, of a network that is much faster together with others."""
+    """A network with ``steps`` steps an epoch that is much faster together with others."""
 
     def model(self) -> nn.Module:
         inner = [layer for _ in range(6) for layer in (nn.Linear(8, 8), nn.ReLU())]
@@ -211,7 +211,7 @@ class SlowTogether(Long):
 
 
 class Paced(Long):
-    """Each step takes so many seconds at least, and the model draws."""
+    """A trial whose steps take at least ``pause`` seconds, and whose loss is random."""
 
     model = Small.model
 

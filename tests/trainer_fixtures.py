@@ -43,7 +43,7 @@ def lane(tmp_path):
 
 @pytest.fixture
 def large_lane(tmp_path):
-    """A trainer with so many seats that trials are faster together on a busy machine, too."""
+    """Yield a trainer with enough seats for trials to be faster together even on a busy machine."""
     with TrainerProcess(tmp_path / "log", seats=8) as trainer:
         yield trainer
 

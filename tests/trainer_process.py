@@ -62,7 +62,7 @@ def segment(code, first=1, n=1, *, trial="s-0000", **changes) -> SegmentTask:
 
 
 def known(trainer, heard):
-    """What a task says of the epochs that were ``heard`` from ``trainer`` and accepted."""
+    """Return a task's fields for the accepted epochs that were ``heard`` from ``trainer``."""
     said = [message for message in heard if message["op"] == "epoch"]
     parents = [{name: m[name] for name in ("epoch", "uri", "state_hash")} for m in said if m["uri"]]
     return {"parents": parents, "expect": said[-1]["state_hash"], "holder": trainer.identity}
@@ -216,8 +216,11 @@ class TrainerProcess:
         self.lines = ours.makefile("rb")
 
     def say(self, **message) -> None:
-        """What is said of a run is of the newest one, unless its trial and fence are given; the
-        study of a trial that is released goes on, unless it is given."""
+        """Send a message to the trainer.
+
+        A message about a run is about the newest one, unless it gives trial and fence; the study of
+        a released trial goes on, unless it is given.
+        """
         if message["op"] in ("cut", "stop", "answer"):
             message = {"trial": self.newest.trial, "fence": self.newest.fence} | message
         if message["op"] == "release":

@@ -1,4 +1,4 @@
-"""Run each test that load could fail (``under_load.md``) many times beside endless loops."""
+"""Run each test that load could fail (``under_load.md``) many times during endless loops."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ TESTS = Path(__file__).parent
 LOOPS = 4
 #: A loop that ends with the process that started it, however that ends.
 LOOP = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass"
-#: What stands in the first column of the list's tables.
+#: Entries in the first column of the list's tables.
 LISTED = re.findall(r"^\| `(.+?)` \|", (TESTS / "under_load.md").read_text(), re.MULTILINE)
 
 
 class Repeated:
-    """A pytest plugin that runs each test so many times."""
+    """A pytest plugin that runs each test ``times`` times."""
 
     def __init__(self, times: int) -> None:
         self._times = times

@@ -53,7 +53,7 @@ class OnceUnlucky(Small):
 
 
 class Paced(Small):
-    """So many seconds a step as parameter ``pace`` says, until the file ``until`` is there."""
+    """A trainable that takes ``pace`` seconds a step until the file ``until`` is there."""
 
     def loss(self, model, batch):
         if not Path(self.params["until"]).exists():
@@ -88,7 +88,7 @@ class PerShard(Small):
     def loss(self, model, batch):
         self.shards += model.training
         if model.training and self.params.get("scales"):
-            time.sleep(0.06)  # long beside what members take to meet on a busy machine
+            time.sleep(0.06)  # long compared with the time to meet on a busy machine
         return super().loss(model, batch)
 
     def clip(self, model):

@@ -1,8 +1,8 @@
 """Messages between processes of one machine: lines of JSON over a socket, some with descriptors.
 
-Whoever asks for a process, its fork server, a worker and its trainer: all speak so. The kernel may
-hand over the descriptors of a message with the bytes of one before it, so a message says how many
-are its own.
+Workers, their trainers, fork servers and their clients talk over such channels. The kernel may
+deliver the descriptors of a message with the bytes of an earlier one, so each message says how many
+descriptors are its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UCRED = struct.Struct("iII")
 
 
 class TooLong(ValueError):
-    """A line is longer than any message. It is the argument, as far as it came."""
+    """A line is longer than any message. The argument is the part of it that was received."""
 
 
 class Channel:
@@ -41,16 +41,18 @@ class Channel:
         speaks: Callable[[int], bool] | None = None,
         longest: float = float("inf"),
     ) -> None:
-        """``ended`` is a descriptor that becomes readable when the process at the other end has
-        ended, whoever else holds the socket open. ``speaks`` says by its process id whether a
-        process may speak; what others say is dropped. It needs SO_PASSCRED. None: whoever holds
-        the socket may. ``longest``: the most bytes of a line.
+        """Wrap ``end``, one end of a stream socket.
+
+        ``ended`` is a descriptor that becomes readable when the process at the other end has ended,
+        even if other processes hold the socket open. ``speaks`` returns True for the ids of
+        processes that may send; messages of others are dropped. It needs SO_PASSCRED. None: every
+        process that holds the socket may send. ``longest``: the most bytes of a line.
         """
         self._socket = end
         self._speaks = speaks
         self._longest = longest
         self._received = b""
-        #: Those that have come, and whose message was not received yet.
+        #: Descriptors that arrived before their message was received.
         self._descriptors: list[int] = []
         self._poll = select.poll()
         self._poll.register(end, select.POLLIN)
@@ -63,7 +65,7 @@ class Channel:
 
     @property
     def peer(self) -> int:
-        """The process id of who made the other end, by the kernel's word."""
+        """Return the id of the process that made the other end, as the kernel reports it."""
         credentials = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
         pid: int = _UCRED.unpack(credentials)[0]
         return pid
@@ -110,18 +112,18 @@ class Channel:
         return message, descriptors
 
     def line(self, timeout: float | None, *, descriptors: bool = False) -> bytes | None:
-        """Return the next line; None if nothing is said for ``timeout`` seconds.
+        """Return the next line; None if nothing arrives for ``timeout`` seconds.
 
-        Without ``descriptors``, those that come are dropped. Raises EOFError where the other end
-        has closed, or its process has ended; OSError, and ``TooLong``.
+        Without ``descriptors``, arriving descriptors are dropped. Raises ``EOFError`` if the other
+        end has closed or its process has ended, ``OSError``, and ``TooLong``.
         """
         while b"\n" not in self._received:
             here = True  # or soon: receiving waits for it
             if timeout is not None or self._may_end:
                 if not (ready := self._ready(timeout)):
                     return None
-                # What was said before the end comes first. It is there once the end is seen, but
-                # may have come after the socket was looked at.
+                # Data sent before the process ended comes first. It is there once the end is seen,
+                # but it may have arrived after the socket was polled.
                 socket_fd = self._socket.fileno()
                 here = socket_fd in ready or socket_fd in self._ready(0.0)
             part = self._part(descriptors) if here else b""
@@ -136,7 +138,7 @@ class Channel:
         return line
 
     def _part(self, descriptors: bool) -> bytes | None:
-        """Receive some bytes; None if they are of a process that may not speak."""
+        """Receive some bytes; return None if they are from a process that may not send."""
         if self._speaks is not None:
             part, about, _, _ = self._socket.recvmsg(_PART, socket.CMSG_SPACE(_UCRED.size))
             sender = _UCRED.unpack(about[0][2])[0] if about else 0
@@ -150,12 +152,12 @@ class Channel:
         return part
 
     def hang_up(self) -> None:
-        """Close the connection for both ends. Whoever waits in ``receive`` returns."""
+        """Close the connection for both ends. Threads that wait in ``receive`` return."""
         with suppress(OSError):  # it is closed already
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close this end, and descriptors that came with no whole message."""
+        """Close this end, and the descriptors whose message never arrived in full."""
         self._socket.close()
         while self._descriptors:
             os.close(self._descriptors.pop())

@@ -1,7 +1,7 @@
-"""How other processes find a trainer: the address it listens at, and a token that admits them.
+"""A trainer's identity for other processes: the address it listens at, and a token for access.
 
-Separate from ``tasks.gangs.peers`` because the worker makes a trainer's identity and must not
-import torch.
+The module is separate from ``tasks.gangs.peers`` because the worker makes a trainer's identity and
+must not import torch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Identity:
 
     @property
     def where(self) -> str:
-        """The part that may be shown: address and port."""
+        """Return the part that may be shown: address and port."""
         address = f"[{self.address}]" if ":" in self.address else self.address
         return f"{address}:{self.port}"
 
@@ -45,6 +45,9 @@ class Identity:
 
 
 def listen(address: str) -> socket.socket:
-    """A socket for other trainers at a free port. Raises OSError if the address is not local."""
+    """Return a socket for other trainers at a free port.
+
+    Raises ``OSError`` if the address is not local.
+    """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return socket.create_server((address, 0), family=family)

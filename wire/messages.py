@@ -1,4 +1,4 @@
-"""The wire form of a segment: what travels to a worker, and what a trainer says back.
+"""The wire form of a segment: the task sent to a worker, and the trainer's messages back.
 
 A task is one signed JSON text. The signature is an HMAC-SHA256 by the installation's key over the
 whole text, so study, trial, epochs, fence, code and configuration are all covered. Reports and
@@ -66,7 +66,7 @@ class SegmentTask(_Frozen):
     cwd: str = ""
     #: Hyperparameters by name.
     params: dict[str, Scalar]
-    #: Whether the objective defines its search space as it runs.
+    #: True if the objective defines its search space as it runs.
     define_by_run: bool = False
     #: The study's name.
     study_name: str = ""
@@ -75,33 +75,33 @@ class SegmentTask(_Frozen):
     #: The epochs of a whole training, after which an objective runs to its return; None: as many
     #: as it reports.
     max_epochs: int | None = None
-    #: The study's sampler and pruner, where they run beside the objective; None: they do not.
+    #: The study's sampler and pruner, if they run in the objective's process; None: they do not.
     tools: CodeRef | None = None
-    #: Where they do: what was drawn and accepted of the trial. Each has its name, its value, its
-    #: distribution (Optuna's JSON), and its value in that distribution's internal representation.
+    #: Hyperparameters drawn and accepted so far, if ``tools`` run with the objective: name, value,
+    #: distribution (Optuna's JSON), and value in the distribution's internal representation.
     suggestions: tuple[tuple[str, Scalar, str, float], ...] = ()
     #: The metric that the study optimises.
     metric: str
     #: Further metrics that must be reported: those of other objectives and of constraints.
     also: tuple[str, ...] = ()
-    #: Metrics with the highest value of each: a trial that is known to exceed one before it is
-    #: trained is not.
+    #: Metrics with the highest allowed value of each. A trial that is known to exceed one of them
+    #: before its training is not trained.
     bounds: tuple[tuple[str, float], ...] = ()
     #: The study's seed.
     seed: int
-    #: Where trials share the keys of their random numbers: which replicate of its configuration it
-    #: is, from 0; of a branch the number in its parent's keys. None: the keys are its own.
+    #: The trial's replicate number, from 0, if trials share the keys of their random numbers; for a
+    #: branch, the number in its parent's keys. None: the keys are its own.
     replicate: int | None = Field(ge=0, default=None)
     #: The first epoch of the segment.
     first: int = Field(ge=1)
-    #: How many epochs the segment has; it may be cut short.
+    #: The number of epochs in the segment, which may be cut short.
     n: int = Field(ge=1)
-    #: It closes with the first epoch that ends then or later (seconds since 1970); None: whenever
-    #: that is.
+    #: The time (seconds since 1970) from which the first epoch that ends closes the segment; None:
+    #: no such time.
     until: float | None = None
-    #: Whether the last epoch is the one that the trial is to reach for now.
+    #: True if the last epoch is the one that the trial is to reach for now.
     final: bool = False
-    #: Into how many shards each batch is cut, 1 or more.
+    #: The number of shards that each batch is cut into, 1 or more.
     shards: int = Field(ge=1, default=1)
     #: The number of the attempt. Only the newest attempt of a trial counts.
     fence: int = Field(ge=1)
@@ -114,7 +114,7 @@ class SegmentTask(_Frozen):
     #: A forked trial begins after this epoch, with another trial's state that is among ``parents``.
     #: 0: the trial begins from initialisation.
     origin: int = Field(ge=0, default=0)
-    #: Whether the last epoch counts only once its state is in the store.
+    #: True if the last epoch counts only once its state is in the store.
     durable: bool = False
     #: The system configuration to run with: knobs of ``profiling.knobs.knobs`` with their values.
     system: SystemConfig = ()
@@ -122,7 +122,7 @@ class SegmentTask(_Frozen):
     widths: tuple[int, ...] = ()
     #: The most work that the measuring of widths may take, in epochs.
     width_epochs: float = Field(default=0.0, ge=0)
-    #: After which of its epochs a copy of the state is kept in memory: other trials begin there.
+    #: Epochs after which a copy of the state is kept in memory, because other trials begin there.
     copies: tuple[int, ...] = ()
     #: Bytes of data that the process may have (``memory.bounded``), paused functions included.
     memory_limit: int | None = Field(default=None, gt=0)
@@ -153,12 +153,12 @@ class SegmentTask(_Frozen):
 
     @property
     def key_number(self) -> int:
-        """The number in the keys of the trial's random numbers, beside the study's seed."""
+        """Return the number that, with the study's seed, keys the trial's random numbers."""
         return self.number if self.replicate is None else self.replicate
 
     @property
     def task_id(self) -> str:
-        """Reads well in Flower: ``<trial>.e<epochs>.f<fence>``, plus the rank in a gang."""
+        """Return a name to read in Flower: ``<trial>.e<epochs>.f<fence>``, plus the gang's rank."""
         epochs = f"e{self.first}" if self.n == 1 else f"e{self.first}-{self.last}"
         rank = f".r{self.rank}" if len(self.queues) > 1 else ""
         return f"{self.trial}.{epochs}.f{self.fence}{rank}"
@@ -178,7 +178,7 @@ class Forged(UsageError):
 
 
 def seal(key: bytes, text: str) -> str:
-    """Hex HMAC-SHA256 of ``text`` by the installation's key."""
+    """Return the hex HMAC-SHA256 of ``text`` by the installation's key."""
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
@@ -197,12 +197,18 @@ def check_seal(key: bytes, text: object, mark: object) -> str:
 
 
 def open_body(key: bytes, text: object, mark: object) -> dict[str, Any]:
-    """The body of a sealed message. Raises ``Forged`` if it is not ours or not a JSON object."""
+    """Return the body of a sealed message.
+
+    Raises ``Forged`` if the seal is wrong or the body is not a JSON object.
+    """
     return parse(check_seal(key, text, mark))
 
 
 def parse(text: str) -> dict[str, Any]:
-    """The JSON object in ``text``. Raises ``Forged`` for a repeated name or a number not finite."""
+    """Return the JSON object in ``text``.
+
+    Raises ``Forged`` if it is none, repeats a name, or has a number that is not finite.
+    """
     try:
         body = json.loads(
             text, object_pairs_hook=_each_once, parse_constant=_no_number, parse_float=_finite
@@ -217,7 +223,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def open_task(key: bytes, text: object, mark: object) -> SegmentTask:
-    """The segment in a sealed text. Raises ``Forged`` if it is not ours or malformed."""
+    """Return the segment in a sealed text. Raises ``Forged`` if the seal or the form is wrong."""
     checked = check_seal(key, text, mark)
     try:
         try:
@@ -264,14 +270,14 @@ def _no_number(name: str) -> float:
 
 
 def number_text(value: float) -> float | str:
-    """``value`` as a number, or as a text if JSON has no number for it."""
+    """Return ``value`` as a number, or as a text if JSON has no number for it."""
     return value if isfinite(value) else repr(float(value))
 
 
-#: Made once: ``json.dumps`` makes one with each call that has options.
+#: A shared encoder: ``json.dumps`` makes a new one for each call that has options.
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 def dumps(value: Any) -> str:
-    """Compact JSON. Raises ValueError for NaN and infinities, which JSON does not have."""
+    """Return compact JSON. Raises ``ValueError`` for NaN and infinities, which JSON lacks."""
     return _ENCODER.encode(value)

@@ -1,16 +1,16 @@
-"""What an epoch takes of each trial that is trained together with others, over what it takes alone.
+"""Cost ratios of batches: an epoch's seconds per trial in a batch, over those of a trial alone.
 
-The seconds of a step of K trials are taken to be ``own * K + common``: a trial's share falls with
-1/K. So between two measured numbers of trials the ratio is linear in 1/K. Beyond the largest one it
-is taken to stay.
+The seconds of a step of K trials are modelled as ``own * K + common``, so a trial's share falls
+with 1/K. Between two measured numbers of trials the ratio is linear in 1/K. Beyond the largest one
+it is assumed constant.
 
-Before trials sit together their trainer rehearses with copies of one of them. That is believed
-until enough epochs together were measured. Then their number counts by the line that copies gave,
-and by how much epochs took more or less than that.
+Before trials are trained together, their trainer rehearses with copies of one of them. The
+rehearsal is believed until enough epochs together were measured. From then on the line through the
+rehearsed ratios is scaled by the mean factor between measured and rehearsed ratios.
 
-More trials together are more at work before it is known which are good, so each has to pay: with
-twice as many, what an epoch takes must be smaller by ``PAYS``. The line through all that is known
-says so, because single measurements are noisy.
+Larger batches start more trials before it is known which are good, so size has to pay: each time
+the number of trials doubles, a trial's share must fall by ``PAYS``. A line through all measurements
+decides this, because single measurements are noisy.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from statistics import fmean
 
 from .segment_costs import blend
 
-#: By which part a ratio falls where twice as many trials together pay.
+#: The part by which a ratio must fall for twice as many trials together to pay.
 PAYS = 0.1
-#: How many copies of a trial its trainer steps together, one number after the other: two say
-#: whether any company pays, and both together what a step has in common, and what of each trial.
+#: Numbers of copies of a trial that its trainer steps together, one after the other. Two copies
+#: tell if batches pay at all; both numbers together tell ``own`` and ``common``.
 COPIES = (2, 8)
-#: Where nothing was rehearsed, so many are together until so many epochs together were measured.
+#: Without a rehearsal, ``FIRST`` trials are together until ``SURE`` such epochs were measured.
 FIRST, SURE = 2, 8
 
 
@@ -38,27 +38,30 @@ class Company:
     """Ratios by the number of trials that were trained together, each a blend."""
 
     ratios: dict[int, float] = field(default_factory=dict)
-    #: How many epochs were measured.
+    #: The number of measured epochs.
     observed: int = 0
-    #: Those of copies.
+    #: Ratios of a trial's copies, by their number, from rehearsals.
     rehearsed: dict[int, float] = field(default_factory=dict)
 
     @property
     def least(self) -> float:
-        """The smallest ratio that was measured; at most 1."""
+        """Return the smallest measured ratio; at most 1."""
         return min(self.ratios.values(), default=1.0)
 
     def observe(self, together: int, ratio: float) -> None:
-        """Take in an epoch of ``together`` trials, more than one."""
+        """Add the measured ratio of an epoch of ``together`` trials, more than one."""
         self.ratios[together] = blend(self.ratios.get(together), ratio)
         self.observed += 1
 
     def rehearse(self, together: int, ratio: float) -> None:
-        """Take in what copies of one trial have found of so many together."""
+        """Add the ratio that a rehearsal found for ``together`` copies of one trial."""
         self.rehearsed[together] = blend(self.rehearsed.get(together), ratio)
 
     def ratio(self, together: int) -> float:
-        """The ratio expected with so many together: 1 with one or none, or if nothing is known."""
+        """Return the expected ratio in a batch of ``together`` trials.
+
+        It is 1.0 if ``together <= 1`` or nothing is known.
+        """
         if together <= 1:
             return 1.0
         known = {1: 1.0, **(self.ratios or self.rehearsed)}
@@ -73,7 +76,10 @@ class Company:
         return known[fewer] + part * (known[more] - known[fewer])
 
     def worthwhile(self) -> int:
-        """How many trials pay together, at most twice as many as are known; 1: none do."""
+        """Return the number of trials that pays best, at most twice the largest known number.
+
+        1 means that no batch pays; ``FIRST`` is returned if nothing is known.
+        """
         known, sure = self.rehearsed or self.ratios, self.observed >= SURE
         if not known:
             return FIRST
@@ -95,10 +101,10 @@ def _doubled(least: int, most: int) -> Iterator[int]:
 
 
 def _line(known: Mapping[int, float]) -> tuple[float, float]:
-    """``own`` and ``common`` of the ratio ``own + common / n``, by least squares.
+    """Return ``own`` and ``common`` of the ratio ``own + common / n``, by least squares.
 
-    Of one number of trials alone, the line goes through 1 with one trial. Nobody is taken to get
-    slower because there are more.
+    With a single known number of trials, the line goes through 1 at one trial. Neither coefficient
+    of a fit is negative: more trials are assumed never to raise the ratio.
     """
     points = [(1.0 / n, ratio) for n, ratio in known.items()]
     if len(points) == 1:

@@ -16,7 +16,7 @@ SHORTEST = 1.0
 #: The prior: seconds of one slot's work with one loss. Too short a value costs writes, too long a
 #: value costs replays; both grow only with the square root.
 PRIOR = 3600.0
-#: After so many seconds of one slot's work, an observation counts half.
+#: Seconds of one slot's work after which an observation counts half.
 MEMORY = 100 * 3600.0
 
 
@@ -28,23 +28,23 @@ class FaultTable:
     losses: float = 0.0
 
     def observe_work(self, seconds: float) -> None:
-        """Take in that one slot had an attempt for ``seconds``, at least 0, however it ended."""
+        """Add ``seconds``, at least 0, that one slot spent on an attempt, however it ended."""
         fade = 1.0 / (1.0 + seconds / MEMORY)
         self.busy = fade * self.busy + seconds
         self.losses *= fade
 
     def observe_loss(self) -> None:
-        """Take in that an attempt was lost, with its memory."""
+        """Count an attempt that was lost, with its memory."""
         self.losses += 1.0
 
     @property
     def mtbf(self) -> float:
-        """Mean seconds of one slot's work between two losses."""
+        """Return the mean seconds of one slot's work between two losses."""
         return (PRIOR + self.busy) / (1.0 + self.losses)
 
 
 def checkpoint_interval(cost: float, mtbf: float) -> float:
-    """Seconds of training after which a state is made durable: ``sqrt(2 * cost * mtbf)``.
+    """Return seconds of training after which a state is made durable: ``sqrt(2 * cost * mtbf)``.
 
     J. W. Young, "A first order approximation to the optimum checkpoint interval", CACM 17(9), 1974;
     J. T. Daly, FGCS 22(3), 2006. The interval balances the time for writing (``cost`` seconds each)

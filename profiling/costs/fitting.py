@@ -79,7 +79,7 @@ class SpeedModel:
     _precision: list[_Row]
 
     def estimate(self, allocation: Allocation) -> Estimate:
-        """Seconds at ``allocation``; where that was measured, the measurement itself."""
+        """Return seconds at ``allocation``; where that was measured, the measurement itself."""
         known = self.measured.get(allocation)
         if known is not None:
             return known
@@ -97,12 +97,12 @@ class SpeedModel:
         )
 
     def curve(self, max_width: int) -> tuple[Estimate, ...]:
-        """Estimates for 1 to ``max_width`` devices of one node, with the same batch."""
+        """Return estimates for 1 to ``max_width`` devices of one node, with the same batch."""
         return tuple(self.estimate(packed_allocation(width)) for width in range(1, max_width + 1))
 
 
 def fit(points: Iterable[Measured], prior: Prior = PRIOR) -> SpeedModel:
-    """The model of at least one of ``points``. Several of one place count as their median."""
+    """Fit the model to ``points``, at least one. Several at one place count as their median."""
     times: dict[Allocation, _Row] = {}
     for point in points:
         times.setdefault(point.place, []).append(math.log(point.seconds))
@@ -131,7 +131,7 @@ def fit(points: Iterable[Measured], prior: Prior = PRIOR) -> SpeedModel:
 def _most_probable(
     allocations: list[Allocation], logs: _Row, share: float, factor: list[_Row], prior: Prior
 ) -> tuple[_Row, _Row, list[_Row], list[_Row]]:
-    """The parameters; residuals and slopes (by parameter) solved by ``factor``; a precision factor.
+    """Return parameters, residuals and slopes solved by ``factor``, and a precision factor.
 
     It uses Levenberg-Marquardt damping: a step that does not help is tried again, shorter.
     """
@@ -193,7 +193,7 @@ def _most_probable(
 
 
 def _model(theta: Sequence[float], allocation: Allocation, share: float) -> tuple[float, _Row]:
-    """The logarithm of the model's time, and its derivatives by the seven parameters."""
+    """Return the logarithm of the model's time, and its derivatives by the seven parameters."""
     fixed, variable = math.exp(theta[0]), math.exp(theta[1]) * allocation.share / share
     grad = fixed + variable
     slopes = [fixed / grad, variable / grad, 0.0, 0.0, 0.0, 0.0, 0.0]
@@ -216,7 +216,7 @@ def _model(theta: Sequence[float], allocation: Allocation, share: float) -> tupl
 
 
 def _covariance(one: Allocation, other: Allocation) -> float:
-    """The covariance, between two places, of what the model misses."""
+    """Return the covariance, between two places, of what the model misses."""
     ratios = (one.nodes / other.nodes, one.width / other.width, one.share / other.share)
     distance = sum(
         (math.log(ratio) / reach) ** 2 for ratio, reach in zip(ratios, REACH, strict=True)
@@ -241,7 +241,7 @@ def _normal(slopes: list[_Row], prior_precision: list[_Row]) -> list[_Row]:
 
 
 def _cholesky(matrix: list[_Row]) -> list[_Row]:
-    """The lower triangle that times its transpose is ``matrix``. Rows end at the diagonal."""
+    """Return the Cholesky factor of ``matrix``: lower triangular, with rows up to the diagonal."""
     lower: list[_Row] = []
     for i, row in enumerate(matrix):
         made: _Row = []

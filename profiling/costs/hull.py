@@ -25,11 +25,11 @@ class Hull:
 
     @property
     def breakpoints(self) -> tuple[tuple[float, float], ...]:
-        """(width, speed), the narrowest first, without (0, 0)."""
+        """Return (width, speed), the narrowest first, without (0, 0)."""
         return tuple(zip(self.widths, self.speeds, strict=True))
 
     def width_for(self, speed: float) -> float:
-        """The fewest devices on average that give ``speed``; infinite if no width does."""
+        """Return the fewest devices on average that give ``speed``; infinite if no width does."""
         at = bisect_left(self.speeds, speed)
         if at == len(self.speeds):
             return math.inf
@@ -40,11 +40,11 @@ class Hull:
 
 
 def hull(points: Iterable[tuple[float, float]]) -> Hull:
-    """The least concave curve through (0, 0) above all ``points`` (width, speed), to its top.
+    """Return the least concave curve through (0, 0) above all ``points``, up to its maximum.
 
-    There is one point at least, and widths and speeds are above 0.
-    Of several speeds at one width the highest counts. Points inside a straight edge are not
-    breakpoints. No arithmetic changes a point, so breakpoints are input points, bit for bit.
+    Points are (width, speed), at least one, with widths and speeds above 0. Of several speeds at
+    one width the highest counts. Points inside a straight edge are not breakpoints. No arithmetic
+    changes a point, so breakpoints are input points, bit for bit.
 
     >>> hull([(1, 1.0), (2, 1.5), (3, 1.4), (4, 2.0)]).breakpoints
     ((1, 1.0), (4, 2.0))
@@ -65,5 +65,5 @@ def hull(points: Iterable[tuple[float, float]]) -> Hull:
 def _bends(
     left: tuple[float, float], middle: tuple[float, float], width: float, speed: float
 ) -> bool:
-    """Whether ``middle`` is above the line from ``left`` to (``width``, ``speed``)."""
+    """Return True if ``middle`` is above the line from ``left`` to (``width``, ``speed``)."""
     return (middle[1] - left[1]) * (width - left[0]) > (speed - left[1]) * (middle[0] - left[0])

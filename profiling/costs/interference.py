@@ -1,4 +1,4 @@
-"""Interference: how much trials that share a device slow down each other's epochs, as measured.
+"""Interference: the measured slowdown of epochs when several trials share a device.
 
 Theory of operation. The trials of a study differ by more than the cost of sharing, so epochs of a
 trial are compared with epochs of the same trial. Let x be the logarithm of an epoch's seconds. Take
@@ -9,8 +9,8 @@ with weights mn / (m + n).
 
 k trials do k / seconds(k) epochs a second in total, so k gains log(k / (k - 1)) less the step over
 k - 1. A number is *tried* until its gain is known. It is kept if the gain exceeds ``MIN_GAIN`` by
-more than its noise, and otherwise not used. If epochs begin to take another time than earlier ones
-of the same trial, under equal conditions, everything is measured again.
+more than its noise, and otherwise not used. If epochs become slower or faster than earlier ones of
+the same trial under equal conditions, everything is measured again.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from .table import CHANGE_FACTOR, SHORTEST_EPOCH
 
 #: The least relative growth of total speed that justifies one more trial on a device.
 MIN_GAIN = 0.03
-#: How many epochs of a trial must be known before another one joins it.
+#: The number of epochs of a trial that must be known before another trial joins it.
 MIN_BASELINE = 2
 #: The least weight of a step that is judged (two epochs before it and two after).
 MIN_WEIGHT = 1.0
-#: After so many shared epochs, a gain that is still within its noise counts as none.
+#: The number of shared epochs after which a gain that is still within its noise counts as none.
 MAX_SHARED_EPOCHS = 24
-#: How many standard deviations a gain must exceed.
+#: The number of standard deviations that a gain must exceed.
 SIGNIFICANCE = 2.0
 #: An epoch counts as at most this far from its trial's mean (logarithm). Four epochs in a row
 #: beyond it move ``drift`` by ``CHANGE_FACTOR``; one does not.
 OUTLIER = 1.5 * math.log(CHANGE_FACTOR)
 #: Epochs shorter than this (seconds) are only overhead, so every slot is used.
 SHARE_BELOW = 0.001
-#: How many epochs of a trial its means remember.
+#: The number of epochs that a trial's means remember.
 MEMORY = 20.0
 #: The prior deviation of a trial's epochs (of the logarithm), and the number of epochs that it
 #: counts for.
@@ -59,7 +59,7 @@ class SharingStep(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """How many trials of a study a device may hold.
+    """The number of trials of a study that a device may hold (``slots``), and the reason.
 
     ``exploring``: the last of them is there to measure the gain. ``gain`` is the total speed with
     the number that was judged last (``judged``) over that with one less, and ``error`` its relative
@@ -75,27 +75,27 @@ class Verdict(NamedTuple):
 
 @dataclass(slots=True)
 class Interference:
-    """What is measured of one study on one kind of device."""
+    """Measurements of one study on one kind of device."""
 
     #: Means of the logarithms of epochs' seconds, by trial and number at work.
     trials: dict[str, dict[int, Mean]] = field(default_factory=dict)
     #: Steps, by the number at work after them.
     steps: dict[int, SharingStep] = field(default_factory=dict)
-    #: How many epochs were seen, by number at work.
+    #: The number of epochs seen, by number at work.
     shared: dict[int, int] = field(default_factory=dict)
     #: The sum of squared deviations of epochs from their trial's mean.
     squares: float = 0.0
     #: The degrees of freedom of ``squares``.
     degrees: float = 0.0
-    #: How the newest epochs differ from their trial's mean (logarithm).
+    #: The difference of the newest epochs from their trial's mean (logarithm).
     drift: float = 0.0
     #: The most memory that a trainer was seen to use (bytes); 0 if not known.
     memory: int = 0
-    #: Whether the newest epoch was shorter than ``SHARE_BELOW``.
+    #: True if the newest epoch was shorter than ``SHARE_BELOW``.
     short: bool = False
 
     def observe(self, trial: str, at_work: int, seconds: float) -> None:
-        """Take in an epoch during all of which ``at_work`` trials were on the device."""
+        """Add an epoch during all of which ``at_work`` trials were on the device."""
         value = math.log(max(SHORTEST_EPOCH, seconds))
         self.short = seconds < SHARE_BELOW
         known = self.trials.setdefault(trial, {})
@@ -115,14 +115,12 @@ class Interference:
         self.shared[at_work] = self.shared.get(at_work, 0) + 1
 
     def has_baseline(self, trial: str, at_work: int) -> bool:
-        """Whether enough epochs of ``trial`` as one of ``at_work`` trials are known to compare
-        with.
-        """
+        """Return True if enough epochs of ``trial`` as one of ``at_work`` trials are known."""
         known = self.trials.get(trial, {}).get(at_work)
         return known is not None and known.n >= MIN_BASELINE
 
     def verdict(self, slots: int) -> Verdict:
-        """How many trials a device with ``slots`` slots may hold."""
+        """Decide how many trials a device with ``slots`` slots may hold."""
         if self.short:
             return Verdict(slots)
         found = Verdict(1)
@@ -141,7 +139,7 @@ class Interference:
         return found
 
     def slowdown(self, at_work: int) -> float:
-        """How many times as long an epoch takes as alone; 1 if not known."""
+        """Return the ratio of an epoch's seconds to those alone; 1 if not known."""
         steps = (self.steps.get(k) for k in range(2, at_work + 1))
         return math.exp(sum(step.sum / step.weight for step in steps if step and step.weight > 0))
 
@@ -176,9 +174,9 @@ class SharingTable:
     studies: dict[str, dict[str, Interference]] = field(default_factory=dict)
 
     def of(self, study: str, kind: str) -> Interference:
-        """What is known of a study on a kind of device; empty at first."""
+        """Return the measurements of a study on a kind of device; empty at first."""
         return self.studies.setdefault(study, {}).setdefault(kind, Interference())
 
     def forget_study(self, study: str) -> None:
-        """Drop what is known of a finished study."""
+        """Drop the measurements of a finished study."""
         self.studies.pop(study, None)

@@ -26,13 +26,13 @@ class Histogram:
     total: float = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Take in one duration. A negative one, from a clock that was set back, counts as 0."""
+        """Add one duration. A negative one, from a clock that was set back, counts as 0."""
         seconds = max(0.0, seconds)
         self.counts[bisect_left(BOUNDS, seconds)] += 1
         self.total += seconds
 
     def cumulative(self) -> list[tuple[str, int]]:
-        """(upper bound, number of durations up to it) pairs, as Prometheus has them."""
+        """Return (upper bound, number of durations up to it) pairs, as Prometheus has them."""
         names = [*(f"{bound:g}" for bound in BOUNDS), "+Inf"]
         return list(zip(names, accumulate(self.counts), strict=True))
 
@@ -51,11 +51,11 @@ class Tally:
     to_accept: Histogram = field(default_factory=Histogram)
 
     def observe(self, outcome: str, n: int = 1) -> None:
-        """Take in the outcome of ``n`` epochs."""
+        """Count the outcome of ``n`` epochs."""
         self.epochs[outcome] += n
 
     def observe_first(self, since_dispatch: float, since_claim: float) -> None:
-        """Take in an attempt's first accepted epoch.
+        """Add an attempt's first accepted epoch.
 
         ``since_dispatch`` is by the scheduler's clock, ``since_claim`` by the worker's (seconds).
         Nothing is counted if ``since_claim`` is 0, as an older worker reports it. The travel time

@@ -31,7 +31,7 @@ class Family(Protocol):
     """One application on one kind of cluster."""
 
     def curve(self, batch: float, max_width: int) -> SpeedCurve:
-        """Seconds an epoch with global batch ``batch`` on 1 to ``max_width`` devices.
+        """Return seconds an epoch with global batch ``batch`` on 1 to ``max_width`` devices.
 
         It ends where the measurements do, and where a device would have less than one example.
         """
@@ -48,7 +48,7 @@ class Fitted:
     examples: int
 
     def curve(self, batch: float, max_width: int) -> SpeedCurve:
-        """Seconds an epoch by width, as in ``Family``."""
+        """Return seconds an epoch by width, as in ``Family``."""
         found = []
         for width in range(1, int(min(max_width, self.devices, batch)) + 1):
             pieces = math.ceil(batch / width / self.local_batches[1])
@@ -61,7 +61,7 @@ class Fitted:
 
 @cache
 def fitted() -> dict[tuple[str, str], Fitted]:
-    """The families of ``families.json``, by application and cluster."""
+    """Return the families of ``families.json``, by application and cluster."""
     read = json.loads(FILE.read_text())
     return {
         (application, cluster): Fitted(
@@ -77,7 +77,7 @@ def fitted() -> dict[tuple[str, str], Fitted]:
 
 
 def curve(application: str, cluster: str, batch: float, max_width: int) -> SpeedCurve:
-    """Seconds an epoch by width, from our coefficients.
+    """Return seconds an epoch by width, from our coefficients.
 
     Raises ``UsageError`` for an unknown application or cluster.
     """

@@ -30,11 +30,11 @@ class Regression:
     noise: float
 
     def value(self, row: Sequence[float]) -> float:
-        """The expected value for ``row``."""
+        """Return the expected value for ``row``."""
         return sum(one * other for one, other in zip(self.mean, row, strict=True))
 
     def deviation(self, row: Sequence[float]) -> float:
-        """The standard deviation of the value for ``row``, noise included."""
+        """Return the standard deviation of the value for ``row``, noise included."""
         x = np.array(row)
         return math.sqrt(max(0.0, float(x @ np.array(self.covariance) @ x)) + self.noise**2)
 
@@ -42,7 +42,7 @@ class Regression:
 def regress(
     rows: Sequence[Sequence[float]], values: Sequence[float], deviations: Sequence[float]
 ) -> Regression:
-    """The regression of ``values`` on ``rows``.
+    """Return the regression of ``values`` on ``rows``.
 
     ``deviations`` are the prior standard deviations of the coefficients.
 

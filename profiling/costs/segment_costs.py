@@ -1,19 +1,20 @@
-"""What segments cost beside training, and how often their slots are wanted.
+"""Costs of segments in addition to training, and the rate at which other trials want their slots.
 
 Theory of operation. A segment has a fixed overhead, whatever the number of its epochs: dispatch,
 claim, the last report. It shows in the time from dispatch to the acceptance of the first epoch,
-less training. What every epoch costs besides its training (its state is hashed and reported) shows
-between two epochs of one segment, and is no part of it: otherwise longer segments would seem to
-have more overhead, and be made longer for it. A trial that goes on after it has waited costs more
-than one that goes on at once; how much more depends on where its state is.
+less training. The cost of every epoch besides its training (its state is hashed and reported) shows
+between two epochs of one segment, and is not counted as overhead: otherwise longer segments would
+seem to have more overhead, and be made longer for it. A trial that goes on after it has waited
+costs more than one that goes on at once; how much more depends on where its state is.
 
 A preemption is the end of a segment at which another trial gets the slot, although the segment's
-own trial has not reached its target. Who arrives while a slot is free preempts nobody, nor does who
-gets the slot of a trial that has ended, because no other length would have let that one begin
-earlier. The end of a segment that was cut is no preemption either: its length did not matter. The
-estimate is the mean of the rate's posterior distribution under a Gamma prior, a weak one, because a
-few preemptions say more than any guess: ``PRIOR_SECONDS`` of work with ``PRIOR_PREEMPTIONS`` in
-them. Older observations fade, as an installation is busy at one hour and quiet at the next.
+own trial has not reached its target. A trial that arrives while a slot is free preempts none, nor
+does one that gets the slot of a trial that has ended, because no other length would have let it
+begin earlier. The end of a segment that was cut is no preemption either: its length did not matter.
+The estimate is the mean of the rate's posterior distribution under a Gamma prior, a weak one,
+because a few preemptions say more than any guess: ``PRIOR_SECONDS`` of work with
+``PRIOR_PREEMPTIONS`` in them. Older observations fade, as an installation is busy at one hour and
+quiet at the next.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ FIRST_OVERHEAD = 0.005
 MAX_OVERHEAD = 1.0
 #: The prior: seconds of one slot's work, and preemptions in them.
 PRIOR_SECONDS, PRIOR_PREEMPTIONS = 75.0, 0.25
-#: After so many seconds of one slot's work, an observation of preemptions counts half.
+#: Seconds of one slot's work after which an observation of preemptions counts half.
 MEMORY = 1800.0
 
 
 class SegmentStart(StrEnum):
-    """How a segment begins. The last two are where the trial's state is, after it has waited."""
+    """The start of a segment. The last two say where a trial that has waited has its state."""
 
     NEW = "new"  # its trial has no state yet
     NEXT = "next"  # its trial goes on at once, where it is
@@ -49,7 +50,7 @@ FIRST_RESUME = {SegmentStart.TRAINER: 0.0, SegmentStart.STORE: 0.06}
 
 @dataclass(slots=True)
 class SegmentCosts:
-    """What was measured of the segments of one study.
+    """Measured costs of the segments of one study.
 
     ``between`` is the time from one epoch's training to the next one's within a segment (seconds;
     None if none was measured). ``resumes`` are the seconds that it takes to go on after a wait,
@@ -60,7 +61,7 @@ class SegmentCosts:
     resumes: dict[SegmentStart, float] = field(default_factory=dict)
 
     def overhead(self, fixed: float, between: float, epochs: int) -> float:
-        """The overhead of a segment of ``epochs`` epochs (seconds), while ``between`` is learned.
+        """Return the overhead of a segment of ``epochs`` epochs (seconds), and learn ``between``.
 
         ``fixed`` are the seconds from dispatch to the acceptance of the first epoch, less its
         training; ``between`` are those from there to the end, less training.
@@ -72,7 +73,7 @@ class SegmentCosts:
         return max(0.0, fixed)
 
     def observe_resume(self, start: SegmentStart, price: float) -> None:
-        """Take in what it cost to go on after a wait, beyond the overhead (seconds)."""
+        """Add the cost of going on after a wait, beyond the overhead (seconds)."""
         self.resumes[start] = blend(self.resumes.get(start), max(0.0, price))
 
 
@@ -84,21 +85,21 @@ class PreemptionTable:
     preemptions: float = 0.0
 
     def observe_work(self, seconds: float) -> None:
-        """Take in that one slot had an attempt for ``seconds``, at least 0, however it ended."""
+        """Add ``seconds``, at least 0, that one slot spent on an attempt, however it ended."""
         fade = 1.0 / (1.0 + seconds / MEMORY)
         self.busy = fade * self.busy + seconds
         self.preemptions *= fade
 
     def observe_preemption(self) -> None:
-        """Take in that another trial got the slot at the end of a segment."""
+        """Count a segment at whose end another trial got the slot."""
         self.preemptions += 1.0
 
     @property
     def interval(self) -> float:
-        """Mean seconds of one slot's work between two preemptions."""
+        """Return the mean seconds of one slot's work between two preemptions."""
         return (PRIOR_SECONDS + self.busy) / (PRIOR_PREEMPTIONS + self.preemptions)
 
 
 def blend(old: float | None, new: float) -> float:
-    """The exponentially weighted mean ``old`` after a new measurement."""
+    """Return the exponentially weighted mean ``old`` after a new measurement."""
     return new if old is None else old + ALPHA * (new - old)

@@ -1,4 +1,4 @@
-"""The cost model of a study: what its trials' costs have in common, and each trial's own curve.
+"""The cost model of a study: the common part of its trials' costs, and each trial's own curve.
 
 Theory of operation. The logarithm of trial j's seconds an epoch on w devices is modelled as
 
@@ -64,10 +64,10 @@ Points = Mapping[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What a study's trials have in common: ``shape`` by width from 1 on, and the regression.
+    """The common part of a study's trials: ``shape`` by width from 1 on, and the regression.
 
-    Estimates of ``shape`` are relative to one device. At the widths ``measured`` some trial was
-    measured beside another width.
+    Estimates of ``shape`` are relative to one device. ``measured`` are the widths of trials that
+    were measured at several widths.
     """
 
     shape: tuple[Estimate, ...]
@@ -75,7 +75,7 @@ class Pool:
     measured: frozenset[int] = frozenset()
 
     def __hash__(self) -> int:
-        """A hash of the study's level, which tells pools apart. It is needed for every trial."""
+        """Hash the study's level, which tells pools apart. It is needed for every trial."""
         return int(1e9 * self.regression.mean[0])
 
 
@@ -97,7 +97,7 @@ class Expected(NamedTuple):
 
 
 def pool(trials: Sequence[tuple[tuple[float, ...], Points]], widest: int) -> Pool:
-    """The pool of at least one of ``trials`` (features, points), for widths up to ``widest``."""
+    """Fit the pool of ``trials`` (features, points), at least one, for widths up to ``widest``."""
     # A trial with one width says nothing of the shape, only of the level.
     multi_width = [index for index, (_, points) in enumerate(trials) if len(points) > 1]
     shape = _prior(widest)
@@ -128,7 +128,7 @@ def _relative(
     shape: Sequence[Estimate],
     mean: Sequence[float],
 ) -> Iterator[Measured]:
-    """What ``trials`` took without the features' effects ``mean``, relative to their own levels."""
+    """Yield the seconds of ``trials``, less the effects ``mean``, relative to their own levels."""
     for features, points in trials:
         residuals = {
             width: math.log(seconds) - sum(map(operator.mul, _row(features, width), mean))
@@ -157,13 +157,13 @@ def _shape(relative: Sequence[Measured], widest: int) -> tuple[Estimate, ...]:
 
 
 def _row(features: tuple[float, ...], width: int) -> tuple[float, ...]:
-    """1, then each feature for the level and, times log width, for the gain."""
+    """Return 1, then each feature for the level and, times log width, for the gain."""
     log = math.log(width)
     return (1.0, *(part for each in features for part in (each, each * log)))
 
 
 def expected(study: Pool, features: tuple[float, ...], points: Points, widest: int) -> Expected:
-    """The costs expected of a trial with ``features`` and its own ``points``, up to ``widest``."""
+    """Return the expected costs of a trial with ``features`` and ``points``, up to ``widest``."""
     if len(points) > 1:
         return _own(study, features, tuple(points.items()), widest)
     for width, seconds in points.items():
@@ -178,7 +178,7 @@ def expected(study: Pool, features: tuple[float, ...], points: Points, widest: i
 
 @lru_cache(maxsize=4096)
 def _unmeasured(study: Pool, features: tuple[float, ...], widest: int) -> Expected:
-    """The costs expected of a trial that has not run. Cached, as every plan asks until it runs."""
+    """Return the expected costs of a trial that has not run. Cached, because every plan asks."""
     shape, likely, hope = _shapes(study, _gain(study, features), widest, 1)
     row = _row(features, 1)
     level, deviation = math.exp(study.regression.value(row)), study.regression.deviation(row)
@@ -186,14 +186,14 @@ def _unmeasured(study: Pool, features: tuple[float, ...], widest: int) -> Expect
 
 
 def _gain(study: Pool, features: tuple[float, ...]) -> int:
-    """The features' effect on the gain from devices (in steps)."""
+    """Return the features' effect on the gain from devices (in steps)."""
     by = study.regression.mean[2::2]
     return round(sum(each * x for each, x in zip(by, features, strict=True)) / STEP)
 
 
 @lru_cache(maxsize=64)
 def prior(widest: int) -> Expected:
-    """The costs expected of a study without measurements."""
+    """Return the costs expected of a study without measurements."""
     likely, hope = _cautious_and_optimistic(_prior(widest), known=1)
     return Expected(None, _only(likely, frozenset()), math.inf, hope, likely)
 
@@ -205,7 +205,7 @@ def _prior(widest: int) -> tuple[Estimate, ...]:
 
 @lru_cache(maxsize=1024)
 def _common(study: Pool, gain: int) -> tuple[Estimate, ...]:
-    """The study's shape for trials of this gain (in steps)."""
+    """Return the study's shape for trials of this gain (in steps)."""
     found = []
     for each in study.shape:
         log = math.log(each.place.width)
@@ -224,7 +224,7 @@ def _shapes(study: Pool, gain: int, widest: int, known: int) -> tuple[Shape, Sha
 
 
 def _only(shape: Shape, measured: AbstractSet[int]) -> Shape:
-    """``shape`` without gains that are not sure.
+    """Return ``shape`` without gains that are not sure.
 
     There is none at widths other than the ``measured`` ones, where a curve may jump, and none that
     is within what measurements differ by.
@@ -239,7 +239,7 @@ def _only(shape: Shape, measured: AbstractSet[int]) -> Shape:
 
 
 def _cautious_and_optimistic(common: Sequence[Estimate], known: int) -> tuple[Shape, Shape]:
-    """The cautious and the optimistic shape. Widths 1 and ``known`` are the same in both."""
+    """Return the cautious and the optimistic shape. Widths 1 and ``known`` are the same in both."""
     shape, hope = (
         tuple(
             (
@@ -257,7 +257,7 @@ def _cautious_and_optimistic(common: Sequence[Estimate], known: int) -> tuple[Sh
 def _own(
     study: Pool, features: tuple[float, ...], points: tuple[tuple[int, float], ...], widest: int
 ) -> Expected:
-    """As measured at its ``points``. Other widths follow the points by their distance."""
+    """Return the costs measured at ``points``; other widths follow the points by distance."""
     widths = np.arange(1, max(widest, *(width for width, _ in points)) + 1)
     logs = np.log(widths)
     rows = [_row(features, int(width)) for width in widths]
@@ -289,7 +289,7 @@ def _own(
 
 
 def _reachable(points: Points, measured: AbstractSet[int]) -> AbstractSet[int]:
-    """The trial's own widths, and others of its study as far as its own curve still falls there."""
+    """Return the trial's widths, and others of its study up to which its own curve falls."""
     found = set(points)
     for width in measured - found:
         narrower = [at for at in points if at < width]
@@ -303,7 +303,7 @@ def _rounded(factors: np.ndarray) -> Shape:
 
 
 def _covariance(some: np.ndarray, others: np.ndarray, noise: float) -> np.ndarray:
-    """The covariance of trials' own parts between logarithms of widths."""
+    """Return the covariance of trials' own parts between logarithms of widths."""
     distances = (some[:, None] - others[None, :]) / REACH
     tilts = TILT_DEVIATION**2 * some[:, None] * others[None, :]
     found: np.ndarray = noise**2 + tilts + SMOOTH_DEVIATION**2 * np.exp(-0.5 * distances**2)

@@ -59,7 +59,7 @@ class TrialCosts:
 
     @property
     def seconds(self) -> float:
-        """Seconds of an epoch at the width where it last ran."""
+        """Return the seconds of an epoch at the width where the trial last ran."""
         return self.means[self.last]
 
 
@@ -114,7 +114,7 @@ class CostTable:
         width: int,
         features: Callable[[], tuple[float, ...]] = tuple,
     ) -> bool:
-        """Take in one epoch's training time (seconds) on ``width`` devices.
+        """Add one epoch's training time (seconds) on ``width`` devices.
 
         ``features`` gives the trial's, and is called if it has not run yet. Returns whether the
         time differs from what was expected, so that the plan should be made again.
@@ -154,7 +154,7 @@ class CostTable:
         meeting: float,
         met: bool,
     ) -> None:
-        """Take in a width window: seconds of a step by width, with ``per_epoch`` steps an epoch.
+        """Add a width window: seconds of a step by width, with ``per_epoch`` steps an epoch.
 
         Where epochs were measured they count, and tell what an epoch takes beyond its steps. The
         members took ``meeting`` seconds to meet, or did not (``met``): then a resize is expected to
@@ -186,7 +186,7 @@ class CostTable:
         start: SegmentStart,
         resized: bool,
     ) -> None:
-        """Take in one closed segment of ``epochs`` epochs.
+        """Add one closed segment of ``epochs`` epochs.
 
         ``fixed`` and ``between`` are as for ``SegmentCosts.overhead``. ``start`` is how it began,
         and ``resized`` whether with a resize. The overhead of segments that go on at once is the
@@ -209,40 +209,40 @@ class CostTable:
             costs.observe_resume(start, overhead - self.segment_overhead)
 
     def observe_company(self, study: str, together: int, ratio: float) -> None:
-        """Take in an epoch of ``together`` trials that were trained together, more than one.
+        """Add an epoch of ``together`` trials that were trained together, more than one.
 
-        ``ratio`` is what it took of each, over what it would have taken alone.
+        ``ratio`` is each trial's share of its seconds, over the seconds of an epoch alone.
         """
         self.studies.setdefault(study, StudyCosts()).company.observe(together, ratio)
 
     def rehearse_company(self, study: str, together: int, ratio: float) -> None:
-        """Take in what a trainer expects of ``together`` trials, from copies of one of them."""
+        """Add the ratio that a trainer rehearsed with ``together`` copies of one trial."""
         self.studies.setdefault(study, StudyCosts()).company.rehearse(together, ratio)
 
     def company_ratio(self, study: str, together: int) -> float:
-        """What an epoch takes of each of so many trials together, over what it takes alone."""
+        """Return an epoch's expected seconds per trial in a batch, over those alone."""
         known = self.studies.get(study)
         return 1.0 if known is None else known.company.ratio(together)
 
     def company_is_known(self, study: str) -> bool:
-        """Whether anything is known of trials of the study together."""
+        """Return True if ratios of batches of the study's trials were measured or rehearsed."""
         known = self.studies.get(study)
         return known is not None and bool(known.company.ratios or known.company.rehearsed)
 
     def worthwhile(self, study: str) -> int:
-        """How many trials of the study pay together, as ``Company.worthwhile``."""
+        """Return the number of the study's trials that pays best (``Company.worthwhile``)."""
         known = self.studies.get(study)
         return (Company() if known is None else known.company).worthwhile()
 
     def resume(self, study: str, start: SegmentStart) -> float:
-        """What it costs to go on with a trial that has waited, beyond the overhead (seconds)."""
+        """Return the cost of going on after a wait, beyond the overhead (seconds)."""
         known = self.studies.get(study)
         resumes = {} if known is None else known.segments.resumes
         return resumes.get(start, FIRST_RESUME[start])
 
     @contextmanager
     def read_only(self) -> Iterator[None]:
-        """Within the block, asking for estimates leaves no trace and changes no later estimate.
+        """Restore the studies' pools at the end of the block, so estimates in it change no others.
 
         A study's pool is made when it is asked for, and later estimates depend on that moment.
         """
@@ -254,14 +254,14 @@ class CostTable:
                 known.pool, known.pooled = made, pooled
 
     def own(self, study: str, trial: str) -> TrialCosts | None:
-        """What was measured of ``trial`` itself; None before its first epoch."""
+        """Return the measurements of ``trial`` itself; None before its first epoch."""
         known = self.studies.get(study)
         return None if known is None else known.trials.get(trial)
 
     def expected(
         self, study: str, trial: str, widest: int, features: tuple[float, ...] = ()
     ) -> Expected:
-        """The costs expected of ``trial`` on 1 to ``widest`` devices.
+        """Return the expected costs of ``trial`` on 1 to ``widest`` devices.
 
         ``level`` is None if no epoch of the study was measured.
         """
@@ -279,7 +279,7 @@ class CostTable:
         return expected(made, own.features, own.planned, widest)
 
     def describe(self, study: str, trial: str, features: tuple[float, ...]) -> None:
-        """More is known of a trial: these are its features, if it has run. All get as many."""
+        """Replace the features of a trial that has run. All trials must have equally many."""
         known = self.studies.get(study)
         if known is not None and trial in known.trials:
             known.trials[trial].features = features
@@ -298,6 +298,6 @@ class CostTable:
         self.features.pop(study, None)
 
     def speeds(self, study: str) -> tuple[tuple[int, float], ...]:
-        """(width, seconds an epoch) of ``study`` as measured, by width."""
+        """Return (width, seconds an epoch) of ``study`` as measured, by width."""
         known = self.studies.get(study)
         return () if known is None else tuple(sorted(known.widths.items()))

@@ -27,7 +27,7 @@ Shape = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What is measured or estimated: devices, the nodes they are on, and the work of one device.
+    """A place to measure or estimate: devices, their nodes, and the work of one device.
 
     ``share`` is the part of the global batch that the busiest device computes, in any unit: only
     its ratio between places counts.
@@ -39,11 +39,11 @@ class Allocation:
 
 
 def packed_allocation(width: int, per_node: int | None = None, batch: float = 1.0) -> Allocation:
-    """``width`` devices on as few nodes of ``per_node`` devices as they fit on (None: on one).
+    """Place ``width`` devices on as few nodes of ``per_node`` devices as possible (None: on one).
 
     ``batch`` is the global batch. It may stay 1 if it never differs.
 
-    >>> packed(3, per_node=2, batch=48)
+    >>> packed_allocation(3, per_node=2, batch=48)
     Allocation(width=3, nodes=2, share=16.0)
     """
     return Allocation(width, 1 if per_node is None else -(-width // per_node), batch / width)
@@ -66,7 +66,7 @@ class Estimate:
     deviation: float
 
     def high(self, deviations: float = 1.0) -> float:
-        """Seconds that are ``deviations`` standard deviations above what is expected."""
+        """Return the seconds ``deviations`` standard deviations above the expected ones."""
         return self.seconds * math.exp(deviations * self.deviation)
 
 
@@ -86,11 +86,11 @@ class Coefficients:
     alpha_node: float
     #: Seconds of synchronising each further device across nodes.
     beta_node: float
-    #: How far computing and synchronising overlap: 1 (not at all) to infinity (fully).
+    #: The overlap of computing and synchronising: 1 (none) to infinity (full).
     gamma: float
 
     def seconds(self, allocation: Allocation) -> float:
-        """The time T of the model."""
+        """Return the time T of the model."""
         grad = self.alpha_grad + self.beta_grad * allocation.share
         if allocation.width == 1:
             return grad

@@ -5,11 +5,11 @@ measured, and to try a width for a whole epoch may cost more than a good width e
 costs a few steps at each width, on a copy of the trial that is thrown away. It begins with one
 device. Further widths are measured by doubling, then those between, as long as they promise
 something and ``limit`` seconds are not used up. So a trial that does not scale, or whose devices
-need long to meet, costs little more than what the first two widths take. A curve may also jump: a
-step on two devices may take twenty times what it takes on one. Where the first step at a width says
-so the others are left out, and what is left of the limit is for other widths. Where nothing jumps,
-each width without a gain makes one at the next width less likely. So until there is a gain, it
-halves what the window may take in all.
+need long to meet, costs little more than the first two widths. A curve may also jump: a step on two
+devices may take twenty times as long as on one. If the first step at a width shows that, its other
+steps are left out, and the rest of the limit is for other widths. Otherwise, each width without a
+gain makes a gain at the next width less likely. So until there is a gain, each such width halves
+the seconds that the window may take in all.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ STEPS = WARM_UP + COUNTED
 MIN_STEPS = STEPS + (STEPS + 1) // 2
 #: A width is a gain if its steps take at most this part of the best narrower width's.
 GAIN = 0.95
-#: A width is hopeless if one step there takes so many times what a step takes at the best width.
+#: A width is hopeless if a step there takes more than this factor times the best width's step.
 HOPELESS = 3.0
-#: The part of a window's limit for which its members may meet. If it is over they did so in vain.
+#: The part of a window's limit in which its members must meet; if they have not, the window ends.
 MEETING = 0.3
-#: After so many widths without a gain no wider one is measured, unless that costs next to nothing:
-#: not more than ``CHEAP`` of the limit was used so far.
+#: Number of widths without a gain after which no wider one is measured, unless measuring is cheap:
+#: at most ``CHEAP`` of the limit was used so far.
 PATIENCE = 2
 CHEAP = 0.1
 #: Before the first gain each width that does not jump leaves this part of a window's limit, down to
@@ -38,7 +38,7 @@ VAIN_LEAVES = 0.5
 
 
 def widths_up_to(widest: int) -> tuple[int, ...]:
-    """The widths of a window in the order of measuring: doubled, the widest, then between.
+    """Return the widths of a window in the order of measuring: doubled, the widest, then between.
 
     >>> widths_up_to(12)
     (1, 2, 4, 8, 12, 3, 6)
@@ -50,13 +50,13 @@ def widths_up_to(widest: int) -> tuple[int, ...]:
 
 
 def has_gain(found: Mapping[int, float]) -> bool:
-    """Whether any width is a gain over one device. ``found`` is seconds a step, by width."""
+    """Return True if any width is a gain over one device. ``found``: seconds a step, by width."""
     return bool(found) and min(found.values()) <= GAIN * found[1]
 
 
 @dataclass(slots=True)
 class WidthWindow:
-    """Which width of ``widths`` is measured next, and what was found (seconds a step, by width)."""
+    """A window over ``widths``, with its measurements ``found`` (seconds a step, by width)."""
 
     widths: tuple[int, ...]
     #: Seconds that the window may take in all; infinite until the first width is measured.
@@ -66,7 +66,7 @@ class WidthWindow:
     found: dict[int, float] = field(default_factory=dict)
 
     def is_hopeless(self, seconds: float) -> bool:
-        """Whether a first step of ``seconds`` at the next width says enough of it.
+        """Return True if a first step of ``seconds`` is enough to give the next width up.
 
         The first step at a width has costs of its own, so others follow while they are cheap.
         """
@@ -75,11 +75,11 @@ class WidthWindow:
         return (STEPS - 1) * seconds > CHEAP * self.limit
 
     def meeting_seconds(self) -> float:
-        """For how long the members may take to meet from now on, before they have done so."""
+        """Return the seconds that the members still have to meet."""
         return max(0.0, min(MEETING * self.limit, self.limit - self.spent))
 
     def remaining(self) -> Iterator[int]:
-        """The widths that are worth measuring, each when those before it are in ``found``."""
+        """Yield the widths worth measuring, each once those before it are in ``found``."""
         silent = 0
         for width in self.widths:
             narrower = [seconds for at, seconds in self.found.items() if at < width]
@@ -98,16 +98,16 @@ class WidthWindow:
             silent = 0 if gained else silent + 1
 
     def _falls_short(self, width: int) -> bool:
-        """Whether both measured neighbours say that nothing is to be gained at ``width``."""
+        """Return True if the measured neighbours show that ``width`` brings no gain."""
         below = max(at for at in self.found if at < width)
         above = min(at for at in self.found if at > width)
         best = min(self.found[at] for at in self.found if at <= below)
         return self.found[below] > best / GAIN or self.found[above] > GAIN * self.found[below]
 
     def _affords_one_more(self) -> bool:
-        """Return whether a width that is twice as fast as the slowest would end in what is left.
+        """Return True if a width twice as fast as the slowest would end within the limit.
 
-        Hopeless ones do not count: what jumps up at one width jumps down at the next.
+        Hopeless widths do not count: a curve that jumps up at one width jumps down at the next.
         """
         if not self.found:
             return True

@@ -1,1 +1,1 @@
-"""What a process does and draws: kernel, CPU, GPU, joules."""
+"""Counters of a process's activity and energy: kernel, CPU, GPU, joules."""

@@ -13,7 +13,7 @@ from .source import Source
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """Whether ``counter`` of ``source`` can be read. If not, ``reason`` says why."""
+    """A counter of a source. If it cannot be read, ``reason`` says why; else it is empty."""
 
     source: str
     counter: str
@@ -25,7 +25,7 @@ class Capability:
 
 
 def capabilities(gpus: Iterable[str] = ()) -> tuple[Capability, ...]:
-    """Try everything once, for this process and for the GPUs of these UUIDs.
+    """Try each counter once, for this process and for the GPUs with these UUIDs.
 
     A counter that cannot be read will be absent from readings. It is never zero.
     """
@@ -39,5 +39,5 @@ def capabilities(gpus: Iterable[str] = ()) -> tuple[Capability, ...]:
 
 
 def open_sources(now: float) -> tuple[Source, ...]:
-    """The sources that every machine is asked. ``now`` is the time on the caller's steady clock."""
+    """Open the sources that every machine may have. ``now``: time on the caller's steady clock."""
     return PerfSource(now), ProcessSource()

@@ -43,7 +43,7 @@ class Meter(Protocol):
     def name(self) -> str: ...
 
     def read(self, now: float) -> float | None:
-        """Joules since the last reading, or since the meter was made; None if unknown.
+        """Return the joules since the last reading, or since the meter was made; None if unknown.
 
         ``now`` is the time on the caller's steady clock (seconds).
         """
@@ -51,7 +51,7 @@ class Meter(Protocol):
 
 
 def wrapped_difference(before: int, after: int, largest: int) -> int:
-    """Growth of a counter that wraps from ``largest`` to 0, at most once.
+    """Return the growth of a counter that wraps from ``largest`` to 0 at most once.
 
     Raises ``UsageError`` for readings that such a counter does not give.
     """
@@ -62,10 +62,10 @@ def wrapped_difference(before: int, after: int, largest: int) -> int:
 
 
 class RaplMeter:
-    """One powercap zone: a CPU package, or the memory beside it.
+    """One powercap zone: a CPU package, or the memory next to it.
 
-    Raises ``OSError`` or ``ValueError`` if it cannot be read. Since Linux 5.10 only root may read
-    it, since fine readings reveal what other processes compute.
+    Raises ``OSError`` or ``ValueError`` if it cannot be read. From Linux 5.10 on only root may read
+    it, because fine readings reveal what other processes compute.
     """
 
     def __init__(self, zone: Path, now: float) -> None:
@@ -143,8 +143,9 @@ class Mark:
 
 
 class Energy:
-    """What a device's ``meters`` count, and a process's part of it. It should be sampled each
-    second.
+    """The energy that a device's ``meters`` count, and a process's part of it.
+
+    It should be sampled each second.
 
     If ``use`` gives CPU-seconds, the part between two samples is joules * own / all CPU-seconds, so
     idle power is allocated as well. The machine's CPU-seconds come in ticks: what is drawn before
@@ -178,15 +179,13 @@ class Energy:
         return Mark(self._joules, self._lost, not failed)
 
     def share(self, trials: int, now: float) -> None:
-        """From ``now`` on, ``trials`` trials are at work on the device. Only needed without
-        ``use``.
-        """
+        """Divide the joules from ``now`` on among ``trials`` trials; needed without ``use``."""
         if self._use is None:
             self.sample(now)
             self._trials = trials
 
     def between(self, begin: Mark, end: Mark) -> float | None:
-        """The process's joules in a window; None if a reading was lost."""
+        """Return the process's joules in a window; None if a reading was lost."""
         if not begin.whole or begin.lost != end.lost:
             return None
         return end.joules - begin.joules
@@ -204,7 +203,7 @@ class Energy:
 
 
 def cpu_seconds(stat: Path = Path("/proc/stat")) -> tuple[float, float]:
-    """CPU-seconds of this process and its ended children, and of everything on the machine.
+    """Return CPU-seconds of this process and its ended children, and of everything on the machine.
 
     The latter come in ticks (usually 10 ms), without idle time, waits and time taken by a
     hypervisor (proc(5), ``/proc/stat``). Raises ``OSError``.
@@ -217,7 +216,7 @@ def cpu_seconds(stat: Path = Path("/proc/stat")) -> tuple[float, float]:
 
 
 def device_energy(gpu: str | None, powercap: Path, now: float) -> tuple[Energy | None, str]:
-    """The energy of the GPU with this UUID, or of the CPUs; or None and the reason.
+    """Return the energy of the GPU with this UUID, or of the CPUs; or None and the reason.
 
     All meters must be readable: half of them are no measurement.
     """
@@ -242,7 +241,7 @@ def open_meters(
     powercap: Path | None,
     start: Callable[[], Any] = start_nvml,
 ) -> tuple[list[Meter], dict[str, str]]:
-    """The meters that can be read, and why others cannot (name: reason).
+    """Return the meters that can be read, and why others cannot (name: reason).
 
     The CPUs' meters are left out if ``powercap`` is None.
     """
@@ -269,9 +268,9 @@ def open_meters(
 
 
 def _is_counted(zone: Path) -> bool:
-    """Whether a zone counts: packages do, and memory, which is part of none; the others do not.
+    """Return True for the zones that are summed: packages, and memory, which is part of none.
 
-    The others are the parts of a package, and the platform.
+    The other zones are the parts of a package, and the platform.
     """
     try:
         kind = (zone / "name").read_text().strip()

@@ -26,7 +26,7 @@ Threads = Callable[[], Iterable[int]]
 
 
 def own_threads() -> list[int]:
-    """The kernel's ids of this process's threads; the caller's comes first."""
+    """Return the kernel's ids of this process's threads; the caller's comes first."""
     own = threading.get_native_id()
     others = (int(path.name) for path in Path("/proc/self/task").iterdir())
     return [own, *(thread for thread in others if thread != own)]
@@ -63,7 +63,7 @@ class Group:
         self._kernel.enable(leader)
 
     def read(self) -> dict[str, Count]:
-        """Each event summed over the threads."""
+        """Return each event summed over the threads."""
         counts = {}
         for name, files in self._files.items():
             values = zip(*(decode(self._kernel.read(file)) for file in files), strict=True)
@@ -103,7 +103,7 @@ class PerfSource:
         return tuple(name for name in every if name not in self.missing)
 
     def _available(self, events: Sequence[PerfEvent]) -> list[PerfEvent]:
-        """The events that this thread may open, tried one by one."""
+        """Return the events that this thread may open, tried one by one."""
         found = []
         for event in events:
             attr = attributes(event.kind, event.config, kernel=event.kernel, is_leader=True)

@@ -1,4 +1,4 @@
-"""The events that are counted: PipeTune's list, without aliases and events of no use here.
+"""The counted events: PipeTune's list, without aliases and events of no use here.
 
 PipeTune (Middleware 2020) counts 58 events. Seven of them are others under a second name
 (``cpu/X/``). A dozen count hardware transactions, which nothing here uses. Some are clocks. On
@@ -6,7 +6,7 @@ Intel the loads and stores of the data TLB are those of the first-level cache un
 and branch-loads are branches. Events of the uncore and of model registers count the whole machine,
 not this process.
 
-``CORE`` is counted all the time: six events. The pairs take turns beside it, a second each, so at
+``CORE`` is counted all the time: six events. The pairs take turns next to it, a second each, so at
 most eight events are counted at once. CPUs have four general registers, and often two for cycles
 and instructions alone; the kernel's watchdog may hold one. A group that does not fit into the rest
 never runs. So groups are small, and the kernel lets them take turns in the registers.

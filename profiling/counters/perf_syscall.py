@@ -27,7 +27,7 @@ _READ = struct.Struct("QQQ")
 
 
 def attributes(kind: int, config: int, *, kernel: bool, is_leader: bool) -> bytes:
-    """The attributes of one event.
+    """Return the attributes of one event.
 
     ``kernel`` counts what happens in the kernel too. Threads that the thread starts are counted
     with it; processes are not (Linux 5.13; older kernels refuse with EINVAL). The leader of a group
@@ -80,7 +80,7 @@ class Kernel:
 
 
 def decode(read: bytes) -> tuple[int, int, int]:
-    """(value, enabled, running) since it was enabled; the last two are in nanoseconds.
+    """Return (value, enabled, running) since it was enabled; the last two are in nanoseconds.
 
     Raises ``OSError`` (EIO) for a read of a failed event.
     """
@@ -91,7 +91,7 @@ def decode(read: bytes) -> tuple[int, int, int]:
 
 
 def explain_error(error: OSError) -> str:
-    """What an error means, and what helps."""
+    """Return an error's meaning, with the remedy, and its name."""
     name = errno.errorcode.get(error.errno or 0, str(error.errno))
     return f"{_MEANING.get(error.errno or 0, os.strerror(error.errno or 0))} ({name})"
 

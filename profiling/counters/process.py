@@ -111,13 +111,13 @@ def _pressure_reader(file: Path, kind: str) -> _Reader:
 
 
 def _fields(file: Path) -> dict[str, int]:
-    """Numbers by name, from lines of a name and a number, with or without a colon."""
+    """Return numbers by name, from lines of a name and a number, with or without a colon."""
     lines = (line.replace(":", " ").split() for line in file.read_text().splitlines())
     return {name: int(value) for name, value in lines}
 
 
 def _control_group(proc: Path, groups: Path) -> Path:
-    """The folder of this process's control group.
+    """Return the folder of this process's control group.
 
     For version 1 it is a folder that does not exist.
     """

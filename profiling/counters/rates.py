@@ -135,7 +135,7 @@ UNITS = {rate.name: rate.unit for rate in RATES} | {r.name: r.unit for r in RATI
 
 
 def max_rates(cores: int) -> dict[str, float]:
-    """The most that each counter can grow in a second on a machine with ``cores`` cores."""
+    """Return the most that each counter can grow in a second on a machine with ``cores`` cores."""
     return {rate.counter: rate.max_rate * cores for rate in RATES}
 
 
@@ -152,10 +152,10 @@ class Reading:
     dropped: dict[str, Fault] = field(default_factory=dict)
 
     def with_loop(self, wait_s: float, samples: int) -> Reading:
-        """This reading, with what the loop measured over the same window.
+        """Return this reading with the loop's measurements over the same window.
 
-        ``wait_s`` is how many seconds the loop waited for the loader; ``samples`` is how many
-        examples it trained on. Raises ``UsageError`` for impossible values.
+        ``wait_s`` are the seconds that the loop waited for the loader; ``samples`` is the number of
+        examples that it trained on. Raises ``UsageError`` for impossible values.
         """
         if not 0 <= wait_s <= self.seconds:
             raise UsageError.refuse("wait_s", wait_s, f"0 to the window's {self.seconds:.3f} s")
@@ -171,7 +171,7 @@ class Reading:
 
 
 def reading(window: CounterWindow) -> Reading:
-    """The values of ``window``."""
+    """Return the values of ``window``."""
     totals = window.totals()
     values = {
         rate.name: rate.factor * total.scaled() / total.seconds

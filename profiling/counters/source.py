@@ -29,7 +29,7 @@ class Source(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The counters and gauges that it reads."""
+        """Return the counters and gauges that it reads."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Differences of counters over a window, without those that cannot be right. No I/O.
+"""Differences of counters over a window, without impossible ones. No I/O.
 
 Theory of operation. A source is read each second and at both edges of a window. Each pair of
 adjacent samples gives one difference for each counter. A counter that runs backwards, or grows
@@ -17,10 +17,10 @@ from typing import Literal
 
 #: A count that ran for less than this share of the time it was enabled is not trusted.
 TRUSTED = 0.25
-#: A bound is widened by so many seconds, since the kernel's clocks move in ticks.
+#: Seconds by which a bound is widened, since the kernel's clocks move in ticks.
 SLACK = 0.1
 
-#: Why a counter is missing from a window in which it was read.
+#: The reason why a counter is missing from a window in which it was read.
 Fault = Literal["backwards", "jumped", "distrusted", "not counted"]
 
 
@@ -60,7 +60,7 @@ class Total:
     seconds: float = 0.0
 
     def scaled(self) -> float:
-        """The estimated count in ``seconds``: ``value * enabled / running``."""
+        """Return the estimated count in ``seconds``: ``value * enabled / running``."""
         return self.value * self.enabled / self.running if self.enabled else float(self.value)
 
 
@@ -84,7 +84,7 @@ class CounterWindow:
         return self._last.at - self._begin
 
     def add(self, after: Sample) -> None:
-        """Take in the next sample."""
+        """Add the next sample."""
         before = self._last
         seconds = after.at - before.at
         if seconds <= 0:
@@ -115,16 +115,16 @@ class CounterWindow:
         total.seconds += seconds
 
     def totals(self) -> dict[str, Total]:
-        """The total of each counter that is believed in this window."""
+        """Return the total of each counter that is believed in this window."""
         faults = self.faults()
         return {name: total for name, total in self._totals.items() if name not in faults}
 
     def gauges(self) -> dict[str, float]:
-        """The mean of each gauge over the seconds in which it was read."""
+        """Return the mean of each gauge over the seconds in which it was read."""
         return {name: total / covered for name, (total, covered) in self._means.items()}
 
     def faults(self) -> dict[str, Fault]:
-        """Why each of the other counters is not believed."""
+        """Return the fault of each counter that is not believed."""
         faults = dict(self._faults)
         for name, total in self._totals.items():
             if name in faults or not total.enabled:
@@ -137,14 +137,14 @@ class CounterWindow:
 
 
 def _base(before: Count | None, after: Count) -> Count | None:
-    """What ``after`` has grown from: the previous sample, or zero if it was opened since."""
+    """Return the reading to compare ``after`` with: the previous one, or zero if opened since."""
     if after.since is None or (before is not None and before.since == after.since):
         return before
     return Count(0, since=after.since)
 
 
 def find_count_fault(before: Count, after: Count) -> Fault | None:
-    """What is wrong with two readings of one counter, whatever the time between them."""
+    """Return the fault that two readings of a counter show regardless of the time between them."""
     if (
         after.value < before.value
         or after.enabled < before.enabled

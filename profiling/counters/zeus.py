@@ -39,7 +39,7 @@ class ZeusMeter:
 
 
 def zeus_meters() -> tuple[list[ZeusMeter], str]:
-    """A meter for each CPU; or none, and the reason."""
+    """Return a meter for each CPU; or none, and the reason."""
     try:
         from zeus.device import get_cpus
         from zeus.exception import ZeusBaseError

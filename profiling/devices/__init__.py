@@ -1,1 +1,1 @@
-"""What this machine has: CPU cores, GPUs, containers, and how it computes."""
+"""This machine's CPU cores, GPUs and container limits, and the way it computes."""

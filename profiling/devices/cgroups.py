@@ -33,7 +33,7 @@ class GroupLimits:
 
 
 def read_limits(root: Path) -> GroupLimits:
-    """The limits of this process. ``root`` is where ``proc`` and the mounts are (for tests)."""
+    """Return this process's limits. ``root`` is the folder of ``proc`` and mounts (for tests)."""
     memory, cpus, cores = list[int](), list[float](), list[frozenset[int]]()
     for folder in _groups(root, "memory"):
         memory += _bytes(folder)
@@ -49,7 +49,7 @@ def read_limits(root: Path) -> GroupLimits:
 
 
 def usable_memory(root: Path = Path("/")) -> int | None:
-    """Bytes of memory that this process and those beside it may use; None if not known."""
+    """Return the bytes that this process and those next to it may use; None if not known."""
     try:
         physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
@@ -59,10 +59,10 @@ def usable_memory(root: Path = Path("/")) -> int | None:
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Bytes that could be taken now without pushing others out; None if not known.
+    """Return the bytes that can be taken now without pushing others out; None if not known.
 
-    What other processes have is not among them, of the machine and of each control group. File
-    pages that were not used for long are, since the kernel gives them up.
+    The result is the least over the machine and the process's control groups. File pages that were
+    not used for long count as free, since the kernel gives them up.
     """
     free = []
     if (machine := _fields(root / "proc/meminfo", ":").get("MemAvailable")) is not None:
@@ -73,7 +73,7 @@ def available_memory(root: Path = Path("/")) -> int | None:
 
 
 def usable_cores(cores: Iterable[int], root: Path = Path("/")) -> tuple[int, ...]:
-    """The ``cores`` that this process may run on, at most as many as its processor time pays for.
+    """Return the ``cores`` that this process may run on, limited by its share of processor time.
 
     There is at least one.
     """
@@ -84,7 +84,7 @@ def usable_cores(cores: Iterable[int], root: Path = Path("/")) -> tuple[int, ...
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """The folders of the process's group and of those around it, as far as they can be seen."""
+    """Yield the visible folders of the process's group and of the groups around it."""
     named = _lines(root / "proc/self/cgroup")
     mounts = [line.split() for line in _lines(root / "proc/self/mountinfo")]
     for line in named:
@@ -113,7 +113,7 @@ def _mount(fields: list[str], kind: str) -> tuple[str, str, list[str]] | None:
 
 
 def _ancestors(top: Path, group: str, mounted: str) -> Iterator[Path]:
-    """The folders from the group's own up to ``top``, which is the folder of group ``mounted``.
+    """Yield the folders from the group's own up to ``top``, the folder of group ``mounted``.
 
     A group that is not below it, as seen from a container, has its limits in ``top`` itself.
     """
@@ -138,7 +138,7 @@ def _bytes(folder: Path) -> Iterator[int]:
 
 
 def _taken(folder: Path) -> int:
-    """Bytes that the group's processes have, without file pages that were not used for long."""
+    """Return the bytes of the group's processes, without file pages that were unused for long."""
     for name, old in (
         ("memory.current", "inactive_file"),
         ("memory.usage_in_bytes", "total_inactive_file"),
@@ -150,7 +150,7 @@ def _taken(folder: Path) -> int:
 
 
 def _fields(file: Path, mark: str) -> dict[str, int]:
-    """The first numbers of the lines ``name<mark> number``."""
+    """Return the first numbers of the lines ``name<mark> number``."""
     found = {}
     for line in _lines(file):
         name, _, rest = line.partition(mark)
@@ -183,7 +183,7 @@ def _cores(folder: Path) -> Iterator[frozenset[int]]:
 
 
 def _numbers(text: str) -> frozenset[int]:
-    """``0-2,5`` as numbers; empty if it is no such list."""
+    """Return ``0-2,5`` as numbers; empty if it is no such list."""
     found = set[int]()
     for part in text.strip().split(","):
         first, dash, last = part.partition("-")
@@ -195,7 +195,7 @@ def _numbers(text: str) -> frozenset[int]:
 
 
 def _lines(file: Path) -> list[str]:
-    """The lines of a file; empty if it cannot be read."""
+    """Return the lines of a file; empty if it cannot be read."""
     try:
         return file.read_text(errors="replace").splitlines()
     except OSError:

@@ -40,35 +40,35 @@ class Device:
     cores: Annotated[tuple[Natural, ...], Len(0, MAX_SIZE)]
     #: Memory in bytes; None if unknown.
     memory: Natural | None
-    #: How many trials it can hold at once, in all lanes: a multiple of ``seats``.
+    #: The number of trials that it can hold at once, in all lanes: a multiple of ``seats``.
     slots: Size = 1
     #: A GPU's name for ``CUDA_VISIBLE_DEVICES``; None for CPU cores.
     uuid: str | None = None
     #: The hardware's own name.
     model: str = ""
-    #: Why its energy cannot be measured; empty if it can.
+    #: The reason why its energy cannot be measured; empty if it can.
     unmetered: str = "nobody has looked for meters"
-    #: How many trials take turns in one lane.
+    #: The number of trials that take turns in one lane.
     seats: Size = 1
-    #: Why it cannot start trainers in ``rootfs:`` environments; empty if it can.
+    #: The reason why it cannot start trainers in ``rootfs:`` environments; empty if it can.
     no_rootfs: str = "nobody has looked for bwrap"
 
     @property
     def lanes(self) -> int:
-        """How many trainer processes it has."""
+        """Return the number of its trainer processes."""
         return self.slots // self.seats
 
     def lane(self, slot: int) -> int:
-        """The lane, from 0, that ``slot`` is a seat of."""
+        """Return the lane, from 0, that ``slot`` is a seat of."""
         return slot // self.seats
 
     def queue(self, slot: int) -> str:
-        """The Celery queue that feeds ``slot`` (0 to ``slots`` - 1)."""
+        """Return the Celery queue that feeds ``slot`` (0 to ``slots`` - 1)."""
         return f"{self.name}.s{slot}"
 
 
 def slot_name(device: str, slot: int, several: Collection[str]) -> str:
-    """What a slot is called wherever one is shown: ``cpu.n.0/1``.
+    """Return the name under which a slot is shown: ``cpu.n.0/1``.
 
     The slot of a device that is not among those with ``several`` has the device's name.
     """
@@ -76,5 +76,5 @@ def slot_name(device: str, slot: int, several: Collection[str]) -> str:
 
 
 def with_several_slots(devices: Iterable[Device]) -> set[str]:
-    """The names of the devices that have several slots."""
+    """Return the names of the devices that have several slots."""
     return {device.name for device in devices if device.slots > 1}

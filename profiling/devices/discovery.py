@@ -55,7 +55,7 @@ class DeviceSpec:
 
     @property
     def slots(self) -> int:
-        """How many trials a device can hold."""
+        """Return the number of trials that a device can hold."""
         return (self.lanes or 1) * self.seats
 
 
@@ -68,7 +68,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What this process may use here. ``memory`` is in bytes, None if not known."""
+    """Resources that this process may use here. ``memory`` is in bytes, None if not known."""
 
     node: str
     cores: tuple[int, ...]
@@ -80,7 +80,7 @@ class Machine:
 
 
 def discover(nvml: Nvml, *, node: str | None = None, visible: str | None = None) -> Machine:
-    """This machine. ``visible`` is ``CUDA_VISIBLE_DEVICES``; with None every GPU is visible."""
+    """Describe this machine. ``visible``: ``CUDA_VISIBLE_DEVICES``; None: every GPU is visible."""
     gpus = tuple(
         Gpu(nvml.uuid(index), nvml.name(index), nvml.memory(index)) for index in range(nvml.count())
     )
@@ -89,9 +89,9 @@ def discover(nvml: Nvml, *, node: str | None = None, visible: str | None = None)
 
 
 def parse_spec(spec: str, allowed: str) -> DeviceSpec:
-    """``spec`` in parts. Raises ``UsageError`` for a malformed spec, or for too many slots.
+    """Split ``spec`` into its parts.
 
-    The error for a malformed spec says ``allowed``.
+    Raises ``UsageError`` for a malformed spec, naming ``allowed``, and for too many slots.
     """
     form = _SPEC.fullmatch(spec.strip())
     if form is None:
@@ -110,7 +110,7 @@ def parse_spec(spec: str, allowed: str) -> DeviceSpec:
 
 
 def find_devices(spec: str, machine: Machine) -> tuple[Device, ...]:
-    """The devices that ``spec`` means on ``machine``.
+    """Return the devices that ``spec`` means on ``machine``.
 
     Raises ``UsageError`` with the spec and what the machine has.
     """
@@ -123,7 +123,7 @@ def find_devices(spec: str, machine: Machine) -> tuple[Device, ...]:
 
 
 def node_name() -> str:
-    """The host's name in the form used in device and queue names: letters, digits and hyphens."""
+    """Return the host's name as used in device and queue names: letters, digits and hyphens."""
     return re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname())[:40] or "node"
 
 
@@ -175,7 +175,7 @@ def _gpus(spec: str, form: DeviceSpec, machine: Machine) -> tuple[Device, ...]:
 
 
 def _share(cores: tuple[int, ...], position: int, count: int) -> tuple[int, ...]:
-    """An even part of the cores for each GPU; all of them if there are fewer cores than GPUs."""
+    """Return a GPU's even part of the cores; all of them if there are fewer cores than GPUs."""
     each = len(cores) // count
     return cores[position * each : (position + 1) * each] or cores
 
@@ -185,7 +185,7 @@ def _short(uuid: str) -> str:
 
 
 def _ranges(cores: Sequence[int]) -> str:
-    """Cores 0, 1, 2 and 5 as ``0-2_5``."""
+    """Write cores as ranges: 0, 1, 2 and 5 are ``0-2_5``."""
     runs: list[list[int]] = []
     for core in cores:
         if runs and core == runs[-1][1] + 1:
@@ -196,7 +196,7 @@ def _ranges(cores: Sequence[int]) -> str:
 
 
 def _visible(gpus: tuple[Gpu, ...], visible: str | None) -> tuple[Gpu, ...]:
-    """The visible GPUs, as CUDA reads the variable.
+    """Return the visible GPUs, as CUDA reads the variable.
 
     It lists numbers or starts of UUIDs, and is read up to the first entry that fits no GPU.
     """

@@ -20,11 +20,11 @@ class Nvml(Protocol):
         ...
 
     def name(self, index: int) -> str:
-        """The model's name, as the driver writes it."""
+        """Return the model's name, as the driver writes it."""
         ...
 
     def memory(self, index: int) -> int:
-        """The total memory in bytes."""
+        """Return the total memory in bytes."""
         ...
 
 
@@ -81,7 +81,7 @@ class SystemNvml:
 
 
 def open_nvml() -> Nvml:
-    """The driver, or ``NoNvml`` with the reason why it cannot be asked."""
+    """Return the driver, or ``NoNvml`` with the reason why it cannot be asked."""
     try:
         import pynvml
     except ImportError:

@@ -36,7 +36,7 @@ class SystemPart(NamedTuple):
 
 
 def machine_of(signature: str) -> str:
-    """The machine's part of a signature: threads, device class, torch build, determinism.
+    """Return the machine's part of a signature: threads, device class, torch build, determinism.
 
     A text that is not a whole signature, such as a machine's part, is returned unchanged.
 
@@ -64,15 +64,15 @@ def agree(one: str, other: str) -> bool:
 
 
 def refined(known: str, machine: str) -> str:
-    """The machine's part of a study, ``known`` so far, once ``machine`` has computed for it.
+    """Return the machine's part of a study, ``known`` so far, after ``machine`` computed for it.
 
-    It is the first one, or one that agrees with it and says more of the processor.
+    It is the first one, or one that agrees with it and says more about the processor.
     """
     return machine if not known or _says_less(known, machine) else known
 
 
 def system_part_of(signature: str) -> SystemPart:
-    """The system part of a signature. A text that is not a whole signature has the default's.
+    """Return the system part of a signature; the default's if it is not a whole signature.
 
     >>> turned = "S1;batch64;threads1of2;solo.channels_last;float32.bfloat16;cpu.AVX2;torch2;any"
     >>> tuple(system_part_of(turned))
@@ -88,7 +88,7 @@ def system_part_of(signature: str) -> SystemPart:
 
 
 def system_part(config: Mapping[str, object]) -> SystemPart:
-    """The system part that trials with a system configuration have in their signatures.
+    """Return the system part that trials with a system configuration have in their signatures.
 
     >>> tuple(system_part({"threads": 1, "memory_format": "channels_last", "loader_workers": 2}))
     ('threads1', '.channels_last', '')

@@ -21,7 +21,7 @@ SystemConfig = tuple[tuple[str, Value], ...]
 #: Knobs by name, each with its possible values other than the default.
 KnobValues = tuple[tuple[str, tuple[Value, ...]], ...]
 
-#: What turning a knob may change.
+#: Kinds of knobs, by the changes in results that turning one may cause.
 KINDS = ("exact", "rounding", "numerics")
 #: The most configurations tried for one workload; those with the fewest changes come first.
 MAX_CONFIGS = 12
@@ -29,7 +29,7 @@ MAX_CONFIGS = 12
 
 @dataclass(frozen=True, slots=True)
 class SlotClass:
-    """What a trial runs on: a device's kind (``cpu``, ``cuda``) and the cores of one slot.
+    """A kind of device (``cpu``, ``cuda``) and the cores of one of its slots.
 
     ``alone``: the device has no other slot.
     """
@@ -51,10 +51,10 @@ class Knob:
     default: str
     #: The values to try in slots of a class.
     values: Callable[[SlotClass], tuple[Value, ...]]
-    #: Whether it is tuned only if the user names it: it costs much to try, changes more than the
+    #: True if it is tuned only if the user names it: it costs much to try, changes more than the
     #: last bits, seldom gains, or belongs to the machine.
     named: bool = False
-    #: Whether it never ran on hardware that has it, but only against stand-ins.
+    #: True if it never ran on hardware that has it, but only against stand-ins.
     untried: bool = False
     #: True if only studies of 0.2 have it. Their ledgers are replayed with it, and trainers refuse
     #: such a configuration as one that cannot be run.
@@ -62,7 +62,7 @@ class Knob:
 
 
 def _fewer_threads(slot_class: SlotClass) -> tuple[Value, ...]:
-    """Powers of two below the number of the slot's cores, which is the default."""
+    """Return the powers of two below the number of the slot's cores, which is the default."""
     if slot_class.kind != "cpu" or slot_class.cores < 2:
         return ()
     return tuple(2**power for power in range(int(log2(slot_class.cores - 1)) + 1))
@@ -81,9 +81,9 @@ def _one_core(slot_class: SlotClass) -> tuple[Value, ...]:
 
 
 def _percent(kind: str) -> Callable[[SlotClass], tuple[Value, ...]]:
-    """Percentages of the device's usual limit.
+    """Return a function of a slot class that returns percentages of the device's usual limit.
 
-    They need a device of one slot, since a trial beside it would be limited as well.
+    They need a device of one slot, since a trial in another slot would be limited as well.
     """
     return lambda slot_class: (80, 60) if slot_class.kind == kind and slot_class.alone else ()
 
@@ -124,12 +124,12 @@ KNOBS = {
 }
 
 
-#: The knobs that there are, by name.
+#: The knobs that new studies may tune, by name.
 OFFERED = {name: knob for name, knob in KNOBS.items() if not knob.gone}
 
 
 def check_knobs(names: Iterable[str] | None, *, probes: bool) -> tuple[str, ...] | None:
-    """``names`` as a user gives them; None for the usual ones.
+    """Return the user's ``names`` as a tuple without repetitions; None for the usual knobs.
 
     Raises ``UsageError`` for unknown names, and for all but exact knobs if nothing is probed.
     """
@@ -164,7 +164,7 @@ def _refused(names: object, allowed: str) -> UsageError:
 
 
 def possible(name: str, value: object) -> bool:
-    """Whether the knob may have that value on any slot."""
+    """Return True if the knob may have that value on any slot."""
     if name not in KNOBS:
         return False
     known = [
@@ -176,7 +176,7 @@ def possible(name: str, value: object) -> bool:
 def knob_values(
     slot_class: SlotClass, kinds: Iterable[str], names: tuple[str, ...] | None
 ) -> KnobValues:
-    """The knobs of these ``kinds``, by name, each with its possible values other than the default.
+    """Return the knobs of these ``kinds``, by name, with their values other than the default.
 
     ``names`` are the knobs that may be turned. None: all that need not be named.
 
@@ -194,8 +194,7 @@ def knob_values(
 def system_configs(
     slot_class: SlotClass, kinds: Iterable[str], names: tuple[str, ...] | None
 ) -> tuple[SystemConfig, ...]:
-    """All configurations of these ``knob_values`` except the default, those with the fewest changes
-    first.
+    """Return all configurations of these ``knob_values`` but the default, fewest changes first.
 
     >>> system_configs(SlotClass("cpu", 2), ["rounding"], ("threads",))
     ((('threads', 1),),)
@@ -209,15 +208,15 @@ def system_configs(
 
 
 def part(config: SystemConfig, *kinds: str) -> SystemConfig:
-    """The part of ``config`` that is of these kinds."""
+    """Return the part of ``config`` that is of these kinds."""
     return tuple((name, value) for name, value in config if KNOBS[name].kind in kinds)
 
 
 def merged(*configs: SystemConfig) -> SystemConfig:
-    """One configuration from all of them. Later ones take precedence."""
+    """Return one configuration from all of them. Later ones take precedence."""
     return tuple(sorted({name: value for config in configs for name, value in config}.items()))
 
 
 def config_text(config: SystemConfig) -> str:
-    """``threads 1, memory_format channels_last``, or ``the default`` if there are none."""
+    """Return ``threads 1, memory_format channels_last``, or ``the default`` if there are none."""
     return ", ".join(f"{name} {value}" for name, value in config) or "the default"

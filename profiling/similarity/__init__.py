@@ -1,1 +1,1 @@
-"""What earlier tuning says of a workload like this one."""
+"""Search of the history of earlier tuning for workloads similar to this one."""

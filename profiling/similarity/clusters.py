@@ -26,7 +26,7 @@ COMMON, CUT = 0.8, 3.0
 
 
 def cluster(points: Rows, names: Sequence[str]) -> list[int | None]:
-    """The cluster of each of ``points`` (a row a workload, NaN where not measured).
+    """Return the cluster of each of ``points`` (a row a workload, NaN where not measured).
 
     Clusters are numbered in the order of their first members. A workload is in no cluster (None) if
     it lacks a feature that most others have.

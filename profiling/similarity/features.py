@@ -29,12 +29,12 @@ MAX_LOG_DISTANCE = math.log(1000.0)
 MAX_SHARE = 1024.0
 #: The finest differences that count: of a logarithm (10 %), and of a share.
 FINEST_RATE, FINEST_SHARE = 0.1, 0.01
-#: Of rates that the machine makes as much as the workload, whose names have one of these words, and
-#: which are a few a second: of a logarithm.
+#: The finest difference of a logarithm for rates of a few a second that depend on the machine as
+#: much as on the workload: those whose names have one of these words.
 JUMPING, JUMPING_RATE = ("faults", "switches"), 1.0
-#: A feature counts for at most so many scales in a distance, so that no single one decides.
+#: The most scales that a feature counts for in a distance, so that no single one decides.
 CLIP = 5.0
-#: Profiles are compared only if they share so many features, and half of those of the smaller one.
+#: The fewest features that compared profiles share; they share half of the smaller one's, too.
 MIN_SHARED = 4
 #: The part of the deviations that a scale covers, and how many standard deviations that is. So a
 #: feature that often jumps says little, and up to a tenth of bad samples do not move a scale.
@@ -42,12 +42,12 @@ COVERED, COVERED_DEVIATIONS = 0.9, 1.6449
 
 
 def is_share(name: str) -> bool:
-    """Whether the feature is a part of a whole."""
+    """Return True if the feature is a part of a whole."""
     return name.endswith(("_share", "_ratio"))
 
 
 def impossible(profile: Profile) -> str | None:
-    """The first feature with a value that no measurement can have; None if there is none.
+    """Return the first feature with a value that no measurement can have; None if there is none.
 
     NaN is allowed: it says that the feature was not measured.
     """
@@ -58,7 +58,7 @@ def impossible(profile: Profile) -> str | None:
 
 
 def rows_of(profiles: Sequence[Profile], names: Sequence[str]) -> Rows:
-    """A row a profile and a column a name: transformed values, NaN where not measured."""
+    """Return transformed values, a row a profile and a column a name; NaN if not measured."""
     column_of = {name: column for column, name in enumerate(names)}
     rows = np.full((len(profiles), len(names)), np.nan)
     for row, profile in zip(rows, profiles, strict=True):
@@ -69,7 +69,7 @@ def rows_of(profiles: Sequence[Profile], names: Sequence[str]) -> Rows:
 
 
 def plausible_rows(rows: Rows, groups: Sequence[str]) -> NDArray[np.bool_]:
-    """Which rows hold no absurd value. ``groups`` are the rows' workloads.
+    """Return a mask of the rows without absurd values. ``groups`` are the rows' workloads.
 
     A value is absurd if it is more than ``MAX_LOG_DISTANCE`` from the median of its workload's
     other rows. With fewer than two such rows, it is absurd if it is that far from every other row.
@@ -95,19 +95,19 @@ def plausible_rows(rows: Rows, groups: Sequence[str]) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """How much a difference of each feature counts, in transformed units (``deviations``)."""
+    """Scales of the features: standard ``deviations``, in transformed units, by ``names``."""
 
     names: tuple[str, ...]
     deviations: Rows
 
     def parts(self, one: Rows, others: Rows) -> Rows:
-        """Squared scaled differences of ``one`` to each of ``others``; NaN where one has a gap."""
+        """Return squared scaled differences of ``one`` to each of ``others``; NaN for gaps."""
         scaled = np.abs(others - one) / self.deviations
         squared: Rows = np.minimum(scaled, CLIP) ** 2
         return squared
 
     def distances(self, one: Rows, others: Rows) -> Rows:
-        """Root mean square of the differences of shared features; infinite if these are too few."""
+        """Return the root mean square differences of shared features; infinite if too few."""
         parts = self.parts(one, others)
         shared = (~np.isnan(parts)).sum(axis=1)
         smaller = np.minimum((~np.isnan(one)).sum(), (~np.isnan(others)).sum(axis=1))
@@ -117,7 +117,7 @@ class Scales:
 
 
 def scales(rows: Rows, groups: Sequence[str], names: Sequence[str]) -> Scales:
-    """Spreads within workloads if one was measured twice, else over all rows."""
+    """Return the spreads within workloads if one was measured twice, else over all rows."""
     labels = np.asarray(groups)
     deviations = []
     for group in sorted(set(groups)):
@@ -146,7 +146,7 @@ def _finest_of(name: str) -> float:
 
 
 def robust_deviation(deviations: Rows, names: Sequence[str]) -> Rows:
-    """One standard deviation of each column, from its quantile; at least the finest difference."""
+    """Return each column's standard deviation, by a quantile; at least the finest difference."""
     size = np.abs(deviations)
     measured = ~np.isnan(size)
     quantiles = np.array(
@@ -160,13 +160,13 @@ def robust_deviation(deviations: Rows, names: Sequence[str]) -> Rows:
 
 
 def medians(rows: Rows, groups: Sequence[str]) -> tuple[list[str], Rows]:
-    """The workloads in order, and the median row of each."""
+    """Return the workloads in order, and the median row of each."""
     labels, known = np.asarray(groups), sorted(set(groups))
     return known, np.array([_median(rows[labels == group]) for group in known])
 
 
 def _median(rows: Rows) -> Rows:
-    """The median of each column without its gaps; NaN if a column has only gaps."""
+    """Return the median of each column without its gaps; NaN if a column has only gaps."""
     found = [
         np.median(column[~np.isnan(column)]) if not np.isnan(column).all() else np.nan
         for column in rows.T
@@ -175,7 +175,7 @@ def _median(rows: Rows) -> Rows:
 
 
 def principal(rows: Rows) -> Rows:
-    """Each row's position in the plane of the two largest principal components (n x 2).
+    """Return each row's position in the plane of the two largest principal components (n x 2).
 
     Only features that all rows have are used. Few rows may lie on a line, or in one point
     (Jolliffe, "Principal Component Analysis", 2002).

@@ -1,12 +1,12 @@
-"""The history: which system parameters paid off earlier, with a profile of each workload.
+"""The history: measured gains of system parameters, with a profile of each workload.
 
 An entry says how fast a workload was under one configuration, relative to the default one, on one
 class of machine. It holds rates, ratios and digests, and nothing of the user's code, data, model,
 names or hyperparameters. So one history can serve every study (PipeTune, Middleware 2020, section
 5.4). Speed-ups are ratios because times of one workload say nothing about another.
 
-One tenant must not push out what the others have learnt: ``trimmed`` limits what a workload, a
-study and a machine may keep.
+One tenant must not push out the entries of others: ``trimmed`` limits the entries of a workload, a
+study and a machine.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class HistoryEntry:
     speedup: float
     #: Energy a trial, relative to the default; None if not measured.
     joules: float | None
-    #: How many windows both rest on.
+    #: The number of windows that ``speedup`` and ``joules`` rest on.
     windows: int
-    #: When it was measured (seconds).
+    #: The time of the measurement (seconds).
     at: float
-    #: Whether trials failed, or ran out of memory, under it.
+    #: True if trials failed, or ran out of memory, under this configuration.
     infeasible: bool = False
     #: The standard deviation of one window's log ratio of seconds a step to the default's; None:
     #: not known, as of one window, and in entries of 0.2.
@@ -77,7 +77,7 @@ class HistoryEntry:
 
     @property
     def id(self) -> str:
-        """A digest of all its fields, so that the same entry twice is one.
+        """Return a digest of all its fields, so that equal entries are kept once.
 
         A spread that is not known is left out: ids of 0.2 stay.
         """
@@ -88,17 +88,17 @@ class HistoryEntry:
 
 
 def source_of(study: str) -> str:
-    """The ``source`` of entries that the study with this id measured."""
+    """Return the ``source`` of entries that the study with this id measured."""
     return digest("study", study)
 
 
 def digest(*parts: str) -> str:
-    """An opaque name for ``parts``: 32 hexadecimal digits of their SHA-256."""
+    """Return an opaque name for ``parts``: 32 hexadecimal digits of their SHA-256."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
 def machine_class(device: Device) -> str:
-    """A name for devices on which a speed-up means the same: ``cuda NVIDIA A100 8 cores``."""
+    """Name the class of devices that share speed-ups: ``cuda NVIDIA A100 8 cores``."""
     return f"{device.kind} {device.model or 'unknown'} {len(device.cores)} cores"
 
 
@@ -137,7 +137,7 @@ def check(entry: HistoryEntry) -> None:
 
 
 def trimmed(entries: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:
-    """The ``entries`` that are kept, oldest first, limited by workload, study and machine.
+    """Return the ``entries`` to keep, oldest first, limited by workload, study and machine.
 
     Half of each share goes to the fastest entries, the rest to the newest. If a machine has too
     many entries, the studies with the most give up theirs first.
@@ -170,7 +170,7 @@ def _grouped(
 
 
 def _best_and_newest(entries: list[HistoryEntry], limit: int) -> list[HistoryEntry]:
-    """At most ``limit`` of ``entries``, which are in the order of their age."""
+    """Return at most ``limit`` of ``entries``, which are in the order of their age."""
     if len(entries) <= limit:
         return entries
     feasible = [entry for entry in entries if not entry.infeasible]
@@ -181,7 +181,7 @@ def _best_and_newest(entries: list[HistoryEntry], limit: int) -> list[HistoryEnt
 
 
 def _even_share(sizes: Sequence[int]) -> int:
-    """The most entries that each study may keep, so that together they keep a machine's at most."""
+    """Return the most entries that a study may keep, so that all fit the machine's limit."""
     left, share = MAX_PER_MACHINE, MAX_PER_SOURCE
     for position, size in enumerate(sorted(sizes)):
         fair = left // (len(sizes) - position)

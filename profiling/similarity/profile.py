@@ -32,7 +32,7 @@ MIN_CPU = 0.01
 def profile_of(
     values: Mapping[str, float], calls: Mapping[str, int], steps_s: float | None = None
 ) -> Profile:
-    """The profile of a window.
+    """Return the profile of a window.
 
     Args:
         values: readings by their names (``counters.rates``).

@@ -1,4 +1,4 @@
-"""The similarity service: which workloads are similar to this one, and what paid off there.
+"""The similarity service: workloads similar to this one, and the configurations that paid off.
 
 Theory of operation. Each window of the history is a row of scaled features (``features``); the
 distance of two windows is the root mean square of their differences. A conformal test decides
@@ -12,12 +12,12 @@ windows that rank does not exist; the largest distance is used then, at the leve
 the answer says so. With fewer still, as when one workload is known, both the scales and the
 threshold are stated ones, which no data of this machine have confirmed, and the answer says that.
 
-What is transferred is the speed-up relative to the default configuration, of similar workloads:
-those within the threshold, and those in the nearest one's cluster where there are several. What
-they say is a prior (``evidence.prior_of``), and the best guess is drawn from it towards no effect,
-so that one lucky neighbour promises little.
+The service transfers speed-ups relative to the default configuration from similar workloads: those
+within the threshold, and those in the nearest one's cluster where there are several clusters. They
+give a prior (``evidence.prior_of``), and the best guess is shrunk from it towards no effect, so
+that one lucky neighbour promises little.
 
-Nothing that is fitted is stored: a service is made from the history.
+No fitted value is stored: a service is made from the history.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """What the history says of a profile."""
+    """The history's answer for a profile."""
 
-    #: Whether the profile is similar to a known workload.
+    #: True if the profile is similar to a known workload.
     known: bool
     #: The reason, in words.
     why: str
@@ -106,7 +106,7 @@ class Nearest:
     cluster: int | None = None
     #: The nearest workloads, the nearest first.
     neighbours: tuple[Neighbour, ...] = ()
-    #: What to run it with; () is the default, None if it is unknown.
+    #: The configuration to run it with; () is the default, None if it is unknown.
     config: SystemConfig | None = None
     #: Speed under ``config``, relative to the default.
     expected_speedup: float = 1.0
@@ -122,9 +122,9 @@ class Similarity:
     machine: str | None
     #: The cluster of each workload; None for a workload in none.
     clusters: dict[str, int | None]
-    #: How many windows had absurd values and are not learnt from.
+    #: The number of windows with absurd values, which are not learnt from.
     aside: int
-    #: Why the service has no answers; empty if it has.
+    #: The reason why the service has no answers; empty if it has.
     trouble: str
     #: The largest distance at which a window is known.
     threshold: float
@@ -189,7 +189,7 @@ class Similarity:
         return replace(found, clusters=dict(zip(workloads, labels, strict=True)))
 
     def _calibrated(self) -> Similarity:
-        """Return it with the scales and the threshold that its windows tell, if they are enough."""
+        """Return the service with scales and threshold from its windows, if they are enough."""
         several = self._several()
         if len(several) < MIN_DISTANCES:
             return self
@@ -207,7 +207,7 @@ class Similarity:
         return replace(self, _scales=scale, threshold=distances[min(rank, n) - 1], level=level)
 
     def _several(self) -> list[int]:
-        """Return the windows whose workload has others."""
+        """Return the indices of the windows whose workload has others."""
         n = Counter(self._workloads)
         return [index for index, name in enumerate(self._workloads) if n[name] > 1]
 
@@ -216,9 +216,7 @@ class Similarity:
         return len(self._profiles)
 
     def plane(self) -> dict[str, tuple[float, float]]:
-        """Each workload's position in a plane, by the median of its windows, in scales of the
-        features.
-        """
+        """Return workloads' positions in a plane: their windows' scaled medians, projected."""
         workloads, points = medians(self._rows, self._workloads)
         if not workloads:
             return {}
@@ -262,7 +260,10 @@ class Similarity:
         return self._reuse(answer, distance_of, now)
 
     def _are_clustered(self, workload: str, cluster: int | None) -> bool:
-        """Tell whether a workload is in this cluster, and not all are: that would say nothing."""
+        """Return True if a workload is in this cluster and there are several clusters.
+
+        A single cluster would say nothing.
+        """
         several = len({*self.clusters.values()} - {None}) > 1
         return several and cluster is not None and self.clusters.get(workload) == cluster
 
@@ -280,7 +281,7 @@ class Similarity:
         return Neighbour(workload, distance, self.clusters.get(workload), tuple(found))
 
     def _reuse(self, answer: Nearest, distance_of: dict[str, float], now: float | None) -> Nearest:
-        """The answer for a known window: the configuration with the highest expected speed-up."""
+        """Answer for a known window: the configuration with the highest expected speed-up."""
         pool = {
             workload: distance
             for workload, distance in distance_of.items()
@@ -324,7 +325,7 @@ class Similarity:
 
 
 def _speedup(prior: Prior) -> float:
-    """Return the expected speed-up, drawn towards no effect by how little is known."""
+    """Return the expected speed-up, shrunk towards no effect the more, the less is known."""
     return math.exp(-prior.mean * EFFECT**2 / (EFFECT**2 + prior.error**2))
 
 

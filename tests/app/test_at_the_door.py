@@ -79,7 +79,7 @@ def test_no_callbacks_are_none_and_numpys_numbers_are_numbers(settings, started)
 
 
 def test_optunas_own_callback_ends_the_study(settings, started):
-    """Its one job: so many trials are complete, and study.stop() is called; again, it is over."""
+    """It calls ``study.stop()`` once its number of trials are complete; again, the study ends."""
     with FakeScheduler(settings) as scheduler:
         study = create_study(study_name="first", strategy=FullBudget(2))
         heard = []

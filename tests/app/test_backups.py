@@ -266,7 +266,7 @@ def test_a_study_is_not_made_beside_a_damaged_ledger(settings, ledger, monkeypat
 
 
 def test_a_ledger_that_is_made_while_it_is_looked_at_is_no_damaged_one(settings, monkeypatch):
-    """Its reader saw it before its first event, and what is noted beside it after that."""
+    """The reader saw it before its first event, and saw the notes next to it after that."""
     SqlLedger.open(settings.ledger_url).close()
     monkeypatch.setattr(read_only, "revision", lambda *asked: None)
     assert Reader(settings.ledger_url).is_empty()

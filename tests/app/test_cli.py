@@ -565,7 +565,7 @@ def script(tmp_path):
     return path
 
 
-#: What is said while services start.
+#: The message while services start.
 STARTING = "starting broker, scheduler and workers for study.py\n"
 
 
@@ -654,7 +654,7 @@ def test_what_penstock_refuses_in_a_script_is_one_line_and_code_2(script, tmp_pa
 def test_a_submitted_script_that_asks_for_results_too_early_is_said_to_end_there(
     script, tmp_path, asked
 ):
-    """What was submitted is, so it is no failure."""
+    """The study was submitted, so it is no failure."""
     result = process("submit", script, "submit", asked, home=tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == "submitted later: penstock watch later"

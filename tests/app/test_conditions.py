@@ -39,7 +39,7 @@ def trial(number, params, value=None, notes=""):
 
 
 def complete(params):
-    """Whether exactly the parameters are there that should be."""
+    """Return True if ``params`` has exactly the expected parameters."""
     names = {"layers", "optimizer"}
     names |= {"width"} if params["layers"] == 2 else set()
     names |= {"momentum", "nesterov"} if params["optimizer"] == "sgd" else set()

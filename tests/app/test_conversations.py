@@ -1,4 +1,4 @@
-"""What a trainer says reaches the session of its run, whoever reads it."""
+"""A trainer's messages reach the session of their run, whichever thread reads them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ A, B = ("t-0000", 1), ("t-0001", 2)
 
 
 class Trainer:
-    """What is put into ``said`` is read; an exception is raised."""
+    """A trainer whose messages are read from ``said``; an exception in it is raised."""
 
     def __init__(self):
         self.said = queue.Queue()

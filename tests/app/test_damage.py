@@ -60,7 +60,7 @@ def replayed(home):
 
 
 def readers(home, reader, study):
-    """What each command reads, by its name."""
+    """Return a function for each command that reads its part of the ledger."""
     return {
         "ls": lambda: studies_facts(url_of(home), lambda: True),
         "rows": lambda: [study_facts(reader, each) for each in reader.studies()],
@@ -81,7 +81,7 @@ def readers(home, reader, study):
 
 
 def answers(home):
-    """What the ledger says, by each command; a scheduler's state is asked of a copy."""
+    """Return each command's answer or error; the scheduler's state is replayed from a copy."""
     said = {}
     for name, ask in readers(home, Reader(url_of(home)), "digits-1a2b").items():
         try:

@@ -1,4 +1,4 @@
-"""What a decision asks for is collected or answered, and no decision is passed over."""
+"""Every decision is collected or answered, and none is passed over."""
 
 import pytest
 from penstock.app.common.clock import SimulatedClock

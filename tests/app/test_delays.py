@@ -1,4 +1,4 @@
-"""How long trials waited and took: worked out by hand, and the same in every view."""
+"""The waits and durations of trials: worked out by hand, and the same in every view."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def trial(number, params, value=None, state=TrialState.COMPLETED, **fields):
 
 
 def wrong(params):
-    """How many choices of a configuration are not the right ones."""
+    """Return the number of wrong choices in a configuration."""
     return float(sum(value != "abcd"[int(name[1:]) % 4] for name, value in params))
 
 
@@ -185,7 +185,7 @@ def biased(bias, seed=0, **fields):
 
 
 def changes(bias):
-    """How often each parameter was changed in 600 children of one parent."""
+    """Count the changes of each parameter in 600 children of one parent."""
     parent = {"c0": "a", "c1": "a", "c2": "a", "lr": 0, "lr@3": 0, "lr@6": 0}
     found = [trial(0, tuple(parent.items()), 1.0)]
     answer, *_ = SamplerHost().ask(biased(bias), 0, 600, found)

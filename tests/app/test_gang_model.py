@@ -40,7 +40,7 @@ from trainer_process import segment
 
 TRIAL, RANKS = "s-0000", (0, 1)
 QUEUES = [f"cpu.n.{rank}.s0" for rank in RANKS]
-#: So many faults, in any order and at any moment.
+#: The number of faults, in any order and at any moment.
 FAULTS = 1
 #: Seconds in which a task must be claimed: no limit of the model is over before nobody can go on.
 CLAIM_TIMEOUT = 3.0
@@ -91,7 +91,7 @@ class State:
 
     @property
     def met(self) -> bool:
-        """Whether all are in one gang that counts, whose trainers live."""
+        """Return True if all are in one gang that counts, whose trainers live."""
         living = tuple(member.identity(rank) for rank, member in enumerate(self.members))
         return all(
             member.session is not None
@@ -244,7 +244,7 @@ class World:
         return replace(state, fence=fence, lost=False)
 
     def claim_limit(self, state):
-        """What comes where nobody does anything until no worker may claim it any more."""
+        """Return the step in which nothing happens until no worker may claim the task any more."""
         after = self.after(state, lambda s: self._survey(s, late=True))
         return [("nobody claims it in time", after)] if after != state else []
 

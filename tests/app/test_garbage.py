@@ -1,4 +1,4 @@
-"""What is garbage: nothing that the ledger names, nothing that may yet be reported."""
+"""Garbage: nothing that the ledger names, nothing that may yet be reported."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Who can write to a state folder: its owner, whatever the umask, and whatever it was before."""
+"""Only its owner can write to a state folder, whatever the umask and its earlier permissions."""
 
 import errno
 import os

@@ -36,7 +36,7 @@ def raising(*_):
 
 @pytest.fixture
 def begin(tmp_path, monkeypatch):
-    """Starts the scheduler anew, with extensions; its runner, after some turns."""
+    """Yield a function that restarts the scheduler with extensions and returns its runner."""
     opened = []
 
     def begin(*plugs, specs=(), turns=4):

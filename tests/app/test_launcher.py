@@ -70,7 +70,7 @@ def start(launcher, tmp_path):
 
 @pytest.fixture(autouse=True)
 def others():
-    """What other tests have started here: a database's server, say, which starts its own."""
+    """Note the processes that other tests started, such as a database server with its children."""
     _others[:] = psutil.Process().children()
 
 

@@ -241,7 +241,7 @@ def stop(launcher):
 
 
 def ended(trainer):
-    """What is said of the end of a killed trainer."""
+    """Kill ``trainer``; return the message about its end, and the error's ``lost``."""
     psutil.Process(trainer.pid).kill()
     with pytest.raises(TrainerGone) as gone:
         while trainer.receive(PATIENCE):

@@ -280,7 +280,7 @@ def test_readers_see_whole_batches_while_the_ledger_is_written(sql, url):
 
 
 def test_a_batch_of_sixteen_epochs_takes_less_than_four_milliseconds_of_cpu_time(sqlite_url):
-    """What a sync of the disk takes beside it is the disk's, and its other users'."""
+    """The time of a sync is not counted: it depends on the disk and its other users."""
     sql = SqlLedger.open(sqlite_url)
     sql.commit(first_batch(16))
     batches = [epoch_batch(16, first_seq=2 + 16 * turn, epoch=1 + turn) for turn in range(50)]

@@ -34,7 +34,7 @@ def started(code):
 
 
 def runs(pid):
-    """Whether it runs. This process may have adopted it, as a launcher, and does not reap it."""
+    """Return True if it runs. This process may have adopted it, and does not reap it."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -156,7 +156,7 @@ def test_the_trials_of_a_study_without_end_are_all_it_had_once_it_is_over(finish
 
 
 def test_a_log_gets_each_trial_once_and_the_end_once(finished):
-    """Where there is no terminal: one line a trial that is over, then one for the study."""
+    """Without a terminal there is one line for each finished trial, then one for the study."""
     console = Console(file=io.StringIO(), width=40)
     lines, view = Lines(console), Watcher(finished, "digits-1a2b").poll()
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Logs stay small while they are written, whoever writes, and their writers never wait or die."""
+"""Logs stay small while any process writes them, and their writers never wait or die."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from penstock.app.host.settings import load
 
 LIMIT = 1 << 20
 
-#: Writes lines as fast as it can until a byte comes in, or so many bytes; prints how many. Writes
-#: its last line when its input ends.
+#: A program that writes lines as fast as it can until a byte comes in, or its limit of bytes is
+#: reached, and prints their number. It writes its last line when its input ends.
 FLOOD = """
 import os, select, sys
 block = b"".join(b"%063d\\n" % i for i in range(4096))
@@ -51,7 +51,7 @@ def test_a_flood_is_cut_while_it_lasts_and_says_how_much_that_was(settings):
     sizes = []
 
     def is_cut_often():
-        """What is written between two looks is there for a moment. The rest never is."""
+        """Return True if far more was written than the log's size ever was at a check."""
         sizes.append(path.stat().st_size)
         text = Path(f"/proc/{child.pid}/io").read_text()
         written = int(re.search(r"wchar: (\d+)", text)[1])

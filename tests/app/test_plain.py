@@ -1,4 +1,4 @@
-"""What others wrote steers no terminal and no spreadsheet: names, values, messages, tracebacks."""
+"""Others' names, values, messages and tracebacks control no terminal and no spreadsheet."""
 
 import csv
 import io
@@ -129,7 +129,7 @@ def test_what_is_left_of_a_text(text, seen):
 
 
 def test_there_is_one_way_to_a_terminal():
-    """Text goes through ``PlainConsole`` or ``terminal.say``; nobody prints beside them."""
+    """Text goes through ``PlainConsole`` or ``terminal.say``; nothing else prints."""
     for path in Path(terminal.__file__).parent.glob("*.py"):
         text = path.read_text()
         assert not re.search(r"(?<!Plain)\bConsole\(", text.replace("console.Console)", "")), path

@@ -1,4 +1,4 @@
-"""What a look at the broker shows."""
+"""The findings of an inspection of the broker."""
 
 from dataclasses import replace
 

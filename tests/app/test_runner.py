@@ -163,7 +163,7 @@ def under(dispatch, kind, drawn, **body):
 
 @pytest.fixture
 def dispatches(runner, desk, monkeypatch):
-    """What is sent of a study whose sampler runs beside its objective; nobody runs it."""
+    """Return the dispatches of a study whose sampler runs with its objective; no worker runs it."""
     sent = []
     monkeypatch.setattr(
         desk, "carry_out", lambda effects: sent.extend(d for d, _ in effects.dispatches)

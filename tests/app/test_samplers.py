@@ -449,7 +449,7 @@ def test_a_fresh_host_for_every_ask_gives_the_table_of_one_that_was_kept(sampler
 
 
 def test_an_evolution_that_lost_its_notes_is_another_one():
-    """What the test above would not see if the notes were not needed."""
+    """Without this, the test above would pass even if the notes were not needed."""
     for sampler, options in NOTING[:2]:
         spec = make_spec(sampler, options=options)
         trials = asked_and_told(spec, 20, SamplerHost)

@@ -1,4 +1,4 @@
-"""What ``penstock run`` says when a script's studies are over."""
+"""The output of ``penstock run`` when a script's studies are over."""
 
 import io
 import json

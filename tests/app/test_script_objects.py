@@ -1,5 +1,5 @@
 # ruff: noqa: PLW0603 - the objectives here do what users do
-"""What an optimize does about objects that its objective changes: said, handed back, guarded."""
+"""Objects that an objective changes: ``optimize`` reports, hands back or guards them."""
 
 import copy
 import json

@@ -178,7 +178,7 @@ def test_only_the_run_at_work_is_blamed_for_the_end_of_its_trainer(trainer):
 
 
 def task_with_tools(folder):
-    """A segment of an objective whose sampler runs beside it; the sampler is in ``folder``."""
+    """Return a segment of an objective whose sampler, stored in ``folder``, runs with it."""
     (folder / "code").mkdir()
     tools = (optuna.samplers.RandomSampler(seed=1), optuna.pruners.NopPruner())
     code = refer_to_value(tools, "tools", str(folder))

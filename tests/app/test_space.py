@@ -115,7 +115,7 @@ def test_without_a_space_any_name_with_a_plain_value_may_be_enqueued():
 
 
 def test_a_pair_of_numbers_is_no_list_of_choices():
-    """Elsewhere (low, high) means a range: whoever writes it is asked what is meant."""
+    """Elsewhere (low, high) means a range, so the error asks which of the two is meant."""
     with pytest.raises(UsageError, match=r"Float\(0, 1\) for a range, or the list \[0, 1\]"):
         parse_space({"x": (0, 1)})
     assert parse_space({"x": ("a", "b")}) == parse_space({"x": ["a", "b"]})

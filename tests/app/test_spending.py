@@ -1,4 +1,4 @@
-"""What studies have spent of devices, and what their limits leave, as readers see it."""
+"""The device time that studies have spent and may still spend, as readers see it."""
 
 from __future__ import annotations
 

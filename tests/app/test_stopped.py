@@ -1,4 +1,4 @@
-"""What somebody stops goes on or is replaced. Real processes, real signals, real tracers."""
+"""Stopped processes go on or are replaced. Real processes, real signals, real tracers."""
 
 from __future__ import annotations
 

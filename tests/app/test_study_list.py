@@ -62,7 +62,7 @@ def statements(home):
 
 
 def by_rows(url: str) -> list[dict]:
-    """What all rows of each study say of it."""
+    """Return the facts of each study, worked out from all its rows."""
     reader = Reader(url)
     return [study_facts(reader, study) for study in reader.studies()]
 

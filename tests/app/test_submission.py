@@ -1,4 +1,4 @@
-"""What a study may be: every refusal at the door, with field, value and what is allowed."""
+"""Every refusal of a submitted study, with field, value and the allowed values."""
 
 import functools
 import json

@@ -44,7 +44,7 @@ def authority(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def port(authority, tmp_path_factory):
-    """Where a real broker is reached by TLS: the server in the wheel has none of its own."""
+    """Yield a port where a real broker is reached by TLS, which the wheel's server lacks."""
     home = tmp_path_factory.mktemp("tls")
     settings = load(home=home)
     settings.ensure_home()

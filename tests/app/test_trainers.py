@@ -1,4 +1,4 @@
-"""Which trainer process a lane has for whom, and until when. Real processes, without work."""
+"""The trainer process of a lane, its users and its end. Real processes, without work."""
 
 from __future__ import annotations
 

@@ -446,7 +446,7 @@ def test_a_broker_serves_one_scheduler_at_a_time(at, redis):
 
 
 def test_a_broker_stays_its_owners_while_his_scheduler_is_down(at, redis):
-    """Who has the same key is of the same installation, and who has another one is not."""
+    """Schedulers with the same key belong to one installation; one with another key does not."""
     redis.delete(protocol.SCHEDULER, protocol.INSTALLATION)
     first = RedisTransport(at.url, KEY, owner="/a on one")
     first.open()

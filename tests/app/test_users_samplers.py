@@ -130,7 +130,7 @@ def test_a_users_sampler_draws_and_a_replay_needs_none(site):
     site.submit(study)
     site.until(lambda: len(site.events(Proposed)) >= 3)
     [process] = site.children()
-    os.kill(process, signal.SIGKILL)  # it begins anew, and the story says so
+    os.kill(process, signal.SIGKILL)  # it begins again, and the story says so
     site.until(lambda: site.over("own-1"))
     assert (site.ledger.studies["own-1"].status, site.children()) == ("complete", [])
     proposed = site.events(Proposed)

@@ -110,7 +110,7 @@ def test_what_fits_needs_no_warning(recwarn):
 
 
 def mean_distance(sampler, plan, observations):
-    """How far from 2 a sampler's second configuration is, on average (BOHB's first is random)."""
+    """Return the mean distance from 2 of a sampler's second draws (BOHB's first is random)."""
     made = spec(
         plan, sampler=sampler, space=parse_space({"x": Float(0.0, 10.0)}), direction="minimize",
         observations=observations,

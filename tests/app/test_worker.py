@@ -197,7 +197,7 @@ def own(tmp_path):
 
 
 def objective(at, name, **fields):
-    """A spec whose code is a function of ``OBJECTIVE``, beside the worker."""
+    """Return a spec whose code is a function of ``OBJECTIVE``, in the worker's home."""
     from hashlib import sha256
 
     script = at.settings.home / "objectives.py"
@@ -261,7 +261,7 @@ def changed(**changes) -> str:
 GONE = object()
 DEEP = "[" * 100_000
 BODY = "WzEsMl0="  # [1,2]
-#: What lies in a queue, what it fails, what is said of it.
+#: Elements of a queue, by name: the element, the check that it fails, and the message.
 ELEMENTS = {
     "no JSON": ("this is not JSON", "json", "not a message"),
     "no UTF-8": (b"\xff\xfe", "json", "not a message"),
@@ -664,7 +664,7 @@ def test_a_fenced_off_trainer_that_does_not_stop_is_killed_and_says_nothing(shar
 
 
 def test_a_trainer_that_is_fenced_off_while_it_starts_is_kept_for_the_next_segment(own):
-    """What it imports would only have to be imported again."""
+    """The next trainer would only have to import the same modules again."""
     own.start_worker()
     home = own.settings.home
     (home / "slow_import").touch()

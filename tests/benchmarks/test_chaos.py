@@ -1,4 +1,4 @@
-"""How chaos judges that nothing stood."""
+"""The chaos benchmark's judgement that nothing stood still."""
 
 from __future__ import annotations
 

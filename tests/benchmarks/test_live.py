@@ -1,4 +1,4 @@
-"""What ``placement_live`` works out of a study's epochs, worked by hand."""
+"""The figures of ``placement_live`` from a study's epochs, worked out by hand."""
 
 from __future__ import annotations
 

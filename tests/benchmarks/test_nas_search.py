@@ -1,4 +1,4 @@
-"""Evolution beside random search on tables made by hand; what the models of the wall are worth."""
+"""Evolution compared with random search on hand-made tables; checks of the wall's models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sums and words of the benchmarks beside plain Optuna, and that their sides do the same."""
+"""Benchmarks against plain Optuna: their sums and words, and that both sides do the same."""
 
 from __future__ import annotations
 

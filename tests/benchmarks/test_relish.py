@@ -1,4 +1,4 @@
-"""The ideal schedules of benchmarks.relish by hand, and beside every other order there is."""
+"""The ideal schedules of benchmarks.relish by hand, and compared with every other order."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def helm(values):
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
-#: What each variant is made of. A kind that is missing would pass all checks of its fields.
+#: Kinds that each variant consists of. A missing kind would pass all checks of its fields.
 ALWAYS = {"Service": 3, "StatefulSet": 3, "Secret": 1}
 KINDS = {
     "as it comes": ALWAYS,

@@ -1,4 +1,4 @@
-"""What deploy/ starts are commands that there are, with options and settings that there are."""
+"""The files in deploy/ start existing commands, with existing options and settings."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_prometheus_takes_every_expression_of_the_dashboard(tmp_path):
     )
 
 
-#: What is scraped, every minute, and the alerts that come of it.
+#: Series scraped every minute, and the alerts that they raise.
 STORIES = [
     ({'up{job="penstock",instance="a"}': "0x20"}, ["PenstockMetricsMissing"]),
     ({'penstock_scheduler_up{instance="a"}': "0x20"}, ["PenstockSchedulerDown"]),

@@ -1,4 +1,4 @@
-"""Whatever a file holds that a user gives: it is read, or refused by us."""
+"""A user's file with any content is read, or refused with an error of ours."""
 
 from __future__ import annotations
 

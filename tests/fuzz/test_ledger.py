@@ -1,4 +1,4 @@
-"""Whatever a ledger's rows hold: it is read as a value, or said to be unreadable."""
+"""Any content of a ledger's rows is read as a value, or reported as unreadable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What trainers tell each other, and what a store holds: it is a state, or an error of ours."""
+"""Messages between trainers and a store's content: each is a state, or an error of ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever the broker holds: a task, a report, a command or an answer is read, or refused by us."""
+"""Any task, report, command or answer in the broker is read, or refused with an error of ours."""
 
 from __future__ import annotations
 

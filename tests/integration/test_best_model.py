@@ -166,7 +166,7 @@ def test_of_an_imported_study_only_code_and_a_store_that_the_user_names_are_used
         for state in trial["checkpoints"]:
             state["uri"] = f"simplecache::{server}{state['uri'].removeprefix(store)}"
     body["spec"] |= {"id": "theirs-1", "name": "theirs"}
-    # A file beside the export, under a name that whoever reads it may have.
+    # A file next to the export, under a name that the reader of the export may have.
     body["spec"]["code"] = {"target": "beside:Fitted", "path": "/proc/self/cwd", "digest": "0" * 64}
     exported.write_text(json.dumps(body))
     (tmp_path / "beside.py").write_text("open('ran', 'w')\nfrom nas_code import Fitted\n")

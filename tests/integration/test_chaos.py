@@ -13,13 +13,13 @@ from penstock.benchmarks import _faults, chaos
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.extension("sharing")]
 
 FAULTS = 16
-#: What only gangs have to bear, apart from what takes long: the rest is the benchmark's.
+#: Faults that only gangs meet, except slow ones: the rest is the benchmark's.
 OF_GANGS = ("leader's trainer", "member's worker", "meeting missed", "checkpoint changed")
-#: What hits several trials at a time where they take turns.
+#: Faults that hit several trials at a time if they take turns.
 OF_LANES = ("trainer", "worker", "worker stopped", "agent")
-#: What loses copies of states, attempts, or what the scheduler knows of who waits for whom.
+#: Faults that lose copies of states, attempts, or the scheduler's knowledge of waiting trials.
 OF_PREFIXES = ("trainer", "worker", "agent", "scheduler")
-#: What leaves batches half written, or claimed by nobody, and shared memory without an owner.
+#: Faults that leave batches half written or unclaimed, and shared memory without an owner.
 OF_READING = ("trainer", "worker", "agent", "scheduler")
 UNHARMED = {"lost": 0, "doubled": 0, "wrong": 0}
 

@@ -39,7 +39,7 @@ if __name__ == "__main__":
     study.optimize(objective, n_trials=6)
     print("best", study.best_value)
 """
-#: What SLURM does on one node with one task; its own options come first.
+#: A stand-in for SLURM's ``srun`` on one node with one task; its own options come first.
 SRUN = '#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\nexec "$@"\n'
 #: On the path as in an environment that is active.
 PENSTOCK = f'#!/bin/sh\nexec {sys.executable} -P -m penstock "$@"\n'

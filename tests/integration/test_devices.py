@@ -80,7 +80,7 @@ def test_a_study_goes_on_on_what_is_left_and_comes_back_with_the_same_bits(two, 
     assert [work["study"] for work in devices(two)[other]["running"]] == ["drained"]
     assert devices(two)[out]["running"] == []
 
-    # Its worker is started anew; that does not lift the drain.
+    # Its worker is started again; that does not lift the drain.
     incarnation = two.reader.devices()[0].incarnation
     assert locks.send_signal(two.settings.run, f"device-{out}", signal.SIGKILL)
     two.until(

@@ -45,7 +45,7 @@ def refusals(calls):
 if __name__ == "__main__":
 """
 
-#: What is called; the field and the value that are named; what is said to be allowed.
+#: Refused calls: the call, the named field with its value, and the allowed values.
 REFUSED = [
     ("study(space={'lr': Float(1.0, 1.0)})", "Float.high = 1.0", "above low = 1.0"),
     ("study(space={'lr': Float(1.0, 0.1)})", "Float.high = 0.1", "above low = 1.0"),
@@ -72,7 +72,7 @@ REFUSED = [
 
 @pytest.fixture(scope="module")
 def messages(tmp_path_factory):
-    """What a user's program is told by each call, all in one process; and nothing was started."""
+    """Return the message of each call in one process of a user; check that nothing was started."""
     folder = tmp_path_factory.mktemp("door")
     site = Installation(folder / "home")
     script = folder / "script.py"

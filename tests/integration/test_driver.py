@@ -22,7 +22,7 @@ from penstock.app.server.services import services
 pytestmark = pytest.mark.integration
 
 SPACE = {"x": Float(0.0, 1.0)}
-#: Its last trial waits for a file named ``go`` beside it.
+#: A study whose last trial waits for a file named ``go`` in its folder.
 DRIVER = """
 import time
 from pathlib import Path
@@ -47,7 +47,7 @@ if __name__ == "__main__":
 """
 
 
-#: Twenty epochs a trial; the last waits for a file named ``go`` beside it.
+#: Twenty epochs a trial; the last one waits for a file named ``go`` in its folder.
 GATED = """
 import time
 from pathlib import Path

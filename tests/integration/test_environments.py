@@ -86,7 +86,7 @@ def test_any_program_may_start_the_trainers(site, venvs):
 
 
 def refused(tmp_path):
-    """What cannot be used, each with what is said of it."""
+    """Return the environments that cannot be used, each with the words of its refusal."""
     make_venv(tmp_path / "bare", "1", sees=False)
     pretend_version(make_venv(tmp_path / "other", "1"), "99.1")
     make_venv(tmp_path / "broken", "1")

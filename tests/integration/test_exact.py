@@ -28,7 +28,7 @@ PARAMS = (("lr", 0.003), ("hidden", 64), ("dropout", 0.2), ("batch_size", 8))
 
 
 class Trial:
-    """What is accepted and durable of a trial, as the scheduler would keep it."""
+    """The accepted epochs and durable states of a trial, as the scheduler would keep them."""
 
     def __init__(self, name: str) -> None:
         self.name = name

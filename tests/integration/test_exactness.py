@@ -1,4 +1,4 @@
-"""Where exactness ends, with real devices: a machine that computes otherwise, and inexact code."""
+"""Limits of exactness, with real devices: a machine that computes otherwise, and inexact code."""
 
 from __future__ import annotations
 

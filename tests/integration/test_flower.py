@@ -24,7 +24,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope="module")
 def flower(running):
-    """``penstock flower`` beside the services; ``ask(path, password)`` gives status and text."""
+    """Run ``penstock flower`` with the services; ``ask(path, password)`` gives status and text."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -32,12 +32,15 @@ def begun(fuse, epochs=ENDLESS):
 
 
 def met(site, study, more=0):
-    """Whether over two were trained together, in an epoch accepted after so many others."""
+    """Return True if over two were trained together, in an epoch after the first ``more``."""
     return max((each.together for each in reports(site, study)[more:]), default=0) > 2
 
 
 def has_the_bits_of_each_alone(site, study, begin):
-    """Ends it; ``begin`` begins the same study of so many epochs, with each trial alone."""
+    """Compare its epochs so far with those of the same study with each trial alone.
+
+    ``begin`` begins that study. Returns the number of trials.
+    """
     last, found = so_far(site, study)
     alone = begin("off", last)
     assert site.wait(alone.id).status == "complete"

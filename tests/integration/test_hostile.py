@@ -10,7 +10,7 @@ from patience import PATIENCE
 from penstock.app.host import locks
 from penstock.benchmarks import hostile
 
-#: What has broken something once, of each kind.
+#: Attacks of each kind that once broke something.
 ATTACKS = (
     "objective, middle: pool, then segfault",
     "objective, middle: fork without exit",

@@ -18,7 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def table(site, study):
-    """What every epoch came to, by trial and epoch."""
+    """Return the state hash and the value of every epoch, by trial and epoch."""
     rows = site.reader.epochs(study.id)
     found = {(row.trial.rpartition("-")[2], row.epoch): (row.state_hash, row.value) for row in rows}
     assert len(found) == len(rows)

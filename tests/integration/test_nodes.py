@@ -25,7 +25,7 @@ SHORT, LONG = 12, 60
 STEPS, SHARDS = 8, 4
 #: Seconds a shard and step: an epoch at width 1 takes 0.6 s, and 1.6 s.
 QUICK, SLOW = 0.02, 0.05
-#: It computes for as long as the file beside it says (seconds a shard and step).
+#: A study that computes for as long as a file next to it says (seconds a shard and step).
 STUDY = f"""
     import sys
     import time
@@ -159,7 +159,7 @@ class Nodes:
         )
 
     def losses(self, study) -> int:
-        """How many attempts of its trial 0 were lost."""
+        """Return the number of lost attempts of the study's trial 0."""
         events = self.head.reader.events(f"{study}-0000")
         return sum(isinstance(event, AttemptLost) for _, event in events)
 
@@ -202,7 +202,7 @@ def in_turn(nodes):
 
 @pytest.fixture
 def mended(in_turn):
-    """Whatever the test breaks, the next one finds whole."""
+    """Repair the network and the pace after each test."""
     yield
     in_turn.pace(0)
     in_turn.net.mend("b")

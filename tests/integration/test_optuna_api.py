@@ -1,7 +1,8 @@
-"""Optuna's public API on a study of ours, beside the same on a study of plain Optuna.
+"""Optuna's public API on a study of ours, compared with a study of plain Optuna.
 
-Each test names what it covers and says what it shows; the tables of ``docs/optuna.md`` are made of
-that (``docs/optuna_api.py``). A test in ``tests/test_docs.py`` holds that they cover all of Optuna.
+Each test names the API that it covers and the result; the tables of ``docs/optuna.md`` are made of
+that (``docs/optuna_api.py``). A test in ``tests/test_docs.py`` checks that they cover all of
+Optuna.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def fronts(home):
 
 @pytest.fixture(scope="module")
 def again(home):
-    """What ``optimize`` did with all of its arguments."""
+    """Return the effects of ``optimize`` with all of its arguments."""
     study = penstock.create_study(study_name="arguments")
     heard, shown = [], io.StringIO()
     arguments = {"n_trials": 2, "n_jobs": 4, "gc_after_trial": True, "catch": ZeroDivisionError}

@@ -1,6 +1,6 @@
-"""What Optuna has for studies, on one of ours: samplers, pruners, storages, plots, and so on.
+"""Optuna's tools for studies, on one of ours: samplers, pruners, storages, plots, and so on.
 
-As ``test_optuna_api.py``, beside plain Optuna.
+Like ``test_optuna_api.py``, it compares with plain Optuna.
 """
 
 from __future__ import annotations

@@ -280,7 +280,10 @@ def test_what_a_study_finds_after_ctrl_c_is_in_the_users_storage_when_it_is_open
 
 
 def stored(folder):
-    """The numbers of the trials there. Optuna's own storage would make tables beside the script."""
+    """Return the numbers of the trials in ``i.db``.
+
+    Optuna's storage is not used to read them: it would create tables while the script does.
+    """
     if not (folder / "i.db").exists():
         return []
     with closing(sqlite3.connect(f"file:{folder / 'i.db'}?mode=ro", uri=True)) as database:

@@ -21,7 +21,7 @@ def site(tmp_path):
 
 
 def judged(site, function, folder):
-    """What the plan says of the device when it has been found out whether sharing gains."""
+    """Return the plan's facts of the device once it is known if sharing gains."""
     study = create_study(metric="loss", sampler="random", strategy=FullBudget(3000), seed=3)
     study.submit(function, {"x": Float(0.0, 1.0), "folder": [str(folder)]}, n_trials=3)
 

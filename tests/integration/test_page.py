@@ -121,5 +121,5 @@ def test_a_person_presses_the_buttons_and_watches_the_page_follow(site, tmp_path
 
 
 def _told_all(stream) -> bool:
-    """Whether a page is told that all has changed, as it is when a scheduler ends."""
+    """Return True if a page is told that all has changed, as it is when a scheduler ends."""
     return any(b"data: " in line and "all" in json.loads(line[6:]) for line in stream)

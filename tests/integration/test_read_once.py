@@ -128,7 +128,7 @@ def test_trials_on_two_devices_read_each_a_part_and_keep_their_bits(two_devices,
 
 
 def left_in_memory(site):
-    """The batches of studies, and what is kept beside them."""
+    """Return the batches of studies, and the files kept with them."""
     folder = folder_of(site.settings.activations)
     return [*folder.iterdir()] if folder.exists() else []
 

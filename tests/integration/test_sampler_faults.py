@@ -1,4 +1,4 @@
-"""Killed processes cost a study no trial and no trace of one, whoever samples for it."""
+"""Killed processes cost a study no trial and no trace of one, in any process that samples."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def submit(site, path):
 
 
 def by_node(site, study):
-    """How many epochs each node has trained."""
+    """Return the number of epochs that each node has trained."""
     nodes = [row.device.split(".")[1] for row in site.reader.epochs(study)]
     return {node: nodes.count(node) for node in nodes}
 
@@ -151,7 +151,7 @@ def test_a_machine_that_dies_costs_only_time(nodes, tmp_path):
 
 
 def mounting(*words):
-    """How to run a command that sees one folder or file otherwise; skips where that cannot be."""
+    """Return a command prefix that mounts another folder or file; skip if that is impossible."""
     enter = ("unshare", "--mount", "--map-root-user")
     if (
         shutil.which("unshare") is None

@@ -1,4 +1,4 @@
-"""``penstock run`` starts the services beside what the script imports, and none in vain."""
+"""``penstock run`` starts the services while the script imports, and none in vain."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ TRIALS = {"prefixes": 27}
 
 
 def epochs(home: Path) -> dict[tuple[str, int], tuple[str, float]]:
-    """What the ledger says of each epoch, by trial and number."""
+    """Return the state hash and the value of each epoch in the ledger, by trial and number."""
     with closing(sqlite3.connect(home / "ledger.db")) as ledger:
         rows = ledger.execute("SELECT trial, epoch, state_hash, value FROM epoch").fetchall()
     return {(trial, epoch): (state, value) for trial, epoch, state, value in rows}

@@ -1,4 +1,4 @@
-"""Whatever the user's code does, its trial ends as the policy says and the study goes on."""
+"""A trial whose code misbehaves ends as the policy says, and the study goes on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.scheduler.model.retry import CRASH_LIMIT
 
 pytestmark = pytest.mark.integration
 
-#: What the code does, the failure's kind, and words of its message.
+#: Failures by the code's mischief: the failure's kind, and words of its message.
 WRONG = {
     "raises": ("exception", "ValueError: the dog ate the batch"),
     "nan": ("nan", "accuracy is nan after epoch 1"),
@@ -36,7 +36,7 @@ OBJECTIVE_WRONG = {
 
 @pytest.fixture(scope="module")
 def wrong(running):
-    """What ``status --json`` says of a study in which most trials are wrong, each in its way."""
+    """Return ``status --json`` of a study in which most trials are wrong, each in its way."""
     with variables_of(running):
         study = create_study(
             study_name="wrong",

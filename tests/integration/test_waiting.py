@@ -1,4 +1,4 @@
-"""Whoever watches a study is told within seconds what keeps all of its trials from starting."""
+"""A watcher of a study is told within seconds what keeps all of its trials from starting."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def script(tmp_path, reference, more=""):
 
 
 def told(site, path, words, tmp_path):
-    """What is said until ``words`` are; they are said once, and the script is ended."""
+    """Run a script until it says ``words``, check that it says them once, and return its output."""
     log = tmp_path / "said.txt"
     with log.open("w") as output:
         process = site.python(path, stderr=output)
@@ -114,7 +114,7 @@ def test_code_under_a_path_that_is_no_utf_8(tmp_path):
 
 @pytest.mark.extension("doctor")
 def test_workers_that_end_as_soon_as_they_are_started(tmp_path):
-    """A file called like Celery is on the path of whoever started the services."""
+    """A file called like Celery is on the path of the user who started the services."""
     site = Installation(tmp_path / "home", devices="cpu:1x1")
     hiding = tmp_path / "hiding"
     hiding.mkdir()

@@ -1,4 +1,4 @@
-"""What an epoch takes of each of several trials together, over what it takes alone."""
+"""Ratios of an epoch's seconds per trial in a batch to those of a trial alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the cost table expects of trials: where they were measured, and elsewhere."""
+"""The cost table's expectations of trials: at measured widths, and at others."""
 
 from __future__ import annotations
 

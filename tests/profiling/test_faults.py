@@ -1,4 +1,4 @@
-"""How often attempts are lost, and how often a state is therefore made durable."""
+"""The rate at which attempts are lost, and the resulting rate of durable states."""
 
 from __future__ import annotations
 

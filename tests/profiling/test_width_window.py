@@ -114,7 +114,7 @@ def test_further_steps_follow_a_long_first_one_while_they_are_cheap():
 
 
 def test_members_may_take_a_part_of_the_limit_to_meet_and_no_more_than_is_left():
-    """Where a resize takes longer the trial has waited for nothing."""
+    """If meeting takes longer, the trial has waited for nothing."""
     window = WidthWindow((1, 2), math.inf)
     assert window.meeting_seconds() == math.inf
     window.found, window.limit, window.spent = {1: 1.0}, 100.0, 3.0
@@ -151,7 +151,7 @@ def test_a_second_width_is_begun_as_soon_as_there_is_time_for_it():
 
 
 def test_without_the_first_width_there_is_nothing_to_compare_with():
-    """Whoever measures stops at a width that could not be: then nothing more is asked for."""
+    """If a width cannot be measured, no further width is asked for."""
     window = WidthWindow((1, 2, 4), math.inf)
     assert list(window.remaining()) == [1]
     window.found[1] = 1.0

@@ -1,4 +1,4 @@
-"""What an objective reports counts only under the draws that were accepted of its trial."""
+"""An objective's reports count only under the draws that were accepted of its trial."""
 
 from __future__ import annotations
 

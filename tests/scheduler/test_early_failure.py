@@ -392,7 +392,7 @@ def test_what_tells_failed_trials_from_others(failed, passed, space, words):
     ["7", "{}", '{"attributes": 7}', '{"attributes": {"low": "a", "high": {}, "choices": 7}}'],
 )
 def test_of_a_distribution_that_says_nothing_nothing_is_taken(text):
-    """What objectives report may be any JSON, and an event must not stop the scheduler."""
+    """Objectives may report any JSON, and an event must not stop the scheduler."""
     space = (("lr", text),)
     assert telling([{"lr": 0.1}, {"lr": 0.2}], space=space) == ()
     assert telling([{"lr": 0.1}, {"lr": 0.1}], space=space) == ("lr = 0.1",)

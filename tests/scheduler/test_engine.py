@@ -399,6 +399,6 @@ def test_a_trial_goes_on_where_its_device_came_back_with_fewer_slots():
     world.join("cpu.a.0", slots=2)
     [dispatch] = world.open.values()
     trial = world.engine.state.trials[dispatch.segment.trial]
-    trial.members = (Member("cpu.a.0", 1),)  # as if another trial had been beside it first
+    trial.members = (Member("cpu.a.0", 1),)  # as if another trial had been in slot 0
     world.send(DeviceJoined(at=world.at, device=device("cpu.a.0", 1), incarnation="i2"))
     assert trial.members == (Member("cpu.a.0", 0),)

@@ -16,7 +16,7 @@ from penstock.scheduler.policies.edf import edf
 
 
 def begun(*devices: str, epochs: int = 1, **fields) -> World:
-    """A study of which so many epochs were trained, each in half a second."""
+    """Return a world with a study of which ``epochs`` epochs were trained in half a second each."""
     world = World()
     world.join(*devices or ("cpu.a.0",))
     world.submit(spec(fields.pop("strategy", StrategySpec("full", max_epochs=10)), **fields))
@@ -99,6 +99,6 @@ def test_under_edf_the_study_with_a_deadline_goes_first():
     world.send(PolicyChosen(at=0.0, policy="edf", cross_study=True))
     world.submit(spec(id="s-1", name="later"))
     world.submit(spec(id="s-2", name="sooner", deadline=60.0))
-    world.at = 1.0  # plans are not made anew at once
+    world.at = 1.0  # plans are not made again at once
     world.join("cpu.a.0")
     assert [dispatch.study for dispatch in world.open.values()] == ["s-2"]

@@ -1,4 +1,4 @@
-"""Which devices are freed: the idle ones, then those that lose least."""
+"""The choice of devices to free: the idle ones, then those that lose least."""
 
 from drive_world import World, spec
 from penstock.scheduler.model.decisions import Member, Segment
@@ -17,7 +17,7 @@ def busy(n_trials=3, slots=1):
 
 
 def begun(world, **ago):
-    """Let the segment on device 0 (as ``_0``) have begun so many seconds ago."""
+    """Move the start of the segment on device 0 back by the seconds given as ``_0``, and so on."""
     for attempt in world.engine.state.attempts.values():
         [member] = attempt.segment.members
         attempt.dispatched_at = attempt.began = -ago.get(f"_{member.device[-1]}", 0.0)

@@ -46,7 +46,7 @@ def places(world):
 
 
 def shown(world):
-    """What the projections are told of devices since the last look."""
+    """Return the devices' states that the projections are told since the last call."""
     return {name: record.state for name, record in world.engine.take_changes().devices.items()}
 
 

@@ -158,7 +158,7 @@ def test_another_policy_has_planned_nothing_yet(world):
 
 
 def test_who_only_looks_changes_nothing_of_the_state(world):
-    """What is expected of a study is worked out when it is asked for; a replay is not asked."""
+    """A study's expected costs are worked out when they are asked for; a replay does not ask."""
     world.run_segment()
     before = repr(world.engine.state)
     outlook(world.engine, world.at)

@@ -1,4 +1,4 @@
-"""Which part of the engine changes what: each field of the state has its writers, and no others."""
+"""Parts of the engine and the fields that they change: each field has no other writers."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def marked():
 
 @pytest.fixture(scope="module")
 def counts():
-    """What all replays of this module have seen, by theme."""
+    """Return the counts that all replays of this module share, by theme."""
     return {}
 
 

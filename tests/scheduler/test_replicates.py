@@ -1,4 +1,4 @@
-"""Replicates: each configuration so many times in a row, whatever strategy and sampler."""
+"""Replicates: each configuration several times in a row, whatever strategy and sampler."""
 
 from __future__ import annotations
 

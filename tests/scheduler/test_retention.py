@@ -1,4 +1,4 @@
-"""What is kept of a trial's durable states, and of whose."""
+"""The durable states that are kept, and the trials that keep any."""
 
 from __future__ import annotations
 

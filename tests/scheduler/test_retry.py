@@ -1,4 +1,4 @@
-"""Whether a trial is tried again."""
+"""Decisions to try a trial again."""
 
 from penstock.scheduler.model.retry import (
     CRASH_LIMIT,

@@ -1,4 +1,4 @@
-"""How many epochs a task carries, and why."""
+"""The number of epochs that a task carries, and its reasons."""
 
 import math
 import random
@@ -34,9 +34,9 @@ def test_overhead_and_the_waiting_of_others_are_balanced_as_youngs_formula_says(
 
 
 def simulated_cost(seconds, *, overhead, resume, interval, running, seed):
-    """What a slot pays a second, by chance: preemptions at random moments, segments side by side.
+    """Simulate a slot's cost a second: random preemptions, several segments at a time.
 
-    Nothing of the formula is in here.
+    It does not use the tested formula.
     """
     chance, paid, horizon = random.Random(seed), 0.0, 60_000 * seconds
     paid += overhead * horizon / seconds
@@ -133,7 +133,7 @@ def world(*devices, **fields):
 
 
 def run_segment(at, dispatch, seconds=0.05, outside=0.008, within=0.002):
-    """The segment's epochs, each with what it takes beside training."""
+    """Send the segment's epochs, each with its time in addition to training."""
     segment = dispatch.segment
     at.at += outside
     for epoch in range(segment.first, segment.last + 1):

@@ -60,7 +60,7 @@ def of(event: EpochReported) -> str:
 
 
 def test_a_study_that_comes_later_begins_without_credit():
-    """What others had before it came is not made up for: from then on they share evenly."""
+    """It gets nothing back for the time before it came: from then on all share evenly."""
     world = World()
     world.join("d0", "d1")
     world.submit(spec(n_trials=50, max_segment=1))
@@ -123,7 +123,7 @@ def at_work(world):
 
 
 def turns(world, segments):
-    """Who is at work after each of so many segments of a tenth of a second."""
+    """Return the studies at work after each of ``segments`` segments of a tenth of a second."""
     found = []
     for _ in range(segments):
         world.at += 0.1

@@ -1,4 +1,4 @@
-"""What ordinary events take, in steps of the interpreter: clocks depend on the machine."""
+"""The cost of ordinary events, in steps of the interpreter: clocks depend on the machine."""
 
 from __future__ import annotations
 

@@ -361,7 +361,7 @@ def test_so_many_as_are_allowed_go_on_before_it_is_certain():
     seed=st.integers(0, 99),
 )
 def test_with_certain_promotions_alone_asha_is_successive_halving(scores, eta, seed):
-    """Whatever the order in which its trials are trained, each rung has ``floor(n / eta)``."""
+    """Each rung has ``floor(n / eta)`` trials, whatever the order in which they are trained."""
     rng, levels = Random(seed), (1, 2, 4)
     asha = Asha(n_trials=len(scores), eta=eta, levels=levels)
     names = tuple(map(str, range(len(scores))))

@@ -1,4 +1,4 @@
-"""What became of epochs: each event counts where it belongs, and a snapshot keeps the counts."""
+"""Counts of epochs: each event counts where it belongs, and a snapshot keeps the counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trials that users add, train and describe by themselves, beside those that the engine runs."""
+"""Trials that users add, train and describe themselves, next to those that the engine runs."""
 
 from __future__ import annotations
 

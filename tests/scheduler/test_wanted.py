@@ -1,4 +1,4 @@
-"""How many more devices could work, as the engine itself has it."""
+"""The number of further devices that could work, as the engine itself counts them."""
 
 from __future__ import annotations
 

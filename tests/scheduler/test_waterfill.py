@@ -218,7 +218,7 @@ def test_there_is_no_window_where(why, fields):
 
 
 def test_the_standing_plan_is_kept_where_no_other_is_better():
-    """a is wide for its last 5 epochs, when b has ended; 4 would do as well, and come of anew."""
+    """a is wide for its last 5 epochs, once b has ended; 4 in a new plan would be as good."""
     epochs = {"a": 9, "b": 11}
     waiting = tuple(candidate(name, n) for name, n in epochs.items())
     first = waterfill(Snapshot(0.0, waiting, 3, devices=3))

@@ -1,4 +1,4 @@
-"""Whatever user code raises, returns or reports, its trainer answers, names it, and goes on."""
+"""A trainer answers, names and survives anything that user code raises, returns or reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def trainer(tmp_path_factory):
 
 
 def failed(trainer, code, **params):
-    """What is said of a segment that fails and says nothing else; then the next one runs."""
+    """Run a segment that only fails, return its message, and check that the next one runs."""
     (said,) = trainer.carry_out(segment(code, params=params))
     assert said["op"] == "failed"
     assert len(said["message"]) < 3_000
@@ -60,7 +60,7 @@ def test_an_error_of_any_make_is_the_failure_of_its_trial(trainer, error):
     assert words in said["message"]
 
 
-#: What is said of a value, in Optuna's words, when it is returned and when it is reported.
+#: Optuna's words for a value when it is returned and when it is reported.
 OF_VALUES = {
     "digits": ("int too large to convert to float", "int too large to convert to float"),
     "set": ("is no result: The value {1, 2} could not be cast to float", "type '<class 'set'>'"),

@@ -1,4 +1,4 @@
-"""What forks others knows whether it may, and shows in /proc what it is told to."""
+"""A process that forks others knows if it may, and /proc shows the arguments it is given."""
 
 from __future__ import annotations
 

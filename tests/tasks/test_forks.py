@@ -22,7 +22,7 @@ def trainer(tmp_path):
 
 
 def told(trainer):
-    """How often the log says that a child was ended, and what to do about it."""
+    """Count the log's messages that a child was ended; each also says what to do about it."""
     words = trainer.log.read_text()
     assert words.count("ran on into Penstock's code") == words.count("os._exit()")
     return words.count("ran on into Penstock's code")

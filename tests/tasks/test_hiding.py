@@ -1,4 +1,4 @@
-"""A file beside the script that hides a library is named, whoever stumbles over it."""
+"""A file next to the script that hides a library is named, whichever module fails because of it."""
 
 from __future__ import annotations
 

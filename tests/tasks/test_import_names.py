@@ -1,4 +1,4 @@
-"""What a file imports is read, never run."""
+"""A file's imports are read, never run."""
 
 from __future__ import annotations
 

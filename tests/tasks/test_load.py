@@ -1,4 +1,4 @@
-"""Code is referred to by name, checked by digest, and imported anew when it was edited."""
+"""Code is referred to by name, checked by digest, and imported again after an edit."""
 
 from __future__ import annotations
 

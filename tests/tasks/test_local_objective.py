@@ -1,4 +1,4 @@
-"""Objectives whose sampler and pruner run beside them, in the real trainer process."""
+"""Objectives whose sampler and pruner run with them, in the real trainer process."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def values_of(said):
 
 
 def draws_of(said):
-    """What was drawn, as the task of the next attempt has it."""
+    """Return the drawn values, as the task of the next attempt has them."""
     written = (m.get("writing", {}) for m in said)
     return tuple(tuple(each) for w in written for each in w.get("suggestions", ()))
 

@@ -1,4 +1,4 @@
-"""What an objective logs: what handlers ask for, what a trainer collects, what comes."""
+"""An objective's log records: those that handlers ask for, are collected, and arrive."""
 
 import logging
 

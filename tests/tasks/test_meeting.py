@@ -33,7 +33,7 @@ def members():
 
 
 def meet(members, fence, topics):
-    """What each member heard on the last topic."""
+    """Let the members meet; return the messages that each heard on the last topic."""
     found, threads = members
     identities = tuple(each.identity for each in found)
 

@@ -1,4 +1,4 @@
-"""What a trainer says it has needed."""
+"""A trainer's reports of the memory that it needed."""
 
 import os
 import re
@@ -55,7 +55,7 @@ def test_pages_that_are_shared_with_a_child_count_once():
 
 
 def room(mebibytes):
-    """A limit that leaves this process so much."""
+    """Return a memory limit (bytes) that leaves this process ``mebibytes`` MiB."""
     data = re.search(r"VmData:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]
     return 1024 * int(data) + (mebibytes << 20)
 

@@ -35,7 +35,7 @@ def test_who_works_has_joules_and_never_more_than_the_package(metering):
 
 
 def test_who_waits_beside_who_works_has_next_to_nothing(metering):
-    """Where nobody works, the few ticks that are counted are anybody's."""
+    """Another process is busy, because the few ticks of an idle machine may be any process's."""
     program = "print(flush=True)\nwhile True: pass"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as busy:
         try:

@@ -199,7 +199,7 @@ def test_one_that_fails_leaves_the_paused_ones_where_they_are(trainer):
 
 
 def test_an_objective_that_will_not_end_takes_the_process_with_it():
-    """Else it would run beside the next trial."""
+    """Otherwise it would run at the same time as the next trial."""
     code = """
 from types import SimpleNamespace
 import trainees

@@ -1,4 +1,4 @@
-"""What a trial prints is marked with the time and with its id, whoever else is in the trainer."""
+"""A trial's output is marked with the time and its id, also if it shares the trainer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process has written of its trials and not sent yet."""
+"""Writes of a process about its trials that were not sent yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user may put into a checkpoint comes back as it was; anything else is named."""
+"""Allowed values in a user's checkpoint come back as they were; others are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sampler in a process beside the scheduler draws what it draws in plain Optuna."""
+"""A sampler in a process next to the scheduler draws the same values as in plain Optuna."""
 
 from __future__ import annotations
 

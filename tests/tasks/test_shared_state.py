@@ -1,5 +1,5 @@
 # ruff: noqa: PLW0603 - the objectives here do what users do
-"""What an objective changes of its script's objects, read from its source."""
+"""Objects of its script that an objective changes, found in its source."""
 
 import collections
 import subprocess

@@ -1,4 +1,4 @@
-"""What changes by ``Steps`` is in force from its epoch on, with the bits of a plain loop."""
+"""A value of ``Steps`` is in force from its epoch on, with the bits of a plain loop."""
 
 from __future__ import annotations
 

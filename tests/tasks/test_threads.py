@@ -30,7 +30,7 @@ def slot_of(cores, slots):
 def trainer(tmp_path_factory):
     """In a slot of one core, on a device that has all of the machine's."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("cwd"))  # CatBoost's cv writes beside the code
+        patch.chdir(tmp_path_factory.mktemp("cwd"))  # CatBoost's cv writes to the working folder
         for name in THREAD_VARIABLES:
             patch.delenv(name, raising=False)
         for name, value in slot_of(CORES, len(CORES)).items():

@@ -1,4 +1,4 @@
-"""One order of addition, whoever owns which shards."""
+"""One order of addition, whichever member owns which shards."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def trainers(tmp_path_factory):
 
 
 def window(trainers, code, widths=(1, 2, 3), *, epochs=100.0, first=1, last=None, **changes):
-    """What each member says of a window in its end. Member ``last`` is told to stop, at last."""
+    """Run a window; return each member's last message. Member ``last`` is told to stop at last."""
     members = [trainer.identity for trainer in trainers]
     queues = tuple(f"cpu.{rank}" for rank in range(len(members)))
     fields = {"shards": 4, "widths": widths, "width_epochs": epochs, "fence": next(FENCES)}

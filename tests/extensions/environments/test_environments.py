@@ -1,4 +1,4 @@
-"""How a trainer is started in an environment: its command, its variables, and what is not there."""
+"""The start of a trainer in an environment: its command, its variables, and missing programs."""
 
 from __future__ import annotations
 

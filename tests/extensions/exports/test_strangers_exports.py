@@ -1,4 +1,4 @@
-"""What an export brings is data: nothing of it is run, opened or fetched where it is read."""
+"""An export is only data: a reader runs, opens and fetches nothing of it."""
 
 import json
 import pickle
@@ -21,7 +21,7 @@ from study_ledger import START, Here, study_spec
 
 ID = "digits-1a2b"
 SPACE = {"x": optuna.distributions.FloatDistribution(0, 1)}
-#: What samplers and pruners of Optuna's write, by key.
+#: Values that Optuna's samplers and pruners write, by key.
 PLAIN = {
     "constraints": [-1.0, 0.5],
     "constraints:memory": 0.5,
@@ -36,7 +36,7 @@ PLAIN = {
     "completed_rung_1": 0.5,
     "terminator:cv_scores": [0.5, 0.75],
 }
-#: What else there may be: code, names of other objects, and what nobody knows.
+#: Other values in an export: code, names of other objects, and unknown keys.
 ELSE = {
     "sepcma:optimizer:0": "80",
     "artifacts:1": '{"artifact_id": "../../secret", "filename": "../.profile"}',

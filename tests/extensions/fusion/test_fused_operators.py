@@ -136,7 +136,7 @@ class Looks(TorchDispatchMode):
 
 
 class Asks(TorchFunctionMode):
-    """Whether something is called that is known to have other bits then."""
+    """A mode that sets ``differs`` if a call is known to give other bits when it is watched."""
 
     differs = False
 
@@ -202,7 +202,7 @@ def draws(count, shapes, seed, dtype=torch.float32, *, turned=False):
 
 # -- one tensor or two, elementwise --------------------------------------------------------------
 
-#: How those are called that take more than one tensor.
+#: Calls of the functions that take more than one tensor or further arguments.
 NUMBERS = {
     "pow": (lambda f, x: f(x, 2), lambda f, x: f(x, 3), lambda f, x: f(x, 0.7)),
     "__rpow__": (lambda f, x: f(x, 2.0),),
@@ -351,7 +351,7 @@ def test_along_the_last_dimension(func):
 X = (3, 4, 6)
 
 
-#: How each is called, with tensors of these shapes.
+#: The call of each function, with tensors of these shapes.
 MOVES = {
     **dict.fromkeys(("T", "mT"), lambda f, x: f(x[0])),
     **dict.fromkeys(("view", "reshape"), lambda f, x: f(x, (4, 18))),

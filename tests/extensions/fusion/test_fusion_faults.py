@@ -1,4 +1,4 @@
-"""What goes wrong in one trial is its own; what goes wrong in fusion changes no bits."""
+"""A fault in one trial affects no other trial; a fault in fusion changes no bits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("one_thread", "whatever_it_takes")
 
 
 class Stopped(BaseException):
-    """What a tick raises."""
+    """The exception that a tick raises."""
 
 
 def bad(n: int, what: str, kind=code.Fails):

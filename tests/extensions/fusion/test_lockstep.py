@@ -30,7 +30,7 @@ def epochs(heard):
 
 
 def together(heard):
-    """Whether some have been trained together."""
+    """Return True if some epochs were trained together with others."""
     return any(m.get("together", 1) > 1 for m in epochs(heard))
 
 

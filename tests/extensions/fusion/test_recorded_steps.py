@@ -45,7 +45,7 @@ def spied(monkeypatch):
 
 
 def together_as_alone(make, epochs, between=lambda _run, _epoch: None):
-    """Whether three trials have the bits that they have alone after each epoch."""
+    """Check that three trials have the bits that they have alone after each epoch."""
     fusion = Fusion()
     runs, alone = [make(n) for n in range(3)], [make(n) for n in range(3)]
     for epoch in range(epochs):
@@ -200,7 +200,7 @@ def test_classes_with_weights_and_smoothing_are_trained_alone():
 
 
 def test_a_group_that_lives_for_few_steps_records_none(monkeypatch):
-    """What it takes would not come back."""
+    """The cost of recording would not be recovered."""
     monkeypatch.setattr(recorded, "_RECORDED", 1)
     played = spied(monkeypatch)
     fusion = Fusion()

@@ -1,4 +1,4 @@
-"""What company would gain is found with copies of a single trial, which changes nothing of it."""
+"""The gain of a batch is found with copies of a single trial, without changing that trial."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(autouse=True)
 def time_enough(monkeypatch):
-    """Whether there is time for a rehearsal must not depend on the machine."""
+    """Let there be time for a rehearsal on any machine."""
     monkeypatch.setattr(rehearsal, "FIRST", 1e9)
     monkeypatch.setattr(rehearsal, "LONGEST", 1e9)
 

@@ -1,4 +1,4 @@
-"""Trials of a study that are seated beside each other, because they are trained together."""
+"""Trials of a study that are seated next to each other, because they are trained together."""
 
 from __future__ import annotations
 

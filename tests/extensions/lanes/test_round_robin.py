@@ -1,4 +1,4 @@
-"""Whose turn is next, for how long, and what the worker can see of it."""
+"""The order and length of turns, and the part of them that the worker can see."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS = {"short": 0.001, "long": 0.5, "odd": 0.03}
 
 
 def shares(robin, total):
-    """How much time of ``total`` each has had, whose steps cannot be interrupted."""
+    """Return the time of ``total`` that each name has had; its steps cannot be interrupted."""
     had = Counter()
     while had.total() < total:
         name = robin.next()

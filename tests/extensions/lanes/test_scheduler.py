@@ -1,4 +1,4 @@
-"""Lanes with several seats: who takes one beside whom, whose turns count, and who gives way."""
+"""Lanes with several seats: trials that share one, turns that count, and trials that give way."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ ENDED = (TrialState.STOPPED, TrialState.CANCELLED)
 class Limited(World):
     """A world whose segments end where they are cut, an epoch each half a second."""
 
-    #: Whether the scheduler's word reaches a segment that runs.
+    #: True if the scheduler's messages reach a running segment.
     hears = True
 
     def __init__(self, *devices: str, slots: int = 1, **fields) -> None:

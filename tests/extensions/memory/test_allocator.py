@@ -87,7 +87,7 @@ def test_with_few_errors_what_is_assumed_counts_and_with_many_their_order():
 
 
 def test_the_next_one_is_within_the_margin_as_often_as_it_says():
-    """Whatever their distribution: 2,000 draws of 60 errors and one more."""
+    """It holds for any distribution of errors: 2,000 draws of 60 errors and one more."""
     draw = random.Random(5)
     inside = 0
     for _ in range(2000):

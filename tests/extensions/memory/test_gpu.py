@@ -1,4 +1,4 @@
-"""What ``make gpu-campaign`` asks of lanes, asked of the CPU: all but what needs CUDA runs here."""
+"""The checks of lanes in ``make gpu-campaign``, on the CPU: all but those that need CUDA."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What a trial's process is expected to have, and how far that is doubted."""
+"""The memory expected of a trial's process, and the margin for doubt."""
 
 from __future__ import annotations
 

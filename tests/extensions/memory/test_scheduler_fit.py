@@ -1,4 +1,4 @@
-"""Trials of different sizes on one device: who fits beside whom, who waits, and for how long."""
+"""Trials of different sizes on one device: which fit together, which wait, and for how long."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Gaining(Sized):
 
 
 def test_a_trial_without_room_is_overtaken_a_few_times_and_then_no_more():
-    """Trial 1 fits beside nobody. Without a bound, small ones would pass it for ever."""
+    """Trial 1 fits only alone. Without a bound, small trials would pass it for ever."""
     sizes = (2.0, 7.0, *(1.0 for _ in range(20)))
     at = Gaining(*sizes, slots=2, memory=8.0)
     at.estimate(0, measured=True)

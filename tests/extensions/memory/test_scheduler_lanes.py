@@ -1,4 +1,4 @@
-"""The memory of a lane's residents, and who takes a seat beside them."""
+"""The memory of a lane's residents, and the trials that take a seat next to them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What a trial needs: traced before it runs, measured in its first steps, beside the allocator's
-own events.
+"""A trial's memory: traced before it runs, and measured in its first steps.
+
+Both are compared with the allocator's own events.
 """
 
 from __future__ import annotations
@@ -263,7 +264,7 @@ def test_shards_and_micro_batches_and_autocast_are_estimated_as_they_run():
 
 
 class ByValue(Mlp):
-    """Which tensors there are depends on values."""
+    """A trainable whose tensors depend on values."""
 
     def loss(self, model, batch):
         kept = batch[1][batch[1] > 3]
@@ -389,7 +390,7 @@ class Positioned(Mlp):
 
 
 def test_open_files_of_data_sets_are_not_read_in_the_child(tmp_path, monkeypatch):
-    """What is read before the fork is all that the estimate sees of them."""
+    """The estimate sees only what was read of them before the fork."""
     file = tmp_path / "bytes"
     file.write_bytes(bytes(64 * 40))
     trainer = Trainer()

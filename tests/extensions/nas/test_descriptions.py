@@ -1,4 +1,4 @@
-"""What a trainer says of models that make choices, before they are trained."""
+"""A trainer's descriptions of models that make choices, before they are trained."""
 
 from __future__ import annotations
 

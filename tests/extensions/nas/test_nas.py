@@ -38,7 +38,7 @@ PARAMS = {"width": 8, "depth": 2, "op0": "linear", "op1": "skip", "lr": 0.1}
 
 
 def one(make, params):
-    """What ``make`` makes in a model, under ``params``."""
+    """Return the object that ``make`` makes in a model, under ``params``."""
 
     class Holder(nas.ModelSpace):
         def __init__(self):

@@ -1,4 +1,4 @@
-"""What of a model is captured, what is opaque and why, and what tracing must not get wrong."""
+"""Captured and opaque parts of a model, with reasons, and the mistakes that tracing must avoid."""
 
 from __future__ import annotations
 

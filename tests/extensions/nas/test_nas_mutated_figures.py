@@ -1,4 +1,4 @@
-"""Figures of models that mutators and repairs have made, beside counts that know no mutators."""
+"""Figures of mutated and repaired models, compared with counts that know no mutators."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def drawn(net):
 
 
 def learned(model):
-    """How many numbers get a gradient in a step."""
+    """Return how many numbers get a gradient in a step."""
     model.train()
     model.zero_grad()
     model(IMAGES).square().sum().backward()

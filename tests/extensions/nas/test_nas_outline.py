@@ -14,7 +14,7 @@ from torch import nn
 
 
 class Net(nas.ModelSpace):
-    """A choice beside which the input goes on, and sizes that are no part of a picture."""
+    """A choice with a residual connection, and sizes that are no part of a picture."""
 
     def __init__(self, classes=10):
         super().__init__()

@@ -48,7 +48,7 @@ def changed(net, name, *, repair=None, **arguments):
 
 
 def repairs(net):
-    """What the repair did, by node."""
+    """Return the changes of the repair, by node."""
     return {
         each.at: each.values.get("arguments") or each.values["layer"]
         for each in net.derivation.log

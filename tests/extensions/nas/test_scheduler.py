@@ -41,7 +41,7 @@ def params(number):
 
 
 def work(number):
-    """How much the model does: some blocks are ten times as much as others."""
+    """Return the work of the model: some blocks are ten times as much as others."""
     return sum(10 ** "abcd".index(value) for _, value in params(number)[:-1])
 
 

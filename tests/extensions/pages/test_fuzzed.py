@@ -1,4 +1,4 @@
-"""Whatever a request says to ``penstock ui``: it is answered, or refused in words."""
+"""Any request to ``penstock ui`` is answered, or refused in words."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_page_is_shown_or_what_is_asked_for_is_refused(site):
 
 
 def test_a_form_is_understood_or_refused(site):
-    """What it asks for is noted instead of done: no scheduler is started for it."""
+    """The request is noted and not carried out: no scheduler is started for it."""
     noted = []
     control = SimpleNamespace(
         set_weight=lambda *given: noted.append(given),

@@ -68,7 +68,7 @@ def opened(home):
 
 
 class Elements(HTMLParser):
-    """What a page would load or run: addresses, handlers, and scripts with a text of their own."""
+    """Parts of a page that it would load or run: addresses, handlers, and inline scripts."""
 
     def __init__(self, text):
         super().__init__()
@@ -479,7 +479,7 @@ def messages(stream):
 
 
 def topics(stream, wanted):
-    """What comes up to the first message about ``wanted``."""
+    """Return the topics up to the first message about ``wanted``."""
     found = set()
     for each in messages(stream):
         found |= each

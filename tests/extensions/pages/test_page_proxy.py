@@ -16,7 +16,7 @@ from system import program
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "watching.md"
 CURVES = "document.querySelectorAll('#curves .scatterlayer .trace').length"
-#: What nginx needs to run in a folder of its own.
+#: Configuration for nginx to run in a folder of its own.
 ALONE = """daemon off; pid {folder}/pid; error_log {folder}/errors;
 events {{}}
 http {{

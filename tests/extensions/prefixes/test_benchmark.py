@@ -1,4 +1,4 @@
-"""What the benchmark of common prefixes counts."""
+"""The counts of the benchmark of common prefixes."""
 
 from dataclasses import replace
 

@@ -259,7 +259,7 @@ def test_a_state_that_was_stored_goes_on_as_it_would():
 
 
 def test_a_study_with_many_companions_is_not_asked_for_more_trials():
-    # So many devices that those that train as a check leave some free.
+    # There are enough devices for some to stay free of trials that train as a check.
     devices = [f"d{number}" for number in range(30)]
     world = begun([{"x": 1}] * (MAX_COMPANIONS + 50), *devices, sampler="tpe")
     study = world.engine.state.studies["s-1"]

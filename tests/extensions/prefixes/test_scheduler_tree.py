@@ -81,7 +81,7 @@ def test_each_trial_has_one_way_through_the_tree_and_equal_epochs_are_one(seed):
     starts = {0, 2, 3, 5}
 
     def history(each, epoch):
-        # A value that is set anew counts, so where pieces begin is a part of it.
+        # A value that is set again counts, so the starts of pieces are a part of it.
         params = dict(each.params)
         own = {int(name.split("@")[1]) for name in params if "@" in name}
         at = [start for start in sorted(starts & (own | {0})) if start < epoch]

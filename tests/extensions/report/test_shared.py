@@ -1,4 +1,4 @@
-"""Who shared a device with whom, on hand-worked timelines."""
+"""Trials that shared a device, on hand-worked timelines."""
 
 from __future__ import annotations
 

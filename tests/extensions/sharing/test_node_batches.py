@@ -131,7 +131,7 @@ def beside(tmp_path, clock):
 
 
 def got(batches, count, seconds, first=0, made=lambda number: torch.full((4,), number)):
-    """``count`` batches from ``first`` on, each read in so many seconds."""
+    """Return ``count`` batches from ``first`` on, each read in ``seconds`` seconds."""
     items = [(first + n, torch.tensor([n])) for n in range(count)]
 
     def read(item):

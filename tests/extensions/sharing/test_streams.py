@@ -79,7 +79,7 @@ def in_turns(runs, epochs, order):
 
 
 def alone(count, code=Noisy, epochs=2, **others):
-    """What the trials come to without a stream."""
+    """Return the metrics and the hash of each trial without a stream."""
     runs, _ = trials(count, code, None, **others)
     return {
         k: ([loop.run_epoch(run, lambda *_: None).metrics for _ in range(epochs)], run.hash())
@@ -267,7 +267,7 @@ def tasks_of(code, count, epochs=6, **fields):
 
 
 def reported(lane, code, count, epochs=6, **fields):
-    """Epochs of so many trials of a lane, as they are reported."""
+    """Return the reported epochs of ``count`` trials of a lane."""
     tasks = tasks_of(code, count, epochs, **fields)
     for each in tasks:
         lane.run(each)

@@ -22,7 +22,7 @@ from penstock.scheduler.strategies.base import STRATEGIES
 PLANS = (*POLICIES, RANDOM_WIDTHS)
 WIDTHS = (1, 2, 4)
 DEVICES = (1, 3, 4)
-#: Whose results do not depend on the order in which epochs end.
+#: Strategies whose results do not depend on the order in which epochs end.
 ORDER_FREE = ("full", "halving")
 
 
@@ -100,9 +100,9 @@ def test_a_study_ends_without_a_device_idle_beside_ready_work(
     assert status == "complete"
     if strategy in expected:
         assert results(done) == expected[strategy]
-    # The run once more, event by event: whoever waits has no free device, but for the moments in
-    # which the next plan is waited for, and for devices that the plan keeps for the first in line
-    # (``start, patient``), who then needs more of them than are free.
+    # The run once more, event by event. No device is free while a trial waits, except while the
+    # next plan is due, and for devices that the plan keeps for the first in line
+    # (``start, patient``), which then needs more of them than are free.
     again, idle, kept = Engine(plugs=PLUGS), 0.0, 0.0
     for event, following in itertools.pairwise(done.trace):
         again.handle(event)

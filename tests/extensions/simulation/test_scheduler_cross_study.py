@@ -135,7 +135,7 @@ def test_without_patience_the_long_one_would_end_last(monkeypatch):
 
 
 def test_one_device_studies_have_other_means_under_each_policy():
-    """What was wrong: with weighted sharing above all policies, they were the same to a digit."""
+    """With weighted sharing above all policies, the means were once the same to a digit."""
     jobs = workload(*((20.0 * k, (12.0, 1.0, 4.0)[k % 3], 9) for k in range(30)))
     outcomes = run(jobs, simulated_devices("gpu:1"), sorted(POLICIES), known=True).outcomes
     mean = {each.policy: each.completion for each in outcomes}

@@ -36,7 +36,7 @@ def workload(*studies: StudyWork, sharing: float = 1.2) -> Workload:
 
 
 def most_at_once(outcome) -> int:
-    """How many trials a device held at most at one time."""
+    """Return the largest number of trials that a device held at one time."""
     return max(
         sum(
             row.device == at.device and row.at - row.seconds < at.at - 1e-6 <= row.at

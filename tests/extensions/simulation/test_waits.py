@@ -1,4 +1,4 @@
-"""Who waited for whom in a simulation, and why."""
+"""Waits of studies for each other in a simulation, and their reasons."""
 
 from __future__ import annotations
 

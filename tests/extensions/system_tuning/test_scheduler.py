@@ -696,7 +696,7 @@ def test_a_configuration_goes_to_architectures_of_its_size_only():
 
 @pytest.mark.extension("nas")
 def test_a_trial_stays_with_those_that_it_began_with():
-    """What it measures is not lost when its architecture becomes known."""
+    """Its measurements are not lost when its architecture becomes known."""
     at = world()
     trial(at)
     assert told(now(at)).probe

@@ -1,4 +1,4 @@
-"""What a report says of system parameters, and what it draws."""
+"""A report's sentences and pictures of system parameters."""
 
 import numpy as np
 import pytest
@@ -140,7 +140,7 @@ def test_epochs_of_a_grid_are_beside_their_trials_own_default():
         epoch(1, 10.0, trial="s-1-0001"),
         epoch(2, 6.0, ONE, trial="s-1-0001"),
         epoch(3, 1.0, ONE, trial="s-1-0001", members=2),  # of another width
-        epoch(1, 1.0, ONE, trial="s-1-0002"),  # with nothing beside it
+        epoch(1, 1.0, ONE, trial="s-1-0002"),  # with nothing to compare it with
     ]
     grid = spec(system="tune", probing="grid")
     html = system_section(Ledger(epochs=rows), grid, []).html

@@ -84,7 +84,7 @@ def test_what_was_faster_and_could_not_be_run_somewhere_is_named():
 
 
 def test_a_trials_own_study_is_no_likeness_of_it(sqlite_url):
-    """What is like the trial in the history is of its own study; five windows are not."""
+    """The entries similar to the trial are of its own study; five other windows are not."""
     device = Device("d", "n", "cpu", (0,), None)
     own = [
         replace(

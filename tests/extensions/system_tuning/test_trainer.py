@@ -34,7 +34,7 @@ def told(probe):
 
 
 class Watch:
-    """Whom a probe answers to; ``told`` is what it said that it tries."""
+    """A stand-in for a probe's watcher; ``told`` has the configurations that the probe tries."""
 
     def __init__(self):
         self.told = []
@@ -236,4 +236,4 @@ def test_a_data_set_that_no_loader_worker_can_read_fails_while_that_is_said_to_b
         at.train(Closed, 1, 1, ext=told([WORKERS]))
     assert [m["config"] for m in at.said if m["op"] == "trying"] == [(), WORKERS]
     [again] = at.train(Closed, 1, 1, fence=2)
-    assert again["state_hash"] == Trainer().train(Drawn, 1, 1)[0]["state_hash"]  # begun anew
+    assert again["state_hash"] == Trainer().train(Drawn, 1, 1)[0]["state_hash"]  # begun again
