@@ -29,7 +29,7 @@ class Processes:
         self._pool = pool
 
     def seconds(self, way: str, kind: str, count: int, epochs: int) -> float:
-        """Return wall seconds of ``count`` trials of ``epochs`` epochs, learning their costs too."""
+        """Return wall seconds of ``count`` trials of ``epochs`` epochs, learning included."""
         processes, threads = WAYS[way]
         parts = [range(i, count, processes) for i in range(processes)]
         began = time.perf_counter()
