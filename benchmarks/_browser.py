@@ -58,9 +58,9 @@ class Browser:
         self._in, self._out = os.fdopen(ours, "wb"), os.fdopen(read, "rb")
         self._numbers = itertools.count(1)
         self._session: str | None = None
-        #: What pages complained of: errors of scripts, and what a policy has kept from them.
+        #: Errors of the pages' scripts, entries of their logs, and dialogs.
         self.complaints: list[str] = []
-        #: What the browser told of last, by its kind.
+        #: The last event of each kind that the browser sent.
         self.happened: dict[str, dict[str, Any]] = {}
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         attached = self.send("Target.attachToTarget", targetId=target, flatten=True)
@@ -111,7 +111,7 @@ class Browser:
         self.until("location.href === 'about:blank'")
 
     def value(self, expression: str) -> object:
-        """What an expression gives in the page."""
+        """Evaluate an expression in the page and return its value."""
         given = {"expression": expression, "returnByValue": True, "awaitPromise": True}
         answer = self.send("Runtime.evaluate", **given)
         assert "exceptionDetails" not in answer, answer
@@ -127,7 +127,7 @@ class Browser:
             time.sleep(0.01)
 
     def text(self) -> str:
-        """What a person reads on the page."""
+        """Return the text that is visible on the page."""
         return str(self.value("document.body.innerText"))
 
     def key(self, name: str, **more: object) -> None:
@@ -136,7 +136,7 @@ class Browser:
             self.send("Input.dispatchKeyEvent", type=kind, key=name, code=name, **more)
 
     def size(self, width: int, height: int, *, dark: bool = False) -> None:
-        """A screen of so many pixels, that of a phone where it is narrow."""
+        """Set the screen's size in pixels; below a width of 600 it is that of a phone."""
         self.send(
             "Emulation.setDeviceMetricsOverride",
             width=width,

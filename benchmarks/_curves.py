@@ -77,7 +77,7 @@ class Table:
 
 
 def missing(folder: Path) -> str:
-    """What is missing to read ``folder``, and how to get it; empty if nothing is."""
+    """Return what is missing to read ``folder`` and how to get it; empty if nothing is."""
     if any(folder.glob("*/placements-*.csv")):
         return ""
     return (
@@ -148,7 +148,7 @@ def _examples(folder: Path) -> int:
 
 
 def _between(known: list[tuple[float, float]], share: float) -> float:
-    """Seconds at ``share`` on the line of the logarithms between the two beside it."""
+    """Interpolate the seconds at ``share`` between its two neighbours, on logarithmic scales."""
     at = bisect_left(known, share, key=lambda item: item[0])
     if at == len(known):
         return known[-1][1]

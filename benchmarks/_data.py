@@ -1,4 +1,4 @@
-"""Where data that cannot be in the project is looked for."""
+"""Folders of data sets that cannot be part of the project."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def data_folder(name: str) -> Path:
 
 
 def mnist_is_here() -> bool:
-    """Whether MNIST is; where not, what to do is printed."""
+    """Return True if the files of MNIST exist; otherwise print how to provide them."""
     if (data_folder("mnist") / "train-images-idx3-ubyte.gz").exists():
         return True
     print("MNIST is not here: set PENSTOCK_DATA to a folder with mnist/*-ubyte.gz")

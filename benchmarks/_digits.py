@@ -19,7 +19,7 @@ from torch.utils.data import TensorDataset
 
 #: Seconds that a step of a paced network takes longer: a quarter of a second an epoch.
 PACE = 0.003
-#: What trials of ``SteppedNet`` differ in: a schedule of three pieces.
+#: Search space of ``SteppedNet``: schedules of three pieces.
 SCHEDULES = {
     "lr": penstock.Steps({0: [0.1, 0.03], 3: [0.03, 0.01], 7: [0.01, 0.003, 0.001]}),
     "hidden": [64],

@@ -1,9 +1,9 @@
-"""Whether the end of a study, and so a missed deadline, is foretold.
+"""Forecasts of a study's end, and so of missed deadlines.
 
-Each study without a limit is looked at when half of a deadline has passed, that is 0.4 to 2.5 times
-what the study takes. Of the deadlines that it misses, how many were said to be missed by then
-(``deadline.foretold``)? Of those that it meets, how many (``deadline.false_alarms``)? And by what
-share of the deadline is the forecast wrong (``deadline.error.median``)?
+Each study without a limit is asked for a forecast when half of a deadline has passed. Deadlines are
+0.4 to 2.5 times the time that the study takes. ``deadline.foretold`` is the share of the missed
+deadlines that were forecast as missed, ``deadline.false_alarms`` the share of the others that were,
+and ``deadline.error.median`` the forecast's error relative to the deadline.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.scheduler.model.events import Event
 from penstock.scheduler.model.study import StudySpec
 from penstock.scheduler.outlook.forecast import study_end
 
-#: How many deadlines of each study are foretold.
+#: Number of deadlines for each study.
 DEADLINES = 4
 #: Of a deadline: whether it is missed, was said to be, and the forecast's relative error. The error
 #: is infinite where nothing was said.
@@ -29,9 +29,10 @@ Foretold = tuple[bool, bool, float]
 def foretold(
     trace: Iterable[Event], spec: StudySpec, begin: float, took: float, rng: Random
 ) -> list[Foretold]:
-    """What was said of some deadlines of a study that began at ``begin`` and ``took`` so long.
+    """Return forecasts for random deadlines of a study that began at ``begin``.
 
-    ``trace`` are events up to its end, other studies' too.
+    The study took ``took`` seconds. ``trace`` has the events up to its end, including those of
+    other studies.
     """
     left = sorted(
         took * math.exp(rng.uniform(math.log(0.4), math.log(2.5))) for _ in range(DEADLINES)
@@ -46,7 +47,7 @@ def foretold(
 
 
 def _look(engine: Engine, spec: StudySpec, begin: float, span: float, took: float) -> Foretold:
-    """What is said when half of the deadline ``span`` of a study that takes ``took`` has passed."""
+    """Return the forecast at half of the deadline ``span`` of a study that takes ``took``."""
     study = engine.state.studies[spec.id]
     with engine.state.costs.read_only():
         ends = study_end(engine, study, begin + span / 2)

@@ -27,7 +27,7 @@ WAYS: dict[str, tuple[type, int]] = {
 
 
 def figures(repeats: int) -> dict[str, Any]:
-    """How many times faster together is, and bytes; medians of pairs in alternation."""
+    """Return speedups of training together, and bytes; medians of alternating pairs."""
     times: dict[str, list[float]] = {way: [] for way in WAYS}
     for at in range(repeats):
         for way in list(WAYS)[:: -1 if at % 2 else 1]:
@@ -44,7 +44,7 @@ def figures(repeats: int) -> dict[str, Any]:
         "bytes.processes": TRIALS * alone,
         "bytes.together": few,
         "bytes.more": each,
-        # By these bytes, not tried: so many together have what the twelve processes have.
+        # Extrapolated, not tried: trials together that take the bytes of the twelve processes.
         "fit": TRIALS + (TRIALS * alone - few) // each,
     }
 
@@ -70,7 +70,7 @@ def _wall(trainer: Trainer, code: type, numbers: Any) -> float:
 
 
 def _held(code: type, count: int) -> int:
-    """Bytes of a trainer that has just trained so many trials at once."""
+    """Return the PSS in bytes of a trainer that has just trained ``count`` trials at once."""
     with started(count) as trainer:
         _wall(trainer, code, range(count))
         return pss(trainer.pid)

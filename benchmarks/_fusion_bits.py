@@ -19,14 +19,14 @@ TRIALS = 6
 
 
 class Killed(BaseException):
-    """What a tick raises."""
+    """The exception that a killed trial's tick raises."""
 
 
 def mismatches(seed: str, epochs: int) -> dict[str, object]:
-    """Train so many epochs of trials, even where that is slower, and compare each with its own.
+    """Train ``epochs`` epochs of trials together, even if slower, and compare each with its own.
 
-    In each round a random company trains an epoch. Of it one may be killed at a random step, and
-    comes back from its last state, and one may be evicted and loaded before.
+    In each round a random group of trials trains an epoch. One of them may be killed at a random
+    step and continue from its last state, and one may be evicted and loaded before.
     """
     configure(1)
     faster, known.FASTER = known.FASTER, float("inf")

@@ -1,8 +1,9 @@
-"""What memory trials take: in a process each, and together in one.
+"""Memory of trials: each in a process of its own, and all together in one.
 
     python -m benchmarks._fusion_memory FIRST COUNT
 
-is one of the processes: it trains an epoch of its trials, says so, and waits for its input to end.
+runs one of the processes: it trains an epoch of its trials, reports that, and waits until its input
+is closed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def held(groups: Sequence[tuple[int, int]]) -> int:
 
 
 def figures(trials: int) -> dict[str, float]:
-    """Bytes of so many trials apart and together, and their ratio."""
+    """Return the bytes of ``trials`` trials apart and together, and their ratio."""
     apart = held([(n, 1) for n in range(trials)])
     together = held([(0, trials)])
     return {"memory": apart / together, "memory.apart": apart, "memory.together": together}

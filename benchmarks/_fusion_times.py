@@ -18,7 +18,7 @@ from penstock.tasks.training import loop
 from ._fusion_trials import configure, quiet, trial
 from ._results import summary
 
-#: How a study is trained: how many processes of how many threads.
+#: Ways to train a study: (processes, threads of each).
 WAYS = {"together": (2, 1), "alone": (2, 1), "threads": (1, 2), "compiled": (2, 1)}
 
 
@@ -29,7 +29,7 @@ class Processes:
         self._pool = pool
 
     def seconds(self, way: str, kind: str, count: int, epochs: int) -> float:
-        """Of a study of so many trials and epochs each; what is learned about them is inside."""
+        """Return wall seconds of ``count`` trials of ``epochs`` epochs, learning included."""
         processes, threads = WAYS[way]
         parts = [range(i, count, processes) for i in range(processes)]
         began = time.perf_counter()
@@ -68,7 +68,7 @@ def train(way: str, kind: str, numbers: range, epochs: int, threads: int) -> Non
 
 
 def ratios(made: Processes, kind: str, count: int, epochs: int, repeats: int) -> dict[str, Any]:
-    """How many times faster together is than the better of the two ways alone; medians.
+    """Return the median speedup of training together over the better of the two ways alone.
 
     The worse of the two is measured once if it takes more than twice as long.
     """
@@ -85,7 +85,7 @@ def ratios(made: Processes, kind: str, count: int, epochs: int, repeats: int) ->
 
 
 def compiled_ratio(made: Processes, kind: str, count: int, epochs: int) -> float | str:
-    """How many times faster together is than compiled alone, once; or why that was not measured."""
+    """Return the speedup of together over compiled alone, measured once, or why there is none."""
     if not any(shutil.which(name) for name in ("g++", "clang++", "c++")):
         return "no compiler is here"
     return made.seconds("compiled", kind, count, epochs) / made.seconds(

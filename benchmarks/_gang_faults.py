@@ -240,7 +240,7 @@ class GangFaults(Faults):
                 yield gang, self.rng.choice(members)
 
     def all_serve(self) -> bool:
-        """Whether every device of both nodes is there."""
+        """Return True if every device of both nodes is registered."""
         locked = [lock for node in self.site.nodes.values() for lock in node.run.glob("device-*")]
         return self._client.hlen(protocol.DEVICES) == len(locked)
 

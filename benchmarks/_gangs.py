@@ -236,7 +236,7 @@ class Pool:
             theirs.close()
             self._pipes.append(ours)
         self._identities = [pipe.recv() for pipe in self._pipes]
-        #: What the epochs of the last plan took, as rank 0 reported them.
+        #: Seconds of the epochs of the last plan, as rank 0 reported them.
         self.seconds: list[float] = []
 
     def carry_out(

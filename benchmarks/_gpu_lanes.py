@@ -1,12 +1,12 @@
-"""Lanes and memory on a GPU. On a CPU all but the context can be asked, too, which a test does.
+"""Lanes and memory on a GPU. All but ``context`` can be measured on a CPU as well, as a test does.
 
-- ``context``: what a process takes of a GPU beside its allocator's bytes: what the device has less
-  of while a child has trained there. Others must leave the device alone meanwhile.
-- ``estimate``: what the caching allocator was said to take for a trial before it ran, over what it
-  took in two epochs (``max_memory_reserved``). On a CPU: the tensors' bytes. A process in which
-  CUDA was used cannot trace, so each is asked in a process of its own.
+- ``context``: the memory that a process takes of a GPU in addition to its allocator's bytes: the
+  device's free memory lost while a child has trained there. Nothing else may use the device then.
+- ``estimate``: the estimate of the caching allocator's memory for a trial before it runs, over what
+  the allocator took in two epochs (``max_memory_reserved``). On a CPU: the tensors' bytes. A
+  process that has used CUDA cannot trace, so each case runs in a process of its own.
 - ``switch``: from the end of one trial's step to the beginning of another's, when the device has
-  computed all that it was given.
+  computed everything it was given.
 - ``two_lanes``: seconds of four trials in one lane over those in two lanes of two, each of which
   may have half of the device's memory.
 """
@@ -43,7 +43,7 @@ SPAWN = get_context("spawn")
 
 
 def contexts(device: torch.device, _: bool) -> dict[str, Any]:
-    """What a process takes of a GPU beside its allocator's bytes. Nothing on a CPU."""
+    """Return a process's memory on a GPU in addition to its allocator's; nothing on a CPU."""
     if device.type != "cuda":
         return {}
     found = context_bytes(device)
@@ -51,7 +51,7 @@ def contexts(device: torch.device, _: bool) -> dict[str, Any]:
 
 
 def estimates(device: torch.device, quick: bool) -> dict[str, Any]:
-    """Estimates of memory beside what the allocator took."""
+    """Return the errors of estimates of memory, compared with what the allocator took."""
     return estimate_errors(device, draw_cases("gpu", QUICK_CASES if quick else CASES))
 
 
@@ -66,7 +66,7 @@ def lanes(device: torch.device, quick: bool) -> dict[str, Any]:
 
 
 def context_bytes(device: torch.device) -> int:
-    """Bytes that a process takes of a GPU beside what its allocator has reserved."""
+    """Return the bytes that a process takes of a GPU in addition to its allocator's."""
     ours, theirs = SPAWN.Pipe()
     before = torch.cuda.mem_get_info(device)[0]
     child = SPAWN.Process(target=_stay, args=(theirs, device.index), daemon=True)
@@ -92,7 +92,7 @@ def _stay(to_parent: Any, index: int) -> None:
 
 
 def estimate_errors(device: torch.device, cases: list[Case]) -> dict[str, Any]:
-    """How far estimates are from what trials took. Positive: the estimate was too high."""
+    """Return relative errors of estimates of memory. Positive: the estimate was too high."""
     with ThreadPoolExecutor(PARALLEL) as pool:
         expected = pool.map(lambda case: _alone(_estimated, case, device), cases)
         taken = pool.map(lambda case: _alone(_taken, case, device), cases)
@@ -107,7 +107,7 @@ def estimate_errors(device: torch.device, cases: list[Case]) -> dict[str, Any]:
 
 
 def _alone(work: Callable[[Case, torch.device], int], case: Case, device: torch.device) -> int:
-    """What ``work`` finds in a new process."""
+    """Return the result of ``work`` in a new process."""
     with ProcessPoolExecutor(1, mp_context=SPAWN) as pool:
         return pool.submit(work, case, device).result(TIMEOUT)
 

@@ -24,7 +24,7 @@ from ._data import mnist_is_here
 from ._lenet import LeNet
 from ._studies import installation
 
-#: How trials share a GPU. With none of these there is one at a time, which is compared with.
+#: Ways to share a GPU. The first one, a trial at a time, is the baseline.
 SIDES, QUICK = ("", "*2", "*4", "*1x4", "*2x2"), ("", "*4", "*1x4")
 TRIALS, EPOCHS, EXAMPLES = 12, 3, 10_000
 
@@ -51,7 +51,7 @@ class ResNet(LeNet):
 
 
 class Block(nn.Module):
-    """Two convolutions with normalisation beside a shortcut (He et al., CVPR 2016)."""
+    """Two convolutions with normalisation and a shortcut (He et al., CVPR 2016)."""
 
     def __init__(self, taken: int, given: int, stride: int) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ def live_figures(device: str, *, quick: bool, nets: Sequence[str]) -> dict[str, 
 
 
 def rates(trials: int) -> list[float]:
-    """So many learning rates."""
+    """Return ``trials`` learning rates."""
     return [round(0.005 * 1.3**n, 5) for n in range(trials)]
 
 

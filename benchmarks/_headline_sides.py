@@ -59,7 +59,7 @@ class Ran:
         return max(accuracy for _, accuracy in self.curve)
 
     def reaches(self, accuracy: float) -> float:
-        """Seconds to the first epoch with so much."""
+        """Return the seconds to the first epoch with this accuracy or more."""
         return next(at for at, each in self.curve if each >= accuracy)
 
 
@@ -94,7 +94,7 @@ class Trial(penstock.TorchTrainable):
 
 @dataclass(frozen=True)
 class Side:
-    """How Penstock runs the studies."""
+    """Settings with which Penstock runs the studies."""
 
     devices: str
     policy: str
@@ -186,6 +186,6 @@ def scripted(benchmark: str, side: str, jobs: list[Job]) -> list[tuple[float, Cu
 
 
 def differing(one: Bits, other: Bits) -> tuple[int, int]:
-    """How many epochs that both have are not the same, and how many both have."""
+    """Return the number of epochs that differ, and of all that both have."""
     both = one.keys() & other.keys()
     return sum(one[place] != other[place] for place in both), len(both)

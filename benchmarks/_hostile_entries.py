@@ -95,7 +95,7 @@ def _twice(_rng: random.Random, key: bytes, text: str) -> dict[str, Any]:
     return sealed(key, f"{text[:-1]},{text[1:]}")
 
 
-#: What is done to an entry, and whether somebody must be told of it: a replayed one is ordinary.
+#: Mutations of an entry, each with True if it must be reported: a replayed entry is ordinary.
 MUTATIONS: dict[str, tuple[Mutate, bool]] = {
     "seal not ASCII": (_seal_as("é" * 64), True),
     "seal no UTF-8": (_seal_as(b"\xff" * 64), True),

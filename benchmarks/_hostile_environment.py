@@ -33,7 +33,7 @@ DISK = 96 << 20
 _numbers = count()
 
 
-#: What the owner of a second scheduler on a broker must be told.
+#: Words that the owner of a second scheduler on a broker must see.
 _SERVED = "another scheduler"
 
 
@@ -88,7 +88,7 @@ def _processes(site: Field, target: str) -> list[psutil.Process]:
 
 # -- variables and limits --------------------------------------------------------------------------
 
-#: What is set (None: not at all), and what is said where it is in the way.
+#: Variables to set (None: to unset), and words of the message if they are in the way.
 VARIABLES: dict[str, tuple[dict[str, str | None], str]] = {
     "no PATH": ({"PATH": ""}, "PATH"),
     "no HOME": ({"HOME": None}, "HOME"),
@@ -130,7 +130,7 @@ VARIABLES: dict[str, tuple[dict[str, str | None], str]] = {
     "penstock.py on the path": ({"PYTHONPATH": "{modules}/penstock"}, "penstock"),
     "sitecustomize that raises": ({"PYTHONPATH": "{modules}/sitecustomize"}, "sitecustomize|cat"),
 }
-#: What the modules hold: as the user's penstock.py is run in our place, only it can say so.
+#: Sources of the modules. The user's penstock.py runs instead of ours, so only it can report that.
 MODULES = {
     "celery": "CAT = 1\n",
     "redis": "CAT = 1\n",

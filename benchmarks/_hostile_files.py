@@ -1,7 +1,8 @@
-"""Attacks on files: what lies in the state folder, what is read in, what stands beside a script.
+"""Attacks on files: in the state folder, those that are imported, and those next to a script.
 
-What is damaged is moved aside first, and back in the end: then all must go on. A ledger is damaged
-in a copy, whose readers must show what the undamaged one shows, or refuse.
+Files are moved aside before they are damaged, and put back in the end; then everything must
+continue. A ledger is damaged in a copy, whose readers must show the same as for the undamaged one,
+or refuse.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _copies = count()
 
 # -- what lies in the state folder -----------------------------------------------------------------
 
-#: Which files, and the services that may be replaced because of what is done to them.
+#: Files to damage, and the services that may be replaced because of it.
 TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
     "key": ("key", ()),
     "wish": ("run/up.json", ()),
@@ -51,7 +52,7 @@ TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
     "trainers' logs": ("logs/trainer-*.log", ()),
     "checkpoints' mark": ("checkpoints/installation-*", ()),
 }
-#: What reads the file anew.
+#: Services that are killed after the damage and so read the file again; empty for none.
 THEN = ("", "scheduler", "agent")
 
 
@@ -76,7 +77,7 @@ def _state(site: Field, *, target: str, damage: str, then: str, seed: int) -> No
 
 
 def _open_to_all(site: Field) -> None:
-    """What is ours is tightened, or ``doctor`` says that others can write it."""
+    """Open all files to all users: permissions are tightened, or ``doctor`` reports them."""
     folders = [site.home, *(path for path in site.home.iterdir() if path.is_dir())]
     files = [path for folder in folders for path in folder.iterdir() if path.is_file()]
     modes = {path: stat.S_IMODE(path.stat().st_mode) for path in [*folders, *files]}

@@ -16,7 +16,7 @@ XS = [0.25, 0.5, 0.75, 1.0]
 
 
 def at(params, moment, right=None):
-    """What is reported at ``moment``: the right value, or what the act makes of it."""
+    """Return the value to report at ``moment``: ``right``, or what the act makes of it."""
     found = perform(params["act"], __file__) if params["moment"] == moment else KEEP
     return right if found is KEEP else found
 

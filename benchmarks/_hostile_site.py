@@ -53,7 +53,7 @@ OVERCOME = 25.0
 EPOCH_TIMEOUT = 4.0
 #: Seconds after an attack within which the processes that it left behind must be gone.
 SETTLE = 8.0
-#: Bytes that all logs together may hold, and the state folder beside them, however loud the code.
+#: Bytes that all logs, and the rest of the state folder, may hold, however much the code prints.
 LOGS, FOLDER = 64 << 20, 256 << 20
 SERVICES = (server.NAME, "scheduler", "agent")
 
@@ -95,7 +95,7 @@ class Field:
         self.verdict.found[what].append(" ".join(words.split())[:300])
 
     def until(self, holds: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
-        """What ``holds`` gives once it is true. Raises Wedged."""
+        """Return the first true result of ``holds``. Raises Wedged after ``seconds``."""
         deadline = time.monotonic() + seconds
         while True:
             with suppress(BackendError, redis.RedisError, psutil.NoSuchProcess):
@@ -310,7 +310,7 @@ class Field:
         return list(_of(str(self.home).encode(), {int(n) for n in self.marks.read_text().split()}))
 
     def bytes(self) -> tuple[int, int]:
-        """What the logs hold, and what the rest of the state folder holds."""
+        """Return the bytes of the logs, and of the rest of the state folder."""
         logs = sum(_size(path) for path in self.settings.logs.rglob("*"))
         return logs, sum(_size(path) for path in self.home.rglob("*")) - logs
 

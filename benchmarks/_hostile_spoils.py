@@ -134,7 +134,7 @@ def edit_module(here: Path) -> None:
 
 
 def litter(_: Path) -> None:
-    """Write where this user can write: into logs, locks and beside checkpoints."""
+    """Write where this user can write: into logs, locks and next to checkpoints."""
     home = Path(os.environ["PENSTOCK_HOME"])
     for folder in (home, home / "run", home / "logs", home / "checkpoints"):
         with suppress(OSError):

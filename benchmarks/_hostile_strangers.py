@@ -107,7 +107,7 @@ def export_with_code(site: Field) -> None:
 
 
 def half_requests(site: Field) -> None:
-    """Who has no token holds half requests open; who is let in is served, and little is said."""
+    """Hold half requests open without a token: clients with a cookie are served, logs are short."""
     with ExitStack() as undo:
         errors = undo.enter_context(tempfile.TemporaryFile())
         url, process = undo.enter_context(_pages(site, errors))

@@ -1,4 +1,4 @@
-"""What attacking code and the benchmark share: the right values, and which processes must end."""
+"""Terms shared by attacking code and the benchmark: right values, and processes that must end."""
 
 from __future__ import annotations
 

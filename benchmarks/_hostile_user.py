@@ -1,7 +1,7 @@
 """Attacks by user code: an act, the contract that it is written for, and the moment.
 
-Each runs in a study of its own, beside a trial that does no harm where the act leaves it that
-chance. Listed are those that were seen to break something; the rest is drawn.
+Each runs in a study of its own, next to a harmless trial where the act leaves that one a chance.
+The listed attacks have each broken something once; the others are drawn at random.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LISTED: tuple[Triple, ...] = (
     ("epochs", "middle", "traces its parent"),
     ("objective", "middle", "stops all it can see"),
 )
-#: What stops the services, too, and whoever could continue them: somebody else must look.
+#: Act that also stops the services and every process that could continue them: the test must do it.
 STOPS_ALL = "stops all it can see"
 
 
@@ -65,7 +65,7 @@ def attacks(rng: random.Random, n: int) -> list[Attack]:
 
 
 def possible(contract: str, moment: str, act: Act) -> bool:
-    """Whether the act has a meaning then, and an end: importing has no time limit."""
+    """Return True if the act makes sense at that moment and ends: imports have no time limit."""
     if act.is_value:
         told = ("first", "middle", "return") if contract == "objective" else ("first", "middle")
         return moment in told
@@ -106,7 +106,7 @@ def _run(site: Field, *, contract: str, moment: str, act: str, ends: str) -> Non
     _check_values(site, study, contract)
     for trial in trials:
         if trial.params["act"] == "nothing":
-            # In the torch contract it shares the process, so it may have to begin anew.
+            # In the torch contract it shares the process, so it may have to begin again.
             if trial.state != "completed":
                 site.found("failed", f"the trial beside it {trial.state}: {words_of(trial)}")
             continue

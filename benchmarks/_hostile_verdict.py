@@ -34,7 +34,7 @@ class Hung(Wedged):
         self._said = said
 
     def told(self, words: str) -> bool:
-        """Whether its output says what it waits for."""
+        """Return True if the output matches the pattern ``words``."""
         return re.search(words, self._said, re.IGNORECASE) is not None
 
 
@@ -48,11 +48,11 @@ class Attack:
 
     name: str
     kind: str
-    #: What must happen, in words.
+    #: Expected outcome, in words.
     expected: str
     #: Carries the attack out and reports its findings to the field.
     run: Callable[[Field], None]
-    #: Whether it was drawn at random.
+    #: True if it was drawn at random.
     generated: bool = False
     #: Services that it ends itself, so that they are other processes afterwards.
     hits: frozenset[str] = frozenset()
@@ -100,7 +100,7 @@ class Verdict:
 
 
 class Usual:
-    """How long the plain study usually takes, and how fast the machine was then."""
+    """Usual time of the plain study, and the speed of the machine when it was measured."""
 
     def __init__(self, plain: Callable[[], float], times: int) -> None:
         plain()  # the first one waits for workers to import what they need

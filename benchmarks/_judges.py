@@ -1,8 +1,8 @@
 """Generated workloads that judge placement while it learns, a third of which do not scale.
 
-Theory of operation. Whoever writes a policy also knows the cases that it was tried on. So these are
-drawn only after the policy's code is final: the seed is the hash of the last commit that changed
-it. With ``--seed`` other ones are drawn to work with.
+Theory of operation. The author of a policy knows the cases that it was tried on. So these workloads
+are drawn only after the policy's code is final: the seed is the hash of the last commit that
+changed it. ``--seed`` draws other ones for development.
 
 Each instance has one to many studies, which may arrive over time, on 1 to 64 devices. The trials of
 a study have one *kind* of speed curve, and differ in their lengths and a little in their curves:
@@ -52,7 +52,7 @@ STUDIES = (1, 1, 1, 2, 3, 5, 8, 12)
 MAX_EPOCHS = 4000
 #: The share of the devices' time that the studies would take with each trial on one device.
 LOADS = (0.3, 0.7, 1.5)
-#: What decides where trials are placed, and what is known of them.
+#: Paths of the code that decides where trials are placed, and of its knowledge about them.
 POLICY = ("scheduler/policies", "scheduler/planning", "profiling/costs")
 #: The policies that ``best_simple`` is the best of, and whether they may widen trials. Each study
 #: has a share under all of them, as under the policy that is judged.
@@ -66,7 +66,7 @@ SIMPLE = (
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """One instance: its workload on so many devices, and the kinds of curves that it has."""
+    """One instance: its workload on ``devices`` devices, and the kinds of its speed curves."""
 
     workload: Workload
     devices: int
@@ -74,7 +74,7 @@ class Judge:
 
     @property
     def scales(self) -> bool:
-        """Whether any of its studies may gain from a second device."""
+        """True if any of its studies may gain from a second device."""
         return not set(self.kinds) <= set(FLAT)
 
 

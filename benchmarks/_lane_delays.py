@@ -1,8 +1,8 @@
-"""How long a new study waits for its first step beside a trial whose epochs take a minute, live.
+"""Delay of a new study's first step while a trial with epochs of a minute runs, live.
 
-The services are real and warm. With seats the newcomer takes its turns beside the long trial;
-without, it waits for the end of the long trial's epoch, which then gives way. The moments of
-submission are drawn, the same for both.
+The services are real and warm. With seats the new study takes turns with the long trial; without,
+it waits for the end of the long trial's epoch, which then gives way. The times of submission are
+drawn at random, the same for both.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PATIENCE = 300.0
 
 
 class Timed(Steady):
-    """A trial that says when it takes its first step. A step takes about so many milliseconds."""
+    """A trial that records the time of its first step. A step takes ``rounds`` matrix products."""
 
     def loss(self, model: Any, batch: Any) -> Any:
         file = Path(self.params["file"])

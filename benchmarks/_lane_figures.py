@@ -1,9 +1,9 @@
-"""What seats in a lane are worth for newcomers: jobs of ``_philly`` with epochs of about 60 s.
+"""Gain of new studies from seats in a lane: jobs of ``_philly`` with epochs of about 60 s.
 
-Simulated, on one device of 24 GiB, beside the same device with one slot. A job has as many epochs
-as come nearest to 60 s, so what arrives meets the middle of one. Its peak memory is as in
-``_packing_figures``; a quarter of it is taken to be persistent. Turns are shared as a fluid, and a
-switch costs nothing: what a switch really costs is measured by a benchmark of the trainer.
+Simulated, on one device of 24 GiB, and compared with the same device with one slot. The number of a
+job's epochs is such that an epoch takes nearly 60 s, so new jobs arrive in the middle of one. A
+job's peak memory is as in ``_packing_figures``; a quarter of it is assumed to be persistent. Turns
+are shared as a fluid, and a switch costs nothing; a benchmark of the trainer measures that cost.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Random interleavings of trials in a lane, with evictions and kills: do they keep their bits?
 
 Four trials of random families run in a process and take turns by the product's own code. A turn is
-as short as a step, or longer. At drawn steps a trial is evicted: it begins anew and replays. At a
-drawn moment some of the processes are killed; another one goes on from the epochs that were
-accepted. Every state hash is compared with that of the same trial alone, in a process of its own.
+as short as a step, or longer. At random steps a trial is evicted: it begins again and replays. At a
+random moment some of the processes are killed; another one continues from the accepted epochs.
+Every state hash is compared with that of the same trial alone, in a process of its own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Evicted(Exception):
 
 
 def mismatches(count: int, seed: str) -> dict[str, Any]:
-    """What ``count`` interleavings came to."""
+    """Run ``count`` interleavings and return mismatches, evictions, kills and compared epochs."""
     draw = random.Random(seed)
     cases = [_small(case) for case in draw_cases(seed, POOL)]
     alone: dict[int, Accepted] = {}
@@ -96,7 +96,7 @@ def _small(case: Case) -> Case:
 
 
 class _Plan:
-    """How an interleaving goes: quantum, who is evicted in which epoch and step, when it dies."""
+    """One interleaving: quantum, epoch and step of each eviction, and the time of its kill."""
 
     def __init__(
         self, quantum: float, evicted: dict[int, tuple[int, int]], killed: float | None

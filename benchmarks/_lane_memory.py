@@ -1,4 +1,4 @@
-"""What a lane's residents need: the rule beside the peak, and one lane beside several trainers."""
+"""Memory of a lane's residents: the rule against the peak, and one lane against many trainers."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ TRAINERS = 8
 
 
 def rule_errors(count: int, seed: str) -> dict[str, Any]:
-    """How far base + sum of persistent + largest ephemeral is from what lanes had at most.
+    """Return errors of the rule, base + sum of persistent + largest ephemeral, for lanes' peaks.
 
-    ``tensors``: ephemeral is what a trial's tensors need. On a CPU the libraries take memory of
-    their own beside them, so the rule takes what the trial's process had alone, less persistent.
+    ``tensors``: ephemeral is what a trial's tensors need. On a CPU the libraries take memory in
+    addition, so the rule takes what the trial's process had alone, less persistent.
     """
     draw = random.Random(seed)
     pool = [case for case in draw_cases(seed, 36) if case.family not in ("lstm", "gru")]

@@ -1,4 +1,4 @@
-"""What turns cost: the CPU time of a switch, and training in turns beside one after another."""
+"""Costs of turns: CPU time of a switch, and training in turns over one trial after another."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def run(settings: Settings, strategy: object, **limits: object) -> LiveRun:
 
 
 def begun_after(done: LiveRun) -> list[float]:
-    """How many seconds after the limit epochs began, but those of the trial that may go on."""
+    """Return seconds from the limit to later starts of epochs, except of the trial that goes on."""
     at, finishes = passed(done, done.spec)
     begins = [row.at - row.seconds for row in done.epochs if row.trial != finishes]
     return [begin - at for begin in begins if begin > at]

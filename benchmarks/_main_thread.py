@@ -1,4 +1,4 @@
-"""What keeps a browser's main thread busy while a page is open, in time and in CPU time."""
+"""Times for which a browser's main thread is busy while a page is open, by clock and by CPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks._browser import Browser
 
 #: Milliseconds from which on a browser tells of a task that kept it busy.
 TOLD = 50.0
-#: What kept the browser busy until now; it is told of that a moment later.
+#: Tasks that kept the browser busy until now; it reports them a moment later.
 LOADED = "new Promise(done => setTimeout(() => done(noted.tasks), 500))"
 #: Notes the page's updates and what kept the browser busy, from the begin of the page on.
 NOTE = """(() => {
@@ -23,7 +23,7 @@ NOTE = """(() => {
     performance.mark("update");
   }).observe(document.body, {attributes: true, attributeFilter: ["data-seen"]});
 })()"""
-#: What the browser is asked to record: the tasks of its threads, and the marks of ``NOTE``.
+#: Categories that the browser records: the tasks of its threads, and the marks of ``NOTE``.
 RECORDED = "toplevel,blink.user_timing"
 TASK = "ThreadControllerImpl::RunTask"
 
@@ -31,9 +31,9 @@ TASK = "ThreadControllerImpl::RunTask"
 def by_update(
     updates: Sequence[float], tasks: Sequence[tuple[float, float]], least: float = TOLD
 ) -> list[float]:
-    """The longest task of each update (ms), at ``least`` so much.
+    """Return the longest task of each update in milliseconds, or ``least`` if that is longer.
 
-    A task is of the last update before its end.
+    A task belongs to the last update before its end.
     """
     longest = [least] * len(updates)
     for begin, length in tasks:

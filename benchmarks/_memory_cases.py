@@ -243,7 +243,7 @@ class _Last(nn.Module):
         return made
 
 
-#: How each family's model is made from (size, width, depth), and the shape of its examples.
+#: Functions that make each family's model from (size, width, depth), and its examples' shape.
 FAMILIES: dict[str, Any] = {
     "mlp": (_mlp, _flat),
     "cnn": (_cnn, _image),

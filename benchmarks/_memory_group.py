@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
-#: What version 1 and version 2 call the limit, and the most that was used.
+#: Files of the limit and of the peak, by version of control groups.
 FILES = {
     1: ("memory.limit_in_bytes", "memory.max_usage_in_bytes"),
     2: ("memory.max", "memory.peak"),
@@ -34,9 +34,9 @@ class MemoryGroup:
         (self.path / self._limit).write_text(str(size))
 
     def peak(self) -> int:
-        """The most bytes that the group had since it was last asked for them, or since its start.
+        """Return the group's peak in bytes since the last call, or since its start.
 
-        Where the kernel cannot begin anew: since its start.
+        Kernels that cannot reset the peak return it since the group's start.
         """
         found = int((self.path / self._peak).read_text())
         with suppress(OSError):

@@ -144,7 +144,7 @@ class _Packer:
                 )
 
     def choose(self, memory: int) -> list[int]:
-        """The numbers of the trials that the engine puts on a device with so much memory."""
+        """Return the numbers of the trials that the engine puts on a device of ``memory`` bytes."""
         reporter = next(iter(self._open.values()))
         for number in range(HISTORY, len(self._cases)):
             self._tell(reporter, number, measured=False)
@@ -153,7 +153,7 @@ class _Packer:
         return [dispatch.number for dispatch in self._open.values()]
 
     def need(self, number: int) -> int:
-        """What the engine takes the trial to need (bytes)."""
+        """Return the engine's estimate of a trial's memory in bytes."""
         state = self.engine.state
         return need(state, state.trials[f"s-{number:04d}"], "cpu").size
 

@@ -1,9 +1,9 @@
-"""How often do two configurations give one architecture, and how often models with equal bits?
+"""Frequency of configurations with equal architectures, and of those with equal bits.
 
-Configurations at random of the example's space of digits, and of the three published ones, each
-made with one seed. Two are one *architecture* where their canonical digests are equal. Their trials
-could be merged only where the *bits* are: equal modules with equal names, made in one order, so
-that each parameter gets the same random numbers.
+Random configurations of the digits example's space and of the three published ones, each built with
+one seed. Two have the same *architecture* if their canonical digests are equal. Their trials can be
+merged only if the *bits* are equal: equal modules with equal names, made in one order, so that each
+parameter gets the same random numbers.
 """
 
 from __future__ import annotations

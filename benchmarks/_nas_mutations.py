@@ -31,7 +31,7 @@ ABOVE = 6
 
 
 def changes(kind: type[nn.Module], layer: Any, chance: Random) -> dict[str, Change]:
-    """What may be done to a layer, with all numbers drawn."""
+    """Return the possible changes of a layer, by name, with all numbers drawn."""
     name, out = chance.choice(["ReLU", "GELU", "SiLU", "Hardswish"]), chance.choice([8, 12, 24])
     up = chance.randint(1, ABOVE)
     found: dict[str, Change] = {
@@ -100,7 +100,7 @@ def _at(name: str) -> Callable[[nas.Site], bool]:
 
 
 def judged(net: type[Net], mutators: list[nas.Mutator]) -> tuple[str, float, str]:
-    """What became of a mutation: "built", "refused", or else a fault; ms; the error's text."""
+    """Return a mutation's outcome ("built", "refused" or a fault), its ms, and the error's text."""
     begin = time.perf_counter()
     try:
         model = nas.build(net, {}, mutators=mutators, width=WIDTH)
@@ -134,7 +134,7 @@ def _trained(model: Net) -> str:
 
 
 def figures(count: int, seed: str) -> dict[str, Any]:
-    """What became of ``count`` mutations, all nets in turn, drawn by ``seed``. At one thread."""
+    """Return outcomes of ``count`` mutations of all nets in turn, drawn by ``seed``. One thread."""
     torch.set_num_threads(1)
     fates: Counter[str] = Counter()
     by_net: dict[str, Counter[str]] = {name: Counter() for name in NETS}

@@ -105,7 +105,7 @@ class ResLike(Net):
 
 
 class Dense(nn.Module):
-    """What came in, and a few channels more."""
+    """A block that appends a few channels to its input."""
 
     def __init__(self, inputs: int, growth: int) -> None:
         super().__init__()

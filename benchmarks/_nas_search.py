@@ -1,14 +1,14 @@
-"""Regularised evolution beside random search, after equal numbers of epochs, on published tables.
+"""Regularised evolution against random search after equal numbers of epochs, on published tables.
 
-Whole studies by the engine, its samplers and its runner as they are, under simulated time on four
-devices. Nothing is trained: a trial gets what one of the trainings of its architecture gave,
-drawn by the study's seed and the trial's number, and takes as long in proportion. All are trained
-to the end, so equal numbers of trials are equal numbers of epochs.
+Whole studies by the real engine, its samplers and its runner, under simulated time on four devices.
+Nothing is trained: a trial gets the result of one of the trainings of its architecture, drawn by
+the study's seed and the trial's number, and takes as long in proportion. All are trained to the
+end, so equal numbers of trials are equal numbers of epochs.
 
-A study's recommendation after so many trials is the one with the best value, and its *regret* how
-far the mean of all trainings of this architecture is below the best mean of the table. Evolution
-begins with the trials that random search has with the same seed, as many as its population has.
-``minus_random`` is the mean, over seeds, of what evolution's recommendation is better by; negative
+After n trials a study recommends the one with the best value. Its *regret* is the distance of the
+mean of all trainings of this architecture from the best mean of the table. Evolution begins with
+the trials that random search has with the same seed, as many as its population has.
+``minus_random`` is the advantage of evolution's recommendation, as a mean over seeds; negative
 where it loses. ``half`` is half of its 95 % interval. Scores are points of accuracy
 (NAS-Bench-201), or about percent of the error (FCNet; ``_nas_tables``).
 """
@@ -48,7 +48,7 @@ SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Trainings:
-    """What a table has of architectures, as the work of a simulation."""
+    """Trainings of a table's architectures, as the work of a simulation."""
 
     table: Table
 

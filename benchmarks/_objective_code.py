@@ -1,4 +1,4 @@
-"""What trainers run of ``_objective_faults``: objectives whose values follow from parameters."""
+"""Objectives of ``_objective_faults``, which trainers run: their values follow from parameters."""
 
 from __future__ import annotations
 

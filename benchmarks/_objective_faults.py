@@ -41,7 +41,7 @@ from ._sites import Site
 TRIALS = 16
 #: Seconds for which keys are lost, and between two losses.
 LASTS, BETWEEN = (2.0, 5.0), (0.2, 1.2)
-#: Bytes that a broker which evicts has beside what it holds.
+#: Bytes that a broker which evicts has in addition to what it holds.
 ROOM = 50_000
 GRID = {"x": [-3.5, -1.25, 0.5, 2.75], "kind": list(CHOICES), "n": [2, 7]}
 ENQUEUED = {"x": 0.5, "kind": "c", "n": 7}
@@ -199,7 +199,7 @@ def verdict(at: Site, study: str) -> dict[str, list[str]]:
 def _wrong(
     row: TrialRow, reports: Mapping[int, float], attributes: Mapping[str, Any]
 ) -> Iterator[str]:
-    """What of a trial is not what its parameters give."""
+    """Yield what differs in a trial from the values that its parameters give."""
     params, name = dict(row.params), f"trial {row.number}"
     if row.number == 0 and not params.items() >= ENQUEUED.items():
         yield f"{name}: {params}, where {ENQUEUED} were enqueued"
@@ -221,7 +221,7 @@ def _wrong(
 def _lost(
     row: TrialRow, reports: Mapping[int, float], attributes: Mapping[str, Any]
 ) -> Iterator[str]:
-    """What of a trial is missing."""
+    """Yield what is missing of a trial."""
     name = f"trial {row.number}"
     if row.state not in ("completed", "stopped"):
         yield f"{name} is {row.state}: {row.failure_message}"

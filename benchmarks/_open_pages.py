@@ -69,7 +69,7 @@ def served(home: Path) -> Iterator[Served]:
 
 
 async def _body(reader: asyncio.StreamReader, head: bytes) -> bytes:
-    """What follows the head of an answer: of a known length, or in parts."""
+    """Return the body that follows an answer's head: of a known length, or in parts."""
     length = re.search(rb"content-length: (\d+)", head)
     if length is not None:
         return await reader.readexactly(int(length[1]))

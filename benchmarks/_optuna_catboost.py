@@ -1,4 +1,4 @@
-"""What ``benchmarks.optuna`` boosts by catboost. Trainers import this module by its name."""
+"""The catboost objective of ``benchmarks.optuna``. Trainers import this module by its name."""
 
 from __future__ import annotations
 

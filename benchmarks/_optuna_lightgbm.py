@@ -1,4 +1,4 @@
-"""What ``benchmarks.optuna`` boosts by lightgbm. Trainers import this module by its name."""
+"""The lightgbm objective of ``benchmarks.optuna``. Trainers import this module by its name."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What is found and what is drawn: Penstock's studies beside plain Optuna's, with its samplers.
+"""Results and draws of Penstock's studies against plain Optuna's, with Optuna's samplers.
 
-``search_ratio``: after equal trials, the distance of the best value from the least one there is
-(regret), ours over Optuna's, with its default sampler, two slots beside two processes. The figure
-is the geometric mean over tasks and seeds, with its 95 % interval by the bootstrap, in which each
-task's seeds are drawn anew. ``beside_none`` is the share of trials that began when all earlier ones
-had ended, ours and theirs: two processes that wait for the lock of a journal run objectives of
+``search_ratio``: after equal trials, the distance of the best value from the least possible one
+(regret), ours over Optuna's, with its default sampler, two slots against two processes. The figure
+is the geometric mean over tasks and seeds, with its 95 % interval by the bootstrap, which draws
+each task's seeds again. ``beside_none`` is the share of trials that began when all earlier ones had
+ended, ours and theirs: two processes that wait for the lock of a journal run objectives of
 microseconds one after another.
 
 ``same_draws``: with one slot and a sampler of one seed, the share of studies whose trials have the
@@ -47,7 +47,7 @@ RESAMPLES = 2000
 
 
 def regret(task: str, best: float) -> float:
-    """How far ``best`` is from the least value of the task."""
+    """Return the distance of ``best`` from the least value of the task, or its floor if larger."""
     least, floor = LEAST[task]
     return max(best - least, floor)
 
@@ -172,5 +172,5 @@ def _same(
 
 
 def _drawn(study: optuna.Study) -> list[tuple[Any, ...]]:
-    """What is compared of each trial."""
+    """Return the fields of each trial that are compared."""
     return [(t.number, t.state, t.params, t.values) for t in study.get_trials(deepcopy=False)]

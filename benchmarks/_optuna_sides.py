@@ -113,7 +113,7 @@ def two_processes() -> Iterator[TwoProcesses]:
 
 
 def _load(_: int) -> None:
-    """What a study needs is loaded before the first one is timed."""
+    """Load what a study needs before the first one is timed."""
     import benchmarks._optuna_tasks  # noqa: F401 - the objectives
 
 

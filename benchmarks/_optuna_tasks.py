@@ -60,7 +60,7 @@ def rastrigin(trial: optuna.Trial) -> float:
 
 
 def conditional(trial: optuna.Trial) -> float:
-    """Which parameters there are depends on the kind and on a number; the least is 0."""
+    """Return a value of parameters that depend on the kind and on a number; the least is 0."""
     kind = trial.suggest_categorical("kind", ["line", "plane", "layers"])
     if kind == "line":
         return 0.5 + abs(trial.suggest_float("slope", -3.0, 3.0))

@@ -1,4 +1,4 @@
-"""How long a study takes: Penstock's beside plain Optuna's on each of its usual storages.
+"""Times of studies: Penstock's compared with plain Optuna's on each of its usual storages.
 
 All sides run in turns, within one run of the benchmark; services are up and trainers warm.
 """
@@ -29,8 +29,8 @@ STUDIES = {
     "reports_20x100": Work(tasks.reports, 20, others={"pruner": pruners.NopPruner()}),
     "reports_20x100_median": Work(tasks.reports, 20, others={"pruner": pruners.MedianPruner()}),
 }
-#: Studies of these have the objective of ``_optuna_LIBRARY``, and so many trials. Optuna's examples
-#: have 100.
+#: Studies of these libraries have the objective of ``_optuna_LIBRARY``, and these numbers of
+#: trials. Optuna's examples have 100.
 BOOSTED_BY = ("catboost", "xgboost", "lightgbm")
 BOOSTED_TRIALS = (20, 100)
 BUSY = Work(tasks.slow, 40, samplers.RandomSampler)
@@ -81,7 +81,7 @@ def of_study(key: str, quick: bool) -> dict[str, float]:
 
 
 def boosting(library: str, n_trials: int, quick: bool) -> dict[str, float]:
-    """Ours beside two processes with a journal."""
+    """Time our studies and those of two processes with a journal."""
     key = f"{library}_{n_trials}"
     if importlib.util.find_spec(library) is None:
         print(f"{key}: skipped, {library} is not installed", file=sys.stderr)
@@ -111,7 +111,7 @@ def busy_share(quick: bool) -> dict[str, float]:
 
 
 def readme_20(quick: bool) -> dict[str, float]:
-    """README's example as a script, services warm, beside its objective by plain Optuna."""
+    """Time README's example as a script, services warm, and its objective by plain Optuna."""
     with slots(2), tempfile.TemporaryDirectory() as folder:
         script = readme_script(Path(folder), by_optuna=False)
         by_optuna = readme_script(Path(folder), by_optuna=True)

@@ -1,4 +1,4 @@
-"""What ``benchmarks.optuna`` boosts by xgboost. Trainers import this module by its name."""
+"""The xgboost objective of ``benchmarks.optuna``. Trainers import this module by its name."""
 
 from __future__ import annotations
 

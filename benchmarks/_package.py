@@ -16,7 +16,7 @@ from pathlib import Path
 NAME = "penstock"
 #: The package's folders; ``__init__.py`` and ``__main__.py`` belong to it, too.
 FLOORS = ("app", "base", "extensions", "profiling", "scheduler", "tasks", "wire")
-#: What a function does beyond declaring: it chooses, repeats, catches, or makes code of its own.
+#: Nodes of acts beyond declarations: choices, loops, handlers, and functions in functions.
 ACTS = (
     ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.TryStar, ast.With,
     ast.AsyncWith, ast.Match, ast.comprehension, ast.FunctionDef, ast.AsyncFunctionDef,
@@ -73,7 +73,7 @@ class Package:
 
     @cached_property
     def graph(self) -> dict[str, set[str]]:
-        """Which files of the package each of them imports."""
+        """Files of the package that each of them imports."""
         return {file: self.imported(file) for file in self.trees}
 
     @cached_property

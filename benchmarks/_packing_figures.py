@@ -1,10 +1,10 @@
-"""What `pack` is worth, by memory: jobs of ``_philly`` on one simulated device of 24 GiB.
+"""Gain from `pack`, by memory: jobs of ``_philly`` on one simulated device of 24 GiB.
 
 A job's peak memory follows quantiles of Lucid's table of single jobs (Hu et al., ASPLOS 2023):
 2055, 3001 and 8281 MiB at the 10th, 50th and 90th percentile, the logarithm interpolated between.
 Sharing gains nothing (two trials take twice as long), or two and more together have 1.48 times the
-speed of one, as Lucid's pairs of the most demanding class have. What a job needs is known in
-advance, as by a profile.
+speed of one, as Lucid's pairs of the most demanding class have. A job's memory is known in advance,
+as by a profile.
 """
 
 from __future__ import annotations

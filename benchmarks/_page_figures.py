@@ -1,4 +1,4 @@
-"""What open pages cost the scheduler, how soon they are told, and whether they are right."""
+"""Costs of open pages for the scheduler, delays of their updates, and their correctness."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from benchmarks._open_pages import OpenPages, served
 from benchmarks._plane import empty_study
 from benchmarks._task_cpu import used_by
 
-#: How many pages are open.
+#: Number of open pages.
 PAGES = 100
 #: One empty task at a time keeps less than one of two cores busy, so the pages have the other one.
 ONE, EIGHT = "cpu:1x1", "cpu:2x1*4"
@@ -44,7 +44,7 @@ def submitted(settings: Settings, trials: int, epochs: int) -> str:
 
 
 def until(holds: Callable[[], Any], what: str) -> Any:
-    """What ``holds`` gives once that is true."""
+    """Return the first true value of ``holds``. Raises RuntimeError after ``PATIENCE`` seconds."""
     end = time.monotonic() + PATIENCE
     while not (found := holds()):
         if time.monotonic() > end:
@@ -130,7 +130,7 @@ def _spans(reader: Reader, study: str, opened: OpenPages) -> list[float]:
 
 
 def restarts(settings: Settings, browser: Browser, rounds: int) -> dict[str, float]:
-    """What pages show wrongly once the scheduler was killed and came back, and the study paused."""
+    """Return how many pages are wrong after the scheduler is killed and the study paused."""
     reader = up(settings)
     study = submitted(settings, TRIALS, 1000)
     client, wrong, slowest = Client(settings), 0, 0.0
@@ -153,7 +153,7 @@ def restarts(settings: Settings, browser: Browser, rounds: int) -> dict[str, flo
 
 
 def _more(reader: Reader, events: int) -> None:
-    """Wait until so many more events have happened."""
+    """Wait until ``events`` more events have happened."""
     known = reader.newest()
     until(lambda: reader.newest() >= known + events, "something happens")
 
@@ -167,7 +167,7 @@ def _restarted(settings: Settings) -> None:
 
 
 def _settle(reader: Reader, study: str, opened: OpenPages, browser: Browser) -> tuple[int, float]:
-    """How many pages are still wrong in the end, and after how many seconds none was."""
+    """Return the number of pages still wrong in the end, and the seconds until none was."""
     began = time.monotonic()
     while True:
         pages = [page.text for page in opened.pages if page.path != "/"]

@@ -63,12 +63,12 @@ class LargeStudy:
 
     @property
     def trials(self) -> int:
-        """How many there are."""
+        """The number of trials."""
         return len(self._runner.engine.state.trials)
 
     @property
     def over(self) -> int:
-        """How many of them will not run again."""
+        """The number of trials that will not run again."""
         return sum(trial.state in FINAL for trial in self._runner.engine.state.trials.values())
 
     def close(self) -> None:

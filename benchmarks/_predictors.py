@@ -1,4 +1,4 @@
-"""Predictors of step times from a few measured ones: ours, and simpler ones beside it."""
+"""Predictors of step times from a few measured ones: ours, and simpler ones to compare it with."""
 
 from __future__ import annotations
 

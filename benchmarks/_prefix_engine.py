@@ -1,7 +1,7 @@
-"""What looking for common prefixes costs the engine: microseconds an event, nothing else at work.
+"""Costs of the search for common prefixes for the engine alone: microseconds an event.
 
 An epoch of a study where nothing merges, each trial with a learning rate of its own, under
-``seeding="shared"`` and under ``"trial"``; and of grids where much does.
+``seeding="shared"`` and under ``"trial"``; and of grids where many prefixes merge.
 """
 
 from __future__ import annotations

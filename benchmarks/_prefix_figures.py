@@ -1,4 +1,4 @@
-"""Times of studies with common prefixes beside the same studies without, in alternation."""
+"""Times of studies with common prefixes compared with the same studies without, in alternation."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Pair:
 
     @property
     def time(self) -> float:
-        """How many times as long each trial on its own takes."""
+        """Time of training each trial on its own, over that with merged prefixes."""
         return self.alone.seconds / self.merged.seconds
 
     @property
     def epochs(self) -> float:
-        """How many times as many epochs it trains."""
+        """Epochs that trials on their own train, over those with merged prefixes."""
         return self.alone.trained / self.merged.trained
 
     @property
@@ -79,9 +79,9 @@ def figures_of(name: str, found: Sequence[Pair]) -> dict[str, Any]:
 
 
 def nothing_merges(settings: Settings, runs: int) -> dict[str, float]:
-    """What a study pays whose trials have nothing in common, under ``seeding="shared"``.
+    """Return the costs of ``seeding="shared"`` for a study whose trials have nothing in common.
 
-    Beside it the same under ``"trial"``. ``time`` is of the wall time, relative;
+    They are relative to the same study under ``"trial"``. ``time`` is of the wall time, relative;
     ``scheduler_cpu`` is its CPU time, as a share of the devices' time. Each is the mean of the
     pairs and half of its interval.
     """

@@ -109,7 +109,7 @@ def run(settings: Settings, grid: Grid, seed: int, *, alone: bool) -> Ran:
 
 
 def read(settings: Settings, study: str, seconds: float) -> Ran:
-    """What the ledger has of a study that took ``seconds``."""
+    """Return the ledger's facts about a study that took ``seconds``."""
     reader = Reader(settings.ledger_url)
     spec = codec.spec_from_json(reader.study(study).spec_json)
     trials = {
@@ -130,6 +130,6 @@ def read(settings: Settings, study: str, seconds: float) -> Ran:
 
 
 def wrong(merged: Ran, alone: Ran) -> int:
-    """How many epochs that both have are not the same."""
+    """Return the number of epochs that both have and that differ."""
     both = merged.bits.keys() & alone.bits.keys()
     return sum(merged.bits[place] != alone.bits[place] for place in both)

@@ -1,13 +1,13 @@
-"""Twelve live jobs of Philly's spread on one device, beside what the simulator says of them.
+"""Twelve live jobs of Philly's spread on one device, compared with the simulator's forecast.
 
 Each job is a study of one trial of a small net, by a real scheduler, broker, Celery worker and
 trainer. A step of its training is a real one that then sleeps until it has lasted as long as the
 table of seconds says, as one on a GPU leaves the CPU idle. So the same table holds for the live
-jobs, however loaded the machine is, and for the simulation. All else is what it is and counts:
+jobs, whatever the load of the machine, and for the simulation. All other costs are real and count:
 submission, sampler, dispatch, data and model of every trial, backward passes, evaluation, reports,
 commits, giving way and going on. Trainer and worker are up before the first job, and stay so.
 
-Completion is counted from when a job was to arrive, so a late submission counts, too.
+A job's completion time begins when it should arrive, so a late submission counts, too.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ def _submit(name: str, seconds: float, epochs: int) -> Any:
 
 
 class LiveRun(NamedTuple):
-    """What came of the live jobs: their mean completion, and what trainers measured of training.
+    """Figures of the live jobs: their mean completion time, and their measured training time.
 
-    ``trained`` is over the table's seconds: what is above 1 are steps that lasted longer.
+    ``trained`` is relative to the table's seconds: it is above 1 if steps lasted longer.
     """
 
     completion: float

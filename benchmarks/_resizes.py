@@ -112,7 +112,7 @@ def resizes(mb: float, wanted: int, colds: int) -> dict[str, float]:
 
 
 def _run(settings: Settings, mb: float, epochs: int, spans: dict[str, list[float]]) -> None:
-    """One trial of so many epochs; what lay between them goes into ``spans`` by kind."""
+    """Run one trial of ``epochs`` epochs and add the gaps between them to ``spans``, by kind."""
     log = Path(tempfile.mkdtemp(dir=settings.home))
     strategy = penstock.FullBudget(epochs)
     both = penstock.Resources(max_width=2, shards=2)
@@ -153,7 +153,7 @@ def _spans(rows: list[EpochRow], log: Path) -> list[tuple[str, float]]:
 
 
 def memcpy_ms(mb: float, runs: int = 21) -> float:
-    """One copy of so many bytes from memory to memory, warm (milliseconds)."""
+    """Return the milliseconds of one warm copy of ``mb`` megabytes from memory to memory."""
     source = torch.ones(int(mb * 1e6), dtype=torch.uint8)
     target = torch.empty_like(source).fill_(0)
     spans = []

@@ -1,8 +1,8 @@
-"""Studies with every kind of sampler under fault: no trial is lost, and what it wrote stays.
+"""Studies with every kind of sampler under fault: no trial is lost, and its writes stay.
 
-A study of each kind runs while trainer, worker or scheduler are killed. Most sample beside their
-objective. Those whose kind begins with ``hosted`` have a space, so that their sampler runs beside
-the scheduler; that process is killed, too.
+A study of each kind runs while trainer, worker or scheduler are killed. Most sample in the process
+of their objective. Those whose kind begins with ``hosted`` have a space, so their sampler runs in a
+process next to the scheduler, which is killed, too.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def wait(study: Study) -> None:
 
 
 def verdict(settings: Settings, study: Study, n_trials: int, folder: Path) -> dict[str, list[str]]:
-    """What is ``lost``, ``doubled`` and ``wrong`` in a study that is over, in words."""
+    """Return what is ``lost``, ``doubled`` and ``wrong`` in a study that is over, in words."""
     trials, found = study.get_trials(), {"lost": [], "doubled": [], "wrong": []}
     store = FileSystemArtifactStore(folder)
     numbers = [trial.number for trial in trials if trial.state.name == "COMPLETE"]

@@ -1,4 +1,4 @@
-"""What trainers run of ``_sampler_faults``: an objective that leaves traces of all kinds."""
+"""Objective of ``_sampler_faults``, which trainers run: it leaves traces of all kinds."""
 
 from __future__ import annotations
 

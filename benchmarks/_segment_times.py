@@ -1,11 +1,11 @@
-"""What segments cost, and how long newcomers wait for them: one real installation, two slots.
+"""Costs of segments, and waiting times of new studies: one real installation, two slots.
 
 A study of two long trials with short epochs has both slots to itself at first, and then studies of
 one short trial arrive at random, one after another. The share of each is one slot, so one of the
 long trials gives way at the end of its segment.
 
-Run as a program by its path, it measures the checkout in which it is started, so that one is
-measured by this file that does not have it.
+Run as a program by its path, it measures the checkout in which it is started, so a checkout that
+does not have this file can be measured, too.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ def times(alone: float, busy: float, seed: int) -> dict[str, float]:
 
 
 def _shares(name: str, rows: Sequence[Any]) -> dict[str, float]:
-    """What of the trials' time is no training: at the ends of segments, and in all; their length.
+    """Return shares of the trials' time without training, at ends of segments and in all.
 
-    Time in which another trial had the slot is left out.
+    Also the median epochs of a segment. Time in which another trial had the slot is left out.
     """
     whole = ends = between = 0.0
     lengths = []

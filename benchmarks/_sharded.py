@@ -128,7 +128,7 @@ class Ours:
 
 
 class Plain:
-    """What a user would write: no keys, no hashes; gradients accumulated over ``parts``."""
+    """A user's own loop: no keys, no hashes; gradients accumulated over ``parts``."""
 
     def __init__(self, kind: type[Timed], parts: int = 1) -> None:
         self._parts = parts

@@ -204,7 +204,7 @@ class InLoss(Encoded):
 
 
 def make_apart(kind: type, count: int) -> None:
-    """Make so many classes like ``kind`` beside it, under names that a trainer can import."""
+    """Add ``count`` classes like ``kind`` to its module, under names that a trainer can import."""
     for i in range(count):
         name = f"{kind.__name__}{i}"
         fields = {"__module__": kind.__module__, "__qualname__": name}
@@ -223,7 +223,7 @@ make_apart(Encoded, 8)
 
 
 class Trainer:
-    """A trainer of one core with so many seats, started as a program."""
+    """A trainer of one core with ``seats`` seats, started as a program."""
 
     def __init__(self, folder: Path, seats: int, kept: Path | None = None) -> None:
         """Trainers with one folder ``kept`` share batches."""
@@ -305,7 +305,7 @@ class Trainer:
 
 @contextmanager
 def of_one_node(count: int) -> Iterator[list[Trainer]]:
-    """So many trainers with a seat each, which share batches."""
+    """Yield ``count`` trainers of a seat each, which share batches."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         kept = Path(folder) / "kept"
         stack.callback(_clear, kept)
@@ -326,7 +326,7 @@ def _clear(kept: Path) -> None:
 
 @contextmanager
 def started(seats: int) -> Iterator[Trainer]:
-    """A trainer with so many seats, in a folder of its own."""
+    """Yield a trainer with ``seats`` seats, in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(Path(folder), seats)
         try:

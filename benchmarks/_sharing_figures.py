@@ -30,7 +30,7 @@ NOISE = 0.03
 
 @dataclass
 class Crowded:
-    """Epochs of so many seconds alone, that scatter; longer where two share a device."""
+    """Epochs with noisy durations of ``levels`` seconds alone; longer where two share a device."""
 
     levels: dict[str, float]
     together: float

@@ -71,7 +71,7 @@ class Site:
 
     #: Seconds without an accepted epoch, or without anything to hit, after which it is a failure.
     patience = 60.0
-    #: How many studies are submitted at a time.
+    #: Number of studies that are submitted at a time.
     beside = 1
 
     def __init__(
@@ -93,7 +93,7 @@ class Site:
         self.studies: list[str] = []
 
     def start(self, undo: ExitStack) -> None:
-        """What must be up before the first study; ``undo`` takes down what is none of Penstock."""
+        """Start what the first study needs; ``undo`` ends what does not belong to Penstock."""
 
     def submit(self, seed: int) -> None:
         """Have the next study run: the same one for the same seed, wherever it runs."""
@@ -125,7 +125,7 @@ class Site:
         return [row for study in self.studies for row in self.reader.epochs(study)]
 
     def company(self, name: str) -> dict[int, int]:
-        """How many epochs have each number of trials as their ``together`` or ``readers``."""
+        """Return numbers of epochs by their ``together`` or ``readers``, as ``name`` says."""
         found = Counter[int]()
         for study in self.studies:
             events = self.reader.of_trials(study, EpochReported)
@@ -138,7 +138,7 @@ class Site:
         return rows[-1].rowid if rows else 0
 
     def until(self, holds: Callable[[], Any], what: str) -> Any:
-        """What ``holds`` gives once it is true. Raises Stuck."""
+        """Return the first true value of ``holds``. Raises Stuck after ``patience`` seconds."""
         deadline = time.monotonic() + self.patience
         while not (found := holds()):
             if time.monotonic() > deadline:
@@ -175,7 +175,7 @@ class Site:
 
 
 class LaneSite(Site):
-    """An installation whose trials take turns: three studies run beside each other."""
+    """An installation whose trials take turns: three studies run at the same time."""
 
     beside = 3
 
@@ -277,7 +277,7 @@ class Nodes(GangSite):
             home=folder / "b", node="b", broker=url, devices=devices, lease_ms=lease, **store
         )
         self.crossing = Crossing(crossing, self.settings.run / "broker.sock")
-        #: Where the store's disk is mounted; None where this user may not mount.
+        #: Mount point of the store's disk; None if this user may not mount.
         self.disk: Path | None = None
 
     def start(self, undo: ExitStack) -> None:

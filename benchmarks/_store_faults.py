@@ -136,7 +136,7 @@ def _resize(disk: Path, size: int) -> bool:
 
 
 def _failed(site: Nodes) -> int:
-    """How many checkpoints could not be written so far, by the trainers' logs."""
+    """Return the number of checkpoints that could not be written, by the trainers' logs."""
     logs = [log for node in site.nodes.values() for log in node.logs.glob("trainer-*.log")]
     return sum(log.read_text(errors="replace").count("checkpoint of ") for log in logs)
 

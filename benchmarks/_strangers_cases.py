@@ -25,15 +25,15 @@ class Case:
     folder: str = "."
     #: Modules that must be there.
     needs: tuple[str, ...] = ()
-    #: How many of its last lines are compared.
+    #: Number of its last lines that are compared.
     tail: int = 1
     holds: Shows = lambda out: True
     about: str = ""
-    #: How many trials there are, where that is to be equal.
+    #: Pattern of the number of trials, where that must be equal.
     trials: str = ""
     #: More trials than it wants: what it wants, what it has.
     wanted: Callable[[str, str], int] | None = None
-    #: Whether it fails by Python alone, as it is to.
+    #: True if it fails by Python alone, as expected.
     fails: bool = False
     quick: bool = False
 
@@ -44,17 +44,17 @@ def _number(pattern: str, text: str) -> int:
 
 
 def shows(pattern: str, least: int = 1) -> Shows:
-    """Whether the number in ``pattern`` is ``least`` or more."""
+    """Return a check that the number in ``pattern`` is ``least`` or more."""
     return lambda out: _number(pattern, out) >= least
 
 
 def equal(*patterns: str) -> Shows:
-    """Whether the numbers in all ``patterns`` are the same."""
+    """Return a check that the numbers in all ``patterns`` are the same."""
     return lambda out: len({_number(each, out) for each in patterns}) == 1
 
 
 def stopped_at(plain: str, ours: str) -> int:
-    """How many trials there are when ``njobs_stop`` is content."""
+    """Return the number of trials when ``njobs_stop`` is satisfied."""
     return _number(r"good enough at (\d+)", ours) + 1
 
 

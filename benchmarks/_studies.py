@@ -26,7 +26,7 @@ from torch.utils.data import TensorDataset
 
 from ._digits import DigitsNet
 
-#: How long an epoch shall be (seconds), and how many are run.
+#: Target seconds of an epoch, and the number of epochs.
 TARGETS = {"50ms": 0.05, "1s": 1.0}
 EPOCHS = {"50ms": 200, "1s": 12}
 

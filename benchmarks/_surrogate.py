@@ -38,7 +38,7 @@ SOURCE = "https://github.com/slds-lmu/yahpo_data, folder lcbench (Apache 2.0)"
 
 
 def missing() -> str:
-    """What is missing to use the surrogate, and how to get it; empty if nothing is."""
+    """Return what the surrogate lacks and how to get it; empty if nothing is missing."""
     try:
         import onnxruntime  # noqa: F401 - only whether it is there
     except ImportError:

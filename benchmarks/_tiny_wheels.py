@@ -24,5 +24,5 @@ def make_wheel(folder: Path, name: str, version: str, code: str = "") -> Path:
 
 
 def metadata(name: str, version: str) -> str:
-    """What a package says of itself."""
+    """Return the text of a package's metadata."""
     return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"

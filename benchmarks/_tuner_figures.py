@@ -40,7 +40,7 @@ POLICIES = ("fifo", "dynamic_fluid", "waterfill")
 #: name: strategy, sampler.
 SYNC = {"halving": ("halving", "random"), "hyperband": ("hyperband", "random")}
 ASYNC = {"asha": ("asha", "random"), "bohb": ("hyperband", "bohb"), "pbt": ("pbt", "random")}
-#: What Fluid's abstract, slides and talk claim (Yu, Liu, Chowdhury, MLSys 2021); not ours.
+#: Claims of Fluid's abstract, slides and talk (Yu, Liu, Chowdhury, MLSys 2021); not ours.
 CLAIMS = (
     "utilisation +10 to +100 %, completion -10 to -70 %",
     "SyncBOHB 2 to 3 times as fast, BOHB and ASHA 1.3 times",
@@ -214,7 +214,7 @@ def _synchronous(name: str, runs: dict[str, list[Run]]) -> dict[str, float]:
 
 
 def _asynchronous(name: str, runs: dict[str, list[Run]]) -> dict[str, float]:
-    """Each policy beside fifo."""
+    """Return figures of each policy compared with fifo."""
     found: dict[str, float] = {}
     targets = [0.95 * each.best[-1][1] for each in runs["fifo"]]
     for policy, mine in runs.items():

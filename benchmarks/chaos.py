@@ -1,8 +1,8 @@
-"""Studies under fault: everything that can be killed is, and nothing may come out differently.
+"""Studies under fault: every part is killed, and no result may differ.
 
 One study after another runs on real Celery workers while faults hit trainers, workers, the node
 agent, the scheduler and the broker (with its data and without), in an order drawn from ``--seed``.
-Nobody helps the installation back on its feet: what is killed is revived by what is left. A fault
+Nothing outside repairs the installation: the remaining parts revive what is killed. A fault
 counts only when it hit something at work, and an epoch was accepted since the one before.
 
 With ``--gangs`` the trials are elastic: two nodes of two devices train them on one to four devices,
@@ -22,12 +22,12 @@ Undisturbed, one trainer reads all.
 With ``--samplers`` studies of objectives run instead, one with each kind of sampler, and are hit
 once by each of a few faults (``_sampler_faults``).
 
-With ``--objectives`` studies of objectives run instead, whose samplers run beside them, and the
-broker loses keys as well, again and again (``_objective_faults``). Values are computed again
-from the parameters in the ledger. ``stuck`` is 1 where epochs stopped coming.
+With ``--objectives`` studies of objectives run instead, with their samplers in processes of their
+own, and the broker loses keys as well, again and again (``_objective_faults``). Values are computed
+again from the parameters in the ledger. ``stuck`` is 1 where epochs stopped coming.
 
 With ``--ledger postgresql`` the ledger is on a PostgreSQL server of its own, which is killed and
-stopped like all else.
+stopped like the other parts.
 
 Then the same studies run undisturbed in an installation of their own, each trial on one device and
 the ledger on SQLite, and the tables are compared:
@@ -93,7 +93,7 @@ CHANCE = 30.0
 #: Kinds that may find none one after another.
 TRIES = 16
 QUICK, QUICK_GANGS = 14, 20
-#: Seconds, beside those of an epoch, in which one must come: a device is free while none does.
+#: Seconds, in addition to an epoch's, within which an epoch must end while a device is free.
 STANDSTILL = 60.0
 
 Tell = Callable[[str], None]

@@ -1,4 +1,4 @@
-"""What the control plane costs, beside raw Celery on the same broker and pool, in one run.
+"""Costs of the control plane, compared with raw Celery on the same broker and pool, in one run.
 
 Round trip: one empty epoch task at a time, from the decision to dispatch to the end of the commit
 that accepted its epoch (two durable commits, publication, claim, trainer process, report); raw
@@ -7,8 +7,8 @@ in alternating blocks. Throughput: 8 trials on 8 slots, one empty epoch a task, 
 given all tasks at once (its best case). The ledger of both is on SQLite, or on a PostgreSQL server
 of this machine (``--ledger postgresql``); ``commit_ms`` is a commit of one epoch. The engine alone:
 an ordinary epoch event at 200 trials x 64 devices. Overhead: device time that is not training, in
-real studies of real epochs, beside the plain PyTorch loop. Start-up and memory: the quickstart in a
-fresh state folder.
+real studies of real epochs, compared with the plain PyTorch loop. Start-up and memory: the
+quickstart in a fresh state folder.
 
 ``--beside COMMIT`` compares two checkouts instead: ten pairs (with ``--quick`` two), each checkout
 by the quick form of its own benchmark and, for CPU time, by ``_task_cpu`` of this one. Given are

@@ -1,4 +1,4 @@
-"""What the profiler costs: real training with and without it, in turns, by CPU time.
+"""Costs of the profiler: real training with and without it, in turns, by CPU time.
 
     python -m benchmarks.counters --json FILE [--quick]
 
@@ -7,8 +7,8 @@ without a profiler, ABBA, so what drifts hits both. The CPU time is the whole pr
 profiler's own thread included.
 
 One sample a second costs less than a shared machine's noise. So the profiler is made to sample
-``FASTER`` times as often, and what that costs is divided by it: that is ``counter_overhead``. What
-being counted costs whatever the rate is not in it, but in ``.plain``: the ratio at one sample a
+``FASTER`` times as often, and the additional cost is divided by it: that is ``counter_overhead``.
+Costs that do not depend on the rate are not in it, but in ``.plain``: the ratio at one sample a
 second, with start, mark and take in each block. ``.direct`` is the CPU time of a sample alone.
 """
 
@@ -63,7 +63,7 @@ class Training:
         return (time.process_time() - cpu) / steps, (time.perf_counter() - wall) / steps
 
 
-#: CPU seconds of a step, over so many.
+#: CPU seconds of a step, averaged over the given number of steps.
 Block = Callable[[Training, int], float]
 
 

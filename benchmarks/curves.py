@@ -1,4 +1,4 @@
-"""How well a few measured points predict step times: our fit against simpler ones.
+"""Accuracy of step times predicted from a few measured points: our fit against simpler ones.
 
 Data: step times of four trainings on five kinds of GPU cluster (``_curves``). Three protocols,
 seeds frozen, each of the 20 tables with the same weight:
@@ -19,7 +19,7 @@ other three (means; standard deviations at least 1). The other predictors:
   with its start, bounds, penalties and what it fixes while unseen), to step times alone: AdaptDL
   measures computing apart as well.
 
-Error: |foretold / measured - 1|. ``within_90``: how many are inside the 90 % interval.
+Error: |foretold / measured - 1|. ``within_90``: the share inside the 90 % interval.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def compare(tables: Tables, draws: int) -> dict[str, float]:
 
 
 def refit(tables: Tables) -> None:
-    """Fit all coefficients anew and write them, with their errors, to ``families.json``."""
+    """Fit all coefficients again and write them, with their errors, to ``families.json``."""
     curves: dict[str, dict[str, Any]] = defaultdict(dict)
     for (application, cluster), table in tables.items():
         low, high = table.local_batches
@@ -193,7 +193,7 @@ def refit(tables: Tables) -> None:
 
 
 def boundary(table: Table, family: Fitted) -> dict[str, float] | None:
-    """What crossing the first node's boundary does; None where there is one node only."""
+    """Return the slowdown at the first node's boundary; None where there is one node only."""
     node, found = table.per_node, []
     for step in range(7):
         batch = round(table.local_batches[1] * node * 2.0 ** (-step / 2))

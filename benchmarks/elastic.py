@@ -1,15 +1,15 @@
-"""What exactness costs, and whether it holds, for trials trained in shards by gangs of processes.
+"""Costs and correctness of exact training in shards by gangs of processes.
 
-The shard tax: an epoch in S shards in one process, beside a plain PyTorch loop of whole batches;
-and beside it what that loop pays when it accumulates over S micro-batches: the part of the tax that
-is none of ours. In processor time, which other programs disturb less. The overhead: an epoch by a
-gang, beside torch's DistributedDataParallel on the same micro-batches, by the clock. All in turns,
-one thread a process, medians. The plans: trials resized, moved, abandoned in the middle of an
-epoch, replayed and trained twice, at random; each epoch's state and metrics are compared with those
-of the trial trained alone in one process. Most in the trainers' own code, with no Celery in
-between; some through real Celery workers, where trainers are killed as well (``_plans``). The
-resizes: from step to step through real workers (``_resizes``), beside a copy of the same bytes, and
-beside Ray Tune's where `make bench-peers` has left them.
+The shard tax: an epoch in S shards in one process, compared with a plain PyTorch loop of whole
+batches; and the same for that loop when it accumulates over S micro-batches: the part of the tax
+that is not Penstock's. In processor time, which other programs disturb less. The overhead: an epoch
+by a gang, compared with torch's DistributedDataParallel on the same micro-batches, by the clock.
+All in turns, one thread a process, medians. The plans: trials resized, moved, abandoned in the
+middle of an epoch, replayed and trained twice, at random; each epoch's state and metrics are
+compared with those of the trial trained alone in one process. Most in the trainers' own code, with
+no Celery in between; some through real Celery workers, where trainers are killed as well
+(``_plans``). The resizes: from step to step through real workers (``_resizes``), compared with a
+copy of the same bytes, and with Ray Tune's where `make bench-peers` has left them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WIDTHS = (1, 2, 3, 4, 8)
 EPOCHS = 3
 #: Steps of an epoch of the plans' models.
 STEPS = 3
-#: What `make bench-peers` has measured.
+#: Results of `make bench-peers`.
 PEERS = Path("build/bench/ray_resize.json")
 #: Shards of a batch of 128 by the default rule (batch size // 32), on four devices or more.
 DEFAULT = 4
@@ -52,7 +52,7 @@ def shard_tax(runs: int) -> dict[str, float]:
             loops[f"accumulation.{name}.{parts}"] = _sharded.Plain(kind, parts)
         taken: dict[str, list[float]] = {key: [] for key in loops}
         for run in range(runs + 1):
-            # Backwards every other time: whoever comes after a larger one finds other caches.
+            # Backwards every other time: a loop that follows a larger one finds other caches.
             for key in list(loops) if run % 2 else reversed(loops):
                 spent = _sharded.seconds(loops[key].epoch, time.process_time)
                 if run:  # the first one warms up

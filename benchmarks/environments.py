@@ -1,22 +1,22 @@
-"""Studies with environments of their own on one device: are they right, and what do they cost?
+"""Correctness and costs of studies with environments of their own on one device.
 
     python -m benchmarks.environments --json FILE [--quick]
 
-Two environments see what is installed here, and have two versions of one tiny package of their
-own. Three studies share one device at once: one in each, and one in the second behind a
-program that starts it (``bwrap`` where it is there, else ``env``). Beside them run studies whose
+Two environments see the packages that are installed here, and each has another version of one tiny
+package. Three studies share one device at once: one in each, and one in the second behind a
+program that starts it (``bwrap`` if it is installed, else ``env``). With them run studies whose
 environments cannot be used: absent, without Penstock, with another Penstock, one that dies at its
-start, a program that is not there.
+start, a program that does not exist.
 
 - ``env.wrong``: epochs that saw another version than their study's environment has, studies that
-  did not end as they should, and faults without their word in ``penstock status`` or with a trial
-  or a device that was blamed. 0 is right.
-- ``env.cold_s``: from the wish for a trainer in an environment to the first epoch of a
+  did not end as they should, and faults that ``penstock status`` does not name or that were blamed
+  on a trial or a device. 0 is right.
+- ``env.cold_s``: from the request for a trainer in an environment to the first epoch of a
   ``TorchTrainable`` there; median, and ``env.cold_s.max``. ``env.cold_s.wrapped`` is behind the
   program. ``env.cold_s.own``: of a new program in the worker's own environment (the fork server,
   which only that has, takes hundredths of a second; ``benchmarks.startup``).
 - ``env.switch_ms``: a segment without work in the other environment's trainer, which is warm, from
-  the wish to its report; median. ``env.same_ms``: the same in one trainer again and again.
+  the request to its report; median. ``env.same_ms``: the same in one trainer again and again.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def submitted(environment: str) -> penstock.Study:
 
 
 def wrong(settings: Settings, environments: list[str], folder: Path) -> dict[str, float]:
-    """What is wrong with studies on one device, each in its environment or in none that works."""
+    """Return the faults of studies on one device, in environments that work and that do not."""
     right = dict(zip(environments, map(float, VERSIONS), strict=True))
     right[wrapped(environments[1])] = float(VERSIONS[1])
     faulty = unusable(folder, environments[0])
@@ -148,7 +148,7 @@ def wrong(settings: Settings, environments: list[str], folder: Path) -> dict[str
 
 
 def _holds(condition) -> bool:
-    """Whether it comes true in time."""
+    """Return True if the condition becomes true in time."""
     deadline = time.monotonic() + PATIENCE
     while not (found := condition()) and time.monotonic() < deadline:
         time.sleep(0.1)

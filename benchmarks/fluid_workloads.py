@@ -46,7 +46,7 @@ MAX_EPOCHS = 9
 
 @dataclass(frozen=True)
 class Workload:
-    """What is tuned, how much data it gets, and which value of its metric is the target."""
+    """A model to tune with its data, its search space, and the target of its metric."""
 
     code: Any
     space: dict[str, Any]
@@ -55,7 +55,7 @@ class Workload:
     target: float
 
     def reached(self, value: float) -> bool:
-        """Whether ``value`` is the target or better."""
+        """Return True if ``value`` is the target or better."""
         return value >= self.target if self.direction == "maximize" else value <= self.target
 
 

@@ -6,7 +6,7 @@
   (``_fusion_bits``).
 - ``mlp``: ``mlp32_vs_eager``, whole studies of 32 trials, evaluation and admission inside, in two
   processes: the time of the better of two processes with a thread each and one process with two
-  threads, over the time together, for MLPs 20-32-32-2 (that figure) and 784-128-10 (beside it).
+  threads, over the time together, for MLPs 20-32-32-2 (that figure) and 784-128-10 (printed, too).
 - ``compiled``: ``mlp32_vs_compiled``, likewise over ``torch.compile`` with its time, for the first.
 - ``lenet``: likewise, 8 trials of LeNet-5.
 - ``steady``: epochs alone over epochs together in one process, by kind and number of trials, once

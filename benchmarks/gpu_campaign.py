@@ -1,12 +1,12 @@
-"""All that is asked of a GPU, in steps that fit into calls of some minutes each.
+"""All GPU benchmarks and tests, in steps that fit into calls of some minutes each.
 
     python -m benchmarks.gpu_campaign --out DIR [--resume] [--minutes 9] [--quick] [--wheels DIR]
     python -m benchmarks.gpu_campaign --gather DIR
 
 Each step is a process with a limit. When it ends, ``DIR/gpu_campaign.json`` and
-``DIR/gpu_campaign.log`` are written anew. A call begins no step that may not end within its
-minutes, and then exits with status 3: the next call, with ``--resume``, goes on there. What is done
-is also kept in ``build/gpu-campaign``, so DIR may be another one, and empty, at each call.
+``DIR/gpu_campaign.log`` are written again. A call begins no step that may not end within its
+minutes, and then exits with status 3: the next call, with ``--resume``, goes on there. Finished
+steps are also kept in ``build/gpu-campaign``, so DIR may be another one, and empty, at each call.
 
 A machine without a network needs a folder of wheels: ``--gather`` fills it where there is one, for
 Python 3.12 or ``--python-version``, without what such machines have (torch and the numeric
@@ -42,7 +42,7 @@ GRACE = 15.0
 _PR_SET_PDEATHSIG = 1
 #: The last bytes of a step's output that are kept.
 KEPT = 200_000
-#: What a machine with a GPU has, and what belongs to it.
+#: Packages that a machine with a GPU has, by the beginnings of their names.
 PROVIDED = ("torch", "nvidia", "triton", "numpy", "scipy", "scikit-learn", "scikit_learn")
 #: Bytes that the wheels may have.
 MOST = 60 << 20
@@ -57,7 +57,7 @@ class Step(NamedTuple):
 
     @property
     def is_part(self) -> bool:
-        """Whether it is a part of ``benchmarks.gpu``, which writes figures."""
+        """True if it is a part of ``benchmarks.gpu``, which writes figures."""
         return not self.arguments
 
 
@@ -246,7 +246,7 @@ def _is_here(name: str) -> bool:
 
 
 def gather(folder: Path, python_version: str) -> int:
-    """Download wheels of what Penstock and its tests need beside what a GPU machine has."""
+    """Download wheels of Penstock's and its tests' dependencies that a GPU machine lacks."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [
         text.partition(";")[0].strip()

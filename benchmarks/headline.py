@@ -1,4 +1,4 @@
-"""All of it at once: a whole study with everything on, beside one trial a device and the peers.
+"""Whole studies with everything on, compared with one trial a device and with the peers.
 
     python -m benchmarks.headline --json FILE [--seeds N] [--cases a b c] [--sides ...]
 
@@ -32,7 +32,7 @@ from ._results import Run
 from .peers._headline_work import FILES, files_here
 
 SEEDS = 5
-#: How near the best accuracy is near enough.
+#: Distance from the best accuracy that counts as reached.
 NEAR = 0.005
 #: Factor, and the sides with and without what makes it.
 FACTORS = {

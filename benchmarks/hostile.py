@@ -1,9 +1,9 @@
-"""Hostile code, bytes, files and surroundings: nothing wedges, nothing leaks, nothing is wrong.
+"""Hostile code, bytes, files and surroundings: no wedges, no leaks, no wrong results.
 
 One installation with two slots is up, and one attack after another is carried out on it: by user
-code, on the wire, on the state folder's files, by the environment. About half of them are listed,
-each because it has broken something once; the rest is drawn from ``--seed`` out of the space of all
-that are alike. After each attack a plain study runs on the same slots. What is counted:
+code, on the wire, on the state folder's files, by the environment. About half of the attacks are
+listed, each because it has broken something once; the rest is drawn from ``--seed`` out of the
+space of similar ones. After each attack a plain study runs on the same slots. Counts:
 
 - ``wedged``: attacks whose study did not end, or after which the plain study took more than twice
   its usual time (its median before the first attack, on a machine as fast as then)
@@ -15,7 +15,7 @@ that are alike. After each attack a plain study runs on the same slots. What is 
 - ``unclear``: messages that name neither what happened nor what to do
 - ``failed``: the names of all attacks that did not come out as expected, and why
 
-An attack that wedges the installation costs no more than itself: all is killed and set up anew.
+An attack that wedges the installation costs no more than itself: all is killed and set up again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ._results import Run
 MODULES = (_hostile_user, _hostile_wire, _hostile_files, _hostile_environment)
 #: Attacks that are drawn, of each kind; plain studies that say what is usual.
 DRAWN, USUAL = 12, 5
-#: So many of each kind are carried out in the short form, from the listed and the drawn ones.
+#: Attacks of each kind in the short form, from the listed and the drawn ones; plain studies in it.
 QUICK, QUICK_USUAL = 3, 3
 
 Tell = Callable[[str], None]
@@ -71,7 +71,7 @@ def short(attacks: list[Attack]) -> list[Attack]:
 
 
 class Campaign:
-    """Attacks on one installation, which is set up anew when one has wedged it."""
+    """Attacks on one installation, which is set up again after an attack has wedged it."""
 
     def __init__(self, folder: Path, tell: Tell, usual: int) -> None:
         self._folder = folder
@@ -160,7 +160,7 @@ class Campaign:
 
 
 def _hit(attack: Attack, service: str) -> bool:
-    """Whether the attack has ended this service itself; workers go with their agent."""
+    """Return True if the attack has ended this service itself; workers go with their agent."""
     worker = service.startswith("device-")
     return service in attack.hits or (worker and bool({"agent", "worker"} & attack.hits))
 

@@ -100,7 +100,7 @@ def told() -> dict[str, Any]:
 
 
 def show(figures: dict[str, Any], beside: dict[str, Any]) -> None:
-    """A line a number, the other commit's beside it; then the lists behind this checkout's."""
+    """Print a line a number, next to the other commit's, and then this checkout's lists."""
     for name, value in figures.items():
         if not isinstance(value, dict | list):
             print(f"{name:26}{value:8g}", *([f"{beside[name]:8g}"] if name in beside else []))

@@ -1,4 +1,4 @@
-"""Lanes: do turns leave the bits alone, what do they cost, and what do they save?
+"""Lanes: bits of trials that take turns, costs of turns, and what they save.
 
     python -m benchmarks.lanes --json FILE [--quick]
 
@@ -8,8 +8,8 @@
   one after another, for three kinds of models (``_lane_switches``).
 - ``pss_8_trials_over_8_trainers``: memory of eight trials in one lane over that of eight trainers,
   started by exec. ``rule_error``: of the lane rule (``_lane_memory``).
-- ``start_delay_s``: from the submission of a study to its first step, beside a trial with epochs of
-  a minute: with seats, and without, where it waits for the epoch's end (``_lane_delays``).
+- ``start_delay_s``: from the submission of a study to its first step while a trial with epochs of
+  a minute runs: with seats, and without, where it waits for the epoch's end (``_lane_delays``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.extensions.lanes.worker import variables
 from ._frozen import frozen_seed
 from ._results import Run
 
-#: What the interleavings must not have seen.
+#: Paths of the code whose last commit seeds the interleavings.
 FROZEN = ("extensions/lanes",)
 INTERLEAVINGS, QUICK = 300, 10
 LANES, QUICK_LANES = 60, 8

@@ -1,4 +1,4 @@
-"""How far studies go beyond limits, and whether missed deadlines are foretold: simulated.
+"""Overshoot of limits, and forecasts of missed deadlines: simulated.
 
     python -m benchmarks.limits --json FILE [--quick] [--studies N] [--seed TEXT]
     python -m benchmarks.limits --json FILE --live N    (``benchmarks._limits_live``)
@@ -6,15 +6,15 @@
 Each instance is a random study on random devices: its strategy, the number of its trials, how long
 they take. It runs once without a limit, and then with a limit of device-hours, of energy, of money
 and with a deadline, each at a random share of what it took, once with ``stop`` and once with
+take. It runs once without a limit, and then with a limit of device-hours, of energy, of money
+and with a deadline, each at a random share of what it took, once with ``stop`` and once with
 ``finish_best``. Trials draw different powers, which scatter by epoch, and with a limit of money the
 devices are of two kinds with different prices. The trace is replayed to find when the limit was
 passed, to the second, with what open attempts had had by then; joules come with epochs. An epoch
-that ends later overshoots: of each trial, 1 is the epoch that it was in. The trial that
-``finish_best`` lets go on is left out.
 
-Where epochs are short, the scheduler's word comes late. So each limit is tried once more with
-epochs a hundredth as long, where no word to a running segment arrives at all (``unheard``): what is
-sent has to be enough.
+Where epochs are short, the scheduler's message comes late. So each limit is tried once more with
+epochs a hundredth as long, where no message to a running segment arrives at all (``unheard``): the
+segments that are sent have to respect the limit themselves.
 
 Whether missed deadlines of the studies without a limit are foretold is in ``benchmarks._foretold``.
 The engine and its runner are the real ones, and nothing is known of epochs in advance.
@@ -77,7 +77,7 @@ PRICES = {"cpu": 0.04, "cuda": 2.5}
 
 
 class Ran(Protocol):
-    """What a study did, simulated or not: its events and its accepted epochs, in order."""
+    """Events and accepted epochs of a study, simulated or not, in order."""
 
     @property
     def trace(self) -> Sequence[Event]: ...
@@ -124,7 +124,7 @@ class Instance:
         return simulate([spec], devices, work, watts=self.watts, prices=prices)
 
     def watts(self, trial: str, epoch: int) -> float:
-        """What a device draws in an epoch of a trial: by trial, and a little by epoch."""
+        """Return the power of a device in an epoch of a trial: by trial, and a little by epoch."""
         of_trial = Random(f"{self.seed} {trial}").gauss(math.log(40.0), 0.4)
         return math.exp(of_trial + Random(f"{self.seed} {trial} {epoch}").gauss(0.0, 0.1))
 
@@ -134,7 +134,7 @@ class Instance:
         return replace(self.spec, **{limit: share * self._took(limit), "at_limit": at_limit})
 
     def _took(self, limit: str) -> float:
-        """What the study took without a limit, as far as it can be told from its epochs."""
+        """Return the amount that the study used without a limit, as far as its epochs tell."""
         if limit == "deadline":
             return self.free.makespan
         if limit == "kwh":

@@ -4,7 +4,7 @@
 
 ``benchmarks/claims.toml`` has the words: sections of rows, whose cells name figures in braces, and
 tables that other pages show. ``benchmarks/results`` has the figures (``_results``). Without options
-the page and the tables are made anew, and numbers that pages quote are replaced by the kept ones.
+the page and the tables are made again, and numbers that pages quote are replaced by the kept ones.
 ``--check`` writes nothing, says what is not so, and exits with 1. ``--keep`` first takes the files
 of benchmarks into the kept results: all, or none where a page tells a figure that would be gone.
 

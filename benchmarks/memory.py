@@ -1,11 +1,11 @@
-"""How well a trial's memory is known: before it runs, after two steps, and of its process.
+"""Accuracy of a trial's memory estimates: before it runs, after two steps, and of its process.
 
     python -m benchmarks.memory --json FILE [--quick] [--seed SEED]
 
 Each case is a trial of one of nine families (``_memory_cases``). A third of them is drawn by the
-hash of the commit that froze the estimator, so nobody could tune to them. Truth are the allocator's
-own events, recorded by torch's profiler from the model's making to the end of the second epoch. For
-the process it is its peak PSS, in a fork of one that has torch, as trainers are.
+hash of the commit that froze the estimator, so nobody could tune to them. The truth is taken from
+the allocator's own events, recorded by torch's profiler from the model's making to the end of the
+second epoch; for the process it is its peak PSS, in a fork of one that has torch, as trainers are.
 
 ``trace``: the estimate before the trial has run. ``second_step``: its first two steps, followed.
 ``rss``: the process, from the traced peak alone (``before``), and from the measured one and earlier
@@ -39,7 +39,7 @@ from ._memory_cases import RECURRENT, Case, Drawn, draw_cases
 from ._memory_packing import packing
 from ._results import Run
 
-#: What the drawn third must not have seen.
+#: Paths of the code whose last commit seeds the drawn third.
 FROZEN = ("extensions/memory",)
 CASES, QUICK = 90, 30
 FITS, QUICK_FITS = 200, 10
@@ -189,7 +189,7 @@ def _quantiles(values: list[float]) -> dict[str, float]:
 
 
 def weigh_share(seconds: float, cases: list[Case]) -> dict[str, float]:
-    """What a trainer's estimates take while it trains one trial after another."""
+    """Return the cost of a trainer's estimates while it trains one trial after another."""
     import torch
     from penstock.extensions.memory.traces.estimator import Estimator
     from penstock.extensions.memory.traces.meter import MemoryMeter

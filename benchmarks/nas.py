@@ -13,8 +13,8 @@
   and the median milliseconds of a model that was built and of one that was refused.
 - ``features``: 40 architectures of a MnasNet-like space (12 with ``--quick``), each really trained
   for an epoch: how far that is from what the cost table predicts (``_nas_features``).
-- ``data_sharing``: 8 different architectures on examples that Python augments, beside each other in
-  two trainers of one core, beside one after the other in two (``over_processes``); the same on data
+- ``data_sharing``: 8 different architectures on examples that Python augments, at the same time in
+  two trainers of one core, and one after the other in two (``over_processes``); the same on data
   in memory (``in_memory``), where there is nothing to gain (``_nas_sharing``).
 - ``frozen``: 8 different architectures behind frozen convolutions in ``encoder()``, over the
   convolutions in each step (``over_processes``), and over each process' own ``encoder()``
@@ -24,7 +24,7 @@
 - ``equal``: how many of a space's configurations are different architectures, and how many begin
   with different bits (``_nas_equal``).
 - ``supernet``: the super-net of NAS-Bench-201 at one and two cores, bits and seconds, and weights
-  out of it beside checkpoints (``_nas_supernet``).
+  out of it compared with checkpoints (``_nas_supernet``).
 - ``search``: regularised evolution minus random search after equal epochs, with its interval, on
   two published tables of architectures: 10 seeds (2 with ``--quick``; ``_nas_search``). It is left
   out where the package with the tables is not installed.
@@ -60,7 +60,7 @@ from ._nas_wall import space as space_of_the_wall
 from ._nas_wall import wall
 from ._results import Run
 
-#: The class, what its paper says of the number of models, and the power of ten given beside it.
+#: The class, its paper's number of models, and the power of ten that the paper gives with it.
 PUBLISHED: dict[str, tuple[type[nas.ModelSpace], int, int | None]] = {
     # Abstract and section 2: 15,625 cells of four nodes and five operations.
     "nas_bench_201": (NasBench201, 15_625, None),
@@ -71,7 +71,7 @@ PUBLISHED: dict[str, tuple[type[nas.ModelSpace], int, int | None]] = {
     "mnasnet": (MnasNet, 432**5, 13),
 }
 BUILT = 20
-#: What judges and is judged: mutations are drawn by the last commit that changed any of it.
+#: Paths of the judging and the judged code; their last commit seeds the mutations.
 FROZEN = ["extensions/nas/graphs", "benchmarks/_nas_mutations.py", "benchmarks/_nas_nets.py"]
 MUTATIONS = {False: 1000, True: 100}
 TRAINED = {False: 40, True: 12}
@@ -114,7 +114,7 @@ def at_random(space: dict[str, Any], count: int) -> list[dict[str, Any]]:
 
 
 def works(model: type[nas.ModelSpace], params: dict[str, Any]) -> bool:
-    """Whether the model of ``params`` gives ten numbers an image."""
+    """Return True if the model of ``params`` gives ten numbers an image."""
     built = nas.build(model, params)
     return built(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 

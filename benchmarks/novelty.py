@@ -1,12 +1,12 @@
-"""Does the similarity service know what it has seen, and that it has not seen the rest?
+"""Accuracy of the similarity service: it knows families it has seen, and that others are new.
 
 A family is an architecture at a batch size. Windows of real training are taken of all families in
 turn, so that the load of the machine changes among windows of one family as much as among families.
 The history is the earlier half of the rounds, without one family at a time: windows of that family
-are to be called unknown, later windows of the others known. And it is a single window.
+should be called unknown, later windows of the others known. And it is a single window.
 
-Beside ours: the times of a step's operators in place of their calls, counters alone, calls alone.
-And PipeTune as its code has it (k-means on raw values, unknown beyond half of the inertia).
+Compared with ours: the times of a step's operators in place of their calls, counters alone, calls
+alone. And PipeTune as its code has it (k-means on raw values, unknown beyond half of the inertia).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from torch.autograd.profiler import profile as profiled
 from ._families import Family, families
 from ._results import Run
 
-#: A window is at least so many steps and so much CPU time (seconds), after steps of warming up.
+#: Least steps and CPU seconds of a window, and steps of warming up before it.
 STEPS, CPU_SECONDS, WARM = 5, 0.3, 1
 
 Window = tuple[str, int, Profile]
@@ -52,7 +52,7 @@ def operator_mix(step: Callable[[], object]) -> dict[str, float]:
 
 
 def take(family: Family, profiler: Profiler, trial: int) -> Profile:
-    """One window of a trial's training; beside its profile the times of operators of a step."""
+    """Return the profile of one window of a trial's training, with times of a step's operators."""
     for _ in range(WARM):
         family.step(trial)
     profiler.mark()
@@ -143,7 +143,7 @@ def share(found: dict[str, dict[str, list[bool]]], which: str) -> float:
 
 
 def milliseconds(windows: list[Window]) -> dict[str, float]:
-    """What fitting and asking cost."""
+    """Return the milliseconds that fitting and asking take."""
     fits, asks = [], []
     for _ in range(5):
         began = time.perf_counter()

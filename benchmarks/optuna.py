@@ -1,11 +1,11 @@
-"""Plain Optuna beside Penstock: what an unchanged study finds, draws and takes.
+"""Plain Optuna compared with Penstock: results, draws and times of an unchanged study.
 
     python -m benchmarks.optuna --json FILE [--quick] [--only KEY ...]
 
-Both sides run in one run of the benchmark, on the same objectives (``_optuna_tasks``). What a key
-means is said in ``_optuna_search`` (``search_ratio``, ``same_draws``) and ``_optuna_times`` (all
-others: ``_ms`` is a median, ``ratio`` ours over that side). A part that fails is said, is under
-``failed``, and the rest goes on. Beside each part stands the load of the machine before it.
+Both sides run in one run of the benchmark, on the same objectives (``_optuna_tasks``). The keys are
+explained in ``_optuna_search`` (``search_ratio``, ``same_draws``) and ``_optuna_times`` (all
+others: ``_ms`` is a median, ``ratio`` ours over that side). A part that fails is reported and
+listed under ``failed``, and the rest goes on. With each part comes the machine's load before it.
 """
 
 from __future__ import annotations

@@ -44,10 +44,10 @@ COMMIT = "2e0b10bc54501e801687e114de3cbe1b6d2407dc"
 ARCHIVE = f"https://codeload.github.com/optuna/optuna-examples/tar.gz/{COMMIT}"
 #: Seconds that a script may take by Python alone.
 LIMIT = 240.0
-#: Seconds under Penstock: so many times the plain ones, and the start of services and trainers.
+#: Seconds under Penstock: a multiple of the plain ones, and the start of services and trainers.
 TIMES, START = 3.0, 60.0
 DEVICES = "cpu:2x1"
-#: What ``--quick`` runs.
+#: Beginning of the names of the scripts that ``--quick`` runs.
 QUICK = "basic/"
 
 #: Why a script fails by Python alone: by the first of these that its last lines match.
@@ -61,7 +61,7 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended: its exit code, None past the limit; wall seconds; its last line."""
+    """A process's end: its exit code, None past the limit; wall seconds; its last line."""
 
     code: int | None
     seconds: float
@@ -71,7 +71,7 @@ class Ended:
 
 @dataclass
 class Script:
-    """What became of one script; ``status`` is ran, failed, too long or skipped."""
+    """Outcome of one script; ``status`` is ran, failed, too long or skipped."""
 
     status: str
     #: Seconds by Python alone, and by ``penstock run``.
@@ -193,7 +193,7 @@ def figures_of(found: dict[str, Script]) -> dict[str, Any]:
 
 
 def line(name: str, script: Script) -> str:
-    """What is printed of one script."""
+    """Return the line to print for one script."""
     ours = "" if script.seconds is None else f"{script.seconds:7.1f} s, {script.trials} trials"
     why = " ".join(part for part in (script.kind and f"{script.kind}:", script.why) if part)
     plain = f"plainly {script.plain_s:6.1f} s"

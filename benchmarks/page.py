@@ -1,4 +1,4 @@
-"""The pages of ``penstock ui``: how soon they are seen, what they cost, and whether they are right.
+"""The pages of ``penstock ui``: how soon they are visible, their costs, and their correctness.
 
     python -m benchmarks.page --json FILE [--quick] [--only browser|pages|restarts|list]
 
@@ -25,8 +25,8 @@ installation with a study of empty tasks of one epoch each, one at a time:
   of the pairs.
 - ``update_ms.p50``, ``.p99``: from an epoch's report to the message about it at each page.
 - ``wrong_after_restart``: with eight slots, the scheduler is killed, comes back, trains on, and the
-  study is paused. So many of the 100 pages and of a page in Chromium then show other trials,
-  states, values or epochs than the ledger has. ``right_after_s.max``: until all were right.
+  study is paused. The number of the 100 pages and of a page in Chromium that then show other
+  trials, states, values or epochs than the ledger has. ``right_after_s.max``: until all were right.
 
 With 1,000 studies and some 940,000 events (with ``--quick`` 100 and 2,000):
 
@@ -61,7 +61,7 @@ from benchmarks._results import Run
 from benchmarks._studies import installation
 
 PARTS = ("browser", "pages", "restarts", "list")
-#: A page is watched until it has had so many updates, and for a minute at least.
+#: Least number of updates of a page while it is watched, for a minute at least.
 FEWEST = 20
 PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 ROW = "document.querySelector('#studies tbody tr')"
@@ -118,7 +118,7 @@ def _updates(browser: Browser) -> int:
 
 
 def large(browser: Browser, *, quick: bool) -> dict[str, float]:
-    """What a study of many trials takes in the browser."""
+    """Return times of a study of many trials in the browser."""
     with tempfile.TemporaryDirectory() as folder:
         study = LargeStudy(Path(folder), 1_000 if quick else 10_000)
         try:
@@ -172,7 +172,7 @@ def large(browser: Browser, *, quick: bool) -> dict[str, float]:
 
 
 def list_costs(*, quick: bool) -> dict[str, float]:
-    """What the list of many studies takes in the terminal."""
+    """Return the CPU time of the list of many studies in the terminal."""
     with tempfile.TemporaryDirectory() as folder:
         studies, trials, begun = (100, 6, 50) if quick else (1_000, 220, 500)
         write(Path(folder), studies, trials)

@@ -1,4 +1,4 @@
-"""How near the best makespan each policy comes: simulated, with the real engine and runner.
+"""Makespans of each policy over the best possible: simulated, with the real engine and runner.
 
     python -m benchmarks.placement --json FILE [--quick] [--every N] [--judges N]
         [--seed TEXT] [--curves DIR]

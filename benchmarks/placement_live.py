@@ -1,4 +1,4 @@
-"""How near the best makespan each policy comes on real devices, and how well it is predicted.
+"""Makespans of each policy over the best possible on real devices, and their predictions.
 
     python -m benchmarks.placement_live --json FILE [--quick]
 

@@ -65,7 +65,7 @@ def by_optuna(runs: int) -> dict[str, float]:
 
 
 def without_prefixes(runs: int) -> dict[str, float]:
-    """What a study pays where nothing merges."""
+    """Return the costs for a study where nothing merges."""
     with slots(2):
         return nothing_merges(load(devices=DEVICES), runs)
 
@@ -88,7 +88,7 @@ def engine_alone(runs: int) -> dict[str, float]:
 
 
 def over_all(found: dict[str, Any]) -> dict[str, Any]:
-    """What the issue asks for, from the figures of the grids."""
+    """Return the figures over all grids, by the names that the issue gives them."""
     named = {"time": "digits.of_epochs", "hippo_grid": "digits.time"}
     named |= {f"hippo_grid.{name}": f"{name}.time" for name in GRIDS[1:]}
     figures = {key: found[of] for key, of in named.items() if of in found}

@@ -13,7 +13,7 @@ import random
 
 from penstock.scheduler.model.snapshot import Plan, Snapshot, WidthPlan
 
-#: What ``PENSTOCK_POLICY`` says. The scheduler imports it where ``benchmarks`` is no package.
+#: Value of ``PENSTOCK_POLICY``. The scheduler imports it where ``benchmarks`` is no package.
 RANDOM_WIDTHS = "penstock.benchmarks.random_widths:random_widths"
 
 

@@ -1,4 +1,4 @@
-"""Policies over all trials on one device: simulated beside ideal schedules, and live beside that.
+"""Policies over all trials on one device: simulated against ideal schedules, and live ones.
 
     python -m benchmarks.relish --json FILE [--quick] [--part simulated|live]
 
@@ -9,10 +9,10 @@ epochs. The ideal schedules come from an event simulation that shares nothing wi
 
 ``srtf.of_ideal`` is ideal SRTF's mean completion time over ours, the lowest of all loads (means of
 the seeds); ``fifo.of_ideal`` is the same of FIFO, the farthest from 1. FIFO's mean completion over
-SRTF's depends on the load and on how much sizes differ, so it is a curve. Salus (Yu, Chowdhury,
+SRTF's depends on the load and on the spread of sizes, so it is a curve. Salus (Yu, Chowdhury,
 MLSys 2020) reports 3.19, for a workload and a device of its own: it is shown, and no goal. Then
-comes what packing by memory comes to (``_packing_figures``), and what seats in a lane are worth
-beside long epochs (``_lane_figures``).
+follow the gains from packing by memory (``_packing_figures``), and from seats in a lane where other
+trials have long epochs (``_lane_figures``).
 
 Live: 12 such jobs of 6 s on average run for real (``_relish_live``). ``live.jct_over_simulated`` is
 their mean completion time over the simulated one of the same table of seconds under the same
@@ -58,7 +58,7 @@ class Setting(NamedTuple):
     epochs: int = EPOCHS
 
 
-#: What is compared at every load, and what only up to the first of ``TOPS``.
+#: Settings compared at every load, and those compared only up to the first of ``TOPS``.
 ALWAYS = {"fifo": Setting("fifo"), "srtf": Setting("srtf")}
 MORE = {
     "srtf, learned": Setting("srtf", known=False),
@@ -126,7 +126,7 @@ def _means(rows: list[dict[str, float]]) -> dict[str, float]:
 
 
 def live_figures(draws: int) -> dict[str, float]:
-    """Live jobs beside the simulation of them, printed and as figures."""
+    """Print live jobs compared with the simulation of them, and return the figures."""
     figures: dict[str, float] = {"live.draws": draws}
     live: dict[str, list[float]] = {name: [] for name in LIVE_POLICIES}
     told: dict[str, list[float]] = {name: [] for name in LIVE_POLICIES}
@@ -177,7 +177,7 @@ def main() -> None:
 
 
 def simulated_figures(*, quick: bool) -> dict[str, float | bool]:
-    """Our policies beside the ideal ones, printed and as figures."""
+    """Print our policies compared with the ideal ones, and return the figures."""
     loads, seeds = ((0.7, 1.1), 2) if quick else (LOADS, SEEDS)
     began = time.perf_counter()
     cases = [Case(top, load, seed) for top in TOPS for load in loads for seed in range(seeds)]

@@ -1,10 +1,10 @@
-"""What sizing segments by their costs brings, beside another commit's rule, on real workers.
+"""Gain from sizing segments by their costs, compared with another commit's rule, on real workers.
 
-    python -m benchmarks.segments --beside COMMIT --json FILE [--quick]
+``python -m benchmarks.segments --beside COMMIT --json FILE [--quick]``
 
-Pairs of both checkouts in turns (``_segment_times`` says what one run is): the share of a long
-study's time that the ends of its segments take, while it is alone and while newcomers arrive every
-few seconds, and how long those wait for their first epoch. A pair has the same gaps between them.
+Pairs of both checkouts in turns (``_segment_times`` explains one run): the share of a long study's
+time that the ends of its segments take, while it is alone and while new studies arrive every few
+seconds, and how long those wait for their first epoch. A pair has the same gaps between them.
 """
 
 from __future__ import annotations

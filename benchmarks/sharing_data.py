@@ -1,11 +1,11 @@
-"""One reading for many: what do trials of a lane gain that prepare their data once?
+"""One reading for many: gain of a lane's trials that prepare their data once.
 
     python -m benchmarks.sharing_data --json FILE [--quick] [--only PART ...]
 
-Whole epochs of digits in a real trainer of one core, started anew for each measurement; the trials
+Whole epochs of digits in a real trainer of one core, started again for each measurement; the trials
 sit in its seats, are not trained together, and have equal random numbers. With P seconds of
 preparation and H of all else a trial, K trials that prepare once can be (P + H) / (P / K + H) times
-as fast as each for itself: the *ideal*, from P measured beside, and P + H a trial each for itself.
+as fast as each for itself: the *ideal*, from P measured apart, and P + H a trial each for itself.
 Each figure also under ``cpu``: by the trainer's seconds of a core, whatever else the machine does.
 
 - ``stream``: 4 trials whose examples Python augments. ``stream.of_ideal``: the part of the ideal
@@ -136,7 +136,7 @@ def _trained(code: Callable[[int], type], count: int, epochs: int) -> tuple[dict
 def _trained_beside(
     code: Callable[[int], type], count: int, epochs: int
 ) -> tuple[dict[str, float], Any]:
-    """The same of trials in new trainers beside each other, one each."""
+    """Train trials at the same time in new trainers, one each; return the same figures."""
     from ._shared_reading import of_one_node, task
 
     with of_one_node(count) as trainers, ThreadPoolExecutor(count) as threads:
@@ -182,7 +182,7 @@ def _encoding() -> dict[str, float]:
 
 
 def _copies() -> dict[str, float]:
-    """What a batch of 64 costs: read by Python, copied, and asked for its tensors' versions."""
+    """Return the costs of a batch of 64: reading by Python, copying, and comparing versions."""
     from penstock.extensions.sharing.streams import copied, is_copyable
     from torch.utils.data import default_collate
 

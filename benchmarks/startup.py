@@ -1,4 +1,4 @@
-"""How soon a study trains that begins with nothing running, and what the services weigh then.
+"""Time to the first step of a study that begins with nothing running, and the services' memory.
 
     python -m benchmarks.startup --json FILE [--quick]
 

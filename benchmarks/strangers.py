@@ -42,7 +42,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PYTHON = ROOT / ".venv-strangers" / "bin" / "python"
 #: Seconds that a script may take by Python alone.
 LIMIT = 170.0
-#: Seconds under Penstock: so many times the plain ones, and the start of services and trainers.
+#: Seconds under Penstock: a multiple of the plain ones, and the start of services and trainers.
 TIMES, START = 3.0, 60.0
 DEVICES = "cpu:2x1"
 #: Runs the code cells of a notebook.
@@ -58,7 +58,7 @@ _FIRST_TRIAL = re.compile(r"^(trial \d+ |.*: (running|complete), \d+)")
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended: exit code, None past the limit; wall seconds; output; files it made."""
+    """A run's end: exit code, None past the limit; wall seconds; output; files it made."""
 
     code: int | None
     seconds: float
@@ -74,12 +74,12 @@ class Ended:
 
 @dataclass
 class Verdict:
-    """What became of one script."""
+    """Outcome of one script."""
 
     verdict: str
     plain_s: float = 0.0
     seconds: float | None = None
-    #: What differs, or why it was skipped.
+    #: Differences, or the reason why it was skipped.
     why: list[str] = field(default_factory=list)
     #: The sentence that told of it at once.
     told: str = ""
@@ -140,7 +140,7 @@ def run(case: Case, scripts: Path, limit: float, env: dict[str, str], *before: s
 
 
 def _arguments(case: Case, *, plain: bool) -> tuple[str, ...]:
-    """What follows Python: of a notebook, by Python alone, its cells one after another."""
+    """Return Python's arguments; for a notebook by Python alone, its cells one after another."""
     if plain and case.command[0].endswith(".ipynb"):
         return ("-c", CELLS, *case.command)
     return case.command
@@ -154,7 +154,7 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def differences(case: Case, plain: Ended, ours: Ended) -> Iterator[str]:
-    """What of ``ours`` is not as in ``plain``."""
+    """Yield the differences of ``ours`` from ``plain``."""
     if ours.code != plain.code:
         yield f"exit code {ours.code}, plainly {plain.code}: {ours.last_line}"
     if ours.files != plain.files:
@@ -242,7 +242,7 @@ def figures_of(found: dict[str, Verdict]) -> dict[str, Any]:
 
 
 def line(name: str, found: Verdict) -> str:
-    """What is printed of one script."""
+    """Return the line to print for one script."""
     ours = "" if found.seconds is None else f"{found.seconds:6.1f} s"
     late = "" if found.late is None else f" {found.late} late"
     words = "; ".join([*found.why, *([f"told: {found.told}"] if found.told else [])])

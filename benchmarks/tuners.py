@@ -1,19 +1,20 @@
-"""How good a configuration each tuner has found after so many epochs, on LCBench's curves.
+"""Quality of the configurations that each tuner finds after n epochs, on LCBench's curves.
 
-Simulated: the engine, its strategies, samplers and runner as they are, under simulated time on four
-devices; what an epoch takes and gives is YAHPO's surrogate of real curves (``_surrogate``). Every
-tuner gets the same configurations where its sampler is ``random``. A study's recommendation after n
-epochs is the trial with the best value at its last epoch, and its regret how far that trial's
-accuracy after all 52 epochs is below the best one known: of 2,000 random configurations and of all
-that any tuner tried on the task (percentage points). Means over tasks and seeds.
+Simulated: the engine, its strategies, samplers and runner are the real ones, under simulated time
+on four devices; times and results of an epoch come from YAHPO's surrogate of real curves
+(``_surrogate``). Every tuner gets the same configurations where its sampler is ``random``. A
+study's recommendation after n epochs is the trial with the best value at its last epoch. Its regret
+is the distance of that trial's accuracy after all 52 epochs from the best one known: of 2,000
+random configurations and of all that any tuner tried on the task (percentage points). Means over
+tasks and seeds.
 
-Beside them Optuna as it is alone: its ``HyperbandPruner``, told after every epoch, and its random
+For comparison, Optuna alone: its ``HyperbandPruner``, told after every epoch, and its random
 search, on the same configurations one after another.
 
 PBT is measured by half: curves of whole configurations say nothing of weights that are taken over,
 so a forked trial is on its own configuration's curve from where it begins.
 
-Deciding early: curve stopping's regret and epochs beside those of training all to the end.
+Deciding early: curve stopping's regret and epochs compared with training all to the end.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ def regrets(tasks: Sequence[str], seeds: int) -> dict[str, float]:
 
 
 def suggest_ms(runs: int) -> dict[str, float]:
-    """Milliseconds for one more configuration at 1,000 trials, beside plain Optuna's TPE."""
+    """Return ms for one more configuration at 1,000 trials, and the same of plain Optuna's TPE."""
     figures = {}
     for sampler in ("random", "qmc", "tpe", "bohb", "gp", "cmaes", "nsga2"):
         spec = _spec(StrategySpec("asha", EPOCHS), sampler, 0)

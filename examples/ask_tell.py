@@ -11,7 +11,7 @@ from optuna.trial import TrialState
 
 
 def measure(temperature: float, catalyst: str) -> float:
-    """What the laboratory would find: the yield (0 to 1) at a temperature (degrees Celsius)."""
+    """Return the measured yield (0 to 1) at a temperature (degrees Celsius)."""
     best = {"copper": 240.0, "nickel": 310.0}[catalyst]
     if temperature > 390.0:
         raise RuntimeError("the vessel gives way")

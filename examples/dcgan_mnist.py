@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # trainers load this file, too
 import mnist_lenet
 
 NOISE = 100
-#: Images that a score is worked out of: so many rows of so many.
+#: Images from which a score is computed: rows, and images in a row.
 ROWS, IN_A_ROW = 32, 16
 SPACE = {"netG_lr": penstock.Float(1e-4, 5e-4), "netD_lr": penstock.Float(1e-4, 5e-4)}
 

@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import train_test_split
 
-#: What partial_fit goes on from.
+#: Attributes that partial_fit continues from.
 FITTED = ("classes_", "coef_", "intercept_", "n_features_in_", "t_")
 
 

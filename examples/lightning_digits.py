@@ -56,7 +56,7 @@ class Classifier(pl.LightningModule):
 
 
 class Tuned(penstock.LightningTrainable):
-    """What is tuned: both classes are called with the parameters that they name."""
+    """The classes to tune: both are called with the parameters that they name."""
 
     module = Classifier
     datamodule = Digits

@@ -29,7 +29,7 @@ FILES = {
 
 
 def folder() -> Path:
-    """Where the files are, or will be."""
+    """Return the folder of the files, which may not exist yet."""
     if "PENSTOCK_DATA" in os.environ:
         given = os.environ["PENSTOCK_DATA"]
         if not Path(given).is_dir():

@@ -1,4 +1,4 @@
-"""Search adapters beside a frozen network, which each image passes once, on CIFAR-10.
+"""Search adapters of a frozen network, which each image passes once, on CIFAR-10.
 
     PENSTOCK_DATA=<folder> python examples/nas_adapters.py
 

@@ -24,7 +24,7 @@ def conv(inputs, outputs, kernel, stride=1, groups=1):
 
 
 def operations(width, stride):
-    """What a node may do with an input. Only inputs of a reduction cell are halved."""
+    """Return operations for a node's input. Only inputs of a reduction cell are halved."""
 
     def halves(i):
         return stride if i < 2 else 1

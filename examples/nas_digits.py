@@ -31,7 +31,7 @@ def inverted(width, expansion, kernel):
 
 
 class Residual(nn.Module):
-    """A layer beside which its input goes on."""
+    """A layer with a shortcut: its input is added to its output."""
 
     def __init__(self, layer):
         super().__init__()

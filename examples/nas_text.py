@@ -23,7 +23,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 FILE = "news20/20news-bydate.tar.gz"
-#: The most frequent words have vectors, and so many at the beginning of a message are read.
+#: Number of the most frequent words, which have vectors; words read of each message; vectors' size.
 VOCABULARY, WORDS, WIDTH = 8000, 64, 32
 EXAMPLES, LAYERS = 4000, 4
 
@@ -45,7 +45,7 @@ def messages():
 
 @cache
 def vocabulary():
-    """What splits texts into words, and vectors: near for words that occur together."""
+    """Return the vectorizer that splits texts, and vectors: near for words that occur together."""
     counts = TfidfVectorizer(max_features=VOCABULARY, sublinear_tf=True, stop_words="english")
     table = counts.fit_transform(text for text, _ in messages()[0])
     vectors = torch.tensor(TruncatedSVD(WIDTH, n_iter=2, random_state=0).fit(table).components_.T)

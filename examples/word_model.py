@@ -35,7 +35,7 @@ SPACE = {
 
 
 def folder() -> Path:
-    """Where the data is."""
+    """Return the folder of the data."""
     return Path(os.environ.get("PENSTOCK_DATA", "."))
 
 

@@ -1,1 +1,1 @@
-"""What deploy/ ships, run for real: ``python -m benchmarks.deploy_check``."""
+"""A check of the files in deploy/, run for real: ``python -m benchmarks.deploy_check``."""

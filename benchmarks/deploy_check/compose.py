@@ -73,7 +73,7 @@ class Project:
         return [*self.compose, "-f", str(self.folder / "compose.yaml"), *words]
 
     def says(self, *words: str, status: int | None = 0) -> str:
-        """What Compose says."""
+        """Run a command of Compose and return its output."""
         return said(self.command(*words), env=self.variables, status=status, cwd=self.folder)
 
     def state(self, service: str, field: str) -> str:
@@ -82,7 +82,7 @@ class Project:
         return said([_docker(), "inspect", "--format", f"{{{{{field}}}}}", container]).strip()
 
     def is_healthy(self, service: str) -> bool:
-        """Whether its health check says so."""
+        """Return True if the service's health check succeeds."""
         return self.state(service, ".State.Health.Status") == "healthy"
 
     # -- the workers of the study ------------------------------------------------------------------
@@ -171,7 +171,7 @@ def _images(folder: Path, wanted: dict[str, str]) -> tuple[list[str], list[str]]
 
 
 def _is_stand_in(image: str) -> bool:
-    """Whether an earlier check has made it."""
+    """Return True if an earlier check has made the image."""
     label = f'{{{{index .Config.Labels "{_LABEL}"}}}}'
     return said([_docker(), "image", "inspect", "--format", label, image]).strip() == "yes"
 

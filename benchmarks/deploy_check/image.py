@@ -29,12 +29,12 @@ _BASE = "docker.io/library/python:{}-slim-bookworm"
 _OFFICIAL, _DEBIAN = "3.12", "3.11"
 #: Seconds for downloads, and for a build with torch in it.
 _SLOW = 3600.0
-#: What a container may use, which Penstock has to notice.
+#: Bytes that a container may use; Penstock has to notice this limit.
 _MEMORY = 1 << 30
 
 
 def podman() -> list[str]:
-    """How podman is called here."""
+    """Return the command of podman with its options on this machine."""
     return [program("podman", "podman"), *shlex.split(os.environ.get(PODMAN_OPTIONS, ""))]
 
 
@@ -73,7 +73,7 @@ def base() -> tuple[str, str]:
 
 
 def succeeds(command: Sequence[str]) -> bool:
-    """Whether a command ends well."""
+    """Return True if a command ends with exit status 0."""
     try:
         said(command, timeout=_SLOW)
     except Failed:
@@ -98,11 +98,11 @@ class Containers:
         return f"{self.tag}-{name}"
 
     def inside(self, name: str, *words: str) -> list[str]:
-        """How a command is run in a container that runs."""
+        """Return the words that run a command in the running container ``name``."""
         return [*podman(), "exec", *words, self.name(name)]
 
     def logs(self) -> str:
-        """What they said last."""
+        """Return the last lines of the containers' logs."""
         return "\n".join(
             f"== {name}\n{said([*podman(), 'logs', '--tail', '30', self.name(name)], status=None)}"
             for name in self.names
@@ -154,7 +154,7 @@ class WorkerContainer:
 
 
 def run(folder: Path) -> Ran:
-    """Scheduler and worker in containers of the image, a broker of this machine beside them."""
+    """Run scheduler and worker in containers of the image, with a broker of this machine."""
     version = said([*podman(), "--version"]).strip()
     python = build_image()
     script, secret = write_script(folder), folder / "password"

@@ -1,4 +1,4 @@
-"""What the parts of the check have in common: what is missing, what has failed, what has run."""
+"""Common code of the check's parts: what is missing, what has failed, what has run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 #: Seconds. A limit for hangs only: a busy machine needs many times what a free one needs.
 PATIENCE = 300.0
-#: Where programs of administrators are, which a user's path often lacks.
+#: Folders of administrators' programs, which a user's path often lacks.
 _ALSO = "/usr/local/sbin:/usr/sbin:/sbin"
 
 _T = TypeVar("_T")
@@ -26,7 +26,7 @@ class Missing(Exception):
 
 
 class Failed(Exception):
-    """What deploy/ ships did not do what it should."""
+    """A file that deploy/ ships did not do what it should."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def be_root(why: str) -> None:
 
 
 def said(command: Sequence[str | Path], *, status: int | None = 0, **options: Any) -> str:
-    """What ``command`` prints, its errors included.
+    """Run ``command`` and return its output, errors included.
 
     Raises Failed if it ends with another exit status than ``status``; None allows any.
     """

@@ -44,7 +44,7 @@ class Processes:
         return process
 
     def log(self, name: str) -> str:
-        """What the process has said so far."""
+        """Return the output of the process so far."""
         return self._path(name).read_text(errors="replace")
 
     def check_alive(self, name: str) -> bool:
@@ -102,7 +102,7 @@ def processes(folder: Path) -> Iterator[Processes]:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many TCP ports that nobody listens at now."""
+    """Return ``count`` TCP ports that no process listens at now."""
     probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
         return [probe.getsockname()[1] for probe in probes]
@@ -112,7 +112,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def answers(address: str, port: int) -> bool:
-    """Whether something listens there."""
+    """Return True if a process listens at the address and port."""
     with suppress(OSError), socket.create_connection((address, port), timeout=1.0):
         return True
     return False

@@ -25,7 +25,7 @@ from benchmarks.deploy_check.parts import DEPLOY, Failed, Missing, Ran, check, p
 from benchmarks.deploy_check.processes import Processes, answers, free_ports, processes
 from benchmarks.deploy_check.study import EPOCHS, TRIALS, carry_through, write_script
 
-#: Where the shipped configuration has ``penstock metrics`` listen.
+#: Port of ``penstock metrics`` in the shipped configuration.
 PORT = 9917
 _DASHBOARD = DEPLOY / "grafana/penstock.json"
 
@@ -55,12 +55,12 @@ class Server:
         }
 
     def target_is_up(self) -> bool:
-        """Whether the target of the configuration was scraped."""
+        """Return True if the target of the configuration was scraped."""
         return [target["health"] for target in self.ask("targets")["activeTargets"]] == ["up"]
 
 
 def with_hosts(folder: Path) -> list[str]:
-    """What runs a command for which ``metrics`` is this machine. Raises Missing if nothing can."""
+    """Return words that run a command with ``metrics`` as this machine's name. Raises Missing."""
     unshare = [program("unshare", "util-linux"), "--mount", "--map-root-user"]
     hosts = folder / "hosts"
     hosts.write_text("127.0.0.1 localhost metrics\n")
@@ -127,7 +127,7 @@ def run(folder: Path) -> Ran:
 
 
 def ask_panels(server: Server) -> tuple[int, int]:
-    """How many expressions the dashboard has, and how many of them have data. All must be taken."""
+    """Ask for all of the dashboard's expressions; return their number, and how many have data."""
     expressions = expressions_of(json.loads(_DASHBOARD.read_text())["panels"])
     now = str(time.time())
     plain = [

@@ -123,7 +123,7 @@ class Cluster:
         status: int | None = 0,
         more: Mapping[str, str] | None = None,
     ) -> str:
-        """What a command of SLURM's says, run on the controller's node."""
+        """Run a command of SLURM's on the controller's node and return its output."""
         tool = program(command, "slurm-client")
         variables = {**self.variables, **(more or {})}
         return said([*self.controller.inside, tool, *words], env=variables, status=status)
@@ -184,7 +184,7 @@ def run(folder: Path) -> Ran:
 
 
 def job_environment(folder: Path, broker: str) -> dict[str, str]:
-    """What a user's shell has set: where the script's settings are, and the scratch folder."""
+    """Return the variables of a user's shell: the script's settings and the scratch folder."""
     settings = folder / "penstock.env"
     settings.write_text(f"PENSTOCK_BROKER='{broker}'\n")
     settings.chmod(0o600)

@@ -91,7 +91,7 @@ print(json.dumps(facts))
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a user's commands run: how ``penstock`` and Python are started there."""
+    """The way to run a user's commands on a site: how to start ``penstock`` and Python."""
 
     penstock: Sequence[str]
     python: Sequence[str]
@@ -107,13 +107,13 @@ class Site:
         return found[1]
 
     def facts(self, *study: str) -> dict[str, Any]:
-        """What the ledger says: the devices that have joined, and of the study, if one is named."""
+        """Return facts of the ledger: the devices that have joined, and the study's if named."""
         answer = said([*self.python, "-c", _FACTS, *study], env=self.environment)
         facts: dict[str, Any] = json.loads(answer.splitlines()[-1])
         return facts
 
     def is_there(self) -> bool:
-        """Whether there is a ledger to read."""
+        """Return True if there is a ledger to read."""
         try:
             return bool(self.facts())
         except Failed:

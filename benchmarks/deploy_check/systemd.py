@@ -47,7 +47,7 @@ class Unit:
         check(ended == "Result=success", f"systemd says of the worker: {ended}")
 
     def made_says(self, *words: str) -> str:
-        """What a command says in the container."""
+        """Run a command in the container and return its output."""
         return said([*self.made.inside("system"), *words])
 
 
@@ -108,5 +108,5 @@ def _site(made: Containers) -> Site:
 
 
 def _cores(unit: Unit) -> int:
-    """How many devices `auto` means in the container."""
+    """Return the number of devices that `auto` means in the container."""
     return int(unit.made_says("nproc"))

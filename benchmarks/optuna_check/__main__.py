@@ -126,7 +126,7 @@ def main() -> None:
 
 
 def line(name: str, found: dict[str, float]) -> str:
-    """What is printed of a folder."""
+    """Return the line to print for a folder."""
     words = [
         f"{found[f'{of}passed']:5} passed, {found[f'{of}failed']:4} failed of"
         f" {found[f'{of}total']:5}, {found[f'{of}share']:7.2%}"

@@ -32,7 +32,7 @@ from penstock.app.server.services import services
 
 from benchmarks.optuna_check import CHOICES, MODE
 
-#: How many tests have one installation. The ledger keeps what is left of deleted studies.
+#: Number of tests that share an installation. The ledger keeps the remains of deleted studies.
 TESTS = 50
 
 
@@ -44,9 +44,9 @@ class Storages:
         self._homes: list[str] = []
         self._served = 0
         self._given: list[BaseStorage] = []
-        #: Whether the test has asked for one.
+        #: True if the test has asked for a storage.
         self.used = False
-        #: How many of the test's suppliers have a storage now. Each has an installation of its own.
+        #: Number of the test's suppliers with a storage now. Each has an installation of its own.
         self.open = 0
 
     def make(self, which: int = 0) -> BaseStorage:

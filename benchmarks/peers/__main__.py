@@ -1,15 +1,15 @@
-"""Penstock beside Ray Tune, Optuna in processes and Syne Tune's local back end.
+"""Penstock compared with Ray Tune, Optuna in processes and Syne Tune's local back end.
 
     python -m benchmarks.peers --json FILE [--quick]
 
 The same configurations, training and learning curves for all, on two cores. Each tuner is the
-system's own of that name, so the number of epochs differs where one stops what another pauses:
-``busy_share`` (seconds in epochs over seconds of both cores) and ``ms_an_epoch`` (what an epoch
-took of a core, all included) are what can be compared. Start-up is told apart: the first study of
-each system is not timed, only when its first epoch began.
+system's own of that name, so the number of epochs differs where one stops a trial that another
+pauses: ``busy_share`` (seconds in epochs over seconds of both cores) and ``ms_an_epoch`` (seconds
+of a core for an epoch, all included) can be compared. Start-up is reported apart: of each system's
+first study only the time when its first epoch began counts.
 
 ``penstock_seats`` is Penstock with a lane of 32 seats a device, in which trials are trained
-together where that pays: an MLP 20-32-32-2 stands beside the convolution net for it.
+together where that pays: for it there is an MLP 20-32-32-2 in addition to the convolution net.
 
 The peers run in an environment of their own (``make bench-peers``), Penstock in this one.
 """
@@ -57,7 +57,7 @@ EPOCHS = {
 }
 #: Random only: epochs so long that tuners make no difference to what a system costs; and the MLP.
 RANDOM_ONLY = ("10s", MLP)
-#: How many times as fast as each other system we want to be at epochs up to this many seconds.
+#: Intended speed over each other system, and the longest epochs (seconds) for which it is intended.
 AHEAD, SHORT = 2.0, 0.1
 #: Seconds that a system may take for its studies.
 PATIENCE = 900.0
@@ -75,7 +75,7 @@ def step_seconds(net: str) -> float:
 
 
 def net_of(length: str) -> str:
-    """What is trained in these studies."""
+    """Return the name of the net that is trained in these studies."""
     return "mlp" if length == MLP else "conv"
 
 
@@ -99,7 +99,7 @@ def jobs(lengths: list[str], step: dict[str, float]) -> list[dict[str, Any]]:
 
 
 def run(system: str, chosen: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the system's script says of the studies."""
+    """Run the system's script and return its figures of the studies."""
     python, script, *words = SYSTEMS[system]
     with tempfile.TemporaryDirectory() as folder:
         plan, out = Path(folder) / "plan.json", Path(folder) / "out.json"
@@ -133,7 +133,7 @@ def figures_of(system: str, chosen: list[dict[str, Any]], found: dict[str, Any])
 def verdict(
     figures: dict[str, Any], chosen: list[dict[str, Any]], ours: str, others: list[str]
 ) -> list[str]:
-    """Where ``ours`` is not ahead as far as it should be, by what an epoch takes."""
+    """Return the cases in which ``ours`` is not as far ahead as intended, by time of an epoch."""
     lost = []
     for job in chosen[1:]:
         cell = f"{job['tuner']}.{job['length']}"

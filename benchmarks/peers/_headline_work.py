@@ -1,4 +1,4 @@
-"""What every side of ``python -m benchmarks.headline`` trains. Imports nothing of any system.
+"""The training of every side of ``python -m benchmarks.headline``. Imports nothing of any system.
 
 A study has 81 configurations: a schedule of three pieces of nine epochs each, with three learning
 rates a piece, and three weight decays. Its network and data are those of a case: (a) an MLP on
@@ -51,7 +51,7 @@ def points(seed: int) -> list[Point]:
 
 
 def files_here(case: str) -> bool:
-    """Whether the data of the case is."""
+    """Return True if the data of the case exists."""
     return all((_folder() / name).exists() for name in FILES[case])
 
 
@@ -146,7 +146,7 @@ def session(study: Study) -> None:
 
 
 def noted(log: Path, began: float) -> dict[str, Any]:
-    """What a study did: seconds in all, and (seconds, accuracy) of its epochs."""
+    """Return seconds of a study in all, and (seconds, accuracy) of its epochs."""
     ended = time.time()
     lines = [line for file in log.iterdir() for line in file.read_text().splitlines()]
     curve = sorted((at - began, accuracy) for at, accuracy in map(json.loads, lines))

@@ -1,4 +1,4 @@
-"""How a system's own script is run: the studies of a plan, one after another, and its figures.
+"""Runs of a system's own script: the studies of a plan, one after another, and its figures.
 
     python benchmarks/peers/<system>.py PLAN OUT
 

@@ -1,8 +1,8 @@
-"""What every system trains: a small net on random inputs, and a given learning curve.
+"""The training of every system: a small net on random inputs, and a given learning curve.
 
-Imports nothing of any system. A trial is (``lr``, ``steps`` an epoch); what it reports is
-``curve``, so every system sees the same values and only its own rules differ. Each epoch is noted
-with its beginning and end in a file of the process that trained it.
+Imports nothing of any system. A trial is (``lr``, ``steps`` an epoch); it reports ``curve``, so
+every system sees the same values and only its own rules differ. Each epoch is noted with its
+beginning and end in a file of the process that trained it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def network(net: str) -> nn.Sequential:
 
 
 def examples(net: str, steps: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and labels of an epoch of so many steps."""
+    """Return inputs and labels of an epoch of ``steps`` steps."""
     made = torch.Generator().manual_seed(0)
     n = BATCH * steps
     shape, labels = ((20,), 2) if net == "mlp" else ((1, 28, 28), 10)

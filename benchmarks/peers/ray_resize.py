@@ -1,8 +1,8 @@
-"""How long Ray Tune's ResourceChangingScheduler takes to resize a trial: the peer of ``resize_ms``.
+"""Time of Ray Tune's ResourceChangingScheduler to resize a trial: the peer of ``resize_ms``.
 
 Runs in an environment of its own (``make bench-peers``) and imports nothing of Penstock. Linux.
 
-One trial, an MLP under SGD with momentum, is given 1 and 2 CPUs in turn, anew after every epoch.
+One trial, an MLP under SGD with momentum, is given 1 and 2 CPUs in turn, another after every epoch.
 Ray has no resize in place: it saves the trial, ends its process, and restores it in a new one.
 The figure is from the end of the last training step at one width to the start of the first step at
 the next, by the clock of the machine, and has no step in it.
@@ -66,7 +66,7 @@ INPUTS, CLASSES, BATCH, STEPS = 64, 10, 32, 4
 CPUS = 4
 #: Resizes before those that count.
 WARM_UP = 1
-#: What a resize consists of, in its order; each ends where the next begins.
+#: Stages of a resize, in their order; each ends where the next begins.
 STAGES = {
     "decide": "the result is reported, the scheduler decides, the old process begins to save",
     "save": "torch.save",
@@ -180,7 +180,7 @@ def epochs(mb: int, resizes: int, home: Path) -> list[dict[str, Any]]:
 
 
 def resizes_of(results: list[dict[str, Any]]) -> list[dict[str, float]]:
-    """What passed from each epoch to the next: the whole and its stages in ms, and two facts."""
+    """Return each resize between two epochs: the whole and its stages in ms, and two facts."""
     resizes = []
     for before, after in pairwise(results):
         assert before["pid"] != after["pid"], "Ray has kept the process: this is no resize"
@@ -201,7 +201,7 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def named_by_others(folder: str) -> bool:
-    """Whether a process lives that was started with this folder in its environment."""
+    """Return True if a process lives that was started with this folder in its environment."""
     for process in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):  # it has ended, or is another user's
             if folder.encode() in process.read_bytes():
