@@ -1,4 +1,4 @@
-"""Draw the picture of docs/nas.md anew: python docs/architecture_picture.py."""
+"""Draw the picture of docs/nas.md: python docs/architecture_picture.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.extensions.nas.pictures.picture import picture
 from torch import nn
 
 PICTURE = Path(__file__).parent / "img" / "architecture.svg"
-#: As the report's page has it.
+#: The style of the report's page.
 STYLE = (
     "svg{color:#16202b}text{font:12px system-ui,sans-serif;fill:#4b5866;text-anchor:middle}"
     ".h{font-weight:600;fill:#16202b}"
@@ -22,7 +22,7 @@ STYLE = (
 
 
 class Net(nas.ModelSpace):
-    """A cell between two convolutions."""
+    """Network with a cell between two convolutions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,11 +36,11 @@ class Net(nas.ModelSpace):
         self.last, self.head = nn.Conv2d(32, 16, 3, padding=1), nn.Linear(16, 10)
 
     def example(self) -> torch.Tensor:
-        """Small images."""
+        """Return a batch of two small images."""
         return torch.zeros(2, 3, 8, 8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Scores of ten classes."""
+        """Return the scores of ten classes."""
         x = self.act(self.stem(x))
         scores: torch.Tensor = self.head((x + self.last(self.cell(x))).mean((2, 3)))
         return scores
@@ -48,19 +48,19 @@ class Net(nas.ModelSpace):
 
 @nas.mutator(match=nn.ReLU)
 def activation(site: nas.Site) -> None:
-    """Another activation."""
+    """Replace the activation by another one."""
     site.replace("GELU")
 
 
 @nas.mutator(match=lambda site: site.name == "last")
 def widen(site: nas.Site) -> None:
-    """More channels, normalised."""
+    """Add channels, and normalise them."""
     site.update(out_channels=24)
     site.insert("BatchNorm2d", 1)
 
 
 def main() -> None:
-    """Write it."""
+    """Write the picture."""
     params = {"cell.0.op0": "conv3", "cell.1.inputs": 1, "cell.1.op0": "pool"}
     _, outline = described(nas.build(Net, params, mutators=[activation, widen]))
     boxes = boxes_of(json.dumps(outline))

@@ -4,8 +4,8 @@ Theory of operation. The pages are written for a code host: their links are rela
 outside of docs/. So the site has the folders of the repository, by symbolic links in a temporary
 folder, and each link leads there to what it leads to here. One page is made: api.md, from the
 docstrings of the public names. They are read from a package of links that has the five floors, and
-not what else lies beside them. A broken link, an unknown anchor or a page outside of the navigation
-ends the program with 1.
+nothing else. A broken link, an unknown anchor or a page outside of the navigation ends the program
+with 1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.app.extensions import BY_NAME
 from penstock.extensions.nas import names as nas
 
 ROOT = Path(__file__).resolve().parents[1]
-#: What pages are, or link to.
+#: Pages, and files and folders that they link to.
 SHOWN = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE"),
     *("docs", "deploy", "examples"),
@@ -38,7 +38,7 @@ has the same names in one table, by what they are for.
 
 
 def api() -> str:
-    """The page of public names: those of the package, of the adapters and of ``nas``."""
+    """Return the page of public names: those of the package, of the adapters and of ``nas``."""
     own = [f"penstock.{name}" for name in penstock.__all__]
     adapters = [f"penstock.{name}" for name in BY_NAME]
     choices = [f"{nas.__name__}.{name}" for name in nas.__all__]
@@ -46,19 +46,19 @@ def api() -> str:
 
 
 def _told(name: str) -> str:
-    """What mkdocstrings is told of one name; the members of ``nas`` come by themselves."""
+    """Return one name's entry for mkdocstrings; the members of ``nas`` come by themselves."""
     options = [f"heading: {name.replace(nas.__name__, 'penstock.nas')}"]
     options += ["members: false"] if name == "penstock.nas" else []
     return "\n".join((f"::: {name}", "    options:", *(f"      {each}" for each in options), ""))
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """A hook of mkdocs, which knows no ``run`` behind a block's language: that is for tests."""
+    """Remove ``run`` after a block's language, which is for tests: mkdocs calls this hook."""
     return markdown.replace("\n```python run\n", "\n```python\n")
 
 
 def build_site(site: Path) -> None:
-    """Write the site into the folder ``site``. Raises Abort where a page or a link is wrong."""
+    """Write the site into the folder ``site``. Raises Abort if a page or a link is wrong."""
     with tempfile.TemporaryDirectory() as folder:
         pages, package = Path(folder, "pages"), Path(folder, "path", "penstock")
         for place, names in ((pages, SHOWN), (package, PACKAGE)):
@@ -75,7 +75,7 @@ def build_site(site: Path) -> None:
 
 
 def main(folder: str) -> int:
-    """Build into ``folder``; 1 where something is wrong, which mkdocs has printed."""
+    """Build into ``folder``; return 1 if something is wrong, which mkdocs has printed."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     try:
         build_site(Path(folder).resolve())

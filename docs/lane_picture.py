@@ -1,4 +1,4 @@
-"""Draw the picture of docs/lanes.md anew, by the simulator: python docs/lane_picture.py."""
+"""Draw the picture of docs/lanes.md by the simulator: python docs/lane_picture.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.extensions.simulation.outcome import ExperimentResult, Simulation
 from penstock.extensions.simulation.workload import StudyWork, TrialWork, Workload, study_spec
 
 PICTURE = Path(__file__).parent / "img" / "lanes.svg"
-#: When each job arrives, how many epochs it has, and how long each is (seconds).
+#: Arrival of each job (seconds), number of epochs, and length of an epoch (seconds).
 JOBS = ((0.0, 2, 60.0), (30.0, 1, 10.0), (75.0, 1, 20.0))
 #: Name, policy and device of each chart.
 CHARTS = (
@@ -21,7 +21,7 @@ CHARTS = (
     ("srtf, one slot", "srtf", "gpu:1"),
     ("srtf, one lane of four seats", "srtf", "gpu:1*1x4"),
 )
-#: Pixels: of a job's row, of the picture's width, and beside the rows.
+#: Pixels: a job's row, the picture's width, and the margin left of the rows.
 ROW, WIDTH, LEFT = 20, 760, 60
 STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#4b5866}.h{font-weight:600;fill:#16202b}"
@@ -30,7 +30,7 @@ STYLE = (
 
 
 def main() -> None:
-    """Write it."""
+    """Write the picture."""
     studies = tuple(
         StudyWork(
             study_spec(f"job {number}", 1, 1, number=number),
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def chart(name: str, done: Simulation, top: float) -> list[str]:
-    """A row for each job: thick while it had turns, thin while it was in the lane without any."""
+    """Draw a row for each job: thick while it had turns, thin while it was in the lane without."""
     [outcome] = done.outcomes
     longest = sum(epochs * seconds for _, epochs, seconds in JOBS)
     words = f"{name}: mean start delay {outcome.delays.start:.0f} s, completion"
@@ -79,7 +79,7 @@ def chart(name: str, done: Simulation, top: float) -> list[str]:
 def bars(
     outcome: ExperimentResult, done: Simulation, number: int
 ) -> list[tuple[float, float, float, int]]:
-    """Begin, end, part of the lane's time, and thickness of each bar of a job."""
+    """Return begin, end, part of the lane's time, and thickness of each bar of a job."""
     seats = {device.name: device.seats for device in done.devices}
     found = []
     for row, turns in zip(outcome.epochs, epoch_spans(outcome.epochs, seats), strict=True):

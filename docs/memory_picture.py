@@ -1,4 +1,4 @@
-"""Draw the picture of docs/memory.md anew, from a real trace: python docs/memory_picture.py."""
+"""Draw the picture of docs/memory.md from a real trace: python docs/memory_picture.py."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class Digits(TorchTrainable):
 
 
 def main() -> None:
-    """Write it."""
+    """Write the picture."""
     code = Digits({})
     found = allocated(loop.start(code, code.data(), 0, 0))
     PICTURE.write_text(drawing(found.changes, found.persistent))
 
 
 def drawing(changes: list[Change], persistent: int) -> str:
-    """The bytes after each change, above the line of those that stay."""
+    """Draw the bytes after each change, above the line of those that stay."""
     live, heights = 0, []
     for _, change in changes:
         live += change

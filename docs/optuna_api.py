@@ -22,7 +22,7 @@ PAGE = ROOT / "docs" / "optuna.md"
 TESTS = sorted((ROOT / "tests" / "integration").glob("test_optuna_api*.py"))
 BEGIN = "<!-- api: filled in by `python docs/optuna_api.py` -->\n"
 END = "<!-- /api -->"
-#: What a test may show of a name.
+#: Words for the results that a test may show of a name.
 WORDS = ("same", "better", "differs", "not used", "not there", "not tried here")
 MODULES = (
     *("study", "trial", "samplers", "pruners", "storages", "distributions", "search_space"),
@@ -31,7 +31,7 @@ MODULES = (
 
 
 def public_names() -> set[str]:
-    """Optuna's: functions and classes of its modules, members of studies and trials, arguments."""
+    """Return Optuna's functions, classes, members of studies and trials, and arguments."""
     found = {f"optuna.{name}" for name in optuna.__all__ if name not in MODULES}
     for short in MODULES:
         module = importlib.import_module(f"optuna.{short}")
@@ -50,14 +50,14 @@ def public_names() -> set[str]:
 
 
 def _defined(module: ModuleType) -> Iterator[str]:
-    """What a module itself defines: some have no ``__all__``, or one of constants alone."""
+    """Yield a module's own names: some have no ``__all__``, or one of constants alone."""
     for name, value in vars(module).items():
         if getattr(value, "__module__", None) == module.__name__:
             yield name
 
 
 def marks() -> Iterator[tuple[str, list[Any]]]:
-    """The headings, with the marks below each."""
+    """Yield the headings, with the marks below each."""
     sys.path.insert(0, str(ROOT / "tests"))
     for path in TESTS:
         for group in runpy.run_path(str(path)).values():
@@ -68,7 +68,7 @@ def marks() -> Iterator[tuple[str, list[Any]]]:
 
 
 def table() -> str:
-    """All tables, each under its heading."""
+    """Return all tables, each under its heading."""
     return "\n".join(
         f"### {heading}\n\n| Optuna | | |\n|---|---|---|\n" + "".join(map(_row, found))
         for heading, found in marks()
@@ -80,7 +80,7 @@ def _row(mark: Any) -> str:
 
 
 def _names(names: tuple[str, ...]) -> str:
-    """The names as code; what several have in front is said once."""
+    """Return the names as code; a prefix that several have is said once."""
     before, shown = "", []
     for name in names:
         owner, _, last = name.rpartition(".")

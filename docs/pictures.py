@@ -1,4 +1,4 @@
-"""Make the pictures of these docs anew, from a real run of the quickstart: python docs/pictures.py.
+"""Make the pictures of these docs from a real run of the quickstart: python docs/pictures.py.
 
 It also runs the notebook, and keeps what that shows. Needs Chromium on the path. Everything runs in
 a state folder of its own, which is removed at the end.
@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def shoot_pages(home: Path, env: dict[str, str]) -> None:
-    """The study's report and its pages in the browser, light and dark."""
+    """Take the study's report and its pages in the browser, light and dark."""
     port, browser = free_port(), Browser(home / "profile")
     pages = subprocess.Popen(
         [*PENSTOCK, "ui", "--port", str(port)], env=env, stdout=subprocess.PIPE, text=True
@@ -129,7 +129,7 @@ def shoot_pages(home: Path, env: dict[str, str]) -> None:
 
 
 def shoot_branch(browser: Browser, address: str, reader: Reader) -> None:
-    """The page of the trial that was trained longest, with a branch that nobody has made yet."""
+    """Take the page of the trial that was trained longest, with a branch not yet made."""
     trial = max(reader.trials(reader.studies()[-1].id), key=lambda trial: trial.epoch)
     browser.size(WIDTH, HEIGHT)
     browser.open(f"{address}&n={trial.number}")
@@ -145,7 +145,7 @@ def shoot_branch(browser: Browser, address: str, reader: Reader) -> None:
 
 
 def shoot_dashboard(env: dict[str, str]) -> None:
-    """The newest study as optuna-dashboard shows it."""
+    """Take the newest study as optuna-dashboard shows it."""
     port = free_port()
     dashboard = subprocess.Popen(
         [*PENSTOCK, "dashboard", "--port", str(port)], env=env, stdout=subprocess.DEVNULL
@@ -172,7 +172,7 @@ def run_notebook(path: Path, folder: Path, env: dict[str, str]) -> None:
 def watch(
     reader: Reader, client: Client, run: subprocess.Popen[bytes]
 ) -> tuple[View, float, dict[str, Any]]:
-    """The study in the middle of its run as the live view shows it, when that was, the plan."""
+    """Return the live view in the middle of the study's run, when that was, and the plan."""
     best: View | None = None
     at, plan = 0.0, {}
     while run.poll() is None:
@@ -193,19 +193,19 @@ def distance(view: View | None) -> float:
 
 
 def save_screen(what: RenderableType, name: str, title: str) -> None:
-    """What a terminal shows, as the picture ``name``."""
+    """Write ``what`` as a terminal shows it to the picture ``name``."""
     with Path(os.devnull).open("w") as nowhere:
         console = Console(file=nowhere, record=True, width=COLUMNS, force_terminal=True)
         console.print(what, highlight=False)
     text = console.export_svg(title=title, theme=TERMINAL)
-    # Rich asks for a font from the network: whoever looks at the file has one of his own.
+    # Rich asks for a font from the network; viewers use one of their own instead.
     text = re.sub(r"@font-face \{.*?\}\s*", "", text, flags=re.DOTALL)
     text = text.replace("Fira Code", "Menlo, DejaVu Sans Mono, Consolas")
     (PICTURES / name).write_text(text)
 
 
 def shoot(url: str, picture: Path, *, width: int, height: int) -> None:
-    """A picture of the page at ``url``, sizes in pixels."""
+    """Take a picture of the page at ``url``, sizes in pixels."""
     with tempfile.TemporaryDirectory() as profile:
         subprocess.run(
             [

@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/policies.md anew, by the simulator: python docs/policy_pictures.py."""
+"""Draw the pictures of docs/policies.md by the simulator: python docs/policy_pictures.py."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ EPOCHS = (3, 4, 3, 5, 4, 16)
 CURVE = ((1, 60.0), (2, 33.0), (3, 25.0), (4, 21.0))
 DEVICES = 4
 RESIZE = 5.0
-#: Jobs of one device: when each arrives (seconds), and how many epochs of 10 s it has.
+#: Jobs of one device: arrival of each (seconds), and number of its epochs of 10 s.
 JOBS = ((0, 12), (15, 3), (25, 6), (73, 1), (84, 2))
 HULL = "epochs an hour: YOLOv3 on nodes of four T4s, our fit (dots), and its hull (line)"
-#: Pixels: of a lane, of the pictures' width, and beside the lanes.
+#: Pixels: a lane, the pictures' width, and the margin left of the lanes.
 LANE, WIDTH, LEFT = 22, 760, 70
 STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#4b5866}.n{fill:#fff;text-anchor:middle}"
@@ -40,7 +40,7 @@ STYLE = (
 
 
 def main() -> None:
-    """Write them all."""
+    """Write all pictures."""
     level, shape = shape_of(CURVE)
     trials = tuple(TrialWork(level, shape, epochs) for epochs in EPOCHS)
     study = StudyWork(study_spec("six", len(trials), DEVICES), trials, budgets=True)
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def gantts(simulation: Simulation) -> str:
-    """A Gantt chart a policy, one below the other, on one axis; the bound is a dashed line."""
+    """Draw a Gantt chart per policy, all on one axis, with the bound as a dashed line."""
     longest = max(each.makespan for each in simulation.outcomes)
     lanes = [device.name for device in simulation.devices]
     room = WIDTH - LEFT - 20
@@ -98,7 +98,7 @@ def gantts(simulation: Simulation) -> str:
 
 
 def waiting(simulation: Simulation) -> str:
-    """A lane per job: thick while it ran, thin in the colour of who ran while it waited."""
+    """Draw a lane per job: thick while it ran, thin in the colour of the job ahead of it."""
     longest = max(each.makespan for each in simulation.outcomes)
     room, parts, top = 420, [], 0.0
     studies = [each.spec.id for each in simulation.workload.studies]
@@ -138,7 +138,7 @@ def waiting(simulation: Simulation) -> str:
 
 
 def hulls() -> str:
-    """Speeds of one training by width, their hull, and the width for the speed that T asks for."""
+    """Draw speeds of a training by width, their hull, and the width for the speed at T."""
     points = [(width, 3600 / seconds) for width, seconds in curve("yolov3", "aws", 64, 12)]
     edges = hull(points)
     wanted = 0.5 * (edges.speeds[1] + edges.speeds[2])

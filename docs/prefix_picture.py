@@ -1,4 +1,4 @@
-"""Draw the picture of docs/density.md anew: python docs/prefix_picture.py."""
+"""Draw the picture of docs/density.md: python docs/prefix_picture.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PICTURE = Path(__file__).parent / "img" / "prefixes.svg"
 EPOCHS = 27
 #: A grid: the values of each piece of a schedule.
 PIECES = {"lr": (0.1, 0.03, 0.01), "lr@9": (0.03, 0.003), "lr@18": (0.003, 0.001)}
-#: As the report's page has it.
+#: The style of the report's page.
 STYLE = (
     "svg{color:#16202b}text{font:12px system-ui,sans-serif;fill:#4b5866}line{stroke:#e9edf1}"
     ".e{text-anchor:end}.m{text-anchor:middle}"
@@ -22,7 +22,7 @@ STYLE = (
 
 
 def main() -> None:
-    """Write it."""
+    """Write the picture."""
     spec = StudySpec(
         id="grid",
         name="grid",

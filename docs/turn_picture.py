@@ -1,4 +1,4 @@
-"""Draw the picture of docs/lanes.md anew, from real turns: python docs/turn_picture.py."""
+"""Draw the picture of docs/lanes.md from real turns: python docs/turn_picture.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#4b5866}.m{text-anchor:middle}.e{text-anchor:end}"
     ".h{font-weight:600;fill:#16202b}"
 )
-#: A trial's name, its weight, the length of its steps, when it comes, and after how long it goes.
+#: Name of a trial, weight, length of its steps, arrival, and the time after which it leaves.
 TRIALS = (
     ("long steps", 1.0, 0.035, 0.0, 9.0),
     ("short steps", 1.0, 0.002, 0.0, 9.0),
@@ -28,12 +28,12 @@ Span = tuple[int, float, float]
 
 
 def main() -> None:
-    """Write it."""
+    """Write the picture."""
     PICTURE.write_text(drawing(turns_of_trials()))
 
 
 def turns_of_trials() -> list[Span]:
-    """The trials' turns, as (trial, begin, end): real threads, with steps that only take time."""
+    """Return turns as (trial, begin, end): real threads, with steps that only take time."""
     turns, spans, began = Turns(Generators(torch.device("cpu"))), list[Span](), time.monotonic()
 
     def work(i: int) -> None:
@@ -61,7 +61,7 @@ def turns_of_trials() -> list[Span]:
 
 
 def drawing(spans: list[Span]) -> str:
-    """A row for each trial, with its turns; the arrival of the newcomer is marked."""
+    """Draw a row for each trial, with its turns; the arrival of the newcomer is marked."""
     across = (WIDTH - LEFT - 10) / SECONDS
     height = TOP + ROW * len(TRIALS) + 34
     comes = LEFT + TRIALS[-1][3] * across
