@@ -62,7 +62,7 @@ class RecordedSteps:
     """The steps of one group. Steps of one kind differ in the values of their batches alone."""
 
     def __init__(self, stacks: Sequence[Tensor], generators: Generators, rules: Rules) -> None:
-        """Keep the parts. ``stacks``: the trials' memory, the only memory that a step may change."""
+        """Keep the parts. A step may change the memory of ``stacks``, the trials', and no other."""
         self._stacks = stacks
         #: True if the gradients are small enough to be recorded.
         self._is_small = sum(each.nbytes for each in stacks) <= LARGEST

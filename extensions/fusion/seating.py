@@ -158,7 +158,7 @@ class Seating(Company):
         return sum(each.study == attempt.study for each in there)
 
     def more(self, study: StudyState) -> int:
-        """Return the number of free seats in lanes of the study that more of its trials pay for."""
+        """Return the number of free seats in the study's lanes in which more trials would pay."""
         if not self.gains(study) or self._would_slow_the_first(study):
             return 0
         state, name = self._state, study.spec.id

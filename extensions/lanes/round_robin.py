@@ -59,24 +59,24 @@ class RoundRobin(Generic[Name]):
         self._order.append(name)
 
     def leave(self, name: Name) -> None:
-        """``name``, which does not rest, takes turns no more."""
+        """Remove ``name``, which must not rest, from the turns."""
         self._order.remove(name)
         del self._weights[name], self._credits[name]
 
     def weigh(self, name: Name, weight: float) -> None:
-        """This weight holds from now on."""
+        """Set the weight of ``name`` from now on."""
         self._weights[name] = weight
 
     def credit(self, name: Name) -> float:
-        """For how many seconds its turn may last."""
+        """Return the number of seconds that its turn may last."""
         return self._credits[name]
 
     def use(self, name: Name, seconds: float) -> None:
-        """``name`` has had the turn for so long."""
+        """Subtract the ``seconds`` that ``name`` has had the turn from its credit."""
         self._credits[name] -= seconds
 
     def next(self) -> Name | None:
-        """Whose turn is next; None if nobody takes turns. Its credit is a quantum or more."""
+        """Return the next name in turn, whose credit suffices; None if there are no names."""
         if not self._order:
             return None
         weights = {name: self._weights[name] for name in self._order}
@@ -93,7 +93,7 @@ class RoundRobin(Generic[Name]):
             self._rest(gains)
 
     def _rest(self, gains: Mapping[Name, float]) -> None:
-        """Let as many rounds pass as the first one needs who then has a turn."""
+        """Let as many rounds pass as the first name needs to have a turn."""
         missing = (
             (self._quantum - self._credits[name]) / gain for name, gain in gains.items() if gain > 0
         )
