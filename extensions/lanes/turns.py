@@ -138,7 +138,7 @@ class Turns:
             self._owed.pop(trial, None)
 
     def leave(self, turn: Turn) -> None:
-        """The one in turn takes part no more."""
+        """Stop taking part; ``turn`` must be the current one."""
         with self._lock:
             self._end(turn)
             if (credit := self._robin.credit(turn)) < 0.0:
@@ -185,7 +185,7 @@ class Turns:
     def hold(self, resting: Sequence[Turn]) -> None:
         with self._lock:
             for turn in resting:
-                if turn not in self._resting:  # it was to go on next
+                if turn not in self._resting:  # it was about to go on
                     self._robin.rest(turn)
                     self._resting[turn] = set()
             self._hurried = [turn for turn in self._hurried if turn not in resting]
@@ -213,7 +213,7 @@ class Turns:
     # -- with the lock ---------------------------------------------------------------------------
 
     def _ready(self) -> list[Turn]:
-        """Those at rest that wait for nobody."""
+        """Return the resting turns that wait for no other turn and are not held."""
         resting = self._resting.items()
         return [turn for turn, others in resting if not others and turn not in self._held]
 
@@ -246,7 +246,7 @@ class Turns:
         self._robin.use(turn, self._count(turn))
 
     def _count(self, turn: Turn) -> float:
-        """Add the turn to what ``turn`` has had; returns its seconds."""
+        """Add the current turn's seconds to those that ``turn`` has had; return them."""
         used = time.monotonic() - turn.began
         turn.had += used
         if self._page is not None:
@@ -254,5 +254,5 @@ class Turns:
         return used
 
     def _shorten(self, turn: Turn) -> None:
-        """Somebody new waits: the turn ends with its next step, or a quantum after it began."""
+        """End the turn with its next step or a quantum after it began, since a new run waits."""
         turn.until = min(turn.until, turn.began + self._quantum)
