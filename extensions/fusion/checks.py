@@ -1,4 +1,4 @@
-"""What a trial has together with others is compared with what it has alone."""
+"""Comparison of a trial's step in a group with the same step alone."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 def spent(device: torch.device) -> float:
-    """Seconds by which together and alone are compared: of processor time of this thread; on a GPU,
-    which is waited for, of the clock.
+    """Return the time in seconds by which steps together and alone are compared.
 
-    Other processes interrupt a long step more often than a short one. A GPU computes behind its
-    process, and one process at a time.
+    On a CPU it is the processor time of this thread, since other processes interrupt a long step
+    more often than a short one. On a GPU, which computes asynchronously and for one process at a
+    time, it is the wall clock after a synchronization.
     """
     if device.type != "cuda":
         return time.thread_time()
@@ -37,14 +37,14 @@ def spent(device: torch.device) -> float:
 
 
 class Mismatch(NotFused):
-    """A trial has had other bits together than alone."""
+    """A trial's results in a group differ in their bits from those alone."""
 
 
 class SoloCopy:
-    """A model and an optimiser like those of some trials, which become each trial's in turn."""
+    """A copy of a model and its optimiser that takes the state of each trial in turn."""
 
     def __init__(self, run: Training) -> None:
-        """Raises ``NotFused`` if they cannot be copied."""
+        """Copy the model and optimiser of ``run``; raise ``NotFused`` if that is impossible."""
         state = run.optimizer.state.values()
         tensors = [t for each in state for t in each.values() if isinstance(t, Tensor)]
         memo: dict[int, Any] = {id(t): t.clone() for t in (*run.model.buffers(), *tensors)}
@@ -75,9 +75,9 @@ class SoloCopy:
                     self.optimizer.state[own] = {n: _copied(each) for n, each in state.items()}
 
     def step(self, run: Training, part: Tensor, seeds: Sequence[int]) -> Facts:
-        """Step as the trial would alone, with these examples; what ``facts`` would say then.
+        """Step as the trial would alone with the examples ``part``, and return its ``facts``.
 
-        ``seeds`` are those of the shards.
+        ``seeds`` has a seed for each shard.
         """
         training = replace(
             run, code=copy.copy(run.code), model=self.model, optimizer=self.optimizer
@@ -113,22 +113,22 @@ def _by_shard(run: Training, part: Tensor, seeds: Sequence[int]) -> Tensor:
     return sums.finish()
 
 
-#: Tensors of one kind can be one.
+#: Dtype and device: tensors of one kind can be concatenated.
 _Kind = tuple[torch.dtype, torch.device]
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Copies of all that a step changes, by what it is. Many small tensors are copied as one."""
+    """Copies of all that a step changes, by name. Small tensors are copied as one."""
 
     shapes: dict[str, tuple[_Kind, torch.Size]]
     #: The elements of all tensors of a kind, in that order.
     elements: dict[_Kind, Tensor]
-    #: What is no tensor.
+    #: Values that are not tensors.
     values: dict[str, Any]
 
     def named(self) -> dict[str, Any]:
-        """Each tensor and each value."""
+        """Return each tensor and each value by its name."""
         found = dict(self.values)
         for kind, elements in self.elements.items():
             shapes = {name: shape for name, (its, shape) in self.shapes.items() if its == kind}
@@ -140,7 +140,7 @@ class Facts:
 
 @torch.no_grad()
 def facts(run: Training, loss: Tensor) -> Facts:
-    """What a step has made of a trial."""
+    """Return copies of a trial's loss, weights, buffers and optimiser state after a step."""
     found: dict[str, Any] = {"the loss": loss}
     names = dict[int, str]()
     for name, tensor in _named(run.model):
@@ -164,7 +164,7 @@ def facts(run: Training, loss: Tensor) -> Facts:
 
 
 def difference(one: Facts, other: Facts) -> str:
-    """The first thing whose bits differ; empty if none does."""
+    """Return the name of the first thing whose bits differ; empty if none does."""
     if one.shapes == other.shapes and not (one.values or other.values):
         pairs = ((each, other.elements[kind]) for kind, each in one.elements.items())
         if all(same_bits(*both) for both in pairs):
@@ -176,7 +176,7 @@ def difference(one: Facts, other: Facts) -> str:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two tensors have the same bits, or other values are equal."""
+    """Return True if two tensors have the same bits, or two other values are equal."""
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         return same_bits(one, other)
     return type(one) is type(other) and bool(one == other)

@@ -1,10 +1,10 @@
 """The training of one epoch of all trials of a group, step by step together.
 
-Theory of operation. What decides an epoch's bits is computed for each trial as
-``tasks.training.loop`` does: the order of examples, keys, options. A trial whose tick, ``clip`` or
-own optimiser raises has memory of its own from then on, and leaves after that step. In each epoch
-one step of one trial, which a key chooses, is done alone as well and compared; in the first epochs
-of a structure all trials' first steps.
+Theory of operation. Everything that decides an epoch's bits (the order of examples, keys, options)
+is computed for each trial as ``tasks.training.loop`` does. A trial whose tick, ``clip`` or own
+optimiser raises gets memory of its own, and leaves after that step. In each epoch one step of one
+trial, chosen by a key, is repeated alone and compared; in the first epochs of a structure the first
+steps of all trials are.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .group import Group
 
 
-#: Bytes of a data set that a GPU has as a copy for an epoch. Each trial would read as many in it.
+#: Largest data set (bytes) that is copied to a GPU for an epoch.
 _NEAR = 1 << 28
 
 
@@ -46,21 +46,21 @@ class Row:
 
     training: Training
     tick: Tick
-    #: The training's, where the caller knows it.
+    #: The training's structure, if the caller knows it.
     structure: Structure | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Result(loop.Result):
-    """An epoch's metrics and seconds, and how it was trained."""
+    """An epoch's metrics, seconds and company."""
 
-    #: Seconds that it would have taken alone, where it was trained with others and that is known;
+    #: Seconds that it would have taken alone, if it was trained with others and that is known;
     #: else 0.
     alone: float = 0.0
     #: Number of trials that were trained together, itself included.
     together: int = 1
-    #: Time that an epoch of so many trials together is expected to take of each, over what it takes
-    #: alone.
+    #: Pairs of a number of trials and the expected time of an epoch of each in a group of that
+    #: size, over its time alone.
     company: tuple[tuple[int, float], ...] = ()
 
 
@@ -85,13 +85,20 @@ class Epoch:
         *,
         apart: int = 0,
     ) -> None:
-        """``regroup`` stacks those that are left after others have gone.
+        """Prepare an epoch of ``rows``.
 
-        ``apart``: so many of the group are trained alone now. Times are as if they were here.
+        Args:
+            rows: The trials.
+            group: Their stacks.
+            admission: Facts of their structure, which are added to.
+            solo: A copy that repeats steps alone.
+            regroup: Stacks the trials that are left after others have gone.
+            apart: Number of trials of the group that are trained alone in this epoch. Times count
+                as if these were included.
         """
         self.rows = list(rows)
         self.group = group
-        #: What those who left have raised, by the identity of their training.
+        #: Exceptions of the trials that left, by the identity of their training.
         self.left: dict[int, BaseException] = {}
         self._admission = admission
         self._solo = solo
@@ -104,17 +111,17 @@ class Epoch:
         self._clips = type(first.code).clip is not TorchTrainable.clip
         self._common = Common([row.training.code for row in rows])
         self._code = stand_in(self._common, type(first.code))
-        #: Who has left during this step.
+        #: Indices of the trials that failed during this step.
         self._gone: set[int] = set()
         self._losses: list[Tensor] = []
-        #: How many steps of this size are still to come in the epoch.
+        #: Number of steps of this size that are still to come in the epoch.
         self._follow = 0
 
     def train(self) -> list[float]:
-        """Train; returns the mean loss of each trial that has not left.
+        """Train the epoch; return the mean loss of each trial that has not left.
 
-        Raises ``NotFused``, and whatever is raised in code that runs for all trials at once; then
-        the states of those in ``rows`` are of no use.
+        Raises ``NotFused``, and anything that code raises which runs for all trials at once. The
+        states of the trials in ``rows`` are unusable then.
         """
         for row in self.rows:
             row.training.begin_epoch()
@@ -138,9 +145,9 @@ class Epoch:
     def rehearse(self) -> None:
         """Step rows that are copies over whole batches, until they are compared and timed.
 
-        After each step together one row steps alone, so that both are timed while the machine is
-        as it is. There must be a whole batch. What the states come to is of no use. Raises as
-        ``train``.
+        After each step together one row steps alone, so that both are timed under the same load of
+        the machine. There must be at least one whole batch. The states are unusable afterwards.
+        Raises as ``train``.
         """
         whole = self._begin() // self._size
         self._follow = whole
@@ -155,7 +162,7 @@ class Epoch:
         self._end()
 
     def _begin(self) -> int:
-        """Draw the orders of the examples; returns how many these are."""
+        """Draw the orders of the examples; return the number of examples."""
         examples = length(self.rows[0].training.data.train)
         self._orders = torch.stack([_order(row.training, examples) for row in self.rows])
         self._data = _near(self._data, self._device)
@@ -203,13 +210,13 @@ class Epoch:
                 self._compare(k, number, losses[k], alone)
 
     def _about(self) -> int:
-        """The number of trials under which times are kept."""
+        """Return the number of trials under which times are kept."""
         return len(self.rows) + self._apart
 
     def _losses_of(self, number: int, part: Tensor) -> Tensor:
-        """The losses of a step, (K,); gradients are left in the stack.
+        """Return the losses of a step, (K,), and leave the gradients in the stack.
 
-        Over the shards of each batch they are summed as in ``tasks.gangs.shards``.
+        Both are summed over the shards of each batch as in ``tasks.gangs.shards``.
         """
         if self._shards == 1:
             losses, made = self._shard(number, 0, part, 1.0)
@@ -265,13 +272,13 @@ class Epoch:
                 self.group.take_gradients(k)
 
     def _part_with(self, k: int, error: BaseException) -> None:
-        """A trial's epoch has ended with ``error``."""
+        """Note that a trial's epoch has ended with ``error``, and give it its own memory."""
         self.left[id(self.rows[k].training)] = error
         self.group.release(k)
         self._gone.add(k)
 
     def _leave(self) -> None:
-        """Go on without those who have left."""
+        """Regroup without the trials that failed during this step."""
         if not self._gone:
             return
         self._common.check_unchanged()
@@ -288,7 +295,7 @@ class Epoch:
 
 
 def _near(tensors: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
-    """A GPU reads each batch from a copy of its own, if that is small."""
+    """Return the data on ``device`` if it is small enough, else the tensors as they are."""
     small = sum(each.nbytes for each in tensors) <= _NEAR
     return tuple(each.to(device) for each in tensors) if small else tensors
 

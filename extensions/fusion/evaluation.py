@@ -117,13 +117,16 @@ def _compare(run: Training, part: str, batch: tuple[Tensor, ...], together: _Val
 
 
 def same_numbers(one: dict[str, float], other: dict[str, float]) -> bool:
-    """Whether these are the same names with the same bits."""
+    """Return True if both have the same names with the same bits."""
     bits = [{name: value.hex() for name, value in each.items()} for each in (one, other)]
     return bits[0] == bits[1]
 
 
 def mean_losses(losses: Sequence[Tensor], size: int, examples: int) -> list[float]:
-    """From the losses (K,) of each step, in batches of ``size``; the last may be smaller."""
+    """Return each trial's mean loss from the losses (K,) of its steps.
+
+    All batches have ``size`` examples, except that the last may be smaller.
+    """
     last = examples - size * (len(losses) - 1)
     parts = [(size, losses)] if last == size else [(size, losses[:-1]), (last, losses[-1:])]
     sums = [(n, _sums(of)) for n, of in parts if of]

@@ -1,9 +1,9 @@
 """Epochs of several trials at once, with the bits that each has alone.
 
 Theory of operation. Trials of one structure are stacked, and each step is computed for all of them.
-That changes nothing that can be seen but the time: every kind of step is admitted by comparing bits
-and times with steps alone, and is compared at random for as long as the process lives. When
-something differs or fails, all go back to the epoch's start and are trained alone.
+Only the time changes: every kind of step is admitted by comparing bits and times with steps alone,
+and is compared again at random for as long as the process lives. When something differs or fails,
+all trials go back to the epoch's start and are trained alone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Metrics = dict[str, float]
 
 
 def _alone(row: Row) -> Outcome:
-    """The outcome of a trial's epoch by the usual loop."""
+    """Return the outcome of a trial's epoch by the usual loop."""
     try:
         return alone(run_epoch(row.training, row.tick))
     except BaseException as error:
@@ -44,21 +44,21 @@ def _alone(row: Row) -> Outcome:
 
 
 class Fusion:
-    """Trains trials of one process together. One a trainer: it remembers what was admitted."""
+    """Training of several trials of one trainer together; remembers the structures admitted."""
 
     def __init__(self) -> None:
         self._known = Known()
         self._rehearsals = Rehearsals()
 
     def structure(self, training: Training) -> Structure | None:
-        """What a trial has in common with those it may be trained with; None: with nobody."""
+        """Return the structure by which a trial is grouped; None if it must be trained alone."""
         try:
             return self._known.structure(training)
         except NotFused:
             return None
 
     def refusal(self, training: Training) -> str:
-        """Why it is trained alone, for people; empty if it is trained together, or may be."""
+        """Return why a trial is trained alone, for people; empty if it need not be."""
         try:
             structure = self._known.structure(training)
         except NotFused as refused:
@@ -66,9 +66,10 @@ class Fusion:
         return self._known.admission(structure).refusal()
 
     def company(self, structure: Structure, rows: int) -> int:
-        """How many of so many trials of the structure are trained together: all, or 1.
+        """Return the number of trials, out of ``rows``, that are trained together.
 
-        0: trials of this structure never are, however many there are.
+        It is ``rows``, or 1 if groups of that size are not faster, or 0 if trials of this structure
+        are never trained together.
         """
         admission = self._known.admission(structure)
         if admission.reason:
@@ -78,10 +79,11 @@ class Fusion:
     def run_epochs(self, rows: Sequence[Row]) -> list[Outcome]:
         """Train and evaluate an epoch of each trial, as ``run_epoch`` does.
 
-        All have one structure; where not, or where that is faster, each is trained alone. Now and
-        then one of them is, or all are together, to be timed. A trial's outcome is its result with
-        its share of the seconds, or what its tick or its code has raised. No trial's outcome
-        changes another one's. No trial takes turns by itself (``Training.turn``) meanwhile.
+        If their structures differ, or if that is faster, each is trained alone. From time to time
+        one is trained alone, or all are trained together, to measure the times. A trial's outcome
+        is its result with its share of the seconds, or the exception that its tick or its code has
+        raised. No trial's outcome changes another one's. No trial may take turns by itself
+        (``Training.turn``) meanwhile.
         """
         structures = {row.structure or self.structure(row.training) for row in rows}
         structure = structures.pop()
@@ -101,12 +103,12 @@ class Fusion:
             return self._each_alone(rows, admission)
         if was_slower or not due:
             return self._together(rows, structure)
-        # The first one: the stacks stay as they are, and the others are the rest of their rows.
+        # Time the first one alone: the others are the remaining rows of the same stacks.
         [one] = self._timed(rows[:1], admission)
         return [one, *self._together(rows[1:], structure, apart=1)]
 
     def _single(self, row: Row, structure: Structure, admission: Admission) -> Outcome:
-        """The outcome of a trial that nobody is trained with, and what company would gain."""
+        """Train a trial without company, and rehearse the gain of company if there is time."""
         began = spent(row.training.device)
         [outcome] = self._each_alone([row], admission)
         if admission.reason or not isinstance(outcome, Result):
@@ -119,7 +121,11 @@ class Fusion:
     def _together(
         self, rows: Sequence[Row], structure: Structure, *, apart: int = 0
     ) -> list[Outcome]:
-        """``apart``: so many of the group are trained alone. Times are as if they were here."""
+        """Return the outcomes of training ``rows`` together, and keep their times.
+
+        ``apart``: number of trials of the group that are trained alone in this epoch. Times count
+        as if these were included.
+        """
         admission = self._known.admission(structure)
         if len(rows) == 1:  # of two: their stacks stay
             return self._timed(rows, admission)
@@ -136,7 +142,7 @@ class Fusion:
 
     @staticmethod
     def _timed(rows: Sequence[Row], admission: Admission) -> list[Outcome]:
-        """The outcomes alone, whose times are kept."""
+        """Return the outcomes of training each trial alone, and keep their times."""
         outcomes = [_alone(row) for row in rows]
         for outcome in outcomes:
             if isinstance(outcome, Result):
@@ -144,12 +150,12 @@ class Fusion:
         return outcomes
 
     def forget(self, training: Training) -> None:
-        """The trial is not trained here any more: nothing of it is kept."""
+        """Drop everything kept of a trial that is no longer trained here."""
         self._known.disband([training])
 
 
 class _Attempt:
-    """One epoch of trials of one structure. Where it goes wrong they are trained alone."""
+    """One epoch of trials of one structure, which are trained alone if it fails."""
 
     def __init__(self, known: Known, rows: Sequence[Row], structure: Structure, apart: int) -> None:
         self._known = known
@@ -161,7 +167,7 @@ class _Attempt:
         self._outcomes: dict[int, Outcome] = {}
 
     def run(self) -> list[Outcome]:
-        """The outcome of each trial."""
+        """Train the epoch, and return the outcome of each trial."""
         clock = self._rows[0].training.clock
         began = clock()
         try:
@@ -185,7 +191,7 @@ class _Attempt:
     # -- training --------------------------------------------------------------------------------
 
     def _train(self, rows: Sequence[Row]) -> tuple[list[Row], Group, list[float]]:
-        """Those that have not left, and the mean loss of each.
+        """Return the trials that have not left, their group, and the mean loss of each.
 
         Raises ``_NotTogether`` once all have been trained alone.
         """
@@ -222,7 +228,7 @@ class _Attempt:
         raise _NotTogether from error
 
     def _reason(self, run: Training | None, error: Exception, *, guilty: bool) -> str:
-        """Why these are not trained together from now on; empty if they may be."""
+        """Return why these are not trained together from now on; empty if they may be."""
         if isinstance(error, Differs) and run is not None:
             self._known.learn(type(run.code), error.read)
             return ""
@@ -240,7 +246,7 @@ class _Attempt:
         part: str,
         metrics: Sequence[_Metrics],
     ) -> None:
-        """Add what is measured on a part of the data, or leave an exception as outcome."""
+        """Add the metrics of a part of the data, or leave an exception as a trial's outcome."""
         data = getattr(rows[0].training.data, part) if rows else None
         if data is None:
             return

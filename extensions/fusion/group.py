@@ -1,4 +1,4 @@
-"""Trials that are stepped together: their stacks, and their losses and gradients in one pass."""
+"""Groups of trials that are stepped together: stacks, and losses and gradients in one pass."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 class Group:
-    """The stacks of trials of one structure, of which they are views from now on.
+    """The stacks of trials of one structure; the trials' tensors become views of them.
 
-    The trials' models and optimisers stay theirs, and can be read, saved and loaded at any time.
+    The trials keep their models and optimisers, which can be read, saved and loaded at any time.
     """
 
     def __init__(self, runs: Sequence[Training], structure: Structure, *, vector: bool) -> None:
-        """``vector``: SGD, Adam and AdamW step all trials at once."""
+        """Stack the trials. ``vector``: let SGD, Adam and AdamW step all trials at once."""
         self.runs = list(runs)
         self.structure = structure
         self._tensors = [_tensors(run) for run in runs]
@@ -47,9 +47,9 @@ class Group:
         for flat in self.gradients.flats.values():
             flat.zero_()
         self._compute()
-        #: The kinds of calls of which one was watched.
+        #: Kinds of calls, by ``common``, of which one was watched.
         self._watched: set[bool] = set()
-        #: Which of the stepped parameters the last losses had gradients for.
+        #: True for each stepped parameter for which the last losses had a gradient.
         self._there = [True] * len(self.stepped[0])
         self.optimiser: VectorOptimiser | None = None
         if vector and is_plain(runs[0].optimizer):
@@ -57,7 +57,7 @@ class Group:
             self.optimiser = made if made.bind() else None
 
     def _compute(self) -> None:
-        """Make what computes for these trials, and for no others."""
+        """Make the model, inputs, rules and recorder that belong to these trials only."""
         first, of_first = self.runs[0].model, self._tensors[0]
         #: A model whose parameters and buffers are all trials'.
         self.model = copy.deepcopy(first, {id(tensor): tensor for tensor in of_first})
@@ -80,10 +80,10 @@ class Group:
         )
 
     def part(self, runs: Sequence[Training]) -> Group | None:
-        """The group of trials that follow each other in this one, in the same memory.
+        """Return a group of some consecutive trials of this one, in the same memory.
 
-        None if they do not, or if somebody has replaced a tensor of theirs; and before the first
-        step, since of whom the optimiser is fresh is known to one group only.
+        Returns None if they are not consecutive, if a tensor of theirs has been replaced, or before
+        the first step, since only one group can keep track of optimisers without a state.
         """
         names, count = [id(run) for run in self.runs], len(runs)
         begin = names.index(id(runs[0])) if id(runs[0]) in names else len(names)
@@ -106,7 +106,7 @@ class Group:
         return made
 
     def begin(self) -> None:
-        """An epoch begins: each dropout has the rate of each trial."""
+        """Begin an epoch: give each dropout the rates of the trials."""
         models = [run.model.modules() for run in self.runs]
         for module, *each in zip(self.model.modules(), *models, strict=True):
             if isinstance(module, nn.Dropout):
@@ -117,14 +117,14 @@ class Group:
                     self.recorded_steps.forget()
 
     def _is_whole(self) -> bool:
-        """Whether nobody has replaced a tensor of a trial since."""
+        """Return True if no tensor of a trial has been replaced since."""
         views = zip(self.runs, self.weights.rows, strict=True)
         return all(are_in(_tensors(run), row) for run, row in views) and (
             self.optimiser is None or self.optimiser.is_bound()
         )
 
     def is_watched(self, *, common: bool) -> bool:
-        """Whether a call of this kind was watched, so that none will be any more."""
+        """Return True if a call of this kind was watched, so that no other will be."""
         return common in self._watched
 
     def release(self, k: int) -> None:
@@ -136,7 +136,7 @@ class Group:
     def call(
         self, function: Callable[[nn.Module, Any], Any], batch: tuple[Tensor, ...], *, common: bool
     ) -> Any:
-        """``function(model, batch)`` of all trials. ``common``: one batch for all."""
+        """Return ``function(model, batch)`` of all trials. ``common``: one batch for all."""
 
         def each(tensors: Sequence[Tensor], batch: tuple[Tensor, ...]) -> Any:
             for (named, name), tensor in zip(self._entries, tensors, strict=True):
@@ -156,7 +156,7 @@ class Group:
     def differentiate(
         self, code: TorchTrainable, batch: tuple[Tensor, ...], weight: float = 1.0
     ) -> tuple[Tensor, Sequence[Tensor | None]]:
-        """The losses (K,), detached, and the gradients of ``weight`` times each of them.
+        """Return the losses (K,), detached, and the gradients of ``weight`` times each of them.
 
         A gradient is (K, ...), or None where the losses do not use the parameter.
         """
@@ -180,8 +180,8 @@ class Group:
     def step(self, failed: Callable[[int, Exception], None]) -> None:
         """Step the optimisers with the gradients in the stack.
 
-        ``failed`` is told which trial's own optimiser has raised. Raises ``StepsByItself``, and has
-        done nothing, if the optimisers must step by themselves.
+        ``failed`` is called with the index of a trial whose own optimiser raises, and the error.
+        Raises ``StepsByItself``, with nothing changed, if the optimisers must step by themselves.
         """
         if self.optimiser is not None:
             if not all(self._there):
@@ -197,7 +197,7 @@ class Group:
                 failed(k, error)
 
     def give_gradients(self) -> None:
-        """Let the trials' parameters have their gradients, as views."""
+        """Give the trials' parameters their gradients, as views of the stack."""
         for parameters, views in zip(self.stepped, self.gradients.rows, strict=True):
             for parameter, view, there in zip(parameters, views, self._there, strict=True):
                 parameter.grad = view if there else None
@@ -218,7 +218,7 @@ class Group:
 
 
 def _tensors(run: Training) -> list[Tensor]:
-    """What is stepped, the other parameters, and the buffers."""
+    """Return the stepped parameters, the other parameters, and the buffers, in that order."""
     first = stepped(run.optimizer)
     known = {id(each) for each in first}
     modules = list(run.model.modules())
@@ -229,7 +229,7 @@ def _tensors(run: Training) -> list[Tensor]:
 
 
 def _entries(made: nn.Module, tensors: Sequence[Tensor]) -> list[tuple[dict[str, Any], str]]:
-    """Where ``made`` has each of ``tensors``."""
+    """Return, for each of ``tensors``, the dict and the key under which ``made`` has it."""
     found: dict[int, tuple[dict[str, Any], str]] = {}
     for module in made.modules():
         for named in (module._parameters, module._buffers):
@@ -238,7 +238,7 @@ def _entries(made: nn.Module, tensors: Sequence[Tensor]) -> list[tuple[dict[str,
 
 
 class Snapshot:
-    """Copies of all that an epoch changes before its end. Only then a schedule changes."""
+    """Copies of all that an epoch changes before its end, when the schedules step."""
 
     def __init__(self, group: Group) -> None:
         self._rows = {id(run): k for k, run in enumerate(group.runs)}
@@ -257,9 +257,10 @@ class Snapshot:
             self._own = [copy.deepcopy(run.optimizer.state_dict()) for run in group.runs]
 
     def restore(self, group: Group, left: Collection[int]) -> None:
-        """Bring the trials of ``group``, which are some of those from the start, back to it.
+        """Restore the epoch's start for the trials of ``group``, ready to go on alone.
 
-        They are ready to go on alone. Those in ``left`` have memory of their own.
+        They are some of the trials that the snapshot was taken of. Those in ``left`` are skipped,
+        since they have memory of their own.
         """
         rows = [self._rows[id(run)] for run in group.runs]
         for name, stack in _stacks(group).items():

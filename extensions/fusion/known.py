@@ -1,14 +1,14 @@
-"""What a process knows of structures: who is stepped together, only with equal bits and if faster.
+"""Facts of structures in one process: trials are stepped together if bit-equal and faster.
 
 Theory of operation. Bits are compared for each size of batch, in the first steps of the first
 epoch, for every trial of the group. Then steps are timed, together and alone, in processor time: a
-long step is interrupted by other processes more often than a short one. How much faster they
-are together depends on how many they are, so each doubling of their number has times of its own.
-What differs once is never tried again in this process.
+long step is interrupted by other processes more often than a short one. The speedup depends on the
+number of trials, so each doubling of their number has times of its own. A structure whose bits
+differ once is never tried again in this process.
 
-What whole epochs gain is measured apart: more is done in them than steps, and where other
-processes are at work, too, memory and caches are shared. So now and then one trial of a group
-trains its epoch alone; and where that is faster, all do, but for an epoch together now and then.
+The gain of whole epochs is measured separately: an epoch does more than steps, and other processes
+may share memory and caches. So from time to time one trial of a group trains its epoch alone. If
+that is faster, all trials do, except for an occasional epoch together.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ if TYPE_CHECKING:
     from ...tasks.contracts.contract import TorchTrainable
     from ...tasks.training.training import Training
 
-#: How many steps of each size are compared for all trials, and how many are timed.
+#: Number of steps of each size that are compared for all trials, and number that are timed.
 CHECKED, TIMED = 3, 6
-#: What together takes at most of the time alone.
+#: Largest time of a trial together, over its time alone, that counts as faster.
 FASTER = 0.95
-#: How many epochs are remembered, and how many say what is faster.
+#: Number of epochs that are remembered, and number that suffice to decide what is faster.
 _LAST, _SURE = 5, 2
-#: How many groups and copies are kept from one epoch to the next.
+#: Number of groups, and of copies, that are kept from one epoch to the next.
 _KEPT = 4
 
 
 @dataclass(slots=True)
 class Times:
-    """Processor seconds a trial of one kind of work, alone and together with so many others."""
+    """Processor seconds per trial of one kind of work, alone and by the number of trials."""
 
-    #: For people.
+    #: Name of the work, for people.
     what: str
-    #: How often each is timed.
+    #: Number of times that each is timed.
     needed: int
     alone: list[float] = field(default_factory=list)
     _together: dict[int, list[float]] = field(default_factory=dict)
-    #: How many were together last, by the same key: each doubling is timed once.
+    #: Last number of trials together, by the same key: each doubling is timed once.
     _rows: dict[int, int] = field(default_factory=dict)
 
     def together(self, rows: int) -> list[float]:
-        """The times with about so many trials, to be added to."""
+        """Return the list of times with about ``rows`` trials, to be added to."""
         self._rows[rows.bit_length()] = rows
         return self._together.setdefault(rows.bit_length(), [])
 
     def undecided(self, rows: int) -> bool:
-        """Whether it is unknown what is faster with so many trials."""
+        """Return True if there are too few times to decide about ``rows`` trials."""
         return min(len(self.alone), len(self._times(rows))) < self.needed
 
     def refusal(self, rows: int) -> str:
-        """Why not, if so many together are not faster; empty while nobody knows."""
+        """Return why ``rows`` trials together are not faster; empty if they are or may be."""
         if self.undecided(rows):
             return ""
         together, alone = min(self._times(rows)), min(self.alone)
@@ -75,7 +75,7 @@ class Times:
         return self._together.get(rows.bit_length(), [])
 
     def refusals(self) -> list[str]:
-        """``refusal`` for each number of trials that was tried, the fewest first."""
+        """Return ``refusal`` for each number of trials that was tried, the fewest first."""
         return [self.refusal(rows) for _, rows in sorted(self._rows.items())]
 
 
@@ -85,41 +85,42 @@ def _last() -> deque[float]:
 
 @dataclass(slots=True)
 class EpochTimes:
-    """Seconds in turn of a trial's epoch, alone and by about how many others were with it.
+    """Seconds per trial of an epoch, alone and by the approximate number of trials.
 
-    Medians of the last few: an epoch is long, and the machine may be busy.
+    Medians of the last few count, since an epoch is long and the machine may be busy.
     """
 
-    #: Epochs of groups that were begun.
+    #: Number of epochs that groups have begun.
     groups: int = 0
     _alone: deque[float] = field(default_factory=_last)
     _together: dict[int, deque[float]] = field(default_factory=dict)
 
     def is_due(self) -> bool:
-        """Whether the epoch that a group begins now is trained as others are not, to be timed.
+        """Count an epoch of a group; return True if it is to be trained in the other way and timed.
 
-        It is the second one, where all is warm, and then each time their number has doubled.
+        That is the second epoch, when everything is warm, and then each time that the number of
+        epochs has doubled.
         """
         self.groups += 1
         return self.groups > 1 and not self.groups & (self.groups - 1)
 
     def observe(self, seconds: float, together: int = 1) -> None:
-        """A trial of ``together`` has trained an epoch."""
+        """Note the seconds of a trial's epoch in a group of ``together`` trials."""
         if self.groups > 1:  # the first one is slow
             known = self._together.setdefault(together.bit_length(), _last())
             (known if together > 1 else self._alone).append(seconds)
 
     def try_again(self, rows: int) -> None:
-        """Forget what about so many took together."""
+        """Forget the times of about ``rows`` trials together."""
         self._together.pop(rows.bit_length(), None)
 
     @property
     def alone(self) -> float:
-        """What it takes alone; 0 while nobody knows."""
+        """Median seconds of an epoch alone; 0 while unknown."""
         return median(self._alone) if self._alone else 0.0
 
     def refusal(self, rows: int) -> str:
-        """Why not, if epochs of so many together are not faster; empty while nobody knows."""
+        """Return why epochs of ``rows`` trials together are not faster; empty if they may be."""
         known = self._together.get(rows.bit_length(), ())
         if min(len(known), len(self._alone)) < _SURE:
             return ""
@@ -133,59 +134,59 @@ class EpochTimes:
 
 @dataclass(slots=True)
 class Admission:
-    """What is known of one structure in this process."""
+    """Facts of one structure in this process, which decide what is computed together."""
 
-    #: Why it is not stepped together, whatever the number of trials, and why not evaluated so.
+    #: Reasons that it is never stepped together, and never evaluated together; empty if it may be.
     reason: str = ""
     evaluation_reason: str = ""
-    #: Steps whose bits were compared for all trials, by the size of the batch.
+    #: Number of steps whose bits were compared for all trials, by the size of the batch.
     checked: Counter[int] = field(default_factory=Counter)
-    #: Whether SGD, Adam and AdamW step all trials at once.
+    #: True if SGD, Adam and AdamW step all trials at once.
     vector: bool = True
     step: Times = field(default_factory=lambda: Times("a step", TIMED))
     evaluation: Times = field(default_factory=lambda: Times("an evaluation", 2))
     epochs: EpochTimes = field(default_factory=EpochTimes)
-    #: Why the last group's epochs are each trial's own for now; empty if they are not.
+    #: Reason that each trial of the last group trains its epochs alone for now; empty if together.
     slower: str = ""
 
     def refusal(self) -> str:
-        """Why it is not stepped together, whatever was tried; empty if it is, or may be."""
+        """Return why it is not stepped together in any size tried; empty if it is, or may be."""
         tried = self.step.refusals()
         return self.reason or (tried[-1] if tried and all(tried) else self.slower)
 
     def may_step(self, rows: int) -> bool:
-        """Whether so many trials are stepped together, if only to find out."""
+        """Return True if ``rows`` trials are stepped together, even if only to measure it."""
         return not (self.reason or self.step.refusal(rows))
 
     def may_evaluate(self, rows: int) -> bool:
-        """Likewise evaluated."""
+        """Return True if ``rows`` trials are evaluated together, even if only to measure it."""
         return not (self.evaluation_reason or self.evaluation.refusal(rows))
 
 
 class Known:
-    """Admissions by structure, what code reads, groups and copies."""
+    """Admissions by structure, the reads of user code, groups and copies."""
 
     def __init__(self) -> None:
         self._admissions: dict[Hashable, Admission] = {}
-        #: What code is known to read of its trial, by its class.
+        #: Values of its trial that code is known to read, by its class.
         self._reads: dict[type[TorchTrainable], set[Read]] = {}
         self._groups: list[Group] = []
         self._copies: dict[Hashable, SoloCopy] = {}
 
     def structure(self, run: Training) -> Structure:
-        """Raises ``NotFused`` with the reason."""
+        """Return the structure of a trial; raise ``NotFused`` with the reason if it has none."""
         return structure_of(run, self._reads.get(type(run.code), ()))
 
     def admission(self, structure: Structure) -> Admission:
-        """What is known of the structure."""
+        """Return the facts of a structure, to be added to."""
         return self._admissions.setdefault(structure.network, Admission())
 
     def learn(self, code: type[TorchTrainable], read: Read) -> None:
-        """Code of this class reads this: trials with different values are kept apart."""
+        """Note that code of this class reads this, so that trials that differ in it are apart."""
         self._reads.setdefault(code, set()).add(read)
 
     def group(self, runs: Sequence[Training], structure: Structure) -> Group:
-        """The stacks of these trials: those that are there, or new ones."""
+        """Return the stacks of these trials: existing ones, or new ones."""
         made = self._there(runs, structure)
         if made is None:
             self.disband(runs, but=runs)
@@ -195,7 +196,7 @@ class Known:
         return made
 
     def _there(self, runs: Sequence[Training], structure: Structure) -> Group | None:
-        """The stacks of these trials, or their rows of stacks that others have, too."""
+        """Return the existing stacks of these trials, or their rows of larger stacks, or None."""
         vector = self.admission(structure).vector
         for group in sorted(self._groups, key=lambda each: len(each.runs)):
             if group.structure != structure or not (vector or group.optimiser is None):
@@ -205,9 +206,10 @@ class Known:
         return None
 
     def disband(self, runs: Sequence[Training], *, but: Sequence[Training] = ()) -> None:
-        """Drop the stacks of these trials; all in them but some have memory of their own then.
+        """Drop the stacks of these trials, and give the trials in them memory of their own.
 
-        Those do not that have stacks which stay: others may be dropped while these are stepped.
+        Trials in ``but`` keep their views, and so do trials that are in stacks which stay: other
+        stacks may be dropped while these are stepped.
         """
         names = {id(run) for run in runs}
         kept = [g for g in self._groups if names.isdisjoint(id(run) for run in g.runs)]
@@ -221,7 +223,7 @@ class Known:
         self._groups = kept
 
     def copy(self, run: Training, structure: Structure) -> SoloCopy:
-        """What does a step alone, for trials of this structure."""
+        """Return the copy that steps alone for the trials of this structure."""
         if structure.network not in self._copies:
             kept = list(self._copies.items())[1 - _KEPT :]
             self._copies = {**dict(kept), structure.network: SoloCopy(run)}

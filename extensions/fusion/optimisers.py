@@ -1,13 +1,13 @@
 """SGD, Adam and AdamW for stacks of trials: one operation for all tensors of all trials.
 
 Theory of operation. Each trial has its own learning rate, momentum or betas, epsilon, weight decay
-and count of steps: columns beside the stack. They are read from the trial's own optimiser before
+and count of steps: columns next to the stack. They are read from the trial's own optimiser before
 each step, since schedules and ``Steps`` change them there. The operations are torch's for one
-tensor, in the same order, with a column where torch has a number; on a GPU those for many tensors,
-which torch takes there and which round in other places. The state is the optimiser's own under its
-own names, as views of stacks.
+tensor, in the same order, with a column where torch has a number. On a GPU they are torch's for
+many tensors, which torch uses there and which round in other places. The state is the optimiser's
+own under its own names, as views of stacks.
 
-Only classes of torch's with default flags are computed so. Any other optimiser steps by itself.
+Only torch's own classes with default flags are computed so. Any other optimiser steps by itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from .operators.not_fused import NotFused
 from .stacks import Stack, are_in, put, unalias
 
-#: The state of each class, beside ``step``, and the options that may differ.
+#: The state of each class, and the options that may differ between trials.
 _STATE: dict[type, tuple[str, ...]] = {
     SGD: ("momentum_buffer",),
     Adam: ("exp_avg", "exp_avg_sq", "step"),
@@ -37,12 +37,12 @@ _OPTIONS: dict[type, tuple[str, ...]] = {
 }
 #: Options that must be off.
 _OFF = ("amsgrad", "maximize", "foreach", "capturable", "differentiable", "fused", "dampening")
-#: How much of a stack a CPU computes at a time, so that it stays in the cache from one operation to
-#: the next: twice as fast for large models.
+#: Number of elements of a stack that a CPU computes at a time, so that they stay in the cache from
+#: one operation to the next: twice as fast for large models.
 _ELEMENTS = 1 << 17
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
-#: What the state is before the first step. With -0.0 the first sum is the gradient itself, even
-#: where that is -0.0.
+#: Initial values of the state. With -0.0 the first sum is the gradient itself, even where that is
+#: -0.0.
 _EMPTY = {"momentum_buffer": -0.0, "exp_avg": 0.0, "exp_avg_sq": 0.0}
 
 
@@ -51,9 +51,10 @@ class StepsByItself(Exception):
 
 
 def kind_of(optimizer: Optimizer, names: Mapping[int, str]) -> Hashable:
-    """What of an optimiser must be equal. Raises ``NotFused`` if it steps what is not in ``names``.
+    """Return the key of an optimiser: its class, its parameters' names and its flags.
 
-    ``names``: the model's parameters by identity.
+    ``names`` has the model's parameters by identity. Raises ``NotFused`` if the optimiser has other
+    parameters.
     """
     groups = []
     for group in optimizer.param_groups:
@@ -65,7 +66,7 @@ def kind_of(optimizer: Optimizer, names: Mapping[int, str]) -> Hashable:
 
 
 def is_plain(optimizer: Optimizer) -> bool:
-    """Whether it is one of the three, as torch has it by default."""
+    """Return True if it is SGD, Adam or AdamW of torch, with default flags and no hooks."""
     if type(optimizer) not in _STATE or any(vars(optimizer).get(name) for name in _HOOKS):
         return False
     step = vars(optimizer).get("step")  # a schedule counts the steps
@@ -81,12 +82,12 @@ def is_plain(optimizer: Optimizer) -> bool:
 
 
 def _flags(group: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Whether there is momentum, and whether it is Nesterov's."""
+    """Return True if there is momentum, and True if it is Nesterov's."""
     return bool(group.get("momentum", 1) != 0), bool(group.get("nesterov"))
 
 
 def stepped(optimizer: Optimizer) -> list[Tensor]:
-    """The parameters that it gives new values, group by group."""
+    """Return the parameters that require gradients, group by group."""
     groups = optimizer.param_groups
     return [p for group in groups for p in group["params"] if p.requires_grad]
 
@@ -95,7 +96,7 @@ class VectorOptimiser:
     """The optimisers of all trials of a stack, which are ``is_plain`` and of one kind."""
 
     def __init__(self, optimizers: Sequence[Optimizer], weights: Stack) -> None:
-        """``weights``: those parameters come first that are ``stepped``, in that order."""
+        """Take the optimisers. ``weights`` begins with the ``stepped`` parameters, in order."""
         self._parameters = [stepped(each) for each in optimizers]
         first = optimizers[0]
         self._class = type(first)
@@ -104,12 +105,12 @@ class VectorOptimiser:
         self._dtype = self._parameters[0][0].dtype
         self._slices = _slices(first, weights, self._dtype)
         self.state: dict[str, Stack] = {}
-        #: The trials that had no state before ``bind``, until the first step.
+        #: Trials that had no state before ``bind``, until the first step.
         self.fresh: set[int] = set()
         self._take(optimizers, weights)
 
     def _take(self, optimizers: Sequence[Optimizer], weights: Stack) -> None:
-        """These are the optimisers, and the weights that they step."""
+        """Set the optimisers and the weights that they step, and drop the columns."""
         self._optimizers = optimizers
         self._weights = weights.flats[self._dtype]
         whole = self._weights.shape[1]
@@ -118,9 +119,9 @@ class VectorOptimiser:
         self._columns: list[dict[str, Tensor]] = []
 
     def part(self, of: slice, weights: Stack) -> VectorOptimiser:
-        """The optimisers of some of the trials, whose ``weights`` these are.
+        """Return the optimisers of some of the trials, with their ``weights`` and the same state.
 
-        They have the same state, and all have stepped.
+        All of them must have stepped.
         """
         made = copy.copy(self)
         made._parameters = self._parameters[of]
@@ -130,9 +131,9 @@ class VectorOptimiser:
         return made
 
     def bind(self) -> bool:
-        """Make the state views of stacks; of a trial without one, as it is before the first step.
+        """Make the state views of stacks; a trial without a state gets the initial one.
 
-        False: it is none that the class has by itself, and nothing was done.
+        Returns False, with nothing changed, if the state is not what the class makes by itself.
         """
         kinds = {}
         for name in self._names:
@@ -156,12 +157,12 @@ class VectorOptimiser:
         return True
 
     def dissolve(self) -> None:
-        """Each optimiser steps by itself from now on; a trial's without a state has none."""
+        """Let each optimiser step by itself from now on; drop the states of fresh trials."""
         for k in self.fresh:
             self._optimizers[k].state.clear()
 
     def is_bound(self) -> bool:
-        """Whether the state is where a step has left it."""
+        """Return True if the state is still in the stacks."""
         for k, parameters in enumerate(self._parameters):
             state = self._optimizers[k].state
             each = [state.get(parameter, {}) for parameter in parameters]
@@ -177,7 +178,7 @@ class VectorOptimiser:
             unalias(self._tensors(k, name), stack.rows[k])
 
     def step(self, gradients: Stack) -> None:
-        """Step all. Raises ``StepsByItself``, and has done nothing, if that cannot be."""
+        """Step all trials; raise ``StepsByItself``, with nothing changed, if that is impossible."""
         self._read()
         self.fresh.clear()
         steps = self._count() if "step" in self.state else []
@@ -210,7 +211,7 @@ class VectorOptimiser:
         self._columns = [{n: self._column(v) for n, v in each.items()} for each in columns]
 
     def _column(self, values: Sequence[float]) -> Tensor:
-        """A number for each trial, rounded to the dtype as torch rounds a number."""
+        """Return a column of numbers, one a trial, rounded to the dtype as torch does."""
         made = torch.tensor(values, dtype=self._dtype, device=self._weights.device)
         return made.unsqueeze(1)
 
@@ -220,13 +221,13 @@ class VectorOptimiser:
         return [each for each in found if each is not None]
 
     def _count(self) -> list[float]:
-        """Add a step to each count; returns each trial's."""
+        """Add a step to each trial's count; return the counts."""
         [flat] = self.state["step"].flats.values()
         counted: list[float] = flat.add_(1)[:, 0].tolist()
         return counted
 
     def _bias(self, group: Sequence[Any], steps: Sequence[float]) -> dict[str, Tensor]:
-        """Adam's corrections of (lr, weight decay, epsilon, betas) of each trial, by its steps."""
+        """Return Adam's bias corrections of each trial, by its options and its count of steps."""
         known: dict[Any, tuple[float, float]] = {}
         roots, sizes = [], []
         for (lr, _, _, betas), step in zip(group, steps, strict=True):
@@ -270,7 +271,7 @@ class VectorOptimiser:
 
 
 def _slices(optimizer: Optimizer, weights: Stack, dtype: torch.dtype) -> list[slice]:
-    """The columns of each parameter group."""
+    """Return the columns of the stack that each parameter group has."""
     counts = [sum(p.requires_grad for p in group["params"]) for group in optimizer.param_groups]
     ends = [weights.ends[i] for i in range(sum(counts))]
     found, begin, done = [], 0, 0
@@ -298,13 +299,13 @@ def _begun(state: dict[str, Any], name: str, parameter: Tensor) -> Tensor:
 
 
 def _sgd_columns(group: Sequence[Any]) -> dict[str, list[float]]:
-    """The columns of (lr, weight decay, momentum, nesterov) of each trial."""
+    """Return the columns of (lr, weight decay, momentum, nesterov) of each trial."""
     columns = {"rate": [-lr for lr, *_ in group], "momentum": [m for *_, m, _ in group]}
     return columns | _decay([decay for _, decay, *_ in group])
 
 
 def _adam_columns(group: Sequence[Any]) -> dict[str, list[float]]:
-    """The columns of (lr, weight decay, epsilon, betas) of each trial."""
+    """Return the columns of (lr, weight decay, epsilon, betas) of each trial."""
     columns = {
         "eps": [eps for *_, eps, _ in group],
         "1-beta1": [1 - betas[0] for *_, betas in group],
@@ -322,6 +323,6 @@ def _decay(decays: list[float]) -> dict[str, list[float]]:
 
 
 def _decayed(g: Tensor, weights: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
-    """The gradients with weight decay; unchanged where a trial has none, even a -0.0."""
+    """Return the gradients with weight decay; unchanged, even a -0.0, where a trial has none."""
     made = torch.addcmul(g, weights, columns["decay"])
     return made.where(columns["decays"] != 0, g) if "decays" in columns else made

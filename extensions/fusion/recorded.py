@@ -1,15 +1,15 @@
-"""The losses and gradients of a step: computed, or played from what was recorded of one before.
+"""The losses and gradients of a step: computed, or played from a recording of an earlier step.
 
 Theory of operation. A step of small networks takes most of its time above the kernels: in the
-user's code, in the rules for all trials, in the graph of gradients. From step to step all of that
-does the same. So one step's operators are recorded (``operators.recorder``), and further ones call
-them. They are the same kernels on the same shapes, so the bits are the same.
+user's code, in the rules for all trials, in the graph of gradients. All of that does the same in
+each step. So one step's operators are recorded (``operators.recorder``), and later steps call them.
+They are the same kernels on the same shapes, so the bits are the same.
 
-The user's code runs while it is recorded, and not when that is played. What it reads of a trial is
-known (``stand_in``), and a recording is played as long as that has the same values. What counts of
-a step that is recorded, and of the first one that is played, is computed; both are compared with
-that. And in each epoch one step of one trial is compared with that trial alone (``epoch``), be it
-played or not.
+The user's code runs during a recording, but not when that is played. The values that it reads of a
+trial are known (``stand_in``), and a recording is played only while they are the same. A step that
+is recorded, and the first one that is played, are also computed; the computed results are used, and
+the others compared with them. In each epoch one step of one trial is compared with that trial alone
+(``epoch``), whether it was played or not.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Made = tuple[Tensor, Sequence[Tensor | None]]
 Batch = tuple[Tensor, ...]
 Compute = Callable[[Batch], Made]
 Seeds = Callable[[], Sequence[int]]
-#: In which call of its kind a step is recorded at the soonest, and how many must follow it in the
-#: epoch; but any number does in a group's later epochs. To record and to compare it takes as long
-#: as about twelve played ones gain.
+#: Earliest call of its kind in which a step is recorded, and number of steps that must follow it in
+#: the epoch (any number in a group's later epochs). Recording and comparing cost about as much time
+#: as twelve played steps save.
 _RECORDED, _FOLLOW = 5, 12
 
 
@@ -46,10 +46,10 @@ _RECORDED, _FOLLOW = 5, 12
 class _Recorded:
     recording: Recording
     draws: bool
-    #: What the code has read, and where it reads the same.
+    #: Values that the code has read, and the last object known to have the same values.
     reads: Reads
     common: Common
-    #: Whether it was compared with what is computed.
+    #: True once it was compared with a computed step.
     compared: bool = False
 
     def is_of(self, common: Common) -> bool:
@@ -62,20 +62,20 @@ class RecordedSteps:
     """The steps of one group. Steps of one kind differ in the values of their batches alone."""
 
     def __init__(self, stacks: Sequence[Tensor], generators: Generators, rules: Rules) -> None:
-        """``stacks``: the memory of the trials, which alone a step may change."""
+        """Keep the parts. A step may change the memory of ``stacks``, the trials', and no other."""
         self._stacks = stacks
-        #: Else the gradients alone are too much to be recorded.
+        #: True if the gradients are small enough to be recorded.
         self._is_small = sum(each.nbytes for each in stacks) <= LARGEST
         self._generators = generators
         self._rules = rules
-        #: How often a step of a kind was computed, since which epoch.
+        #: Number of calls of each kind of step, and the ``Common`` of the epoch of the first one.
         self._calls = Counter[Hashable]()
         self._since: dict[Hashable, Common] = {}
-        #: None: steps of this kind cannot be recorded.
+        #: Recordings by kind; None if steps of a kind cannot be recorded.
         self._recorded: dict[Hashable, _Recorded | None] = {}
 
     def forget(self) -> None:
-        """They compute something else from now on."""
+        """Drop all recordings, since the steps compute something else from now on."""
         self._calls.clear()
         self._recorded.clear()
 
@@ -89,11 +89,17 @@ class RecordedSteps:
         *,
         follow: int,
     ) -> Made:
-        """What ``compute`` gives of the batch. The code reads of ``common``, a new one each epoch.
+        """Return ``compute(batch)``, possibly from a recording.
 
-        ``seeds``: what the generators begin with if anything is drawn. ``follow``: so many steps of
-        the kind are still to come in the epoch. Raises ``Mismatch`` where the same calls give
-        something else, as in code that counts its calls.
+        Args:
+            kind: Key of the steps that differ only in the values of their batches.
+            batch: The batch of all trials.
+            seeds: Gives the seeds of the generators, if anything is drawn.
+            common: Object that the code reads of; a new one each epoch.
+            compute: Computes the step.
+            follow: Number of steps of the kind that are still to come in the epoch.
+
+        Raises ``Mismatch`` if the same calls give other bits, as in code that counts its calls.
         """
         self._generators.begin(seeds)
         known = self._recorded.get(kind)
@@ -135,13 +141,13 @@ class RecordedSteps:
                 return compute(copies)
 
         seen: list[Tensor | None] = []
-        with suppress(Exception):  # it may fail because it is seen; else it fails below
+        with suppress(Exception):  # it may fail only because it is recorded; else it fails below
             seen = self._beside(seeds, record)
         made = compute(batch)
         self._recorded[kind] = None
         refused = recorder.refused or self._rules.changes_when_seen
         if seen and not refused and self._is_same(seen, made):
-            with suppress(NotFused):  # nobody could tell whether the code reads the same
+            with suppress(NotFused):  # the values that the code reads cannot be compared
                 ended = recorder.end(seen[: -len(self._stacks)])
                 self._recorded[kind] = _Recorded(ended, recorder.draws, common.reads(), common)
         return made
@@ -153,7 +159,7 @@ class RecordedSteps:
         return losses, gradients
 
     def _beside(self, seeds: Seeds, work: Callable[[], Made]) -> list[Tensor | None]:
-        """What ``work`` gives, and what it makes of the stacks, which are then as they were."""
+        """Return the results of ``work`` and copies of the stacks after it; restore the stacks."""
         before = _copied(self._stacks)
         try:
             losses, gradients = work()

@@ -1,13 +1,13 @@
-"""Rehearsals: what trials of a structure would take together, found with copies of a single one.
+"""Rehearsals: times of trials of a structure together, measured with copies of a single trial.
 
 Theory of operation. A trial that is alone in its lane is copied, and some steps of a few copies are
-computed together and alone, in turn. So it is known what company would gain before a second trial
-sits beside it, and where it would gain nothing none does. The trial itself is not touched: copies
-have weights, optimisers and attributes of their own, and what they come to is dropped. Times are
-processor times, taken while the other devices do whatever they do. Nothing is admitted by a
-rehearsal, which compares equal trials: trials that sit together are compared and timed anew.
+computed together and alone, in turn. So the gain of company is known before a second trial shares
+the lane, and no trial joins where nothing would be gained. The trial itself is not touched: copies
+have weights, optimisers and attributes of their own, and are dropped afterwards. Times are
+processor times, measured under the current load of the other devices. A rehearsal admits nothing,
+since it compares equal trials: trials that share a lane are compared and timed again.
 
-An epoch is more than its steps. All else in it is taken to gain nothing.
+An epoch is more than its steps. Everything else in it is assumed to gain nothing.
 
 Rehearsals take a small part of the time that the process trains. Large trials have none: they would
 gain little, and their copies need memory.
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from ...tasks.contracts.contract import TorchTrainable
     from ...tasks.training.training import Training
 
-#: Rehearsals may take so many seconds of processor time, and this part of what epochs take; and,
-#: whatever others have taken, those of one structure this part of what its own epochs take.
+#: Processor time that rehearsals may take: seconds, and a share of the time of all epochs; and,
+#: regardless of those, a share of the time of a structure's own epochs for its own rehearsals.
 FIRST, SHARE, OWN = 0.3, 0.02, 0.05
 #: The longest step of all copies (seconds), and the most bytes of their states.
 LONGEST, LARGEST = 0.1, 1 << 26
@@ -48,33 +48,34 @@ _GIVEN = {"params", "_pieces"}
 
 @dataclass(slots=True)
 class Rehearsed:
-    """What is known of one structure: processor seconds of a trial's step, and of its epoch."""
+    """Measurements of one structure: processor seconds of a trial's step alone and of its epoch."""
 
     alone: float = 0.0
-    #: What a step takes of each of so many copies, over that alone at the same time.
+    #: By number of copies: time per copy of a step together, over that of a step alone.
     steps_ratios: dict[int, float] = field(default_factory=dict)
-    #: Steps of an epoch, and the fastest one that a trial had alone.
+    #: Number of steps of an epoch, and seconds of the fastest epoch of a trial alone.
     steps: int = 0
     epoch: float = 0.0
     #: Processor seconds of all its epochs, and of its rehearsals.
     trained: float = 0.0
     spent: float = 0.0
-    #: There is nothing more to find out.
+    #: True if there is nothing more to find out.
     over: bool = False
 
     def is_complete(self) -> bool:
-        """Whether all was rehearsed that ever will be.
+        """Return True if no number of copies is left to rehearse.
 
-        Two who sit together because two were rehearsed would never be alone for the rest.
+        Only then are the ratios used: once two trials share a lane, neither runs alone again, so
+        larger groups could never be rehearsed.
         """
         return self.over or all(n in self.steps_ratios or self.too_long(n) for n in COPIES)
 
     def too_long(self, count: int) -> bool:
-        """Whether a step of so many copies takes longer than others should wait."""
+        """Return True if a step of ``count`` copies takes longer than others should wait."""
         return count * (self.alone or self.epoch / self.steps) > LONGEST
 
     def ratios(self) -> dict[int, float]:
-        """What an epoch takes of each of so many trials, over what it takes alone."""
+        """Return the expected time per trial of an epoch over that alone, by number of trials."""
         part = min(1.0, self.steps * self.alone / self.epoch) if self.epoch else 0.0
         return {n: 1.0 - part * (1.0 - ratio) for n, ratio in self.steps_ratios.items()}
 
@@ -87,15 +88,15 @@ class Rehearsals:
         self._trained = self._spent = 0.0
 
     def of(self, structure: Structure) -> dict[int, float]:
-        """What an epoch takes of each of so many trials; empty until all is rehearsed."""
+        """Return the ratios of a structure by number of trials; empty until all is rehearsed."""
         found = self._found.get(structure.network)
         return {} if found is None or not found.is_complete() else found.ratios()
 
     def alone(self, run: Training, structure: Structure, seconds: float) -> str:
-        """``run`` has trained an epoch alone in so many ``seconds`` of processor time.
+        """Note that ``run`` has trained an epoch alone in ``seconds``, and rehearse if time allows.
 
-        Rehearses if there is time. Returns why such trials cannot be trained together, if that
-        came out.
+        ``seconds`` are those of ``spent``. Returns why such trials cannot be trained together, if
+        that was found; else an empty string.
         """
         self._trained += seconds
         found = self._found.setdefault(structure.network, Rehearsed())
@@ -123,7 +124,7 @@ class Rehearsals:
         return ""
 
     def _affords(self, found: Rehearsed, count: int) -> bool:
-        """Whether steps of so many copies are short enough, and there is time for them."""
+        """Return True if steps of ``count`` copies are short enough, and time is left for them."""
         if found.too_long(count):
             return False
         step = found.alone or found.epoch / found.steps
@@ -151,7 +152,7 @@ class Rehearsals:
             except AttributeError as error:
                 if error.name not in left_out:
                     raise
-                found.over = True  # nobody knows
+                found.over = True  # unknown: the copies lack an attribute that the code reads
                 return
             break
         alone = min(admission.step.alone)
@@ -178,7 +179,7 @@ def _steps(
 
 
 def _pass_on(run: Training) -> Callable[[int, int, int], None]:
-    """Lets others have their turns between two steps."""
+    """Return a tick that lets others have their turns between two steps."""
 
     def tick(epoch: int, step: int, steps: int) -> None:
         run.pass_turn(training=True)
@@ -194,9 +195,9 @@ def _copied(run: Training, code: TorchTrainable) -> Training:
 
 
 def _twin(code: TorchTrainable) -> tuple[TorchTrainable, set[str]]:
-    """An object like ``code`` that shares nothing with it that can change.
+    """Return a copy of ``code`` that shares nothing mutable with it, and the names left out.
 
-    Also the names of the attributes that it does not have, since nobody could tell.
+    Left out are attributes that cannot be compared or copied.
     """
     twin, left_out = copy.copy(code), set[str]()
     for name, value in vars(code).items():

@@ -1,22 +1,23 @@
-"""Choose the trials that are seated beside others of their study, to be trained together.
+"""Choose the trials that share a lane with others of their study, to be trained together.
 
-Theory of operation. Trials of one structure in one lane meet at each epoch, and their steps are
-computed together, where their trainer can: for small networks that is several times faster, and
-changes no bit. Whether it is, their trainer finds out with copies of one trial, and says so with
-each epoch. Until it has, a lane has one trial of such a study; then as many as pay
-(``profiling.costs.company``), and its strategy is asked for them. What epochs together take is
-measured, too: where none pays after all, trials leave again.
+Theory of operation. Trials of one structure in one lane meet at each epoch, and their trainer
+computes their steps together if it can: for small networks that is several times faster, and
+changes no bit. The trainer measures the gain with copies of one trial, and reports it with each
+epoch. Until it has, a lane has one trial of such a study; then as many as pay
+(``profiling.costs.company``), and its strategy is asked for them. The time of epochs together is
+measured, too: if company does not pay after all, trials leave again.
 
-A strategy with rungs knows more of each trial before it promotes the next. If it promoted one for
-each seat, it would train trials that later results overtake. So seats beside others get what is
-certain to be trained: new configurations, and promotions that no later result can undo
-(``scheduler.strategies.asha``). Of others there are as many as lanes, as without seats.
+A strategy with rungs learns from each trial before it promotes the next. If it promoted one for
+each seat, it would train trials that later results overtake. So the additional seats of a lane get
+only trials that are certain to be trained: new configurations, and promotions that no later result
+can undo (``scheduler.strategies.asha``). The number of other promotions is that of lanes, as it is
+without seats.
 
-Company slows each trial, the best one, too. So a strategy under which trials go ahead is not asked
-for seats before one has been at the highest rung that any will reach.
+Company slows each trial, including the best one. So a strategy under which trials go ahead is not
+asked for seats before one has been at the highest rung that any will reach.
 
-Trials that their trainer cannot train together may sit beside each other because batches are then
-read once for them: two at first, since that cannot be rehearsed.
+Trials that their trainer cannot train together may share a lane because batches are then read once
+for them: two at first, since that cannot be rehearsed.
 """
 
 from __future__ import annotations
@@ -33,28 +34,28 @@ from ...scheduler.strategies.asha import Asha
 from ...scheduler.strategies.base import rungs_of
 from .name import NAME
 
-#: After so many epochs in a row that were trained alone beside others of the study, its trials are
-#: taken to have no structure or batch in common, or not to be faster together.
+#: Number of epochs in a row that were trained alone in a shared lane, after which a study's trials
+#: are taken to have no structure or batch in common, or not to be faster together.
 MAX_SINGLES = 32
 
 
 @dataclass(slots=True)
 class KnownStudy:
-    """Facts of a study's trials that were beside each other."""
+    """Facts of a study's trials that shared a lane."""
 
-    #: The most of its trials that were trained together.
+    #: Largest number of its trials that were trained together.
     together: int = 1
     #: True if its trials cannot be trained together, as their trainer said.
     unlike: bool = False
-    #: For how many of them batches were read once at most; 0: that does not pay.
+    #: Largest number of its trials for which batches were read once; 0 if that does not pay.
     readers: int = 0
-    #: Epochs in a row that were trained alone beside others of the study.
+    #: Number of epochs in a row that were trained alone in a lane shared with others of the study.
     singles: int = 0
 
 
 @dataclass(slots=True)
 class Known:
-    """Facts of trials beside each other, by study; of some studies nothing was heard."""
+    """Facts of trials that shared a lane, by study; studies without reports are missing."""
 
     studies: dict[str, KnownStudy] = field(default_factory=dict)
 
@@ -63,7 +64,7 @@ _NOTHING, _NO_STUDY = Known(), KnownStudy()
 
 
 def may_fuse(spec: StudySpec) -> bool:
-    """Tell whether trials of the study may be trained together, as far as the study says."""
+    """Return True if trials of the study may be trained together, as far as the study says."""
     limited = spec.memory_limit is not None or spec.epoch_timeout is not None
     fits = spec.contract == "torch" and spec.exactness == "bitwise"
     return spec.fuse == "auto" and fits and not limited
@@ -86,10 +87,10 @@ class Seating(Company):
         known.studies.pop(study, None)
 
     def observe(self, study: StudyState, attempt: Attempt, event: EpochReported) -> bool:
-        """Learn from an accepted epoch that had company, or whose report tells of it.
+        """Learn from an accepted epoch that had company, or that reports the gain of company.
 
-        What trials gain that read once depends on how close together they stay. So it is measured
-        over all their epochs, by how many sit beside each other.
+        The gain of reading batches once depends on how close together the trials stay. So it is
+        measured over all their epochs, by the number of trials in the lane.
         """
         state, costs, name = self._state, self._state.costs, study.spec.id
         together, readers, before = event.together, event.readers, self.most(study)
@@ -114,10 +115,10 @@ class Seating(Company):
         return self.most(study) != before
 
     def gains(self, study: StudyState) -> bool:
-        """Tell whether trials of the study are seated together.
+        """Return True if trials of the study may share a lane.
 
-        They are to be trained together. Where they cannot be, their trainer may find that it pays
-        to read each batch once for those in a lane.
+        They do so to be trained together. If they cannot be, their trainer may find that it pays to
+        read each batch once for those in a lane.
         """
         known = self.known(study)
         pays = not known.unlike or known.readers > 0
@@ -150,14 +151,14 @@ class Seating(Company):
         return state.costs.company_ratio(study.spec.id, max(1, together))
 
     def _beside(self, attempt: Attempt) -> int:
-        """Return how many attempts of its study are in the lane of one of them."""
+        """Return the number of attempts of the same study in an attempt's lane, itself included."""
         member = attempt.segment.members[0]
         device = self._state.devices[member.device]
         there = self._state.residents(device, device.device.lane(member.slot))
         return sum(each.study == attempt.study for each in there)
 
     def more(self, study: StudyState) -> int:
-        """Return for how many free seats beside trials of the study more of it would pay."""
+        """Return the number of free seats in the study's lanes in which more trials would pay."""
         if not self.gains(study) or self._would_slow_the_first(study):
             return 0
         state, name = self._state, study.spec.id
@@ -176,8 +177,9 @@ class Seating(Company):
         return isinstance(study.strategy, Asha) and study.strategy.first_on_its_way
 
     def promoted(self, study: StudyState) -> int:
-        """Return for how many of the lanes that trials of the study are in none is at work that was
-        promoted, or waits for a seat.
+        """Return the number of the study's lanes minus that of its promoted trials; at least 0.
+
+        Promoted trials count whether they are in a lane or wait for a seat.
         """
         state = self._state
         first = next(iter(rungs_of(study.spec.strategy)), None)

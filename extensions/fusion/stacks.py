@@ -108,7 +108,7 @@ def unalias(tensors: Sequence[Tensor], views: Sequence[Tensor]) -> None:
 
 
 def are_in(tensors: Sequence[Tensor], views: Sequence[Tensor]) -> bool:
-    """Whether ``tensors`` still have the memory of ``views``."""
+    """Return True if ``tensors`` still have the memory of ``views``."""
     return len(tensors) == len(views) and all(
         one.data_ptr() == other.data_ptr() and one.shape == other.shape
         for one, other in zip(tensors, views, strict=True)

@@ -1,9 +1,9 @@
 """An object of the user's class that stands for all trials' objects in ``loss`` and ``metrics``.
 
-Theory of operation. What the code reads of ``self`` must not silently be one trial's. So each read
-of a hyperparameter, of ``now`` or of an attribute gives the value that all trials have. Where their
-values differ it raises, and names what was read, so that trials can be kept apart by it. Nothing
-can be set. A value that is changed in place is noticed at the end of an epoch.
+Theory of operation. The code must not silently read one trial's values from ``self``. So each read
+of a hyperparameter, of ``now`` or of an attribute gives the value that all trials have. If their
+values differ, it raises and names the value, so that trials can be kept apart by it. Nothing can be
+set. A value that is changed in place is noticed at the end of an epoch.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Differs(NotFused):
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What code has read: the attributes that each object has, and the keys of values."""
+    """Values read by code: the names of each object's attributes, and the keys of the values."""
 
     names: list[set[str]]
     values: dict[Read, Hashable]
 
 
 class Common:
-    """What objects of one class have in common."""
+    """The common values of objects of one class."""
 
     def __init__(self, codes: Sequence[TorchTrainable]) -> None:
         self._codes = codes
@@ -43,18 +43,18 @@ class Common:
         self._keys: dict[Read, Hashable] = {}
 
     def has(self, name: str) -> bool:
-        """Whether it is an attribute of an object of its own."""
+        """Return True if ``name`` is an instance attribute of an object."""
         return any(name in vars(code) for code in self._codes)
 
     def names(self) -> list[str]:
-        """The names of all hyperparameters."""
+        """Return the names of all hyperparameters; raise ``NotFused`` if they differ."""
         names = [list(code.params) for code in self._codes]
         if any(each != names[0] for each in names):
             raise NotFused("its code goes through all hyperparameters, and others have more")
         return names[0]
 
     def value(self, read: Read) -> Any:
-        """The value that all have; a type where none has it. Raises ``Differs``."""
+        """Return the value that all have, or ``NotFused`` if none has it. Raises ``Differs``."""
         if read not in self._known:
             values = [value_of(code, read) for code in self._codes]
             if any(value is not values[0] for value in values):
@@ -66,11 +66,11 @@ class Common:
         return self._known[read]
 
     def reads(self) -> Reads:
-        """All that was read until now. Raises ``NotFused``."""
+        """Return all that was read until now. Raises ``NotFused`` if a value has no key."""
         return Reads(self._names(), {read: self._key(read) for read in self._known})
 
     def has_same(self, reads: Reads) -> bool:
-        """Whether all that was read there has the same value here."""
+        """Return True if all of ``reads`` have the same values here."""
         try:
             same = all(self._key(read) == key for read, key in reads.values.items())
         except NotFused:
@@ -108,7 +108,7 @@ class _Params(Mapping[str, Any]):
 
 
 def stand_in(common: Common, code: type[TorchTrainable]) -> TorchTrainable:
-    """The object that stands for all."""
+    """Return the object of class ``code`` that stands for all."""
     made: Any = object.__new__(_class_of(cast(Any, code)))
     object.__setattr__(made, "_common", common)
     object.__setattr__(made, "_read_params", _Params(common))

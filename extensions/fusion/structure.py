@@ -1,4 +1,4 @@
-"""What trials must have in common to be stepped together, and why some cannot be at all.
+"""Structures, which trials must have in common to be stepped together; some trials have none.
 
 Values are compared by their keys: equal keys mean that code computes the same with one value as
 with the other.
@@ -40,26 +40,26 @@ _PLAIN = (
 _HARMLESS = {"threads", "loader_workers"}
 #: Knobs under which trials are stepped together as they are alone, if all have the same.
 _EQUAL = {"autocast", "memory_format"}
-#: What code has read: ``("params", "lr")``, ``("now", "lr")``, ``("attribute", "classes")``.
+#: A value that code reads: ``("params", "lr")``, ``("now", "lr")``, ``("attribute", "classes")``.
 Read = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """Trials with equal structures may be stepped together in one process."""
+    """A key: trials with equal structures may be stepped together in one process."""
 
     #: Code, network and optimiser.
     network: Hashable
-    #: The data sets by identity. While their trials live, nothing else has it.
+    #: Identities of the data sets, unique while their trials live.
     data: tuple[int, ...]
-    #: The values of what ``loss`` and ``metrics`` are known to read.
+    #: Values that ``loss`` and ``metrics`` are known to read.
     read: Hashable
 
 
 def structure_of(run: Training, reads: Iterable[Read] = ()) -> Structure:
-    """The structure of a trial. ``reads``: what its class's code is known to read of it.
+    """Return the structure of a trial; raise ``NotFused`` with the reason if it has none.
 
-    Raises ``NotFused`` with the reason.
+    ``reads`` has the values that the code of its class is known to read of it.
     """
     _check(run)
     sets = [run.data.train, run.data.validation, run.data.test]
@@ -87,7 +87,7 @@ def structure_of(run: Training, reads: Iterable[Read] = ()) -> Structure:
 
 
 def value_of(code: TorchTrainable, read: Read) -> Any:
-    """What the code reads there; a type that nothing else has where there is nothing."""
+    """Return the value that the code reads, or the class ``NotFused`` if there is none."""
     kind, name = read
     try:
         if kind == "params":
@@ -98,7 +98,7 @@ def value_of(code: TorchTrainable, read: Read) -> Any:
 
 
 def _attributes(model: nn.Module) -> Hashable:
-    """What the modules are. Whether they still are is asked of each attribute by its identity."""
+    """Return the key of all modules; it is cached until an attribute is another object."""
     values = [value for each in model.modules() for value in looked_at(each)]
     known, key = _KNOWN.get(model, ([], None))
     if len(known) != len(values) or any(map(operator.is_not, known, values)):
@@ -133,7 +133,7 @@ def _check(run: Training) -> None:
 def _names(
     parameters: Sequence[tuple[str, torch.Tensor]], buffers: Sequence[tuple[str, torch.Tensor]]
 ) -> dict[int, str]:
-    """The model's parameters by identity."""
+    """Return the names of the model's parameters by identity; raise ``NotFused`` if unusual."""
     for name, parameter in parameters:
         if type(parameter) is not nn.Parameter:
             raise NotFused(f"{name} is a {type(parameter).__name__}")
@@ -164,7 +164,7 @@ def _extent(data: Dataset[Any]) -> Hashable:
 
 
 def frozen(value: Any, where: str) -> Hashable:
-    """The key of ``value``. Raises ``NotFused`` for what has none, naming ``where`` it is."""
+    """Return the key of ``value``; raise ``NotFused``, naming ``where`` it is, if it has none."""
     key: Hashable
     match value:
         case torch.Tensor():
@@ -197,19 +197,19 @@ def _frozen_tensor(value: torch.Tensor, where: str) -> Hashable:
 
 
 def _frozen_module(module: nn.Module, where: str) -> Hashable:
-    """The key of a module that has neither parameters nor buffers, such as a loss."""
+    """Return the key of a module that has neither parameters nor buffers, such as a loss."""
     if next(module.parameters(), None) is not None or next(module.buffers(), None) is not None:
         raise NotFused(f"{where} is a module with parameters or buffers of its own")
     return tuple((name, attributes(each, where)) for name, each in module.named_modules())
 
 
-#: What a module has beside the user's attributes. ``training`` is set anew in every epoch.
+#: Names of a module's own attributes, not the user's. ``training`` is set again in every epoch.
 _MACHINERY = frozenset(vars(nn.Module())) | {"_compiled_call_impl"}
 _HOOKS = tuple(name for name in sorted(_MACHINERY) if name.endswith("_hooks"))
 
 
 def attributes(module: nn.Module, where: str) -> Hashable:
-    """The key of a module's class and attributes, without its parameters, buffers and modules."""
+    """Return the key of a module's class and attributes, without parameters, buffers, modules."""
     here = f"{where or 'the model'} ({type(module).__name__})"
     if any(vars(module).get(name) for name in _HOOKS):
         raise NotFused(f"{here} has hooks")
@@ -223,7 +223,7 @@ def attributes(module: nn.Module, where: str) -> Hashable:
 
 
 def looked_at(module: nn.Module) -> list[Any]:
-    """The class, the attributes, and whether there are hooks, as objects of which each is one."""
+    """Return the objects to compare by identity: class, attributes, and True if it has hooks."""
     own = vars(module)
     hooked = any(own[name] for name in _HOOKS if name in own)
     named = [each for item in own.items() if item[0] not in _MACHINERY for each in item]
@@ -231,6 +231,6 @@ def looked_at(module: nn.Module) -> list[Any]:
 
 
 def chosen(module: nn.Module) -> set[str]:
-    """The attributes that say what the module chose: its parts are compared themselves."""
+    """Return the names of attributes that state a module's choices; its parts are compared."""
     found = vars(module).items()
     return {name for name, value in found if getattr(type(value), "told_by_parts", False)}

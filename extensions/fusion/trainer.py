@@ -2,14 +2,14 @@
 
 Theory of operation. A trial at the beginning of an epoch *rests* (``extensions.lanes.turns``): the
 others have a turn each, in which those of the same structure come to the beginning of an epoch,
-too, and rest. The first that goes on trains an epoch of each of them (``fusion``) in its own turn,
-while it holds the others. Whoever comes in the middle of that epoch and could take part rests
-until its end, and then once more, so that those of the epoch come to their next one. Nobody waits
-for one that computes something else. Each trial keeps its own segment, fence, progress, reports,
-cut and failure: only the epoch's steps are computed together.
+too, and rest. The first that goes on leads: it trains an epoch of each of them (``fusion``) in its
+own turn, while it holds the others. A trial that comes in the middle of that epoch and could take
+part rests until its end, and then once more, so that the trials of the epoch come to their next
+one. No trial waits for one that computes something else. Each trial keeps its own segment, fence,
+progress, reports, cut and failure: only the epoch's steps are computed together.
 
-Between two steps the one that computes may pass its turn on, as any trial does. Where it is fenced
-off meanwhile, its own next step finds that out: the step at hand may be another one's.
+Between two steps the leading trial may pass its turn on, as any trial does. If it is fenced off
+meanwhile, its own next step notices, since the current step may be that of another trial.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from .structure import Structure
 if TYPE_CHECKING:
     from ..lanes.turns import Turn
 
-#: Notes why the trial is not trained together with others, as was said of it.
+#: Name of the note with the last reported reason that the trial is trained alone.
 _APART = "is trained alone"
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A trial at the beginning of an epoch, and later what came of it."""
+    """A trial at the beginning of an epoch, and later its outcome."""
 
     trial: str
     turn: Turn
@@ -44,13 +44,13 @@ class _Waiting:
     training: Training
     tick: loop.Tick
     outcome: Outcome | None = None
-    #: How many trials were trained together, itself included.
+    #: Number of trials that were trained together, itself included; 0 if they never are.
     together: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Lent:
-    """The turn of the one that computes, as the others have it meanwhile."""
+    """The turn of the leading trial, lent to the others while it computes."""
 
     turn: Turn
 
@@ -76,18 +76,19 @@ class Lockstep(Hook):
     def __init__(self) -> None:
         self._fusion = Fusion()
         self._waiting: list[_Waiting] = []
-        #: How many are being trained in the turn of each that leads.
+        #: Number of trials that are being trained in the turn of each leading trial.
         self._led: dict[_Waiting, int] = {}
-        #: Those that were trained together, as long as they are in memory.
+        #: Trials that were trained together, as long as they are in memory.
         self._trained: dict[str, Training] = {}
 
     def run_epoch(self, epoch: Epoch) -> loop.Result | None:
-        """Train the epoch, together with others where that can be. None: nobody else may be in it.
+        """Train the epoch, together with others if possible; return its result.
 
-        Raises whatever this trial's own code raises, and ``Abandoned`` if it is fenced off.
+        Returns None, with nothing done, if no other trial may be in it. Raises any error of this
+        trial's own code, and ``Abandoned`` if it is fenced off.
         """
         run, training = epoch.segment.run, epoch.segment.training
-        turn = cast("Turn | None", run.turn)  # of lanes, which alone have several runs open
+        turn = cast("Turn | None", run.turn)  # from lanes, the only room with several open runs
         if NAME not in run.task.ext or epoch.measured or turn is None or turn.alone:
             return None
         structure = self._fusion.structure(training)
@@ -102,7 +103,7 @@ class Lockstep(Hook):
                 run.check()
                 turn.rest()
                 if not self._could_join(structure):
-                    turn.rest()  # those of the epoch that has ended come to their next one
+                    turn.rest()  # trials of the epoch that has ended come to their next one
         finally:
             if own in self._waiting:
                 self._waiting.remove(own)
@@ -129,22 +130,22 @@ class Lockstep(Hook):
             segment.run.remarks(f"its steps are its own: {why}{pays if reads_once else ''}")
 
     def forget(self, trial: str) -> None:
-        """The trial is not in memory any more."""
+        """Drop everything kept of a trial that is no longer in memory."""
         if (training := self._trained.pop(trial, None)) is not None:
             self._fusion.forget(training)
 
     def _could_join(self, structure: Structure) -> bool:
-        """Whether others are trained in an epoch that one more could have been trained in."""
+        """Return True if an epoch is being trained that one more trial could have joined."""
         return any(
             each.structure == structure and self._fusion.company(structure, n + 1) > 1
             for each, n in self._led.items()
         )
 
     def _lead(self, own: _Waiting) -> None:
-        """Train an epoch of all that wait and have the structure of ``own``, in its turn."""
+        """Train an epoch of all waiting trials with the structure of ``own``, in its turn."""
         others = [each for each in self._waiting if each.structure == own.structure]
         self._waiting = [each for each in self._waiting if each.structure != own.structure]
-        # In one order, whoever leads: the stacks of the last epoch are then taken up again.
+        # The order does not depend on the leader, so the stacks of the last epoch are reused.
         group = sorted([own, *others], key=lambda each: each.trial)
         own.turn.hold([each.turn for each in others])
         self._led[own] = len(group)
@@ -166,9 +167,9 @@ class Lockstep(Hook):
 
     @staticmethod
     def _tick(own: _Waiting, each: _Waiting, lent: _Lent) -> loop.Tick:
-        """The tick of ``each``, after which ``own`` passes its turn on, if that is over.
+        """Return the tick of ``each``, after which ``own`` passes its turn on, if that is over.
 
-        One that does not go on is let go at once.
+        If the tick of another trial raises, that trial is let go at once.
         """
 
         def tick(epoch: int, step: int, steps: int) -> None:

@@ -1,8 +1,8 @@
-"""What a process has once and each trial needs for itself: the states of the random generators.
+"""State of a process that each trial needs for itself: that of the random generators.
 
-A trial draws the same numbers whether others have turns in the middle of its epoch or not. Before
-each training step torch is seeded anew. ``random`` and ``numpy`` are seeded once an epoch, and
-torch once an evaluation: what they draw goes on after a turn of others.
+A trial draws the same numbers whether others have turns in the middle of its epoch or not. torch is
+seeded again before each training step. ``random`` and ``numpy`` are seeded once an epoch, and torch
+once an evaluation, so their states must survive the turns of others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Generators:
         self._device = device
 
     def save(self) -> tuple[Any, ...]:
-        """Their states. What the device still computes is waited for: turns are times on it."""
+        """Return the states. Synchronizes with the device, since turns divide its time."""
         on_device = None
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)

@@ -1,14 +1,14 @@
-"""Deficit round robin: whose turn is next, and how long it lasts.
+"""Deficit round robin: the order of turns, and their lengths.
 
-Theory of operation. Each who takes turns has a credit of seconds. Round after round it grows by a
-quantum times its weight over the largest weight. A turn comes when the credit has reached a
-quantum, and lasts until it is used up. It cannot be taken away in the middle of a step, so more may
-be used. That is owed: rounds pass without a turn until it is made good. So the time of each is
-proportional to its weight, however long its steps are, to within a step and a quantum (Shreedhar
-and Varghese, SIGCOMM 1995, section 3; a turn may overrun, as in surplus round robin).
+Theory of operation. Each name has a credit of seconds. Each round it grows by a quantum times the
+name's weight over the largest weight. A turn comes when the credit has reached a quantum, and lasts
+until it is used up. It cannot end in the middle of a step, so it may overrun. The excess is owed:
+rounds pass without a turn until it is made good. So the time of each name is proportional to its
+weight, however long its steps are, to within a step and a quantum (Shreedhar and Varghese, SIGCOMM
+1995, section 3; a turn may overrun, as in surplus round robin).
 
-Who has weight 0 has a turn only where nobody else wants one. A newcomer comes next. Who rests wants
-none, and keeps its weight and its credit.
+A name of weight 0 has a turn only if no other name wants one. A newcomer comes next. A resting name
+wants none, and keeps its weight and its credit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 class RoundRobin(Generic[Name]):
-    """Time for those who take turns, by weight. The time used is an argument."""
+    """Turns of names by weight. The time used is an argument, not measured."""
 
     def __init__(self, quantum: float = QUANTUM) -> None:
         self._quantum = quantum
@@ -36,47 +36,47 @@ class RoundRobin(Generic[Name]):
         self._credits: dict[Name, float] = {}
 
     def __iter__(self) -> Iterator[Name]:
-        """Those who take turns, and those who rest."""
+        """Yield all names, including resting ones."""
         return iter(self._weights)
 
     @property
     def awake(self) -> Sequence[Name]:
-        """Those who take turns now, in their order."""
+        """The names that do not rest, in their order."""
         return tuple(self._order)
 
     def join(self, name: Name) -> None:
-        """``name`` takes turns from now on, with weight 1; the next one is its."""
+        """Let ``name`` take turns from now on, with weight 1, beginning with the next turn."""
         self._order.appendleft(name)
         self._weights[name] = 1.0
         self._credits[name] = self._quantum
 
     def rest(self, name: Name) -> None:
-        """``name`` wants no turns for now."""
+        """Give ``name`` no turns until it wakes."""
         self._order.remove(name)
 
     def wake(self, name: Name) -> None:
-        """``name``, which rested, takes turns again, after the others."""
+        """Let ``name``, which rested, take turns again, after the others."""
         self._order.append(name)
 
     def leave(self, name: Name) -> None:
-        """``name``, which does not rest, takes turns no more."""
+        """Remove ``name``, which must not rest, from the turns."""
         self._order.remove(name)
         del self._weights[name], self._credits[name]
 
     def weigh(self, name: Name, weight: float) -> None:
-        """This weight holds from now on."""
+        """Set the weight of ``name`` from now on."""
         self._weights[name] = weight
 
     def credit(self, name: Name) -> float:
-        """For how many seconds its turn may last."""
+        """Return the number of seconds that its turn may last."""
         return self._credits[name]
 
     def use(self, name: Name, seconds: float) -> None:
-        """``name`` has had the turn for so long."""
+        """Subtract the ``seconds`` that ``name`` has had the turn from its credit."""
         self._credits[name] -= seconds
 
     def next(self) -> Name | None:
-        """Whose turn is next; None if nobody takes turns. Its credit is a quantum or more."""
+        """Return the next name in turn, whose credit suffices; None if there are no names."""
         if not self._order:
             return None
         weights = {name: self._weights[name] for name in self._order}
@@ -93,7 +93,7 @@ class RoundRobin(Generic[Name]):
             self._rest(gains)
 
     def _rest(self, gains: Mapping[Name, float]) -> None:
-        """Let as many rounds pass as the first one needs who then has a turn."""
+        """Let as many rounds pass as the first name needs to have a turn."""
         missing = (
             (self._quantum - self._credits[name]) / gain for name, gain in gains.items() if gain > 0
         )

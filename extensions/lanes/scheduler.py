@@ -1,6 +1,6 @@
-"""Gives trials seats beside others in lanes, and turns: the scheduler's end of the extension.
+"""The scheduler's end of the extension: gives several trials seats in a lane, and turns.
 
-``seats`` says who takes a seat beside whom, and who leaves it; ``weights`` divides a lane's time.
+``seats`` decides which trials share a lane, and which leave it; ``weights`` divides a lane's time.
 """
 
 from __future__ import annotations

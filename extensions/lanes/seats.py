@@ -1,23 +1,23 @@
-"""Give trials seats in lanes beside others, and have them leave.
+"""Give several trials seats in one lane, and have them leave.
 
 Theory of operation. A lane is one trainer. The trials in its seats take turns, so their steps never
-meet. Extensions say whether there is room for a trial (``Extension.too_full``).
+run at the same time. Extensions decide if there is room for a trial (``Extension.too_full``).
 
-Seats are given for delay, not for speed: a trial in a seat begins at once and slows its neighbours
-down. So a lane that is in use is only taken where no lane is free, and only if the trial would have
-turns there: under a policy that orders the trials of all studies, in the place of residents that
-give way, or beside those of its study that it is faster with; otherwise where no resident is of a
-higher priority. Trials of one study would only slow each other down, and take the memory that a
-newcomer needs: a lane has one trial of each study, unless the plan fills devices (``Plan.packed``)
-or they gain by being beside each other (``Extension.company``).
+Seats reduce delay, not run time: a trial in a seat begins at once and slows its neighbours down. So
+a lane that is in use is only taken if no lane is free, and only if the trial would have turns
+there. Under a policy that orders the trials of all studies, that is in the place of residents that
+give way, or together with trials of its study that it is faster with; otherwise it is where no
+resident has a higher priority. Trials of one study would only slow each other down, and take the
+memory that a newcomer needs: a lane has one trial of each study, unless the plan fills devices
+(``Plan.packed``) or they gain by sharing a lane (``Extension.company``).
 
-What holds for a whole process must be the same for all residents, else they need two lanes: whether
-kernels are deterministic, the environment, and a limit of memory, with which a trial is alone. A
-trial that has failed is alone, too: if it ends its process again, nobody replays an epoch for it.
-Only trials whose steps the trainer runs itself can be stopped between two steps.
+Settings of a whole process must be the same for all residents, else they need two lanes:
+deterministic kernels or not, and the environment. A trial with a limit of memory is alone. So is a
+trial that has failed: if it ends its process again, no other trial has to replay an epoch. Only
+trials whose steps the trainer runs itself can be stopped between two steps.
 
 All residents of the newest lane leave at the end of their epoch if too many lanes are in use. One
-of several residents leaves its lane when another lane is free, or when they need more than the lane
+of several residents leaves its lane when another lane is free, when they need more than the lane
 has, or when those of one study gain nothing by being together.
 """
 
@@ -44,7 +44,7 @@ TAKE_TURNS = ("torch", "empty")
 
 
 class LaneSeats(Seats):
-    """Gives trials seats beside others, and their turns."""
+    """Seats of trials in shared lanes, and the weights of their turns."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -65,18 +65,18 @@ class LaneSeats(Seats):
     def open_to(self, seats: Sequence[Member], free: int) -> Callable[[Trial], Sequence[Member]]:
         seatable, offered = self._seatable(free), tuple(seats)
 
-        @cache  # by study: of the trials that wait most are of few studies
+        @cache  # by study: most of the waiting trials are of few studies
         def open_to(study: str) -> Sequence[Member]:
             return [slot for slot in offered if not self._crowded(slot, study)]
 
         return lambda trial: open_to(trial.study) if trial.id in seatable else ()
 
     def _seatable(self, free: int) -> Set[str]:
-        """Return the waiting trials that may take a seat beside others.
+        """Return the waiting trials that may take a seat in a lane with others.
 
-        Where the policy orders the trials of all studies, they are the first ones: as many as there
-        are ``free`` slots, and lanes whose residents all give way; and those that gain by being
-        beside others of their study.
+        If the policy orders the trials of all studies, they are the first ones, as many as there
+        are ``free`` slots and lanes whose residents all give way; and those that gain by sharing a
+        lane with others of their study.
         """
         ready, state = self._core.ready(), self._state
         if not state.cross_study or state.packed:
@@ -87,9 +87,9 @@ class LaneSeats(Seats):
         return frozenset((*first, *beside))
 
     def no_seat(self, trial: Trial, slot: Member) -> str:
-        """Say why a trial may not take a free slot beside the residents of its lane.
+        """Say why a trial may not take a free slot in a lane with residents.
 
-        Empty if it may, as far as there is room, or if nobody is there.
+        Empty if it may, apart from the room that it needs, or if the lane has no residents.
         """
         if not self._state.is_beside(slot):
             return ""
@@ -99,7 +99,7 @@ class LaneSeats(Seats):
         return self._difference(trial, [self._state.trials[a.segment.trial] for a in there])
 
     def turns_beside(self, trial: Trial, slot: Member) -> float:
-        """Return the weight of the turns that a trial would have beside it in a free slot."""
+        """Return the total weight of the turns of others in the lane of a free slot."""
         if not self._state.is_beside(slot):
             return 0.0
         there, hold = self._residents(slot), self._state.hold
@@ -107,7 +107,7 @@ class LaneSeats(Seats):
 
     def entered(self, attempt: Attempt) -> Mapping[str, Any]:
         weights = self._weights.enter(attempt)
-        if len(weights) > 1:  # from now on these studies cannot go on without the extension
+        if len(weights) > 1:  # from now on these studies need the extension
             for name, _ in weights:
                 study = self._state.studies[self._state.trials[name].study]
                 if NAME not in study.needs:
@@ -119,7 +119,7 @@ class LaneSeats(Seats):
         self._weights.leave(device, lane)
 
     def use_lanes(self, free: Sequence[Member]) -> None:
-        """Have residents leave the fullest lanes for those that are free."""
+        """Have residents leave the fullest lanes for free ones."""
         shared = [
             there
             for device in self._state.devices.values()
@@ -140,7 +140,7 @@ class LaneSeats(Seats):
                 leave_if_it_can(self._core, there[-1])
 
     def thin_out(self, device: str) -> None:
-        """Have residents leave where too many lanes are in use, or one has too little room."""
+        """Have residents leave if too many lanes are in use, or a lane has too little room."""
         known = self._state.devices[device]
         lanes = {lane: self._state.residents(known, lane) for lane in known.lanes_in_use()}
         limit = slot_limit(self._state, self._extensions, device).slots
@@ -160,7 +160,7 @@ class LaneSeats(Seats):
         return why_without_turns(self._state, attempt)
 
     def facts(self, device: str) -> list[Mapping[str, Any]]:
-        """Return of each lane in use what extensions know of it, and whose turns count how much.
+        """Return the facts of each lane in use, of extensions and of the residents' turns.
 
         ``part`` is a resident's part of the lane's time; ``why`` says why it has none.
         """
@@ -192,7 +192,7 @@ class LaneSeats(Seats):
         return self._state.residents(device, device.device.lane(slot.slot))
 
     def _all_give_way(self, slot: Member) -> bool:
-        """Tell whether the standing plan holds all residents of the lane."""
+        """Return True if the standing plan holds all residents of the lane."""
         return all(each.segment.trial in self._state.hold for each in self._residents(slot))
 
     def _lanes_that_give_way(self) -> int:
@@ -204,14 +204,14 @@ class LaneSeats(Seats):
         )
 
     def _crowded(self, slot: Member, study: str) -> str:
-        """Say why no trial of the study takes the seat, whichever it is; empty if one may."""
+        """Say why no trial of the study may take the seat; empty if one may."""
         state, company = self._state, self._extensions.company
         lane = state.devices[slot.device].device.lane(slot.slot)
         there = self._residents(slot)
         alike = sum(each.study == study for each in there)
         faster = alike < company.most(state.studies[study])
         if faster and alike == len(there):
-            return ""  # it takes nobody's turns
+            return ""  # it takes no other study's turns
         if state.cross_study and not state.packed:
             return "" if self._all_give_way(slot) else f"nobody gives way in lane {lane}"
         priority = state.studies[study].spec.priority
@@ -222,16 +222,16 @@ class LaneSeats(Seats):
         return ""
 
     def _unmeasured(self, study: str) -> str:
-        """Say that nobody knows what trials of the study gain together; empty where it is known."""
+        """Say that the gain of trials of the study together is not measured; empty if it is."""
         known = self._state.costs.company_is_known(study)
         if self._extensions.company.steps_at_once(self._state.studies[study]) and not known:
             return ", and what they would gain together is not measured yet"
         return ""
 
     def _without_gain(self, there: Sequence[Attempt]) -> Attempt | None:
-        """Return the youngest resident that gains nothing beside others of its study."""
+        """Return the youngest resident that gains nothing by sharing a lane with its study."""
         if self._state.cross_study:
-            return None  # it sits there in the place of those that give way
+            return None  # it is there in the place of residents that give way
         by_study = Counter(each.study for each in there)
         most = self._extensions.company.most
         idle = {
@@ -242,7 +242,7 @@ class LaneSeats(Seats):
         return next((each for each in reversed(there) if each.study in idle), None)
 
     def _difference(self, trial: Trial, there: Sequence[Trial]) -> str:
-        """Say why a trial cannot be in one process with those there; empty if it can."""
+        """Say why a trial cannot share a process with the residents; empty if it can."""
         spec = self._state.studies[trial.study].spec
         for each in (trial, *there):
             own = self._state.studies[each.study].spec
@@ -258,5 +258,5 @@ class LaneSeats(Seats):
 
 
 def process_wide(spec: StudySpec) -> tuple[str, ...]:
-    """Return what must be the same for all trials in one process."""
+    """Return the settings that must be the same for all trials in one process."""
     return (spec.exactness, spec.environment)

@@ -1,9 +1,9 @@
-"""A page of memory that a trainer shares with its worker: whose turn it is, and how long each had.
+"""A page of memory in which a trainer tells its worker the run in turn, and each run's time.
 
-Theory of operation. The worker must know both where the trainer cannot say so any more: its process
-has died, or a step does not end. So the trainer writes them down at each change of turn, in some
-microseconds. A counter is odd while the page is written. So a reader sees that it has read half of
-a change, and reads again.
+Theory of operation. The worker must know both when the trainer can no longer say so: its process
+has died, or a step does not end. So the trainer writes them down at each change of turn, in a few
+microseconds. A counter is odd while the page is being written, so that a reader notices that it has
+read half of a change, and reads again.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import struct
 import time
 from pathlib import Path
 
-#: A counter, the fence of the run in turn (0: nobody's), and when its turn began (monotonic).
+#: A counter, the fence of the run in turn (0: none), and the time its turn began (monotonic).
 _HEAD = struct.Struct("=QQd")
 #: A run's fence, and the seconds of its turns that have ended.
 _ROW = struct.Struct("=Qd")
-#: How often a page that is being written is read again, and after how many seconds.
+#: Number of readings of a page that is being written, and seconds between two of them.
 _READINGS, _PAUSE = 100, 0.001
 
 
@@ -25,7 +25,7 @@ class TurnPage:
     """The page of a lane with some seats, in a file. One process writes it."""
 
     def __init__(self, path: Path, seats: int, *, new: bool = False) -> None:
-        """``new``: the file is made. Raises OSError."""
+        """Map the page; make its file if it is ``new``. Raises OSError."""
         size = _HEAD.size + seats * _ROW.size
         if new:
             path.write_bytes(bytes(size))
@@ -42,16 +42,16 @@ class TurnPage:
     # -- the trainer -----------------------------------------------------------------------------
 
     def turn(self, fence: int, began: float) -> None:
-        """The run with this fence has had the turn since ``began`` (monotonic); 0: nobody."""
+        """Write that the run with this fence is in turn since ``began`` (monotonic); 0: none."""
         self._head = (fence, began)
         self._write()
 
     def had(self, fence: int, seconds: float) -> None:
-        """A turn has ended: the run has had ``seconds`` in all. ``turn`` writes it down."""
+        """Note that a run has had ``seconds`` in all, at the end of a turn; ``turn`` writes it."""
         self._rows[fence] = seconds
 
     def gone(self, fence: int) -> None:
-        """The run is over. ``turn`` writes it down."""
+        """Note that a run is over; ``turn`` writes it."""
         self._rows.pop(fence, None)
 
     def _write(self) -> None:
@@ -67,15 +67,15 @@ class TurnPage:
 
     @property
     def in_turn(self) -> int:
-        """The fence of the run whose turn it is, or was when the process ended; 0: nobody's."""
+        """The fence of the run in turn, now or when the process ended; 0 if none."""
         return self._read()[0]
 
     def works_for(self, fence: int) -> bool:
-        """Tell whether it is this run's turn, or was when the process ended."""
+        """Return True if this run is in turn, or was when the process ended."""
         return self.in_turn == fence
 
     def seconds(self, fence: int) -> float:
-        """How long the run has had the turn until now, in all."""
+        """Return the seconds that the run has had the turn until now, in all."""
         in_turn, began, rows = self._read()
         now = max(0.0, time.monotonic() - began) if in_turn == fence else 0.0
         return rows.get(fence, 0.0) + now
@@ -88,7 +88,7 @@ class TurnPage:
             if before % 2 == 0 and before == _HEAD.unpack_from(self._page, 0)[0]:
                 break
             time.sleep(_PAUSE)
-        return in_turn, began, rows  # half written: its writer has died there
+        return in_turn, began, rows  # half written: the writer has died in the middle
 
     def remove(self) -> None:
         """Close the page, and remove its file."""

@@ -1,16 +1,16 @@
 """Turns of trials in one process: each has a thread, and exactly one of these runs.
 
 Theory of operation. A trial takes part from the moment its thread enters until it leaves. Between
-two steps its thread asks whether its turn is over. If so, what the process has only once, and every
-trial has its own of, is saved (``host_state``); the next one's lock is opened; and the thread waits
-at its own lock. A trial that waits keeps its stack, its step in the middle of the epoch, and what
-is local to its thread: grad mode, autocast.
+two steps its thread checks if its turn is over. If so, it saves the state of the process that each
+trial needs for itself (``host_state``), opens the next trial's lock, and waits at its own lock. A
+waiting trial keeps its stack, its step in the middle of the epoch, and its thread-local state: grad
+mode, autocast.
 
 A turn that *rests* lets all others have one turn each, or rest as well, before it goes on.
 Meanwhile another one may *hold* it, and compute for it: then it goes on when that is done.
 
-Time in turn is what counts: ``Turn.clock`` stands still while others have their turns. What is
-measured must not be interrupted: a turn that is ``alone`` lasts until that ends.
+Only time in turn counts: ``Turn.clock`` stands still while others have their turns. A measurement
+must not be interrupted: a turn that is ``alone`` lasts until the measurement ends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .turn_page import TurnPage
 
 
 class Host(Protocol):
-    """What the process has once. It is saved when a turn ends, and restored when it goes on."""
+    """State of the process that is saved when a trial's turn ends, and restored for its next."""
 
     def save(self) -> Any: ...
 
@@ -34,32 +34,32 @@ class Host(Protocol):
 
 
 class Turn:
-    """A run's part in the turns. Its own thread calls all but ``hurry``."""
+    """The turns of one run. All methods except ``hurry`` are called by the run's own thread."""
 
     def __init__(self, turns: Turns, trial: str, fence: int, resumed: Callable[[], None]) -> None:
-        """``resumed`` is called when a turn begins that is not the first."""
+        """Begin out of turn. ``resumed`` is called when a turn begins that is not the first."""
         self._turns = turns
         self.trial = trial
         self.fence = fence
-        #: It does not pass the turn on.
+        #: True while it must not pass the turn on.
         self.alone = False
         self.resumed = resumed
         self.go = threading.Lock()
         self.go.acquire()
-        #: Seconds of the turns that have ended, and when the present one began (monotonic).
+        #: Seconds of the turns that have ended, and the time the current one began (monotonic).
         self.had = 0.0
         self.began = 0.0
-        #: When its turn is to be passed on (monotonic).
+        #: Time at which its turn is to be passed on (monotonic).
         self.until = 0.0
         #: Seconds in which others had the turn since this one's first began.
         self.away = 0.0
 
     def clock(self) -> float:
-        """Seconds on a clock that stands still while others have the turn."""
+        """Return the seconds of a clock that stands still while others have the turn."""
         return time.perf_counter() - self.away
 
     def is_over(self) -> bool:
-        """Whether the turn should be passed on now."""
+        """Return True if the turn should be passed on now."""
         return not self.alone and time.monotonic() >= self.until
 
     def pass_on(self) -> None:
@@ -67,26 +67,26 @@ class Turn:
         self._turns.pass_on(self)
 
     def rest(self) -> None:
-        """Go on when others have had their turns, or when what held this one lets go.
+        """Wait until others have had their turns, or until the turn that holds this one lets go.
 
-        Nothing of the process is restored but what ``resumed`` sets.
+        No state of the process is restored, except for what ``resumed`` sets.
         """
         self._turns.rest(self)
 
     def hold(self, resting: Sequence[Turn]) -> None:
-        """Keep these at rest, as this one computes for them."""
+        """Keep these turns at rest while this one computes for them."""
         self._turns.hold(resting)
 
     def let_go(self, resting: Sequence[Turn]) -> None:
-        """They take turns again, if they were held."""
+        """Let these turns go on, if they were held."""
         self._turns.let_go(resting)
 
     def begin_anew(self) -> None:
-        """Begin the turn anew: what was loaded in it so far is not held against the trial."""
+        """Restart the turn, so that loading, which it has done so far, is not charged."""
         self._turns.begin_anew(self)
 
     def hurry(self) -> None:
-        """Give it the next turn: it has been stopped, and is to end. Called from any thread."""
+        """Give a stopped run the next turn, so that it can end. Called from any thread."""
         self._turns.hurry(self)
 
 
@@ -101,7 +101,7 @@ class Turns:
         self._robin: RoundRobin[Turn] = RoundRobin(quantum)
         self._hurried: list[Turn] = []
         self._current: Turn | None = None
-        #: Those that rest, and for whose turns each of them waits.
+        #: Resting turns, each with the turns that it waits for.
         self._resting: dict[Turn, set[Turn]] = {}
         self._held: set[Turn] = set()
         #: Seconds that trials owed when their last segment ended.
@@ -114,9 +114,9 @@ class Turns:
         resumed: Callable[[], None],
         weights: Mapping[str, float] = MappingProxyType({}),
     ) -> Turn:
-        """Take part from now on; returns when the first turn begins.
+        """Take part from now on; return the run's turn when its first turn begins.
 
-        From now on these ``weights`` of trials hold. Others keep theirs; a new one's is 1.
+        ``weights`` of trials hold from now on. Other trials keep theirs; that of a new one is 1.
         """
         turn = Turn(self, trial, fence, resumed)
         with self._lock:
@@ -133,12 +133,12 @@ class Turns:
         return turn
 
     def forget(self, trial: str) -> None:
-        """The trial will not come back."""
+        """Drop the debt of a trial that will not come back."""
         with self._lock:
             self._owed.pop(trial, None)
 
     def leave(self, turn: Turn) -> None:
-        """The one in turn takes part no more."""
+        """Stop taking part; ``turn`` must be the current one."""
         with self._lock:
             self._end(turn)
             if (credit := self._robin.credit(turn)) < 0.0:
@@ -185,7 +185,7 @@ class Turns:
     def hold(self, resting: Sequence[Turn]) -> None:
         with self._lock:
             for turn in resting:
-                if turn not in self._resting:  # it was to go on next
+                if turn not in self._resting:  # it was about to go on
                     self._robin.rest(turn)
                     self._resting[turn] = set()
             self._hurried = [turn for turn in self._hurried if turn not in resting]
@@ -213,7 +213,7 @@ class Turns:
     # -- with the lock ---------------------------------------------------------------------------
 
     def _ready(self) -> list[Turn]:
-        """Those at rest that wait for nobody."""
+        """Return the resting turns that wait for no other turn and are not held."""
         resting = self._resting.items()
         return [turn for turn, others in resting if not others and turn not in self._held]
 
@@ -246,7 +246,7 @@ class Turns:
         self._robin.use(turn, self._count(turn))
 
     def _count(self, turn: Turn) -> float:
-        """Add the turn to what ``turn`` has had; returns its seconds."""
+        """Add the current turn's seconds to those that ``turn`` has had; return them."""
         used = time.monotonic() - turn.began
         turn.had += used
         if self._page is not None:
@@ -254,5 +254,5 @@ class Turns:
         return used
 
     def _shorten(self, turn: Turn) -> None:
-        """Somebody new waits: the turn ends with its next step, or a quantum after it began."""
+        """End the turn with its next step or a quantum after it began, since a new run waits."""
         turn.until = min(turn.until, turn.began + self._quantum)

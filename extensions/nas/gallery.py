@@ -20,14 +20,14 @@ from .pictures.picture import picture
 if TYPE_CHECKING:
     from ...app.ledger.rows import StudyRow, TrialRow
 
-#: How many architectures are shown, and the most characters of what is said of one.
+#: Number of architectures that are shown, and the most characters of the text of one.
 SHOWN, LONGEST = 6, 400
 #: A picture wider than this (pixels) has two columns, or all of them.
 COLUMN = 320
 
 
 class Card(NamedTuple):
-    """An architecture: the trial that has it, what is said of it, and its picture."""
+    """An architecture: the number of its trial, its scores, its text, and its picture."""
 
     number: int
     scores: str
@@ -38,7 +38,7 @@ class Card(NamedTuple):
 
 
 def section(study: StudyRow, trials: Sequence[TrialRow], derived: Iterable[Derived]) -> Markup:
-    """The section as HTML; empty for a study whose models make no choices, or cannot be traced.
+    """Return the section as HTML; empty if a study's models have no choices or cannot be traced.
 
     Equal architectures are shown once, with the best trial that has one.
     """

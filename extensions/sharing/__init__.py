@@ -1,1 +1,1 @@
-"""What trials read or compute of their data once: activations, and batches."""
+"""Data that several trials read or compute only once: activations, and batches."""

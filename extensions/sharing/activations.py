@@ -1,9 +1,10 @@
 """An encoder's activations of whole data sets: in memory, else in a file, else computed again.
 
-Theory of operation. All three give the bits of the canonical blocks (``blocks``), so nothing that a
-trial computes depends on which of them there was space for. What fits into memory becomes a
+Theory of operation. All three give the bits of the canonical blocks (``blocks``), so a trial's
+results do not depend on the space available. Activations that fit into memory become a
 ``TensorDataset``, and so does a file, which is mapped. Trials read these as any data in memory.
-What fits into neither has its blocks computed when a batch needs them: slow, and no other bits.
+Blocks of activations that fit into neither are computed when a batch needs them: slow, but with the
+same bits.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Known:
-    """A data set, its encoded one as long as anybody has it, and that one's bytes in memory."""
+    """A data set, its encoded one while that is referenced, and the bytes of that in memory."""
 
     plain: Dataset[Any]
     encoded: ref[Dataset[Any]]
     bytes: int
-    #: It is held for trials to come.
+    #: The encoded data set, if it is held for trials to come.
     held: Dataset[Any] | None
 
 
@@ -44,26 +45,28 @@ class Activations:
     """The encoded data sets of one trainer."""
 
     def __init__(self, capacity: Callable[[int], int], files: KeptFiles | None) -> None:
-        """``capacity`` gives the bytes that may be held. It is told how many are held.
+        """Begin without data sets.
 
-        ``files``: where is kept what memory has no space for.
+        Args:
+            capacity: Gives the bytes that may be held, from those that are held.
+            files: Files for activations that memory has no space for, or None.
         """
         self._capacity = capacity
         self._files = files
-        #: Those used last come last.
+        #: Data sets by identity and the encoder's digest, the last used at the end.
         self._known: dict[tuple[int, str], _Known] = {}
-        #: How many data sets were encoded here.
+        #: Number of data sets that were encoded here.
         self.encodings = 0
 
     def bytes(self) -> int:
-        """What the encoded data sets have in memory, those that only trials have included."""
+        """Return the bytes of the encoded data sets in memory, including those only trials hold."""
         gone = [name for name, known in self._known.items() if known.encoded() is None]
         for name in gone:
             del self._known[name]
         return sum(known.bytes for known in self._known.values())
 
     def find(self, data: Dataset[Any], encoder: FrozenEncoder) -> Dataset[Any] | None:
-        """``data`` as ``encoder`` encodes it, if that has been done."""
+        """Return ``data`` as encoded by ``encoder``, or None if that has not been done."""
         name = id(data), encoder.digest
         if (known := self._known.pop(name, None)) is None or (found := known.encoded()) is None:
             return None
@@ -74,10 +77,10 @@ class Activations:
     def of(
         self, data: Dataset[Any], encoder: FrozenEncoder, *, in_memory: bool = True
     ) -> Dataset[Any]:
-        """Encode ``data``. Examples are then tuples that begin with activations.
+        """Return ``data`` encoded. Its examples are tuples that begin with activations.
 
-        ``in_memory``: it may be held in memory. Raises ``TrialFailed`` where activations cannot be
-        those of an example, and whatever the user's code raises.
+        ``in_memory``: it may be held in memory. Raises ``TrialFailed`` if activations cannot be
+        assigned to single examples, and any error of the user's code.
         """
         blocks = Blocks(data, encoder)
         first = blocks.encoded(0)
@@ -101,17 +104,17 @@ class Activations:
         return encoded
 
     def release(self) -> None:
-        """Hold nothing any more but what trials have."""
+        """Hold only the data sets that trials use."""
         for known in self._known.values():
             known.held = None
-        self.bytes()  # what nobody has is forgotten, its data with it
+        self.bytes()  # forgets data sets without references, and their plain data
 
     def _free(self) -> int:
         taken = self.bytes()
         return max(0, self._capacity(taken) - taken)
 
     def _make_space(self, size: int) -> bool:
-        """Whether memory has space for ``size`` bytes, once what was used longest ago has gone."""
+        """Release the data sets used longest ago; return True if ``size`` bytes are free then."""
         for known in list(self._known.values()):
             if size <= self._free():
                 break
@@ -120,7 +123,7 @@ class Activations:
 
 
 def outline(data: Dataset[Any], encoder: FrozenEncoder) -> Dataset[Any]:
-    """A data set of the shapes that encoding ``data`` gives, without memory for its examples."""
+    """Return a data set with the shapes of ``data`` encoded, without memory for its examples."""
     blocks = Blocks(data, encoder)
     columns = [each[:1].expand(blocks.examples, *each.shape[1:]) for each in blocks.encoded(0)]
     return TensorDataset(*columns)
@@ -133,7 +136,7 @@ class ComputedAgain(Rows):
     """
 
     def __init__(self, blocks: Blocks, capacity: int) -> None:
-        """``capacity``: the bytes of blocks that are held. One is held in any case."""
+        """Begin without blocks. ``capacity``: bytes of blocks to hold; at least one is held."""
         self._blocks = blocks
         self._capacity = capacity
         self._held: OrderedDict[int, Columns] = OrderedDict()
@@ -181,9 +184,10 @@ def _in_memory(blocks: Blocks, first: Columns, extents: Sequence[Extent]) -> lis
 
 
 def _in_file(files: KeptFiles, blocks: Blocks, extents: Sequence[Extent]) -> list[Tensor] | None:
-    """What is kept under the name of what the blocks have, or is now; None if it cannot be.
+    """Return the activations from a file named by their content, written now if there is none.
 
-    Of what is found one block is computed again: the code of the encoder may have changed.
+    Returns None if it cannot be written. One block of a file that is found is computed again and
+    compared, since the code of the encoder may have changed.
     """
     digest = hashlib.sha256(f"{blocks.encoder.digest} {BLOCK}".encode())
     for i in range(blocks.count):
@@ -202,7 +206,7 @@ def _in_file(files: KeptFiles, blocks: Blocks, extents: Sequence[Extent]) -> lis
 def _all_of(
     blocks: Blocks, extents: Sequence[Extent], first: Columns | None = None
 ) -> Iterator[Columns]:
-    """All blocks, each of which must have the shapes of ``extents``. ``first`` is block 0."""
+    """Yield all blocks, which must have the shapes of ``extents``. ``first`` is block 0."""
     for i in range(blocks.count):
         made = first if i == 0 and first is not None else blocks.encoded(i)
         shapes = [(each.dtype, tuple(each.shape[1:])) for each in made]

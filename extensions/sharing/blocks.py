@@ -89,5 +89,5 @@ class Blocks:
 
 
 def same_blocks(one: Columns, other: Columns) -> bool:
-    """Whether two blocks have the same tensors."""
+    """Return True if two blocks have the same tensors."""
     return len(one) == len(other) and all(map(same_bits, one, other))

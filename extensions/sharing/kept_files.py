@@ -1,9 +1,9 @@
 """Files of tensors that are too large for memory, and that can be computed again.
 
-Theory of operation. A file has a name that says what is in it, so trainers of a node share it. It
-is written under another name, and renamed once it is whole: a writer that is killed leaves an
+Theory of operation. A file's name identifies its content, so trainers of a node share it. It is
+written under another name, and renamed once it is whole: a writer that is killed leaves an
 unfinished file, which the next one removes. A file is checked when it is opened, and read through
-the page cache. It may be removed at any time: who has opened it still has it.
+the page cache. It may be removed at any time: a process that has opened it can still read it.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ from ...tasks.system.tensor_bytes import bytes_of
 
 #: A tensor's dtype and shape.
 Extent = tuple[torch.dtype, tuple[int, ...]]
-#: Where the first tensor begins; each begins at a multiple of it. The header comes before.
+#: Size of the header (bytes); each tensor begins at a multiple of it.
 _PAGE = 4096
 _SUFFIX, _UNFINISHED = ".activations", ".unfinished"
-#: Of what the disk has free and the files take, the part that they may take.
+#: Divisor of the bytes that are free on the disk or taken by the files, for those they may take.
 PART = 10
 
 
 class KeptFiles:
-    """Files in a folder. The least recently used ones go when there are more than ``budget``."""
+    """Files in a folder. The least recently used are removed when their bytes exceed ``budget``."""
 
     def __init__(self, folder: Path, budget: Callable[[int], int] | None = None) -> None:
-        """``budget`` gives the bytes that the files may have; it is told how many they have.
+        """Set the folder.
 
-        By default it is a tenth of what the disk has for them.
+        ``budget`` gives the bytes that the files may have, from those that they have. By default it
+        is a tenth of the sum of these and the free bytes of the disk.
         """
         self._folder = folder
         self._budget = budget or self._tenth
 
     def find(self, name: str) -> list[Tensor] | None:
-        """The tensors of this name; None if they are not here. A damaged file is removed."""
+        """Return the tensors of this name, or None. A damaged file is removed."""
         path = self._folder / (name + _SUFFIX)
         try:
             with path.open("rb") as file:
@@ -138,7 +139,7 @@ def _fill(file: BinaryIO, extents: Sequence[Extent], blocks: Iterable[Sequence[T
 
 
 def _spans(extents: Sequence[Extent]) -> list[tuple[int, int]]:
-    """Where each tensor begins and ends, in bytes."""
+    """Return the bytes at which each tensor begins and ends."""
     found, end = [], 0
     for dtype, shape in extents:
         begin = -(-max(end, 1) // _PAGE) * _PAGE
@@ -152,12 +153,12 @@ def _end(extents: Sequence[Extent]) -> int:
 
 
 def _mapped(file: BinaryIO, extents: Sequence[Extent]) -> list[Tensor]:
-    """The tensors in a file, none of whose bytes is read before it is needed."""
+    """Return the tensors in a file, whose bytes are read only when they are needed."""
     flat = np.memmap(file, dtype=np.uint8, mode="r")
     if len(flat) < _end(extents):
         raise ValueError("the file has been cut")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it cannot be written to: nobody does
+        warnings.simplefilter("ignore")  # the memory is read-only, and is never written to
         whole = torch.from_numpy(flat)
     pairs = zip(extents, _spans(extents), strict=True)
     return [whole[begin:end].view(dtype).view(shape) for (dtype, shape), (begin, end) in pairs]

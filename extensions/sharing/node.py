@@ -7,16 +7,16 @@ import os
 import shutil
 from pathlib import Path
 
-#: Where files are memory on Linux.
+#: Folder whose files are in memory on Linux.
 MEMORY = Path("/dev/shm")  # noqa: S108 - the folder in it is this user's alone, or not used
 
 
 def folder_of(kept: Path, memory: Path = MEMORY) -> Path:
-    """The folder in memory of the node whose trainers keep files in ``kept``."""
+    """Return the folder in memory of the node whose trainers keep files in ``kept``."""
     name = hashlib.sha256(os.fsencode(kept)).hexdigest()[:16]
     return memory / f"penstock-{os.getuid()}-{name}"
 
 
 def clear(kept: Path) -> None:
-    """Remove what trainers that have ended left there."""
+    """Remove the folder in memory, with files left there by trainers that have ended."""
     shutil.rmtree(folder_of(kept), ignore_errors=True)

@@ -1,16 +1,17 @@
 """Batches that trials in several trainers of a node read once.
 
-Theory of operation. With shared seeding a batch is decided by its key and its examples, whoever
-reads it (``streams``). Trainers of a node put what they have read into a cache (``node_cache``). A
-trainer that finds its batch being read by another one reads a later one meanwhile, which that one
-will find. So each reads its part, and nobody waits for long. Who is behind finds its batches and
-catches up; who is alone, or has batches that are read as fast as they are found, reads for itself.
-Both ways are timed all along, so each trial has its own race, and says how it comes out.
+Theory of operation. With shared seeding a batch is decided by its key and its examples, no matter
+which trial reads it (``streams``). Trainers of a node put the batches that they have read into a
+cache (``node_cache``). A trainer whose next batch is being read by another one reads a later batch
+meanwhile, which the other will find. So each reads its part, and no trainer waits for long. A trial
+that is behind finds its batches and catches up. A trial that is alone, or whose batches are read as
+fast as they are found, reads for itself. Both ways are timed all the time, so each trial decides
+for itself, and reports the result.
 
-Two trainers call ``data()`` apart, so what they get must be the same data. Names in the cache have
-in them the study, its code, the parameters that ``data()`` has read, the machine, and the digest of
-two examples. Inputs that change between two calls, other than in these examples, are not noticed,
-as they are not when a trial moves.
+Two trainers call ``data()`` separately, and must get the same data. Names in the cache include the
+study, its code, the parameters that ``data()`` has read, the machine, and the digest of two
+examples. Inputs that change between two calls, other than in these examples, are not noticed, just
+as when a trial moves.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ if TYPE_CHECKING:
 
     from ...tasks.training.data import Item
 
-#: How many batches ahead one is read while another trainer reads the next.
+#: Number of later batches of which one is read ahead while another trainer reads the next.
 AHEAD = 4
-#: So many batches are read before it is known what reading takes.
+#: Number of batches that are read before the time of reading is known.
 TIMED = 4
-#: Seconds between two looks at who else reads.
+#: Seconds between two looks for other readers.
 LOOK_EVERY = 0.5
-#: Reading must take so many times as long as putting a batch there or finding one.
+#: Smallest time of reading a batch, over that of putting or finding one, for which sharing pays.
 PAYS = 8.0
-#: A batch that another trainer reads is awaited for so many times as long as reading takes.
+#: Longest wait for a batch that another trainer reads, over the time of reading one.
 PATIENCE = 2.0
-#: After so many batches it is judged what they took: less than this part of what reading them
-#: would have. Else so many are read alone, and twice as many the next time.
+#: Number of batches after which their time is judged, and the share of the time of reading them
+#: that it must stay below. Else that number is read alone, and twice as many the next time.
 JUDGED, FASTER = 32, 0.95
-#: Seconds between two looks whether it is there.
+#: Seconds between two looks for a batch that is awaited.
 PAUSE = 0.0005
 _LAST = 32
 
@@ -63,36 +64,41 @@ class NodeBatches:
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """``source``: what decides the data of this trial of ``study``, but for their content.
+        """Prepare the batches of one trial.
 
-        ``clock`` has seconds, and ``sleep`` waits for so many.
+        Args:
+            cache: The batches of the node's trainers.
+            study: Name of the trial's study.
+            source: Text of all that decides the trial's data, except its content.
+            clock: Gives the time in seconds.
+            sleep: Waits for a number of seconds.
         """
         self._cache = cache
         self._clock = clock
         self._sleep = sleep
         self._study = token(study)
         self._source = self._study + _short(source)
-        #: The first part of its batches' names, by the ``id`` of their data set.
+        #: First part of its batches' names, by the ``id`` of their data set.
         self._groups: dict[int, str] = {}
         self._reads: deque[float] = deque(maxlen=_LAST)
         self._handled: deque[float] = deque(maxlen=_LAST)
         self._looked = -math.inf
         self._company = False
         self._possible = True
-        #: Why it reads each batch itself though others read the same, or did so for a while.
+        #: Reason that it reads each batch itself, or did for a while, though others read the same.
         self.apart = ""
         self._found = False
-        #: The batches that it has read ahead, by name.
+        #: Names of the batches that it has read ahead.
         self._ahead: set[str] = set()
-        #: Batches since it was judged, and their seconds; batches that are still to be read alone,
-        #: and the next time.
+        #: Number of batches since the last judgement, and their seconds; number of batches that are
+        #: still to be read alone, and that number for the next time.
         self._count, self._seconds = 0, 0.0
         self._alone, self._next_alone = 0, JUDGED
 
     def get(
         self, data: Dataset[Any], items: Sequence[Item], i: int, read: Callable[[Item], Any]
     ) -> Any:
-        """The batch ``items[i]`` of ``data``, which ``read`` would read. More may be read ahead."""
+        """Return the batch ``items[i]`` of ``data``, found or read; more may be read ahead."""
         if not self._pays(data, read):
             return self._timed(read, items[i])
         began = self._clock()
@@ -101,7 +107,7 @@ class NodeBatches:
         return found
 
     def found(self) -> bool:
-        """Whether others have read some of the epoch's batches. The next epoch begins."""
+        """Return True if others have read some of the epoch's batches, and begin the next epoch."""
         found, self._found = self._found, False
         return found
 
@@ -120,7 +126,7 @@ class NodeBatches:
         return found[0]
 
     def _judge(self, seconds: float) -> None:
-        """A batch took so long to have."""
+        """Count a batch that took ``seconds`` to get; judge the last ones if there are enough."""
         self._count += 1
         self._seconds += seconds
         if self._count == JUDGED:
@@ -132,7 +138,7 @@ class NodeBatches:
             self._count, self._seconds = 0, 0.0
 
     def _pays(self, data: Dataset[Any], read: Callable[[Item], Any]) -> bool:
-        """Whether others are there, and what they have read is had sooner than read."""
+        """Return True if other readers are there, and finding batches is faster than reading."""
         if not self._possible or len(self._reads) < TIMED:
             return False
         if self._alone:
@@ -157,7 +163,7 @@ class NodeBatches:
         return False
 
     def _named(self, data: Dataset[Any], read: Callable[[Item], Any]) -> str:
-        """The first part of the names of batches of ``data``, from two of its examples."""
+        """Return the first part of the names of batches of ``data``, from two of its examples."""
         count = len(data)  # type: ignore[arg-type]  # it has a length (``materialise``)
         chosen = [key("node batches", self._source, n) % count for n in range(2)]
         sample = read((key("node batches", self._source), torch.tensor(chosen)))
@@ -166,7 +172,7 @@ class NodeBatches:
         return self._study + _short(said)
 
     def _check(self, batch: Any) -> None:
-        """See whether batches such as this one can be handed over."""
+        """Note if batches such as this one cannot be handed over."""
         if not can_be_put(batch):
             self._possible = False
             self.apart = "they are not plain tensors, texts and numbers"
@@ -191,7 +197,7 @@ class NodeBatches:
         return made
 
     def _read_ahead(self, group: str, items: Sequence[Item], read: Callable[[Item], Any]) -> bool:
-        """Read the first of ``items`` that nobody has read or reads. False: there is none."""
+        """Read the first of ``items`` that is neither read nor being read; return False if none."""
         for item in items:
             name = _name(group, item)
             if not self._cache.has(name) and self._cache.claim(name):

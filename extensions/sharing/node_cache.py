@@ -1,15 +1,16 @@
 """Batches of a node's trainers, as files in memory that all of them can open.
 
-Theory of operation. A batch is one file, written under another name and then renamed, so nobody
-sees half of one. Its name says all that decides its bits. Who is about to read a batch of the data
-set marks its name (``claim``), so that nobody else reads it at the same time; a mark whose trainer
-has died only makes others wait a little. Nothing is removed when it was taken: nobody knows who
-still comes to it. The oldest files go when there are too many bytes, and those of a study when it
-is over: their names begin with what stands for it (``token``), also those of trainers that died.
+Theory of operation. A batch is one file, written under another name and then renamed, so that no
+reader sees half of it. Its name identifies all that decides its bits. A trainer that is about to
+read a batch of the data set marks its name (``claim``), so that no other reads it at the same time;
+a mark whose trainer has died only makes others wait a little. A file stays when it was taken, since
+other trials may still come to it. The oldest files go when there are too many bytes, and those of a
+study when it is over, including those of trainers that died: their names begin with the study's
+``token``.
 
-A file holds a description in JSON and the bytes of the tensors; nothing is unpickled. A tensor that
-is taken lies in fresh memory of torch's own, aligned as any other: what is computed with it must
-not depend on where it came from.
+A file holds a description in JSON and the bytes of the tensors; nothing is unpickled. A tensor is
+read into new memory of torch's own, aligned as any other, so that results computed with it do not
+depend on its source.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from torch import Tensor
 
 from ...tasks.system.tensor_bytes import bytes_of
 
-#: Of the bytes that ``capacity`` gives, and of those that the file system has, this part may lie
-#: there: loader workers of the users' have theirs beside.
+#: Divisor of the bytes that ``capacity`` gives, and of those of the file system, for the bytes that
+#: the files may have: the users' loader workers need the same file system.
 PART = 8
 #: Seconds for which a reader counts as present.
 FRESH = 30.0
-#: Files written between two looks at how many bytes there are.
+#: Number of files written between two counts of the bytes.
 _LOOK_EVERY = 8
 _MARK, _READER = ".claim", ".reader"
 _HEADER = 8
@@ -41,12 +42,15 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 class NodeCache:
-    """One trainer's view of the batches. Where they cannot be had or put, nothing is there."""
+    """One trainer's view of the batches; it seems empty if the folder cannot be used."""
 
     def __init__(self, folder: Path, capacity: Callable[[], int], reader: str) -> None:
-        """``capacity``: bytes, of which an eighth may lie in ``folder``.
+        """Set the folder; nothing is opened yet.
 
-        ``reader`` is this trainer's name, which no other one on the node has.
+        Args:
+            folder: The node's folder.
+            capacity: Gives the bytes of which an eighth may be used in ``folder``.
+            reader: This trainer's name, unique on the node.
         """
         self._folder = folder
         self._capacity = capacity
@@ -54,7 +58,7 @@ class NodeCache:
         self._written = self._most = 0
 
     def open(self) -> bool:
-        """Whether the folder is there, and this user's alone."""
+        """Make the folder if needed; return True if it is there, and this user's alone."""
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             found, system = self._folder.lstat(), os.statvfs(self._folder)
@@ -64,7 +68,7 @@ class NodeCache:
         return self._folder.is_dir() and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
     def others(self, group: str) -> bool:
-        """Say that this trainer reads batches of ``group``; whether another one has said so."""
+        """Announce that this trainer reads batches of ``group``; return True if another does."""
         own = f"{group}.{self._reader}{_READER}"
         before = time.time() - FRESH
         found = False
@@ -76,13 +80,13 @@ class NodeCache:
         return found
 
     def forget(self, study: str) -> None:
-        """The study is over: remove all that is there of it, whoever left it."""
+        """Remove all files of a study that is over, from any trainer."""
         with suppress(OSError):
             for path in self._folder.glob(f"{token(study)}*"):
                 self._remove(path.name)
 
     def find(self, name: str) -> tuple[Any] | None:
-        """The batch of this name, or None. A tuple, since a batch may be None."""
+        """Return the batch of this name in a tuple, since a batch may be None, or None."""
         try:
             with (self._folder / name).open("rb", buffering=0) as file:
                 return (_read(file),)
@@ -96,23 +100,23 @@ class NodeCache:
         return (self._folder / name).exists()
 
     def claim(self, name: str) -> bool:
-        """Mark the batch as being read by this trainer. False: another one reads it."""
+        """Mark the batch as being read by this trainer; return False if another one reads it."""
         try:
             os.close(os.open(self._folder / (name + _MARK), os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
             return False
         except OSError:
-            pass  # no space, say: then it is read for this trainer alone
+            pass  # for example no space: then it is read for this trainer alone
         return True
 
     def release(self, name: str) -> None:
-        """This trainer does not read the batch any more."""
+        """Remove this trainer's mark of the batch."""
         self._remove(name + _MARK)
 
     def put(self, name: str, batch: Any) -> None:
-        """Let others have the batch, which is ``can_be_put``. It is not changed, nor kept.
+        """Write a batch that ``can_be_put`` for others to find. It is neither changed nor kept.
 
-        One is left out that is so large that there would be few.
+        A batch is left out if it is so large that only a few would fit.
         """
         unfinished = self._folder / f"{name}.{self._reader}"
         try:
@@ -145,12 +149,12 @@ class NodeCache:
 
 
 def token(study: str) -> str:
-    """What the names of a study's files begin with."""
+    """Return the beginning of the names of a study's files."""
     return hashlib.sha256(study.encode()).hexdigest()[:16]
 
 
 def can_be_put(batch: Any) -> bool:
-    """Whether a batch that is taken has all that this one has, and the same bits."""
+    """Return True if a batch would be found with the same types and the same bits."""
     if type(batch) is Tensor:
         plain = batch.device.type == "cpu" and batch.layout == torch.strided
         return plain and batch.is_contiguous() and not batch.requires_grad
@@ -162,7 +166,7 @@ def can_be_put(batch: Any) -> bool:
 
 
 def digest(batch: Any) -> str:
-    """Equal for batches with the same bits."""
+    """Return a digest, equal for batches with the same bits."""
     tensors: list[Tensor] = []
     made = hashlib.sha256(json.dumps(_described(batch, tensors)).encode())
     for each in tensors:
@@ -182,7 +186,7 @@ def _write(file: BinaryIO, batch: Any, at_most: int) -> None:
 
 
 def _described(batch: Any, tensors: list[Tensor]) -> Any:
-    """What JSON can say of the batch; its tensors are added to ``tensors``."""
+    """Return a description of the batch for JSON, and add its tensors to ``tensors``."""
     if type(batch) is Tensor:
         tensors.append(batch)
         return {"x": [str(batch.dtype).removeprefix("torch."), list(batch.shape)]}

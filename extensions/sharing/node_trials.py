@@ -1,4 +1,4 @@
-"""Which trials of a trainer get batches that other trainers of the node have read."""
+"""The trials of a trainer that get batches from other trainers of the node."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from .node_cache import NodeCache
 
 
 class NodeTrials:
-    """Has the batches of each trial, as long as the trial is here."""
+    """The batches of each trial, as long as the trial is here."""
 
     def __init__(self, kept: Path | None, capacity: Callable[[], int]) -> None:
-        """``kept``: the node's folder, which trainers that share have in common; None: none do.
+        """Open the node's cache.
 
-        ``capacity``: how many bytes warm trials may have, as ``NodeCache``.
+        Args:
+            kept: The node's folder, the same for all trainers that share; None if none share.
+            capacity: Gives the bytes that warm trials may have, as for ``NodeCache``.
         """
         self._cache = None
         if kept is not None:
             self._cache = NodeCache(folder_of(kept), capacity, str(os.getpid()))
         self._batches: dict[str, NodeBatches] = {}
-        #: Trials of which it was said why each of their batches is read for them alone.
+        #: Trials for which the reason that their batches are read for them alone was reported.
         self._told: set[str] = set()
 
     def batches(
         self, trial: str, study: str, source: Callable[[], str | None]
     ) -> NodeBatches | None:
-        """Those of a trial; None if nobody knows what decides its data (``source``)."""
+        """Return a trial's batches; None if it is unknown what decides its data (``source``)."""
         if self._cache is not None and trial not in self._batches:
             decides = source()
             if decides is not None:
@@ -37,9 +39,9 @@ class NodeTrials:
         return self._batches.get(trial)
 
     def found(self, trial: str, remark: Callable[[str], None]) -> bool:
-        """Whether others have read some of the batches of the epoch that the trial has ended.
+        """Return True if others have read some batches of the epoch that the trial has ended.
 
-        ``remark`` is told once why not, where others read the same.
+        If not, though others read the same batches, ``remark`` is called once with the reason.
         """
         batches = self._batches.get(trial)
         if batches is None:
@@ -51,11 +53,11 @@ class NodeTrials:
         return found
 
     def forget(self, trial: str) -> None:
-        """The trial is not here any more."""
+        """Drop the batches of a trial that is no longer here."""
         self._batches.pop(trial, None)
         self._told.discard(trial)
 
     def study_over(self, study: str) -> None:
-        """Remove all that is in memory of the study, whoever left it."""
+        """Remove all files of the study from the node's memory, from any trainer."""
         if self._cache is not None:
             self._cache.forget(study)

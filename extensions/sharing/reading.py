@@ -1,9 +1,9 @@
-"""What it is worth to a trial that batches are read once.
+"""Times of a trial's batches: the time that it saves if batches are read once.
 
-Theory of operation. Reading is timed as it happens: what the trial reads, what others took to read
-what it finds, and what copies take. So an epoch says what it would have taken alone. Where nobody
-is there to copy for, a few batches are copied all the same: a trial alone then knows what company
-would save.
+Theory of operation. Reading is timed as it happens: the batches that the trial reads, those that it
+finds (by the time that another trial took to read them), and copies. So the time that an epoch
+would have taken alone is known. A few batches are copied even if no other trial wants them, so that
+a trial alone knows the time that company would save.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
-#: Of so many batches a copy is timed, whether anybody wants it or not.
+#: Number of batches of which a copy is timed even if no trial wants it.
 TIMED = 6
 #: The smallest company: two trials, each of which reads half of the batches.
 _TWO = 2
-#: So many batches and copies are remembered. Medians of them do not mind one that was interrupted.
+#: Number of batches and of copies that are remembered. Medians are robust to interruptions.
 _LAST = 256
 
 
@@ -28,20 +28,20 @@ def _last() -> deque[float]:
 class Reading:
     """Seconds of one trial's batches in its current epoch, and of its last ones one by one."""
 
-    #: Batches that it came to.
+    #: Number of batches that it came to.
     batches: int = 0
-    #: What others took to read those that it found.
+    #: Seconds that others took to read the batches that it found.
     spared: float = 0.0
-    #: In which batches were copied, for it and for others.
+    #: Seconds in which batches were copied, for it and for others.
     copying: float = 0.0
-    #: How many trials one of the batches was read for at most, if a second one has had it.
+    #: Largest number of trials that a batch was read for, if a second one has had it.
     party: int = 1
     _reads: deque[float] = field(default_factory=_last)
     _copies: deque[float] = field(default_factory=_last)
 
     @property
     def races(self) -> bool:
-        """Whether it is not known yet what a copy takes."""
+        """True while too few copies were timed."""
         return len(self._copies) < TIMED
 
     def begin(self) -> None:
@@ -49,32 +49,33 @@ class Reading:
         self.batches, self.party, self.spared, self.copying = 0, 1, 0.0, 0.0
 
     def read(self, seconds: float) -> None:
-        """It has read a batch."""
+        """Note that it has read a batch in ``seconds``."""
         self._reads.append(seconds)
 
     def found(self, seconds: float, party: int) -> None:
-        """It has found a batch, which was read in ``seconds`` for so many trials."""
+        """Note that it has found a batch, which was read in ``seconds`` for ``party`` trials."""
         self._reads.append(seconds)
         self.spared += seconds
         self.joined(party)
 
     def joined(self, party: int) -> None:
-        """A second one has had a batch that was read for so many trials."""
+        """Note that a second trial has had a batch that was read for ``party`` trials."""
         self.party = max(self.party, party)
 
     def copied(self, seconds: float) -> None:
-        """A batch was copied."""
+        """Note that a batch was copied in ``seconds``."""
         self._copies.append(seconds)
         self.copying += seconds
 
     def alone(self, seconds: float) -> float:
-        """What an epoch that took ``seconds`` would have taken alone (seconds)."""
+        """Return the seconds that an epoch that took ``seconds`` would have taken alone."""
         return seconds - self.copying + self.spared
 
     def pays(self, seconds: float, at_most: float) -> bool:
-        """Whether in company of one an epoch that took ``seconds`` takes less than alone.
+        """Return True if sharing with one other trial pays for an epoch that took ``seconds``.
 
-        It takes ``at_most`` that part of it. False while nothing was copied: there may be no copy.
+        It pays if the epoch would take at most the share ``at_most`` of its time alone. False while
+        nothing was copied, since batches may not be copyable.
         """
         if not self._copies:
             return False

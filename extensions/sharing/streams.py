@@ -1,15 +1,16 @@
 """Batches that several trials of a lane read once.
 
 Theory of operation. A key and the examples' indices decide a batch (``tasks.training.data``).
-Trials with shared seeding have equal keys, so where they have one data set too, a batch that one
-has read is what another one would read. It is kept for those at work in the lane that will come to
-it, which is known from their epochs, and each gets a copy: code may change a batch in place. Nobody
-waits for anybody. There is a bound in bytes and one in batches: then the oldest batch goes, and who
-comes to it later reads it for itself, to the same bits. In a lane who finds its batches is soon
-ahead of who reads them, and reads the next ones. So the trials stay close together by themselves.
+Trials with shared seeding have equal keys, so if they also have one data set, each would read the
+same batches. A batch is kept for the trials at work in the lane that will come to it, which is
+known from their epochs, and each gets a copy, since code may change a batch in place. No trial
+waits for another. The kept batches are bounded in bytes and in number: beyond that the oldest one
+goes, and a trial that comes to it later reads it for itself, to the same bits. A trial that finds
+its batches is soon ahead of the one that reads them, and reads the next ones. So the trials stay
+close together by themselves.
 
-What that saves each trial is measured (``reading``), so that the engine knows whether such trials
-are to sit beside each other.
+The time saved for each trial is measured (``reading``), so that the engine knows if such trials
+should share a lane.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ if TYPE_CHECKING:
     from ...tasks.training.data import Batches, Item
     from ...tasks.training.training import Training
 
-#: The most batches that are kept, of all data sets together.
+#: Largest number of batches that are kept, of all data sets together.
 BATCHES = 256
-#: Of the bytes that ``capacity`` gives, this part.
+#: Divisor of the bytes that ``capacity`` gives, for the bytes of kept batches.
 PART = 4
-#: What cannot be changed in place.
+#: Types that cannot be changed in place.
 _UNCHANGING = (str, bytes, int, float, bool, type(None))
 
 
 @dataclass(eq=False)
 class _Reader:
-    """A trial that reads, and what it has read in its epoch."""
+    """A trial that reads, and the names of the batches that it came to in its epoch."""
 
     training: Training
     epoch: int = 0
@@ -50,7 +51,7 @@ class _Reader:
     reading: Reading = field(default_factory=Reading)
 
     def come_to(self, name: int) -> None:
-        """It has come to this batch."""
+        """Note that the trial has come to this batch."""
         if self.epoch != self.training.epoch:
             self.epoch, self.had = self.training.epoch, set()
             self.reading.begin()
@@ -59,50 +60,51 @@ class _Reader:
 
     @property
     def group(self) -> tuple[Any, ...]:
-        """Equal for trials that read the same batches."""
+        """A key that is equal for trials that read the same batches."""
         run = self.training
         sizes = run.batch_size, run.code.eval_batch_size, run.shards
         return id(run.data.train), run.seed, run.number, sizes
 
     def wants(self, name: int, epoch: int) -> bool:
-        """Whether it will come to this batch of ``epoch``, as far as can be told."""
+        """Return True if it will come to this batch of ``epoch``, as far as is known."""
         now = self.training.epoch
         return now == epoch - 1 or (now == epoch and not (self.epoch == now and name in self.had))
 
 
 @dataclass
 class _Kept:
-    """A batch, the examples that it is of, who wants it, and its bytes."""
+    """A batch, its data set and indices, the trials that want it, and its bytes."""
 
     data: Dataset[Any]
     indices: Tensor
     batch: Any
     wanted: set[_Reader]
     bytes: int
-    #: Who has read it, in how many seconds, and for how many trials, itself included.
+    #: The trial that has read it, its seconds, and the number of trials it was read for, itself
+    #: included.
     reader: _Reader
     seconds: float
     party: int
 
 
 class Streams:
-    """The batches that trials of a trainer have in common. One has the turn at a time."""
+    """The batches that trials of a trainer have in common. Only the trial in turn calls it."""
 
     def __init__(self, capacity: Callable[[], int]) -> None:
-        """``capacity``: bytes, of which a fourth may be kept."""
+        """Begin without readers. ``capacity`` gives the bytes of which a fourth may be kept."""
         self._capacity = capacity
         self._readers: dict[str, _Reader] = {}
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
         self._bytes = 0
         #: Bytes that may be kept; None until a segment keeps a batch.
         self._most: int | None = None
-        #: How many batches were found here.
+        #: Number of batches that were found here.
         self.found = 0
 
     def join(self, trial: str, training: Training, of_node: Batches | None = None) -> None:
-        """The trial reads batches from now on, until it is forgotten.
+        """Let the trial get batches here from now on, until it is forgotten.
 
-        What is not kept here it gets from ``of_node``; None: it reads it.
+        It gets batches that are not kept here from ``of_node``, or reads them if that is None.
         """
         known = self._readers.get(trial)
         if known is None or known.training is not training:
@@ -112,7 +114,7 @@ class Streams:
         training.batches = LaneBatches(self, self._readers[trial], of_node)
 
     def forget(self, trial: str) -> None:
-        """The trial is not in memory any more."""
+        """Drop a trial that is no longer in memory, and batches that only it wanted."""
         if (gone := self._readers.pop(trial, None)) is not None:
             gone.training.batches = None
             for name, kept in list(self._kept.items()):
@@ -129,7 +131,7 @@ class Streams:
         *,
         read: Callable[[], Any],
     ) -> Any:
-        """The batch that ``read`` would read, with the key ``name``."""
+        """Return the batch with the key ``name``: a kept one, or the one that ``read`` reads."""
         reader.come_to(name)
         kept = self._kept.get(name)
         if kept is not None and kept.data is data and torch.equal(kept.indices, indices):
@@ -148,11 +150,12 @@ class Streams:
         return made
 
     def shared(self, trial: str, seconds: float, at_most: float) -> tuple[int, float]:
-        """For how many trials batches of the epoch were read once, itself included.
+        """Return the number of trials that shared an epoch's batches, and its time alone.
 
-        0: that does not pay, since with two of them an epoch would take more than ``at_most`` of
-        what it takes alone. Also what this one, which took ``seconds``, would have taken alone; 0
-        if these.
+        The number includes the trial itself. It is 0 if sharing does not pay, since with two trials
+        an epoch would take more than the share ``at_most`` of its time alone. The time is the
+        seconds that this epoch, which took ``seconds``, would have taken alone; 0.0 if no batch was
+        shared.
         """
         reader = self._readers.get(trial)
         if reader is None or reader.epoch != reader.training.epoch:
@@ -162,7 +165,7 @@ class Streams:
         return reading.party if reading.pays(seconds, at_most) else 0, alone
 
     def _others(self, reader: _Reader, name: int) -> set[_Reader]:
-        """Those at work here that will come to the batch that this one has read."""
+        """Return the trials at work here that will come to the batch that ``reader`` has read."""
         readers = self._readers.values()
         at_work = [
             each for each in readers if each is not reader and each.training.turn is not None
@@ -183,7 +186,7 @@ class Streams:
             self._drop(next(iter(self._kept)))
 
     def _take(self, name: int, reader: _Reader) -> Any:
-        """A copy of what is kept; the last one that wants it gets the batch itself."""
+        """Return a copy of a kept batch; the last trial that wants it gets the batch itself."""
         kept = self._kept[name]
         kept.wanted.discard(reader)
         reader.reading.found(kept.seconds, kept.party)
@@ -208,7 +211,7 @@ class LaneBatches:
     def get(
         self, data: Dataset[Any], items: Sequence[Item], i: int, read: Callable[[Item], Any]
     ) -> Any:
-        """As ``Streams.batch``."""
+        """Return the batch ``items[i]`` of ``data``, like ``Streams.batch``."""
 
         def made() -> Any:
             if self.of_node is None:
@@ -220,7 +223,7 @@ class LaneBatches:
 
 
 def is_copyable(batch: Any) -> bool:
-    """Whether a copy of the batch has all that it has, and shares nothing that can change."""
+    """Return True if a copy of the batch is complete, and shares nothing mutable with it."""
     leaves = tree_leaves(batch)
     tensors = [each for each in leaves if isinstance(each, Tensor)]
     plain = all(type(each) is Tensor and not each.requires_grad for each in tensors)
@@ -232,12 +235,12 @@ def is_copyable(batch: Any) -> bool:
 
 
 def copied(batch: Any) -> Any:
-    """A copy of a batch that is copyable."""
+    """Return a copy of a batch that is copyable."""
     return tree_map(lambda each: each.clone() if isinstance(each, Tensor) else each, batch)
 
 
 def _timed_copy(batch: Any, reader: _Reader) -> Any:
-    """A copy that ``reader`` makes."""
+    """Return a copy of a batch, whose time counts for ``reader``."""
     began = time.perf_counter()
     copy = copied(batch)
     reader.reading.copied(time.perf_counter() - began)

@@ -1,10 +1,10 @@
-"""The trainer's end of sharing: what its trials compute or read of their data once.
+"""The trainer's end of sharing: data that its trials compute or read only once.
 
-Theory of operation. A trial whose code has an encoder reads its data as that encodes them
+Theory of operation. A trial whose code has an encoder reads its data in encoded form
 (``activations``). ``encoder()`` is called once for each distinct set of the parameters that it and
-``__init__`` read, as ``data()`` is. Where trials have equal keys of random numbers, those of a lane
-get batches that one of them has read (``streams``), and those of a node batches that any of its
-trainers has read (``node_batches``).
+``__init__`` read, as ``data()`` is. If trials have equal keys of random numbers, the trials of a
+lane get batches that one of them has read (``streams``), and the trials of a node get batches that
+any of its trainers has read (``node_batches``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .streams import Streams
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
-#: With one other trial an epoch may take so much of what it takes alone, or sharing does not pay.
+#: Largest time of an epoch with one other trial, over its time alone, for which sharing pays.
 FASTER = 0.95
 
 
@@ -50,9 +50,9 @@ class Sharing(Hook):
         self._encodings = 0
 
     def data(self, loaded: Loaded) -> Data | None:
-        """Return the data as the code's encoder encodes them; None: it has none.
+        """Return the data as the code's encoder encodes it; None if it has no encoder.
 
-        If they are not kept, data that nobody has encoded yet have the shapes only.
+        If the data is not kept, and is not encoded yet, the result has only the shapes.
         """
         code, data = loaded.code, loaded.data
         if type(code).encoder is TorchTrainable.encoder:
@@ -77,13 +77,13 @@ class Sharing(Hook):
         return Data(train, validation, None if data.test is None else encoded(data.test))
 
     def resumed(self, segment: Segment) -> None:
-        """Begin the trial's memory anew after encoding: activations are the process's."""
+        """Restart the count of the trial's memory after encoding: activations are the process's."""
         if self._activations.encodings > self._encodings:
             self._encodings = self._activations.encodings
             segment.run.memory.begin()
 
     def before(self, segment: Segment) -> None:
-        """Have the trial get batches that others have read, in its lane and on its node."""
+        """Let the trial get batches that others in its lane and on its node have read."""
         task, training = segment.task, segment.training
         if task.replicate is None:
             return
@@ -94,7 +94,7 @@ class Sharing(Hook):
             self._streams.join(task.trial, training, of_node)
 
     def report(self, epoch: Epoch) -> None:
-        """Say for how many trials batches were read once, and what the epoch takes alone."""
+        """Report the number of trials for which batches were read once, and the time alone."""
         trial, run = epoch.segment.task.trial, epoch.segment.run
         epoch.values["readers"] = 2 * self._of_node.found(trial, run.remarks)
         if epoch.values.get("together") == 0:
@@ -102,18 +102,18 @@ class Sharing(Hook):
             epoch.values |= {"readers": readers, "alone": alone}
 
     def forget(self, trial: str) -> None:
-        """Drop what is kept of a trial that is not in memory any more."""
+        """Drop everything kept of a trial that is no longer in memory."""
         self._streams.forget(trial)
         self._of_node.forget(trial)
 
     def study_over(self, study: str) -> None:
-        """Drop what no trial has any more, and what is in memory of the node for the study."""
+        """Drop activations that no trial uses, and the study's files in the node's memory."""
         self._activations.release()
         self._of_node.study_over(study)
 
 
 def _source(segment: Segment) -> str | None:
-    """Return what decides the data of a trial of this study; None where that is not known."""
+    """Return a text of all that decides the data of a trial of this study; None if unknown."""
     task, training = segment.task, segment.training
     read = segment.maker.read_for(training.data.train)
     if read is None:

@@ -1,9 +1,9 @@
-"""Calls a function once for all trials, as ``torch.func.vmap`` does, and lets rules see the stacks.
+"""One call of a function for all trials, like ``torch.func.vmap``, in which rules see the stacks.
 
 Theory of operation. Inside, a tensor has the shape that it has for one trial, and torch computes it
 for all. torch's public ways in (``vmap``) and out (``autograd.Function.vmap``) take most of the
-time of a small step, for trees of arguments that nobody has here. So the few calls beneath them are
-used, which are not public.
+time of a small step, since they handle trees of arguments, which do not occur here. So the few
+private calls beneath them are used.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class AllRows:
         *,
         common: bool,
     ) -> Any:
-        """``function(tensors, batch)``: a tensor or a dict of tensors, with a row for each trial.
+        """Return ``function(tensors, batch)``: a tensor or a dict of tensors, a row for each trial.
 
-        ``common``: the batch is the same for all; else it has a row for each. What draws random
-        numbers without a rule raises.
+        ``common``: the batch is the same for all; else it has a row for each. An operator that
+        draws random numbers and has no rule raises.
         """
         level = self._level = internal._vmap_increment_nesting(self.count, "error")
         try:
@@ -58,12 +58,12 @@ class AllRows:
         return made
 
     def is_here(self) -> bool:
-        """Whether operators are called for all trials, and not in a vmap of the user's code."""
+        """Return True if operators are called for all trials, not in a vmap of the user's code."""
         return bool(internal.maybe_current_level() == self._level)
 
     def leave(self, rule: Callable[..., Any], args: Sequence[Any], named: dict[str, Any]) -> Any:
-        """What ``rule`` makes of the stacks behind the tensors; each has a row for each trial."""
-        # What is one object stays one: attention to oneself is computed in another way.
+        """Return the result of ``rule`` on the stacks behind the tensors, a row for each trial."""
+        # One object stays one object: self-attention is computed in another way.
         one: dict[int, Tensor] = {}
         stacks = [self._behind(arg, one) for arg in args]
         by_name = {name: self._behind(arg, one) for name, arg in named.items()}
@@ -75,7 +75,7 @@ class AllRows:
         return self._wrapped(made)
 
     def differs(self, tensor: Tensor) -> bool:
-        """Whether it has a row for each trial, and is not one that all have."""
+        """Return True if a tensor has a row for each trial, and is not shared by all."""
         return bool(internal.is_batchedtensor(tensor))
 
     def _wrapped(self, made: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Operators of a GPU that compute all trials at once where that was found to have each one's bits.
+"""Operators on a GPU that compute all trials at once where the bits were found to be equal.
 
-Theory of operation. A library chooses its kernels by shapes, and adds up in another order with
-another kernel. Which one it takes for a stack is not known before. So the first time that shapes
-occur in a process both are computed, and their bits compared.
+Theory of operation. A library chooses its kernels by shapes, and another kernel adds up in another
+order. The kernel for a stack is not known in advance. So the first time that shapes occur in a
+process, both ways are computed, and their bits are compared.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FOUND: dict[Hashable, bool] = {}
 def batched(
     name: str, stacks: tuple[Tensor, ...], at_once: Callable[[], Tensor], each: Callable[[], Tensor]
 ) -> Tensor:
-    """What ``each`` gives, from ``at_once`` where that has the same bits for such ``stacks``."""
+    """Return ``each()``, or ``at_once()`` if that has the same bits for such ``stacks``."""
     kind = (name, *((s.dtype, s.shape, s.stride(), s.device) for s in stacks))
     if kind not in _FOUND:
         made = each()

@@ -14,7 +14,7 @@ from .together import fills_vectors
 
 
 class Generators:
-    """A generator for each trial. Before each step they are as torch's is for a trial alone."""
+    """A generator for each trial, in the state that torch's has before a step of it alone."""
 
     def __init__(self, rows: int, device: torch.device) -> None:
         self.all = [torch.Generator(device) for _ in range(rows)]
@@ -24,11 +24,11 @@ class Generators:
         self._seeds: Callable[[], Sequence[int]] | None = None
 
     def begin(self, seeds: Callable[[], Sequence[int]]) -> None:
-        """A step begins, with these seeds if anything is drawn in it."""
+        """Begin a step, with these seeds if anything is drawn in it."""
         self._seeds = seeds
 
     def drawing(self) -> list[torch.Generator]:
-        """The generators, to be drawn from."""
+        """Return the generators to draw from, seeded if this is the first draw of the step."""
         if self._seeds is not None:
             for generator, seed in zip(self.all, self._seeds(), strict=True):
                 generator.manual_seed(seed)
@@ -37,7 +37,7 @@ class Generators:
 
     @contextmanager
     def lent(self, k: int) -> Iterator[None]:
-        """What draws from torch's generator draws from that of a trial."""
+        """Make draws from torch's generator come from that of trial ``k``."""
         mine, before = self.drawing()[k], self._torchs.get_state()
         self._torchs.set_state(mine.get_state())
         try:
@@ -81,6 +81,6 @@ class Dropout:
 
 
 def _column(values: Sequence[float], like: Tensor) -> Tensor:
-    """A number for each trial, to be broadcast over ``like``; rounded as torch rounds a number."""
+    """Return a column of numbers, one a trial, to broadcast over ``like``, rounded as by torch."""
     dtype = torch.promote_types(like.dtype, torch.float32)  # bfloat16 is divided in float32
     return torch.tensor(values, dtype=dtype, device=like.device).view(-1, *(1,) * (like.dim() - 1))

@@ -13,12 +13,12 @@ from .batched import batched
 from .loop import is_aligned, looped, rows_of
 from .not_fused import NotFused
 
-#: Below so many multiplications torch's batched product is a plain loop with bits of its own.
+#: Number of multiplications below which torch's batched product is a loop with other bits.
 _SMALL_PRODUCT = 400
 
 
 def linear(count: int, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # noqa: A002
-    """``F.linear``: a trial alone multiplies a matrix of examples, whatever their dimensions."""
+    """Return ``F.linear`` of all trials; examples of any dimensions are taken as one matrix."""
     if input.dim() < 3 or weight.dim() < 3:
         raise NotFused("a linear layer is given a single example")
     autocast = torch.is_autocast_enabled(input.device.type)  # whose products have bits of their own
@@ -73,7 +73,7 @@ def _each(a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _sum(grad: Tensor) -> Tensor:
-    """Over the examples of each trial."""
+    """Return the sum over the examples of each trial."""
     if not grad.is_cuda:
         return grad.sum(1)
     return batched(

@@ -1,9 +1,9 @@
-"""An operator for stacks of trials as a loop over them, with the kernels that a trial has alone.
+"""Operators for stacks of trials as a loop over the trials, with the kernels of a trial alone.
 
 Theory of operation. Forward and backward run on each trial's own tensors, and only whole results
-are stacked, each in the order of memory that it has alone. What follows therefore sees each trial
-as it is alone. Each argument is an edge of its own in the graph of gradients, as alone, so that
-gradients of one tensor are added in the same order.
+are stacked, each in the order of memory that it has alone. So the operators that follow see each
+trial as if it were alone. Each argument is an edge of its own in the graph of gradients, as it is
+alone, so that gradients of one tensor are added in the same order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .not_fused import NotFused
 #: The context in which a trial draws.
 Lent = Callable[[int], AbstractContextManager[None]]
 
-#: Bytes to a multiple of which torch allocates. Products have other bits elsewhere.
+#: Alignment of torch's allocations (bytes). Products of unaligned tensors have other bits.
 _ALIGNED = 64
 
 
@@ -51,8 +51,8 @@ def looped(
     named: dict[str, Any],
     lent: Lent = lambda _: nullcontext(),
 ) -> Any:
-    """``func`` for each trial, which draws in what is ``lent`` to it."""
-    # Attention to oneself is computed in another way: what is one object stays one.
+    """Return ``func`` of all trials, called for each in the context ``lent(k)``."""
+    # One object stays one object: self-attention is computed in another way.
     stacks = _Stacks(shared=func is F.multi_head_attention_forward)
     arguments, by_name = stacks.indexed(tuple(args)), stacks.indexed(dict(named))
     kinds: list[type] = []
@@ -76,25 +76,25 @@ def looped(
 
 
 def is_aligned(stack: Tensor) -> bool:
-    """Whether each trial's tensor begins in memory where it does alone, as kernels see it."""
+    """Return True if each trial's tensor is aligned in memory as it is alone."""
     return len(stack) == 1 or stack.stride(0) * stack.element_size() % _ALIGNED == 0
 
 
 def rows_of(stack: Tensor) -> list[Tensor]:
-    """Each trial's tensor, aligned as alone."""
+    """Return each trial's tensor, aligned as it is alone."""
     return list(_realigned(stack).unbind(0))
 
 
 @torch.no_grad()
 def _realigned(stack: Tensor) -> Tensor:
-    """The stack, or a copy with the same strides in which each trial's tensor is aligned as alone.
+    """Return the stack, or a copy with the same strides if a trial's tensor is not aligned.
 
-    The first one is: what is stacked begins where it does alone.
+    The first trial's tensor is aligned, since a stack begins where its first tensor does alone.
     """
     if is_aligned(stack) or not stack.numel():
         return stack
     size, (apart, *strides) = stack.shape, stack.stride()
-    # What is broadcast is copied once.
+    # Broadcast dimensions are copied once.
     once = [n if step else 1 for n, step in zip(size[1:], strides, strict=True)]
     begin = stack.data_ptr() % _ALIGNED // stack.element_size()
     end = begin + 1 + sum((n - 1) * step for n, step in zip(size[1:], strides, strict=True))
@@ -107,13 +107,13 @@ def _realigned(stack: Tensor) -> Tensor:
 
 
 class ByRow(tuple[float, ...]):
-    """A number that is another one for each trial."""
+    """A number that has a value for each trial."""
 
     __slots__ = ()
 
 
 class _Index(int):
-    """Where a tensor belongs."""
+    """The position of a tensor among those found."""
 
 
 class _Stacks:
@@ -125,7 +125,7 @@ class _Stacks:
         self._known: dict[int, _Index] = {}
 
     def indexed(self, value: Any) -> Any:
-        """``value`` with an index for each tensor."""
+        """Return ``value`` with an index in place of each tensor."""
         if isinstance(value, Tensor):
             if self._shared and id(value) in self._known:
                 return self._known[id(value)]

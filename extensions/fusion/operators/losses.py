@@ -54,7 +54,7 @@ def nll_loss(count: int, *args: Any, **named: Any) -> Tensor:
 
 
 def _is_plain(args: Sequence[Any], named: dict[str, Any]) -> bool:
-    """Whether it is a mean over examples with a class each, all with equal weight."""
+    """Return True if it is an unweighted mean over examples with one class each."""
     if len(args) != 2 or any(isinstance(value, Tensor) for value in named.values()):
         return False
     scores, target = args
@@ -63,7 +63,7 @@ def _is_plain(args: Sequence[Any], named: dict[str, Any]) -> bool:
 
 
 def nll_of_all(count: int, log_probabilities: Tensor, target: Tensor) -> Tensor:
-    """The mean negative log likelihood (K,) from (K, B, classes) and (K, B)."""
+    """Return the mean negative log likelihood (K,) from (K, B, classes) and (K, B)."""
     if log_probabilities.is_cuda:
         made: Tensor = looped(F.nll_loss, count, (log_probabilities, target), {})
         return made

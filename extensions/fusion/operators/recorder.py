@@ -1,14 +1,14 @@
-"""The operators that a function calls, recorded, and called again with other tensors.
+"""Recording of the operators that a function calls, to call them again with other tensors.
 
-Theory of operation. Operators are seen where they reach the kernels, so all above is recorded with
-what it calls: rules, vmap, the graph of gradients. A call's arguments are what the function was
-given, what calls before have given, or else what they were. Tensors are known by their memory,
-since the graph of gradients makes new ones of the same. A view of memory that stays where it is
-stays as it is.
+Theory of operation. Operators are seen where they reach the kernels, so the calls of all layers
+above are recorded: rules, vmap, the graph of gradients. An argument of a call is an argument of the
+function, the result of an earlier call, or else the same value each time. Tensors are identified by
+their memory, since the graph of gradients makes new tensors of the same memory. A view of memory
+that stays in place is kept as it is.
 
-What is recorded may depend on shapes, and not on values. So an operator is refused that gives a
-value to Python or a shape that depends on values. It may write to what was made in the recording,
-and to memory that is said to be there for that. It may draw from generators that are said to be.
+A recording may depend on shapes, but not on values. So operators that give a value to Python, or
+whose shape depends on values, are refused. Operators may write to memory that was made in the
+recording or is declared writable, and may draw from generators that are declared.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .not_fused import NotFused
 
-#: Bytes that may be made while it is recorded; nothing is freed meanwhile. Where more are made the
-#: kernels take the time.
+#: Bytes that may be made during a recording, in which nothing is freed. Steps that make more spend
+#: their time in the kernels anyway.
 LARGEST = 1 << 25
 _REFUSED = {
     torch.Tag.data_dependent_output: "reads a value",
@@ -42,26 +42,26 @@ class _Call:
     operator: Callable[..., Any]
     arguments: Callable[[list[Any]], Sequence[Any]]
     named: dict[str, int]
-    #: The number of the result, or those of several.
+    #: Number of the result, or numbers of several results.
     result: int | tuple[int, ...]
-    #: Those that no later call takes.
+    #: Numbers of values that no later call takes.
     last: tuple[int, ...] = ()
 
 
 class Recording:
-    """The calls, to be made again."""
+    """Recorded calls, to be made again."""
 
     def __init__(
         self, calls: Sequence[_Call], values: Sequence[Any], results: Sequence[int]
     ) -> None:
-        """``values``: those that the function was given are the first; of results there is none."""
+        """Keep the calls. ``values`` begins with the function's arguments; results are None."""
         self._calls = calls
         self._values = values
         self._results = results
 
     @torch.no_grad()
     def play(self, given: tuple[Tensor, ...]) -> list[Any]:
-        """What the function gives of tensors like those that it was given, without gradients."""
+        """Return the function's results for other tensors of the same shapes, without gradients."""
         values = [*given, *self._values[len(given) :]]
         for call in self._calls:
             named = {name: values[i] for name, i in call.named.items()}
@@ -77,11 +77,11 @@ class Recording:
 
 
 class _Refused(NotFused):
-    """The message says why."""
+    """A call cannot be recorded; the message says why."""
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
-    """Records what is called while it is entered."""
+    """A mode that records the operators called while it is entered."""
 
     def __init__(
         self,
@@ -89,23 +89,26 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         kept: Sequence[Tensor],
         generators: Sequence[torch.Generator] = (),
     ) -> None:
-        """``given`` is other tensors each time; to the memory of those ``kept`` may be written.
+        """Prepare a recording.
 
-        What draws may draw from the ``generators``, which somebody seeds each time.
+        Args:
+            given: The function's arguments, which are other tensors each time.
+            kept: Tensors to whose memory may be written.
+            generators: Generators that may be drawn from; the caller seeds them each time.
         """
         super().__init__()  # type: ignore[no-untyped-call]
-        #: Why this cannot be recorded; empty if it can.
+        #: Reason that this cannot be recorded; empty if it can.
         self.refused = ""
-        #: Whether something is drawn.
+        #: True if something is drawn.
         self.draws = False
         self._generators = {_generator(each) for each in generators}
         self._values: list[Any] = list(given)
         self._numbers = dict[Hashable, int]()
-        #: The numbers of what is made anew each time.
+        #: Numbers of the values that are made again each time.
         self._made = set(range(len(given)))
-        #: Each with the numbers of what it takes.
+        #: The calls, each with the numbers of the values that it takes.
         self._calls: list[tuple[_Call, set[int]]] = []
-        #: Memory that may be written to: what was given or made, and what is kept.
+        #: Memory that may be written to: of the values given or made, and of the tensors kept.
         self._memory = set[Hashable]()
         self._kept = set[Hashable]()
         self._bytes = 0
@@ -137,14 +140,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         by_name = {name: self._number(each) for name, each in named.items()}
         taken = {i for each in (*arguments, *by_name.values()) for i in _flat(each)}
         if kind.is_view and self._made.isdisjoint(taken):
-            return  # of what stays where it is
+            return  # a view of memory that stays in place
         for i, name in kind.written:
             self._check_is_ours(args[i] if i < len(args) else named.get(name))
         many, before = isinstance(made, tuple | list), len(self._values)
         results = [self._number(each, made=True) for each in (made if many else [made])]
         if kind.is_view and taken.issuperset(results):
-            return  # it is what is there
-        self._made.update(i for i in results if i >= before)  # and not what was written to
+            return  # the view is its argument
+        self._made.update(i for i in results if i >= before)  # but not values written to
         for i in results:
             self._own(self._values[i])
         result = tuple(results) if many else results[0]
@@ -164,7 +167,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         return self._number(value)
 
     def _number(self, value: Any, *, made: bool = False) -> int:
-        """The number of an argument, or of a result that was ``made``."""
+        """Return the number of an argument, or of a result that was ``made``."""
         geometry = None
         if isinstance(value, Tensor):
             geometry = _geometry(value)
@@ -184,7 +187,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
                 raise _Refused("writes to memory of others")
 
     def _own(self, result: Any) -> None:
-        """It was made here."""
+        """Note that the memory of ``result`` was made in this recording."""
         if isinstance(result, Tensor) and _memory(result) not in self._memory | self._kept:
             self._memory.add(_memory(result))
             self._bytes += result.untyped_storage().nbytes()
@@ -192,7 +195,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
                 raise _Refused(f"makes more than {LARGEST:,} bytes, with those before")
 
     def end(self, results: Sequence[Tensor | None]) -> Recording:
-        """What was recorded, which gives these. It was not ``refused``. May raise ``NotFused``."""
+        """Return the recording, which gives ``results``.
+
+        It must not be ``refused``. May raise ``NotFused``.
+        """
         numbers = [self._number(each) for each in results]
         needed, calls = set(numbers), list[_Call]()
         for call, taken in reversed(self._calls):
@@ -207,15 +213,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What there is to know of an operator."""
+    """Facts of an operator."""
 
-    #: Why nothing with it is recorded; empty if it may be.
+    #: Reason that nothing with it is recorded; empty if it may be.
     refused: str
     is_view: bool
     is_random: bool
-    #: Where it is told how much of attention is dropped, if it is.
+    #: Position of its argument ``dropout_p``, or None.
     rate: int | None
-    #: The arguments that it writes to: where each is, and its name.
+    #: Positions and names of the arguments that it writes to.
     written: tuple[tuple[int, str], ...]
 
 
@@ -236,7 +242,7 @@ def _kind(func: Any) -> _Kind:
 
 
 def _generator(generator: torch.Generator) -> int:
-    """Which one it is: torch has other objects of the same one."""
+    """Return a generator's identity; torch makes several Python objects for one generator."""
     made: int = generator._cdata  # type: ignore[attr-defined]  # torch's stubs lack it
     return made
 
@@ -258,7 +264,7 @@ def _flat(numbers: Any) -> Sequence[int]:
 
 
 def _picker(arguments: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
-    """What gives the arguments with these numbers; a list of them is a list."""
+    """Return a function that picks the arguments with these numbers; a list gives a list."""
     if len(arguments) > 1 and not any(isinstance(each, list) for each in arguments):
         return itemgetter(*arguments)
 

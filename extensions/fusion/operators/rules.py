@@ -1,10 +1,10 @@
-"""Who computes an operator that is called for all trials at once.
+"""Rules for operators that are called for all trials at once.
 
 Theory of operation. vmap turns each operator into one over all trials, which has other bits than a
-trial alone more often than a few steps show. So only what is listed is left to vmap; another has a
-rule, which gets all tensors with the trials as first dimension, or a loop over the trials. What has
-none is refused. So is a vmap or a gradient within the user's code, in which operators are not seen
-as a trial alone computes them.
+trial alone more often than a few steps show. So only listed operators are left to vmap. Others have
+a rule, which gets all tensors with the trials as first dimension, or a loop over the trials.
+Operators with neither are refused. So is a vmap or a gradient within the user's code, in which
+operators are not seen as a trial alone computes them.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from .not_fused import NotFused
 from .together import elementwise, last_dimension, narrow
 
 Rule = Callable[..., Any]
-#: Arguments with which these are not exact: a factor, or a rounding.
+#: Arguments with which operators in ``EXACT`` are not exact: a factor, or a rounding.
 _INEXACT = frozenset(("alpha", "rounding_mode", "out", "decimals"))
 
 
 class Rules(TorchFunctionMode):
-    """Operators that are called for all trials at once are computed by these rules."""
+    """A mode that computes operators called for all trials at once by these rules."""
 
     def __init__(self, rows: AllRows, generators: Generators) -> None:
         super().__init__()
         self._rows = rows
-        #: Whether an operator is being computed.
+        #: True while an operator is being computed.
         self.at_work = False
-        #: Whether an operator was called that ``differs_when_seen``.
+        #: True if an operator was called that ``differs_when_seen``.
         self.changes_when_seen = False
-        #: These get what all trials have as well.
+        #: Rules that also apply if all tensors are shared by the trials.
         self._rules: dict[Any, Rule] = {
             F.linear: linear,
             F.cross_entropy: cross_entropy,
@@ -70,7 +70,11 @@ class Rules(TorchFunctionMode):
             self.at_work = False
 
     def _rule(self, func: Any, args: Any, named: dict[str, Any]) -> Rule | None:
-        """What computes it if vmap does not, which leaves what all trials have as it is alone."""
+        """Return the rule or loop that computes a call, or None if vmap does.
+
+        Calls whose tensors are all shared by the trials are left to vmap, which computes them as
+        alone. Raises ``NotFused`` if there is none.
+        """
         if func in MOVED:
             return None
         tensors = list(_tensors((args, named)))
@@ -86,7 +90,7 @@ class Rules(TorchFunctionMode):
 
 
 def differs_when_seen(func: Any, args: Any, named: dict[str, Any]) -> bool:
-    """Whether a call of an operator in ``SEEN`` has other gradients when that is seen."""
+    """Return True if a call of an operator in ``SEEN`` has other gradients when it is seen."""
     if func.__name__ == "prod":
         return True
     if func.__name__ == "masked_fill":
@@ -95,7 +99,7 @@ def differs_when_seen(func: Any, args: Any, named: dict[str, Any]) -> bool:
 
 
 def _is_exact(tensors: list[Tensor], named: dict[str, Any]) -> bool:
-    """Whether each element is computed from one of each tensor, of one type."""
+    """Return True if each element is computed from one element of each tensor, of one type."""
     if not _INEXACT.isdisjoint(named):
         return False
     if len(tensors) == 1:

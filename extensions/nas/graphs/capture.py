@@ -1,4 +1,4 @@
-"""What can be captured of a model: its graph, what is opaque in it and why, its sites."""
+"""Capture of a model: its graph, its opaque modules with the reasons, and its layers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .tracing import traced
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """The graph of a model. Printed, it says what cannot be mutated and repaired, and why."""
+    """The graph of a model. Printed, it lists the opaque modules, which cannot be mutated."""
 
-    #: None where the model's own forward cannot be traced.
+    #: The graph; None if the model's own forward cannot be traced.
     graph: Graph | None
-    #: Why each opaque module is one, by its name; "" is the model itself.
+    #: Reasons that modules are opaque, by their names; "" is the model itself.
     opaque: Mapping[str, str]
-    #: The layers and opaque modules that are called, by name, with their classes.
+    #: Classes of the layers and opaque modules that are called, by name.
     layers: Mapping[str, str]
 
     def __str__(self) -> str:
@@ -34,12 +34,12 @@ class Captured:
 
 
 def captured(model: nn.Module, *inputs: Any) -> Captured:
-    """The graph of ``model`` on ``inputs``, or on those of its ``example()``.
+    """Return the graph of ``model`` on ``inputs``, or on those of its ``example()``.
 
-    No model is refused. What cannot be traced is opaque: it is trained as it is, and can be
-    replaced as a whole, but nothing in it is mutated or repaired. A graph that gives other numbers
-    than the model, in training or evaluation, is not used. Raises UsageError without inputs, and
-    what the model raises on them.
+    No model is refused. Modules that cannot be traced are opaque: they are trained as they are, and
+    can be replaced as a whole, but nothing in them is mutated or repaired. A graph that gives other
+    numbers than the model, in training or evaluation, is not used. Raises UsageError without
+    inputs, and any error that the model raises on them.
     """
     inputs = inputs or inputs_of(model)
     graph, opaque = traced(model, inputs)

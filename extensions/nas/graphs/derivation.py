@@ -26,26 +26,26 @@ Model = TypeVar("Model", bound=nn.Module)
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """How an architecture came about. Digests are of structure, not of weights or names."""
+    """The changes that made an architecture. Digests are of structure, not of weights or names."""
 
     #: The digest of the model before any mutator.
     base: str
-    #: What was done to it, in order, repairs included.
+    #: The primitives applied to it, in order, including repairs.
     log: tuple[Primitive, ...]
-    #: The digest of the result. Equal architectures have equal ones, however they came about.
+    #: The digest of the result. Equal architectures have equal digests, however they were made.
     digest: str
 
     def __hash__(self) -> int:
         return hash((self.base, self.digest))
 
     def as_json(self) -> dict[str, Any]:
-        """The derivation as a JSON object."""
+        """Return the derivation as a JSON object."""
         log = [each.as_json() for each in self.log]
         return {"base": self.base, "log": log, "digest": self.digest}
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> Derivation:
-        """The derivation that ``as_json`` gave. Raises UsageError for anything else."""
+        """Return the derivation that ``as_json`` gave. Raises UsageError for anything else."""
         try:
             log = tuple(Primitive(**each) for each in given["log"])
             return cls(given["base"], log, given["digest"])
@@ -54,7 +54,7 @@ class Derivation:
 
 
 def sketched(model: nn.Module, mutators: Sequence[Mutator], choose: Choose) -> None:
-    """Apply the mutators for their choices alone: for a dry run, on a model without weights."""
+    """Apply the mutators only for their choices: for a dry run, on a model without weights."""
     found = captured(model)
     graph = ModelGraph(model, found.graph or Graph())
     for each in mutators:
@@ -64,9 +64,9 @@ def sketched(model: nn.Module, mutators: Sequence[Mutator], choose: Choose) -> N
 def mutated(model: Model, mutators: Sequence[Mutator], repair: Repair, choose: Choose) -> Model:
     """Apply the mutators to ``model``, in their order, repair its shapes, and try it.
 
-    ``choose`` answers their choices. The model stays an object of its class, with a ``forward`` of
-    its own, and a ``derivation``. Raises UsageError, with the names of mutators and nodes, for what
-    is refused; then ``model`` is of no use any more.
+    ``choose`` answers their choices. Returns ``model``, in a class like its own that has another
+    ``forward`` and a ``derivation``. Raises UsageError, with the names of mutators and nodes, for a
+    change that is refused; ``model`` is unusable then.
     """
     inputs = inputs_of(model)
     found = captured(model, *inputs)
@@ -84,9 +84,9 @@ def mutated(model: Model, mutators: Sequence[Mutator], repair: Repair, choose: C
 
 
 def replay(model: Model, derivation: Derivation) -> Model:
-    """Apply the log of ``derivation`` to ``model``: no mutator is asked, and no shape repaired.
+    """Apply the log of ``derivation`` to ``model``, without mutators or repairs, and return it.
 
-    Raises UsageError where ``model`` is not the base, or the log gives another architecture.
+    Raises UsageError if ``model`` is not the base, or if the log gives another architecture.
     """
     if not isinstance(derivation, Derivation):
         allowed = "a nas.Derivation, as nas.Derivation.from_json(...) gives it"
@@ -112,9 +112,9 @@ def replay(model: Model, derivation: Derivation) -> Model:
 
 
 def described(model: nn.Module) -> tuple[Derivation, list[dict[str, Any]]]:
-    """How a model came about, and its outline (empty where nothing can be traced).
+    """Return the derivation of a model, and its outline (empty if it cannot be traced).
 
-    A model that no mutator made has an empty log. It is traced for this, and not run.
+    A model that no mutator changed has an empty log. It is traced for this, and not run.
     """
     known = vars(type(model)).get("_outline")
     if known is not None:
@@ -128,7 +128,7 @@ def described(model: nn.Module) -> tuple[Derivation, list[dict[str, Any]]]:
 
 
 def _try(graph: ModelGraph, inputs: Sequence[Any], derivation: Derivation) -> None:
-    """Let the model of a graph run as it, forward and backward once."""
+    """Give the model of a graph its new ``forward``, and run it forward and backward once."""
     model = graph.model
     outline = outlined(model, graph.graph, graph.changed)
     _derive(model, forward_of(model, graph.graph), derivation, outline)
@@ -143,7 +143,7 @@ def _try(graph: ModelGraph, inputs: Sequence[Any], derivation: Derivation) -> No
 def _derive(
     model: Any, forward: Callable[..., Any], derivation: Derivation, outline: Any = None
 ) -> None:
-    """Give ``model`` a class like its own, with this ``forward``."""
+    """Give ``model`` a class like its own, with this ``forward`` and ``derivation``."""
     names = [each for each in forward.__code__.co_names if each in forward.__globals__]
     used = tuple((each, forward.__globals__[each]) for each in names)
     base: Any = type(model)
@@ -152,7 +152,7 @@ def _derive(
 
 
 class _Forward:
-    """A function that is equal to another one of the same code and the same globals."""
+    """A function that equals another one with the same code and the same globals."""
 
     def __init__(self, function: Callable[..., Any], used: tuple[tuple[str, Any], ...]) -> None:
         self.function = function
@@ -168,7 +168,7 @@ class _Forward:
 
 @lru_cache(maxsize=1024)
 def _class_of(base: Any, forward: _Forward, derivation: Derivation) -> type:
-    """A class like ``base``. Equal models have the same one, so they may be trained together."""
+    """Return a class like ``base``, the same for equal models, so these may be trained together."""
     own = {
         "__module__": base.__module__,
         "__qualname__": base.__qualname__,

@@ -1,10 +1,10 @@
-"""The canonical digest of a graph: equal for equal architectures, however they came about.
+"""The canonical digest of a graph: equal for equal architectures, however they were made.
 
 Theory of operation. Nodes and modules are numbered by a walk from the output, so their names and
-the order in which they were made do not count. What counts of a node is its operation, what it
-reads, and which of two modules of one kind it calls: weights that are shared are not weights that
-are alike. The sides of an addition or a product are put in an order by what is above them, and an
-``Identity`` is not there at all. Weights do not count, constant buffers do.
+the order in which they were made do not count. A node counts by its operation, its inputs, and the
+module that it calls: two calls of one module differ from calls of two equal modules, since shared
+weights are not equal weights. The sides of an addition or a product are ordered by the nodes above
+them, and an ``Identity`` is skipped. Weights do not count, constant buffers do.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from torch.fx import Graph, Node
 from ....base.moved_modules import module_then
 from .layers import settings
 
-#: Operations of several names, and whether their two sides may change places.
+#: Commutative operations of several names, each with its one name.
 _ONE: dict[Any, str] = dict.fromkeys((operator.add, torch.add, "add"), "add") | dict.fromkeys(
     (operator.mul, torch.mul, "mul"), "mul"
 )
 
 
 def digest(model: nn.Module, graph: Graph | None) -> str:
-    """The digest of an architecture: 64 hexadecimal digits."""
+    """Return the digest of an architecture: 64 hexadecimal digits."""
     if graph is None:
         return _hash(described(model))
     return _hash(_Walk(model).lines(graph))
 
 
 def described(module: nn.Module) -> Any:
-    """What a module is, as JSON: class, arguments or attributes, shapes, and the same of its parts.
+    """Return a module's class, arguments or attributes, shapes and parts, as JSON.
 
     Names of buffers and parameters count, their values do not, but for buffers of opaque modules.
     """
@@ -134,7 +134,7 @@ class _Walk:
         return [node.op, _value(node.target)]
 
     def _held(self, node: Node) -> Any:
-        """What makes a node different from one of the same kind: a module with state, a tensor."""
+        """Return the object by which nodes of one kind differ: a module with state, or a tensor."""
         if node.op == "call_module":
             module = self._model.get_submodule(str(node.target))
             return module if [*module.parameters(), *module.buffers()] else None
@@ -154,7 +154,7 @@ def _attribute(model: nn.Module, path: str) -> Any:
 
 
 def _content(tensor: torch.Tensor) -> str:
-    """Of a constant. Parameters change, and so do they on a device without values."""
+    """Return the hash of a constant's values; empty for parameters and on the meta device."""
     if isinstance(tensor, nn.Parameter) or tensor.device.type == "meta":
         return ""
     data = tensor.detach().cpu().contiguous().view(torch.uint8) if tensor.dim() else tensor.cpu()
@@ -177,7 +177,7 @@ def _argument(value: Any, numbers: Mapping[Node, Any]) -> Any:
 
 
 def _value(value: Any) -> Any:
-    """A constant as JSON."""
+    """Return a constant as JSON."""
     if value is None or isinstance(value, bool | int | float | str):
         return [type(value).__name__, repr(value)]
     if isinstance(value, list | tuple):
@@ -190,7 +190,7 @@ def _value(value: Any) -> Any:
 
 
 def _object(value: Any) -> Any:
-    """A function by its name and code, anything else by its class and attributes."""
+    """Return a function's name and code, or any other object's class and attributes, as JSON."""
     if callable(value):
         code = getattr(value, "__code__", None)
         body = hashlib.sha256(code.co_code).hexdigest() if code else ""

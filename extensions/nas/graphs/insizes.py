@@ -1,7 +1,7 @@
-"""What a layer must be for the input that it gets, where there is one answer.
+"""Rules that fit a layer to the shape of its input, if there is exactly one way.
 
-Each rule is told a layer and the shape of its input, and gives the arguments to change: none where
-the layer fits. Where there are several answers it raises ``Ambiguous``, with all of them.
+Each rule takes a layer and the shape of its input, and returns the arguments to change: none if the
+layer fits. If there are several ways, it raises ``Ambiguous`` with all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Ambiguous(Exception):
 
 
 def convolution(layer: Any, shape: Shape) -> dict[str, Any]:
-    """Channels. A depthwise one keeps its multiplier, a grouped one its groups if they divide."""
+    """Fit the channels; a depthwise layer keeps its multiplier, a grouped one its groups."""
     channels = _channels(layer, shape, len(layer.kernel_size))
     if channels == layer.in_channels:
         return {}

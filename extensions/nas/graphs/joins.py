@@ -1,4 +1,4 @@
-"""Where two values meet: adaptors before an addition, and the layer that a gate must change."""
+"""Joins of two values: adaptors before an addition, and the layer that a gate must change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.fx import Node
 from .primitives import ModelGraph
 from .shapes import Shape
 
-#: What may be done where the sides of an addition differ.
+#: Policies for an addition whose sides differ.
 POLICIES = ("shortcut", "branch", "refuse")
 _ADDITIONS = {
     operator.add, operator.iadd, operator.sub, operator.isub, torch.add, torch.sub,
@@ -26,12 +26,12 @@ _CONVOLUTIONS = {3: "Conv1d", 4: "Conv2d", 5: "Conv3d"}
 
 
 def is_addition(node: Node) -> bool:
-    """Whether it adds, or subtracts."""
+    """Return True if a node adds or subtracts."""
     return node.op in {"call_function", "call_method"} and node.target in _ADDITIONS
 
 
 def joined_along(node: Node) -> int | None:
-    """The dimension along which it concatenates. None where it does something else."""
+    """Return the dimension along which a node concatenates; None if it does something else."""
     if node.op != "call_function" or node.target not in _CONCATENATIONS:
         return None
     dimension = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else 0)
@@ -39,16 +39,16 @@ def joined_along(node: Node) -> int | None:
 
 
 def is_product(node: Node) -> bool:
-    """Whether it multiplies element by element."""
+    """Return True if a node multiplies element by element."""
     return node.op in {"call_function", "call_method"} and node.target in _PRODUCTS
 
 
 def adaptor(given: Shape, target: Shape) -> dict[str, Any] | None:
-    """The recipe of a layer from one shape to another: 1 x 1, or linear. None: there is none.
+    """Return the recipe of a 1 x 1 or linear layer from one shape to another, or None.
 
     Channels are dimension 1 of images, and the last one of two dimensions. Three dimensions may be
-    either, so there the one that differs counts. Where all of an image shrinks by one whole number,
-    the convolution has it as its stride.
+    either, so there the one that differs counts. If an image shrinks by one whole number in all its
+    dimensions, that is the stride of the convolution.
     """
     if len(given) != len(target) or given[0] != target[0]:
         return None
@@ -68,16 +68,16 @@ def adaptor(given: Shape, target: Shape) -> dict[str, Any] | None:
 def producer(
     graph: ModelGraph, sides: Sequence[Node], shapes: Sequence[Shape], before: Sequence[Any]
 ) -> tuple[Node, dict[str, Any]] | None:
-    """The layer whose out size is to follow the other side of a product, and its new arguments.
+    """Return the layer whose out size must follow the other side of a product, and its arguments.
 
     It is the last layer of a gate: the side that was broadcast in the base, else the one side that
-    is as it was. None where there is no such side, where more than its width differs, and where
-    others read that layer too.
+    is unchanged. Returns None if there is no such side, if more than its width differs, or if other
+    nodes read that layer too.
     """
     if len(before) != 2 or None in before:
         return None
     if before[0] != before[1]:
-        # What is broadcast is a gate, which has no size of its own.
+        # The side that was broadcast is a gate, which has no size of its own.
         gate = min((0, 1), key=lambda side: prod(before[side]))
     else:
         same = [own == shape for own, shape in zip(before, shapes, strict=True)]
@@ -87,7 +87,7 @@ def producer(
     dimension = 1 if len(shapes[0]) > 3 else -1
     size = shapes[1 - gate][dimension]
     node = sides[gate]
-    # With the right width already it is something else that differs.
+    # If the width is right already, something else differs.
     while len(node.users) == 1 and shapes[gate][dimension] != size:
         module = graph.module(node)
         if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and module.groups == 1:

@@ -1,4 +1,4 @@
-"""Layers as values: what one was made with, one made anew, weights that two have in common."""
+"""Layers as values: their arguments, recipes to make them again, and weights carried over."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ....base.errors import UsageError
 
 #: A class or function of a module, or the name of a class in torch.nn.
 Maker = str | Callable[..., nn.Module]
-#: Arguments that say where a layer is, and nothing of what it is.
+#: Arguments that do not describe a layer, such as its device.
 _ELSEWHERE = {"self", "device", "dtype", "_weight", "_freeze"}
 _HOOKS = [each for each in vars(nn.Module()) if each.endswith("_hooks")]
 _RECURRENT = [
     "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional",
 ]  # fmt: skip
-#: Arguments of classes whose signature does not say them.
+#: Arguments of classes whose signature does not name them.
 _NAMES: dict[type, list[str]] = {
     nn.RNN: [*_RECURRENT, "nonlinearity"],
     nn.GRU: _RECURRENT,
@@ -32,7 +32,7 @@ _NAMES: dict[type, list[str]] = {
 
 
 def settings(module: nn.Module) -> dict[str, Any] | None:
-    """The arguments that make such a layer. None: not of torch.nn, or it does not keep them."""
+    """Return the arguments that make a layer; None if not of torch.nn, or if not kept by it."""
     kind = type(module)
     if getattr(nn, kind.__name__, None) is not kind:
         return None
@@ -59,7 +59,7 @@ def settings(module: nn.Module) -> dict[str, Any] | None:
 
 
 def rebuilt(module: nn.Module, changes: Mapping[str, Any]) -> nn.Module:
-    """A layer like ``module`` but for ``changes``, with new weights, where the old one was.
+    """Return a layer like ``module`` with ``changes`` and new weights, on the same device.
 
     Raises UsageError for a layer whose arguments are not known, for names that it does not have,
     and for values that it refuses.
@@ -85,7 +85,10 @@ def rebuilt(module: nn.Module, changes: Mapping[str, Any]) -> nn.Module:
 
 
 def recipe(make: Maker, args: Any, kwargs: Any) -> dict[str, Any]:
-    """How to make a layer, as JSON. Raises UsageError for what another process could not make."""
+    """Return a recipe to make a layer, as JSON.
+
+    Raises UsageError for a layer that another process could not make.
+    """
     if isinstance(make, str):
         if not _is_layer(getattr(nn, make, None)):
             raise UsageError.refuse("the layer", make, "the name of a layer in torch.nn")
@@ -106,7 +109,7 @@ def recipe(make: Maker, args: Any, kwargs: Any) -> dict[str, Any]:
 
 
 def made(recipe: Mapping[str, Any], like: nn.Module | None = None) -> nn.Module:
-    """The layer of a recipe, where ``like`` is. Raises UsageError where making it fails."""
+    """Return the layer of a recipe, on the device of ``like``. Raises UsageError if that fails."""
     make = _at(recipe["make"])
     arguments = as_tuples(recipe["args"]), as_tuples(recipe["kwargs"])
     try:
@@ -120,7 +123,7 @@ def made(recipe: Mapping[str, Any], like: nn.Module | None = None) -> nn.Module:
 
 
 def carried(old: nn.Module, new: nn.Module) -> dict[str, list[int]]:
-    """Copy what weights of equal names and dimensions have in common; its sizes by name.
+    """Copy the common part of weights of equal names and dimensions; return its sizes by name.
 
     T. Chen, I. Goodfellow, J. Shlens, Net2Net, ICLR 2016, begin in the same way; the rest of the
     new layer stays as it was made, so the function of the model is not kept.
@@ -138,7 +141,7 @@ def carried(old: nn.Module, new: nn.Module) -> dict[str, list[int]]:
 
 
 def as_tuples(value: Any) -> Any:
-    """``value`` from JSON, with tuples for lists: torch takes them everywhere."""
+    """Return ``value`` from JSON with tuples for lists, which torch accepts everywhere."""
     if isinstance(value, Mapping):
         return {key: as_tuples(each) for key, each in value.items()}
     return tuple(as_tuples(each) for each in value) if isinstance(value, list | tuple) else value
@@ -169,7 +172,7 @@ def _is_layer(value: object) -> bool:
 
 
 def _at(path: str) -> Any:
-    """What is at ``module:name``; None where nothing is."""
+    """Return the object at ``module:name``; None if there is none."""
     module, _, name = path.partition(":")
     try:
         found: Any = sys.modules.get(module) or import_module(module)

@@ -1,4 +1,4 @@
-"""Mutators: what users write to change graphs, and the sites where they do."""
+"""Mutators, which users write to change graphs, and the sites that they change."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ....base.errors import UsageError
 from .layers import Maker, recipe
 from .primitives import ModelGraph, Primitive
 
-#: Primitives of one mutator in one model: more come from a mutator that does not end.
+#: Most primitives of one mutator in one model: more come from a mutator that does not end.
 LIMIT = 1000
 T = TypeVar("T")
-#: Who answers the choices of mutators: one of the candidates by label.
+#: A function that answers a mutator's choice: takes a label and candidates, returns a candidate.
 Choose = Callable[[str, Sequence[Any]], Any]
-#: Classes of layers, or a function that is told a site and says whether it is one.
+#: Classes of layers, or a function that takes a site and returns True if it matches.
 Match = type[nn.Module] | tuple[type[nn.Module], ...] | Callable[["Site"], bool]
 
 
 class Site:
-    """A place of a graph, which a mutator may change: a layer with all its calls, or an operation.
+    """A place of a graph that a mutator may change: a layer with all its calls, or an operation.
 
-    Each method is a primitive, which is noted in the log. Layers are given by the name of a class
-    in torch.nn, or as a class or function of a module, with its arguments; they must be JSON. In
-    sizes need not be right: shapes are repaired once all mutators were applied.
+    Each method that changes the graph is a primitive, which is noted in the log. Layers are given
+    by the name of a class in torch.nn, or as a class or function of a module, with its arguments,
+    which must be JSON. Their in sizes need not be right: shapes are repaired after all mutators.
     """
 
     def __init__(self, graph: ModelGraph, node: Node, mutator: str, choose: Choose) -> None:
@@ -44,12 +44,12 @@ class Site:
 
     @property
     def module(self) -> nn.Module | None:
-        """The layer that is there. None where it is an operation."""
+        """The layer at this place; None for an operation."""
         return self._graph.module(self._node)
 
     @property
     def function(self) -> Any:
-        """The function or the name of the method that is called. None where it is a layer."""
+        """The function or the name of the method that is called; None for a layer."""
         return self._node.target if self.module is None else None
 
     @property
@@ -58,34 +58,38 @@ class Site:
         return [self._site(each) for each in self._node.all_input_nodes]
 
     def find(self, name: str) -> Site:
-        """The site with this name. Raises UsageError where there is none."""
+        """Return the site with this name. Raises UsageError if there is none."""
         sites = {each.name: each for each in sites_of(self._graph, self._mutator, self._choose)}
         if name not in sites:
             raise UsageError.refuse("the site to find", name, f"one of {', '.join(sites)}")
         return sites[name]
 
     def choose(self, label: str, candidates: Sequence[T]) -> T:
-        """One of ``candidates``, as ``nas.choice``: a parameter of the space named ``label``.
+        """Return one of ``candidates``, like ``nas.choice``: a parameter ``label`` of the space.
 
-        Sites that give one label have one choice; for one each put ``site.name`` into it.
+        Sites with the same label share one choice; put ``site.name`` into the label for separate
+        ones.
         """
         chosen: T = self._choose(label, candidates)
         return chosen
 
     def replace(self, make: Maker, *args: Any, **kwargs: Any) -> Site:
-        """Another layer in its place, under its name."""
+        """Put another layer in its place, under its name; return its site."""
         return self._apply("replace", layer=recipe(make, args, kwargs))
 
     def insert(self, make: Maker, *args: Any, **kwargs: Any) -> Site:
-        """A layer behind it, which everything reads that has read this one. Gives its site."""
+        """Insert a layer behind it, for all that have read it; return the new layer's site."""
         return self._apply("insert", layer=recipe(make, args, kwargs))
 
     def remove(self) -> None:
-        """What has read this reads its input."""
+        """Remove it, so that all that have read it read its input."""
         self._apply("remove")
 
     def connect(self, other: Site, how: str = "add") -> Site:
-        """Add the value of ``other`` to it, or concatenate both along dimension 1 ("cat")."""
+        """Add the value of ``other`` to it, or concatenate both along dimension 1 ("cat").
+
+        Returns the site of the result.
+        """
         return self._apply("connect", other=_node_of(other), how=how)
 
     def rewire(self, index: int, other: Site) -> Site:
@@ -93,7 +97,7 @@ class Site:
         return self._apply("rewire", index=index, other=_node_of(other))
 
     def update(self, **arguments: Any) -> Site:
-        """Make its layer anew, with other arguments, such as ``kernel_size=5, padding=2``."""
+        """Make its layer again with other arguments, such as ``kernel_size=5, padding=2``."""
         return self._apply("update", arguments=recipe(nn.Module, (), arguments)["kwargs"])
 
     @property

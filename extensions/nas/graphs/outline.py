@@ -1,6 +1,6 @@
-"""The outline of a model: its graph as plain values, which are drawn where there is no torch.
+"""The outline of a model: its graph as plain values, which can be drawn without torch.
 
-What is no part of the picture is left out: sizes of tensors that ``forward`` asks for, the mode.
+Nodes that are no part of the picture are left out: sizes of tensors, and the mode.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _SIZES = frozenset({"getattr", "size", "dim", "numel"})
 
 
 def outlined(model: nn.Module, graph: Graph, changed: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The parts of a model in the order of their graph, empty if they are more than ``MOST``.
+    """Return the parts of a model in the order of their graph, empty if more than ``MOST``.
 
-    Of each: its ``text``, the indices of those that it ``reads``, the ``choice`` that put it there
-    ("" for none), and ``by``: the mutator (or "repair") that made it what it is. ``changed`` has
-    these by the names of nodes.
+    Each part has its ``text``, the indices of the parts that it ``reads``, the ``choice`` that put
+    it there ("" for none), and ``by``: the mutators (or "repair") that changed it, which
+    ``changed`` has by the names of nodes.
     """
     modules = dict(model.named_modules(remove_duplicate=False))
     indices: dict[Node, int] = {}
@@ -64,7 +64,7 @@ def _name(node: Node) -> str:
 
 
 def layer_words(layer: nn.Module) -> str:
-    """A layer in a few words: ``Conv2d 16→32, 3x3, stride 2``."""
+    """Return a layer in a few words: ``Conv2d 16→32, 3x3, stride 2``."""
     words = type(layer).__name__
     for before, after in _PAIRS:
         if hasattr(layer, before):
@@ -88,7 +88,7 @@ def _times(sizes: Any) -> str:
 
 
 def _choice(modules: Mapping[str, nn.Module], node: Node) -> str:
-    """What put the node there: the innermost part around it that says of itself that it chose."""
+    """Return the choice that put the node there: that of the innermost choosing module around."""
     path = str(node.target) if node.op == "call_module" else _module_of(node)
     while path:
         if made_by := getattr(modules.get(path), "_choice", ""):
@@ -98,6 +98,6 @@ def _choice(modules: Mapping[str, nn.Module], node: Node) -> str:
 
 
 def _module_of(node: Node) -> str:
-    """The module whose code computes the node."""
+    """Return the name of the module whose code computes the node."""
     stack = node.meta.get("nn_module_stack")
     return str(next(reversed(stack.values()))[0]) if stack else ""

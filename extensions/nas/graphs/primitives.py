@@ -1,9 +1,9 @@
-"""The graph of a model and the log of what was done to it: six primitives, and nothing else.
+"""The graph of a model and the log of changes to it: six primitives, and nothing else.
 
-Theory of operation. A graph is changed by ``ModelGraph.apply`` alone. It takes a primitive, which
-is a value that JSON can hold, changes graph and modules, and appends it to the log. Mutators,
-repairs and replays all come through here. So a log applied to the same base gives the same graph,
-and tells how it came about. New nodes are named by the graph, always alike.
+Theory of operation. A graph is changed only by ``ModelGraph.apply``. It takes a primitive, which is
+a value that JSON can hold, changes graph and modules, and appends it to the log. Mutators, repairs
+and replays all use it. So a log applied to the same base gives the same graph, and documents its
+origin. New nodes are named by the graph, deterministically.
 
 Modules that are not touched stay the same objects under the same names. A replaced or updated one
 keeps its name; a new one is ``mutated.NAME``.
@@ -23,7 +23,7 @@ from torch.fx import Graph, Node
 from ....base.errors import UsageError
 from .layers import carried, made, rebuilt
 
-#: Where new modules are.
+#: Name of the module that holds new modules.
 ADDED = "mutated"
 _JOINED: dict[str, Callable[[Node, Node], tuple[Any, tuple[Any, ...]]]] = {
     "add": lambda one, other: (operator.add, (one, other)),
@@ -33,7 +33,7 @@ _JOINED: dict[str, Callable[[Node, Node], tuple[Any, tuple[Any, ...]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """One change: what, at which node, for whom (a mutator, or "repair"), with which values."""
+    """One change: its operation, node, author (a mutator, or "repair") and values."""
 
     operation: str
     at: str
@@ -41,7 +41,7 @@ class Primitive:
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The primitive as a JSON object."""
+        """Return the primitive as a JSON object."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -55,27 +55,27 @@ class ModelGraph:
     def __init__(self, model: nn.Module, graph: Graph, *, carry: bool = False) -> None:
         self.model = model
         self.graph = graph
-        #: Whether a layer made anew takes over weights that the old one has in common with it.
+        #: True if a layer that is made again takes over the weights in common with the old one.
         self.carry = carry
-        #: What was applied, in order.
+        #: The primitives applied, in order.
         self.log: list[Primitive] = []
-        #: For whom each node was changed that is not as the model had it, by its name.
+        #: Authors of the changes of each changed node, by its name, joined by commas.
         self.changed: dict[str, str] = {}
 
     def node(self, name: str) -> Node:
-        """The node of this name. Raises UsageError where there is none any more."""
+        """Return the node of this name. Raises UsageError if there is none (any more)."""
         for node in self.graph.nodes:
             if node.name == name:
                 return node  # type: ignore[no-any-return]
         raise UsageError(f"{name} is not in the graph (any more)", name)
 
     def module(self, node: Node) -> nn.Module | None:
-        """The module that a node calls."""
+        """Return the module that a node calls; None if it calls none."""
         called = node.op == "call_module"
         return self.model.get_submodule(str(node.target)) if called else None
 
     def calls(self, node: Node) -> list[Node]:
-        """All nodes that call the module of ``node``, or ``node`` alone."""
+        """Return all nodes that call the module of ``node``, or ``node`` alone."""
         if node.op != "call_module":
             return [node]
         return [
@@ -85,9 +85,9 @@ class ModelGraph:
         ]
 
     def apply(self, primitive: Primitive) -> str:
-        """Change the graph, note it, and give the name of the node where it is now.
+        """Change the graph, note it in the log, and return the name of the resulting node.
 
-        Raises UsageError, naming nodes, for what cannot be done. Then nothing was changed.
+        Raises UsageError, naming nodes, if that is impossible. Nothing is changed then.
         """
         node = self.node(primitive.at)
         name, noted = _OPERATIONS[primitive.operation](self, node, **primitive.values)

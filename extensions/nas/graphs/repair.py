@@ -1,14 +1,14 @@
-"""Shape repair: after mutators, each layer is made to fit what it gets, or the graph is refused.
+"""Shape repair: after mutators, each layer is fitted to its input, or the graph is refused.
 
 Theory of operation. The graph is walked in order with fake tensors, so nothing is computed. At each
-layer the rule of its class says what it must be for its input (``insizes``); where it is something
-else it is made anew. At additions whose sides differ an adaptor is put in, as the policy says
-(``joins``). A product has a gate: the side that was broadcast, else the side that is as it was. It
-follows the other one, by its last layer. That changes what was walked before, so the walk begins
-again.
+layer the rule of its class gives the arguments that fit its input (``insizes``); a layer with other
+arguments is made again. An addition whose sides differ gets an adaptor, according to the policy
+(``joins``). A product has a gate: the side that was broadcast, else the side that is unchanged. Its
+last layer is changed to fit the other side. That layer was passed before, so the walk begins again.
 
-Each change is a primitive in the log, so a replay repairs nothing. What has several answers stops,
-with the names of the nodes and the answers. So does a model whose outputs have other shapes.
+Each change is a primitive in the log, so a replay repairs nothing. A repair with several solutions
+is refused, with the names of the nodes and the solutions. So is a model whose outputs have other
+shapes.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from .joins import POLICIES, adaptor, is_addition, is_product, joined_along, pro
 from .primitives import ModelGraph, Primitive, above
 from .shapes import Shapes, output_shapes, shapes_of
 
-#: Walks through one graph: each but the last has changed a gate.
+#: Most walks through one graph: each but the last has changed a gate.
 WALKS = 20
 REPAIR = "repair"
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """How shapes are repaired.
+    """The policy of shape repair.
 
-    ``additions``: what is done where the sides of an addition differ. "shortcut" adapts the side
-    that is computed first, so what follows gets the size of the other one; "branch" adapts the side
-    computed last, so what follows stays as it was; "refuse" stops. With the first two, what is
-    concatenated gets the images of the smallest one, where they shrink by whole numbers.
-    ``carry``: layers that are made anew, in mutators and repairs, take over the weights that the
-    old ones have in common with them. Raises UsageError for another policy.
+    ``additions``: policy for additions whose sides differ. "shortcut" adapts the side that is
+    computed first, so the result has the size of the other one; "branch" adapts the side computed
+    last, so the result keeps its size; "refuse" stops. With the first two, concatenated images get
+    the size of the smallest one, if they shrink by whole numbers. ``carry``: layers that are made
+    again, in mutators and repairs, take over the weights that the old ones have in common with
+    them. Raises UsageError for another policy.
     """
 
     additions: str = "shortcut"
@@ -58,18 +58,18 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What the base was, by the names of its nodes."""
+    """Facts of the base before mutators, by the names of its nodes."""
 
-    #: What a node gives; None for what is no tensor. Of the output all its tensors.
+    #: Shapes of nodes' values; None for values that are no tensors, a list for the output.
     shapes: Mapping[str, Any]
-    #: What a node reads.
+    #: Shapes of nodes' inputs.
     read: Mapping[str, list[Any]]
-    #: How many rows an embedding has.
+    #: Number of rows of embeddings.
     rows: Mapping[str, int]
 
 
 def before_of(graph: ModelGraph, inputs: Sequence[Any]) -> Before:
-    """The base, before mutators. Raises what torch raises where it does not run on ``inputs``."""
+    """Return the facts of the base. Raises torch's error if it does not run on ``inputs``."""
     shapes = shapes_of(graph.model, graph.graph, inputs)
     read, rows = {}, {}
     for node in graph.graph.nodes:
@@ -82,7 +82,7 @@ def before_of(graph: ModelGraph, inputs: Sequence[Any]) -> Before:
 def repaired(graph: ModelGraph, inputs: Sequence[Any], before: Before, policy: Repair) -> None:
     """Make all layers fit.
 
-    Raises UsageError with names of nodes, mutators and choices where that cannot be done.
+    Raises UsageError with names of nodes, mutators and choices if that is impossible.
     """
     for _ in range(WALKS):
         if _Walk(graph, inputs, before, policy).done():
@@ -109,7 +109,7 @@ class _Walk:
         self._first: dict[str, str] = {}
 
     def done(self) -> bool:
-        """Walk. False: a layer that was passed has changed, so walk again."""
+        """Walk; return False if a layer that was passed has changed, so that another is needed."""
         for node in list(self._graph.graph.nodes):
             try:
                 if not self._fit(node):
@@ -126,7 +126,7 @@ class _Walk:
         return True
 
     def _fit(self, node: Node) -> bool:
-        """Change ``node``, or put an adaptor before it, if it needs that. False: walk again."""
+        """Change ``node``, or adapt its input, if needed; return False if a new walk is needed."""
         module = self._graph.module(node)
         if module is not None:
             self._fit_layer(node, module)
@@ -155,13 +155,17 @@ class _Walk:
             self._apply("update", node, arguments=changes)
 
     def _fit_embedding(self, node: Node, module: nn.Embedding) -> None:
-        """As many rows as the base had: mutators change no numbers of tokens that come in."""
+        """Keep at least the base's number of rows, since mutators do not change the tokens."""
         rows = self._before.rows.get(node.name, 0)
         if module.num_embeddings < rows:
             self._apply("update", node, arguments={"num_embeddings": rows})
 
     def _differ(self, node: Node, shapes: Sequence[Any]) -> bool:
-        """Whether the sides agreed in the base where they do not now, or never had to and must."""
+        """Return True if the sides must be adapted.
+
+        They must where a size has changed from the base, unless it was broadcast there and is so
+        still. Sides that are not known from the base must be equal.
+        """
         one, other = shapes
         if len(one) != len(other):
             return False
@@ -174,7 +178,7 @@ class _Walk:
         )
 
     def _concatenate(self, node: Node, along: int) -> None:
-        """Let all that is joined have the images of the smallest one, by strides of adaptors."""
+        """Give all inputs the image size of the smallest one, by adaptors with strides."""
         shapes = {each: self._shapes.of(each) for each in node.all_input_nodes}
         if along != 1 or None in shapes.values() or len({*map(len, shapes.values())}) > 1:
             return
@@ -218,7 +222,10 @@ class _Walk:
         return True
 
     def _check(self, node: Node) -> None:
-        """Sizes that forward has as numbers may no longer hold: a view, or the outputs."""
+        """Refuse outputs of another shape, and views with sizes that no longer hold.
+
+        ``forward`` may have sizes as numbers, which are not repaired.
+        """
         before = self._before.shapes.get(node.name)
         if node.op == "output":
             now = output_shapes(self._shapes, node)
@@ -239,7 +246,7 @@ class _Walk:
         return self._graph.apply(Primitive(operation, node.name, REPAIR, values))
 
     def _refused(self, node: Node, reason: str) -> UsageError:
-        """The error with the mutators whose primitives this node depends on, else all."""
+        """Return the error, naming the mutators that this node depends on, or else all."""
         names = {each.name for each in above([node])}
         log = [each for each in self._graph.log if each.by != REPAIR]
         mutators = dict.fromkeys(each.by for each in log if each.at in names)

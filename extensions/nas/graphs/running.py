@@ -18,7 +18,7 @@ from ....tasks.system.unchanged import unchanged
 def run(
     model: nn.Module, forward: Callable[..., Any], inputs: Sequence[Any], *, training: bool
 ) -> Any:
-    """What ``forward`` of the model gives, with random numbers that are always the same."""
+    """Return what ``forward`` gives without gradients, always with the same random numbers."""
     with unchanged(model), torch.no_grad():
         model.train(training)
         torch.manual_seed(0)
@@ -29,9 +29,9 @@ def run(
 
 
 def trains(model: nn.Module, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
-    """Run the model forward and backward in training; the shapes of its outputs.
+    """Run the model forward and backward in training; return the shapes of its outputs.
 
-    Raises what torch raises, and UsageError for a model that gives no tensor.
+    Raises torch's errors, and UsageError for a model that gives no tensor.
     """
     with unchanged(model), torch.enable_grad():
         model.train()

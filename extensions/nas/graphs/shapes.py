@@ -1,4 +1,4 @@
-"""What each node of a graph gives: tensors with shapes and without values, a node at a time.
+"""The values of a graph's nodes as fake tensors, which have shapes only, one node at a time.
 
 Fake tensors compute nothing. An opaque module whose code needs values is run with random ones.
 """
@@ -20,7 +20,7 @@ Shape = tuple[int, ...]
 
 
 class Shapes:
-    """The values of nodes, computed in order, of inputs that have the shapes of ``inputs``."""
+    """The values of nodes, computed in order, for inputs with the shapes of ``inputs``."""
 
     def __init__(self, model: nn.Module, inputs: Sequence[Any]) -> None:
         self._model = model
@@ -30,18 +30,18 @@ class Shapes:
         self._read = 0
 
     def of(self, node: Node) -> Any:
-        """What is known of ``node``: a shape, or None for what is no tensor."""
+        """Return the shape of the value of ``node``, or None if that is no tensor."""
         value = self._values[node]
         return tuple(value.shape) if isinstance(value, Tensor) else None
 
     def arguments(self, node: Node) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """What ``node`` is called with."""
+        """Return the values of the arguments of ``node``."""
         args: Sequence[Any] = map_arg(node.args, self._values.__getitem__)
         kwargs: Mapping[str, Any] = map_arg(node.kwargs, self._values.__getitem__)
         return args, kwargs
 
     def run(self, node: Node) -> None:
-        """Find what ``node`` gives. Raises what it raises."""
+        """Compute the value of ``node``. Raises any error of its operation."""
         args, kwargs = self.arguments(node)
         if node.op == "placeholder":
             value = self._inputs[self._read]
@@ -85,9 +85,9 @@ class Shapes:
 
 
 def shapes_of(model: nn.Module, graph: Graph, inputs: Sequence[Any]) -> dict[str, Any]:
-    """The shape of each node by its name; of the output, those of all its tensors.
+    """Return the shape of each node by its name; for the output, those of all its tensors.
 
-    Raises UsageError, by way of ``torch``, where the model does not run on ``inputs``.
+    Raises the error of ``torch`` if the model does not run on ``inputs``.
     """
     shapes = Shapes(model, inputs)
     found: dict[str, Any] = {}
@@ -98,7 +98,7 @@ def shapes_of(model: nn.Module, graph: Graph, inputs: Sequence[Any]) -> dict[str
 
 
 def output_shapes(shapes: Shapes, node: Node) -> list[Shape]:
-    """The shapes of all tensors that the model gives."""
+    """Return the shapes of all tensors that the model gives."""
     values, _ = tree_flatten(shapes.arguments(node))
     return [tuple(each.shape) for each in values if isinstance(each, Tensor)]
 

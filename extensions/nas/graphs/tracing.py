@@ -1,12 +1,12 @@
-"""A tracer that never gives up on a model: what it cannot trace stays one node, with the reason.
+"""A tracer that refuses no model: a module that it cannot trace stays one node, with the reason.
 
 Theory of operation. torch.fx calls ``forward`` with proxies, and each operation on them becomes a
-node. Modules of torch.nn are nodes, others are traced into. Where that fails, the nodes since the
+node. Modules of torch.nn are nodes, others are traced into. If that fails, the nodes since the
 module was entered are taken back, and the module becomes a node itself: *opaque*. So a branch on a
-value costs its own module, and not the model.
+value makes only its own module opaque, not the model.
 
-Some code is traced without an error, and yet wrongly, because it runs once now and never again.
-Each such case is made an error, so its module becomes opaque:
+Some code is traced without an error, but wrongly, because it runs once now and never again. Each
+such case is made an error, so its module becomes opaque:
 
 - tensors computed from no input (noise, positions): no operation may reach torch itself;
 - numbers drawn with ``random`` or NumPy: their states are compared;
@@ -36,9 +36,10 @@ from ....tasks.system.unchanged import ALONE
 
 
 def traced(model: nn.Module, inputs: Sequence[Any]) -> tuple[Graph | None, dict[str, str]]:
-    """The graph of ``model`` on as many inputs, and why each opaque module is one, by name.
+    """Return the graph of ``model`` and, by name, the reason that each opaque module is one.
 
-    No graph, and the name "", where the model's own ``forward`` cannot be traced.
+    The graph has one placeholder for each of ``inputs``. It is None, with a reason for the name "",
+    if the model's own ``forward`` cannot be traced.
     """
     tracer = _Tracer(inputs)
     modes = _modes()
@@ -53,13 +54,13 @@ def traced(model: nn.Module, inputs: Sequence[Any]) -> tuple[Graph | None, dict[
 
 
 class _Untraceable(Exception):
-    """What the traced code does is not what it would do each time."""
+    """The traced code would not do the same in each call."""
 
 
 class _Tracer(Tracer):
-    """Makes a node of each module that cannot be traced."""
+    """A tracer that makes a node of each module that cannot be traced."""
 
-    #: Buffers are nodes as parameters are. Else arithmetic on them would be done now.
+    #: True, so that buffers are nodes like parameters. Else arithmetic on them would be done now.
     proxy_buffer_attributes = True
 
     def __init__(self, inputs: Sequence[Any]) -> None:
@@ -68,7 +69,7 @@ class _Tracer(Tracer):
         self._modes = _modes()
         self._thread = threading.get_ident()
         self._proxies: dict[str, Proxy] = {}
-        #: Why modules are opaque, by name.
+        #: Reasons that modules are opaque, by name.
         self.opaque: dict[str, str] = {}
 
     def create_args_for_root(
@@ -105,7 +106,7 @@ class _Tracer(Tracer):
         return super().getattr(attr, attr_val, parameter_proxy_cache)
 
     def training_of(self, module: nn.Module) -> Proxy:
-        """The node that is the module's mode at run time."""
+        """Return the node that gives the module's mode at run time."""
         path = self.path_of_module(module) if module is not self.root else ""
         return self.create_proxy("get_attr", f"{path}.training".lstrip("."), (), {})
 
