@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     ValueChoice = choice
 
-#: Where each name is defined. NNI's users know ``choice`` as ``ValueChoice``.
+#: Module and name of each definition. NNI's users know ``choice`` as ``ValueChoice``.
 _LAZY = {
     "Cell": (".models.cell", "Cell"),
     "Derivation": (".graphs.derivation", "Derivation"),

@@ -2,11 +2,11 @@
 
 Theory of operation. The study of a super-net is an ordinary one, whose ``model()`` is
 ``nas.supernet``. Its state is in the store. The study of the candidates is an ordinary one, too,
-with any sampler over ``nas.space``: each trial is a model of ``nas.build``, and has one epoch. That
-epoch is no training: the model takes over its weights out of the super-net, measures running
-statistics anew, and is evaluated. So the value of a trial is a value like any other, and the trial
-begins at a state that never changes, found by its hash: whatever is killed, it comes out again.
-Which super-net it is is part of the study's strategy.
+with any sampler over ``nas.space``: each trial is a model of ``nas.build``, and has one epoch. No
+training is done in that epoch: the model takes its weights from the super-net, measures running
+statistics again, and is evaluated. So the value of a trial is a value like any other. The trial
+begins at a state that never changes, identified by its hash, so the value is the same after any
+process is killed. The super-net is part of the study's strategy.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def OneShot(  # noqa: N802 - reads as the value it is, as the other strategies d
 
     ``supernet`` is the study that has trained it, or its name or id: the weights are those of its
     best trial, or of trial number ``trial``. Running statistics of normalising layers are measured
-    anew over ``batches`` batches of the training data, 1 or more, drawn as those of a first epoch.
+    again over ``batches`` batches of the training data, 1 or more, drawn as those of a first epoch.
     The state of the super-net stays in the store once there is a study of its candidates. Raises
-    UsageError for a study without one best trial, for a trial whose state is not kept, and for a
-    study whose code makes no super-net, and for one that was imported. Where that code cannot be
-    imported here, none is refused: then candidates fail whose weights are not in the state.
+    UsageError for a study without one best trial, for a trial whose state is not kept, for a study
+    whose code makes no super-net, and for one that was imported. If that code cannot be imported
+    here, it is not checked: candidates whose weights are not in the state fail then.
     """
     from ...app.client.study.study import Study
 
@@ -69,7 +69,7 @@ def OneShot(  # noqa: N802 - reads as the value it is, as the other strategies d
 
 
 def _makes_supernet(found: TrainedModel) -> bool:
-    """Whether the trial's model is a super-net, or has one; True where the code cannot say."""
+    """Return True if the trial's model is or has a super-net, or if the code cannot be run."""
     import torch
 
     from ...tasks.training.paths import paths_of
@@ -88,7 +88,7 @@ def _makes_supernet(found: TrainedModel) -> bool:
 
 
 def _named(name: str) -> Study:
-    """The study of this name or id. Raises UsageError naming the argument if there is none."""
+    """Return the study of this name or id. Raises UsageError naming the argument if none."""
     from ...app.client.study.create import load_study
     from ...app.host.settings import load
     from ...app.server.services.ledger_location import ledger_reader

@@ -1,4 +1,4 @@
-"""The architecture of a trial's model in words: what mutators made of it, and who else has it."""
+"""The architecture of a trial's model in words: its mutations, and other trials that have it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from ...app.ledger.reader import Reader
     from ...scheduler.model.events import Event
 
-#: How many digits of an architecture's digest are shown.
+#: Number of digits of an architecture's digest that are shown.
 DIGITS = 12
 
 
 def derived(event: Derived) -> str:
-    """A sentence: the architecture, and what mutators and repairs did to make it."""
+    """Return a sentence on the architecture, and on the mutations and repairs that made it."""
     text, log = f"its model is architecture {event.digest[:DIGITS]}", json.loads(event.log)
     if not log:
         return f"{text}, which no mutator changed"
@@ -27,7 +27,7 @@ def derived(event: Derived) -> str:
 
 
 def described(event: Described) -> str:
-    """A sentence: what the model of a trial was counted to be."""
+    """Return a sentence on the counts of a trial's model."""
     found = event.architecture
     whose = "its model" if event.of == event.trial else f"the model of trial {number_of(event.of)}"
     text = f"{whose} has {found.parameters:,} parameters"
@@ -38,9 +38,9 @@ def described(event: Described) -> str:
 
 
 def others_alike(reader: Reader, study: str, events: Sequence[tuple[int, Event]]) -> str:
-    """A sentence: which other trials of the study have the architecture of this one.
+    """Return a sentence on the other trials of the study with the architecture of this one.
 
-    ``events`` are those of the trial. Empty where there are none.
+    ``events`` are those of the trial. Empty if there are no such trials.
     """
     own = [event for _, event in events if isinstance(event, Derived)]
     if not own:

@@ -1,4 +1,4 @@
-"""The strategy that studies in files may name, beside the core's."""
+"""The strategy that studies in files may name, in addition to the core's."""
 
 from __future__ import annotations
 

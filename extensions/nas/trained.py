@@ -1,13 +1,13 @@
 """The trained model of a trial: its kept state, its parameters and the code that makes it.
 
-Theory of operation. A checkpoint holds tensors and no module, and no code travels with it. So the
-model is made as the trial made it: the study's class is imported from where it was, its ``model()``
-is called with the trial's parameters and random numbers, and the log of its mutators is applied.
-Then the weights of the checkpoint are loaded. Code that a script or a notebook sent as a pickle is
-imported from the script's file or taken from ``__main__``: nothing is unpickled here.
+Theory of operation. A checkpoint holds tensors, but no module and no code. So the model is made as
+the trial made it: the study's class is imported from its original place, its ``model()`` is called
+with the trial's parameters and random numbers, and the log of its mutators is applied. Then the
+weights of the checkpoint are loaded. Code that a script or a notebook sent as a pickle is imported
+from the script's file or taken from ``__main__``: nothing is unpickled here.
 
-Of an imported study code and address are what its file says, which anybody can have written. They
-are not followed: whoever wants its model names the code and the store.
+The code and the address of an imported study come from its file, which can be forged. They are not
+followed: the user must name the code and the store.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
     from ...app.ledger.rows import DurableRow, StudyRow, TrialRow
     from ...scheduler.model.study import StudySpec
 
-#: A last state is written beside training, and may be known only after the study's end. It is
-#: waited for (seconds) where that end is not longer ago than the second number.
+#: Longest wait for a last state, and largest age of the study's end for which it is awaited
+#: (seconds). A state is written in parallel to training, and may be known only after the end.
 WAIT, RECENT = 20.0, 60.0
-#: A checkpoint's file: it is named by the SHA-256 of its bytes.
+#: Name of a checkpoint's file: the SHA-256 of its bytes.
 _FILE = re.compile(r"[0-9a-f]{64}\.pt")
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel:
-    """Where a trial's model is: its code by module and name, its state, and what the trial was."""
+    """The parts of a trial's model: its code by module and name, its state, and trial facts."""
 
     #: The module or script that has the code, the folder to import it from, its name there.
     module: str
@@ -58,21 +58,21 @@ class TrainedModel:
     name: str
     #: Facts of the trial that ``extensions.nas.rebuilt`` needs, and that people ask for (JSON).
     trained: dict[str, Any]
-    #: The state after the trial's last epoch: its place, and its hash.
+    #: URI and hash of the state after the trial's last epoch.
     uri: str
     state_hash: str
 
     def weights(self) -> dict[str, Tensor]:
-        """The parameters and buffers by name. Raises BackendError if the file cannot be read."""
+        """Return the parameters and buffers by name. Raises BackendError if unreadable."""
         from ...tasks.checkpoints.checkpoint import load
 
         weights: dict[str, Tensor] = load(self.uri, self.state_hash)["model"]
         return weights
 
     def of_code(self, code: str) -> TrainedModel:
-        """The same with the code at ``FILE.py:NAME`` or ``MODULE:NAME``, from this folder.
+        """Return the same with the code at ``FILE.py:NAME`` or ``MODULE:NAME``, from this folder.
 
-        Raises UsageError for another form, and where there is no such file.
+        Raises UsageError for another form, and if there is no such file.
         """
         where, _, name = code.rpartition(":")
         file = Path(where).resolve()
@@ -83,7 +83,7 @@ class TrainedModel:
         return replace(self, module=where, folder=str(Path.cwd()), name=name)
 
     def code(self) -> Any:
-        """The class that makes it. Raises UsageError where it cannot be imported."""
+        """Return the class that makes the model. Raises UsageError if it cannot be imported."""
         main = sys.modules["__main__"]
         script = Path(self.folder, *self.module.split(".")).with_suffix(".py")
         running = Path(getattr(main, "__file__", None) or "").resolve()
@@ -111,15 +111,16 @@ class TrainedModel:
 def best_model(
     study: Study, trial: int | None = None, *, code: Any = None, store: str | None = None
 ) -> nn.Module:
-    """The model of a study's best trial, or of trial number ``trial``, with its trained weights.
+    """Return the trained model of a study's best trial, or of trial number ``trial``.
 
-    It is on the CPU, in evaluation mode, and made as the trial made it: of its parameters and,
-    where mutators changed it, of their log. Of code with an ``encoder()`` it is what comes behind.
-    ``code`` is the study's class; None: it is imported from where it was. ``store`` is the URL of
-    the folder that has the checkpoints; None: where the ledger says. Both must be given of a study
-    that was imported. Raises UsageError for a study without one best trial, whose code is no
-    ``TorchTrainable`` or cannot be imported, for a trial whose state is not kept, and where the
-    code makes another model now; BackendError where the state cannot be read.
+    It is on the CPU, in evaluation mode, and made as the trial made it: from its parameters and, if
+    mutators changed it, from their log. For code with an ``encoder()``, it is the part behind the
+    encoder. ``code`` is the study's class; by default it is imported from its original place.
+    ``store`` is the URL of the folder that has the checkpoints; by default it is taken from the
+    ledger. Both must be given for a study that was imported. Raises UsageError for a study without
+    one best trial, or whose code is no ``TorchTrainable`` or cannot be imported, for a trial whose
+    state is not kept, and if the code makes another model now; BackendError if the state cannot be
+    read.
     """
     from .rebuilt import rebuilt
 
@@ -138,9 +139,10 @@ def trained_model(
     code_is_named: bool = False,
     store: str | None = None,
 ) -> TrainedModel:
-    """Where the model of the best trial, or of trial ``number``, is. Raises as ``best_model``.
+    """Return the parts of the model of the best trial, or of trial ``number``.
 
-    ``code_is_named``: the user has given the code, and the study's is not used.
+    ``code_is_named``: the user has given the code, and the study's is not used. Raises as
+    ``best_model``.
     """
     spec = spec_from_json(study.spec_json)
     if spec.contract != "torch":

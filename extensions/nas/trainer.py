@@ -1,9 +1,9 @@
-"""The trainer's end: says what models came to be, and counts them before they are trained.
+"""The trainer's end: reports derivations of models, and counts models before they are trained.
 
-The engine predicts with the counts what trials will take (``models.architecture``). What a
-model came to be is traced, without running it, for stories and pictures. A trainer spends on each
-about ``SHARE`` of the seconds in which it trained the study's trials, and ``FREE`` before. What
-does the work is imported where it is needed: most studies have no such models.
+The engine predicts the cost of trials from the counts (``models.architecture``). The derivation and
+outline of a model are traced, without running it, for stories and pictures. A trainer spends on
+each about ``SHARE`` of the seconds in which it trained the study's trials, and ``FREE`` before. The
+modules that do the work are imported on use, since most studies have no such models.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from .weights import SuperNetWeights
 #: The name of the extension.
 NAME = "nas"
 
-#: Of the seconds in which a trainer trained trials of a study.
+#: Share of the seconds in which a trainer trained trials of a study that it may spend.
 SHARE = 0.02
 #: Seconds that it may spend before it has trained them.
 FREE = 0.5
-#: Notes of a trial that has begun here, and what its model came to be was not said yet.
+#: Name of the note of a trial that has begun here, and whose model is not described yet.
 _UNTOLD = "its model was not described"
 
 
 @dataclass(slots=True)
 class _Work:
-    """What one kind of work has taken (seconds): all of it, and the last one."""
+    """Seconds of one kind of work: in all, and of the last time."""
 
     spent: float = 0.0
     last: float = 0.0
 
     def done(self, began: float) -> None:
-        """One more was done, since ``began`` (``time.perf_counter``)."""
+        """Add a piece of work that began at ``began`` (``time.perf_counter``)."""
         self.last = time.perf_counter() - began
         self.spent += self.last
 
 
 @dataclass(slots=True)
 class _Account:
-    """What describing its models has taken of a study's time here."""
+    """Seconds of a study in this trainer: of training, and of describing its models."""
 
     #: Seconds in which its trials trained.
     trained: float = 0.0
@@ -56,7 +56,7 @@ class _Account:
     tracing: _Work = field(default_factory=_Work)
 
     def affords(self, work: _Work) -> bool:
-        """Whether there is time for one more that takes as long as the last one."""
+        """Return True if there is time for one more that takes as long as the last one."""
         return work.spent + work.last <= FREE + SHARE * self.trained
 
 
@@ -66,7 +66,7 @@ def hook(parts: Parts) -> Hook:
 
 
 class _Descriptions(Hook):
-    """What one trainer says of models, and for each study its account of the time."""
+    """Descriptions of models by one trainer, with an account of the time for each study."""
 
     def __init__(self) -> None:
         self.accounts = defaultdict[str, _Account](_Account)
@@ -87,7 +87,7 @@ class _Descriptions(Hook):
                 raise Lost(str(error)) from error
 
     def resumed(self, segment: Segment) -> None:
-        """Say what the model of a trial that begins came to be, once there is time for that."""
+        """Report the derivation of a beginning trial's model, once there is time for it."""
         task, notes = segment.task, segment.warm.notes
         if task.first == task.origin + 1:
             notes[_UNTOLD] = True
@@ -95,7 +95,7 @@ class _Descriptions(Hook):
             del notes[_UNTOLD]
 
     def before(self, segment: Segment) -> None:
-        """Say what the models of the segment's trial and of those that it names are."""
+        """Report the counts of the models of the segment's trial and of those that it names."""
         run, training = segment.run, segment.training
         task, account = run.task, self.accounts[run.task.study]
         told = task.ext.get(NAME, {}).get("count", ())

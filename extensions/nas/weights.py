@@ -16,7 +16,7 @@ from ...tasks.checkpoints.checkpoint import load
 if TYPE_CHECKING:
     from torch import nn
 
-#: So many names are in a message.
+#: Largest number of names in a message.
 _SHOWN = 5
 
 
@@ -28,11 +28,10 @@ class SuperNetWeights:
         self._weights: dict[str, Any] = {}
 
     def give(self, model: nn.Module, uri: str, state_hash: str) -> None:
-        """Copy into ``model`` what it has in common with the super-net under ``uri``.
+        """Copy the weights of ``model`` from the super-net under ``uri``.
 
-        Raises ``TrialFailed`` (checkpoint) where that is gone, (fork) naming the weights of the
-        model that the super-net does not have in this shape; ``BackendError`` where its store
-        cannot be read.
+        Raises ``TrialFailed`` (checkpoint) if that is gone, or (fork) naming the weights that the
+        super-net does not have in this shape; ``BackendError`` if its store cannot be read.
         """
         if self._state_hash != state_hash:
             self.drop()

@@ -163,8 +163,8 @@ class _Walk:
     def _differ(self, node: Node, shapes: Sequence[Any]) -> bool:
         """Return True if the sides must be adapted.
 
-        They must where a size has changed from the base, unless it was broadcast there and is so
-        still. Sides that are not known from the base must be equal.
+        They must if a size differs, unless it is broadcast: one side has 1 there, and the sizes
+        differed in the base, too. Sides that are not known from the base must be equal.
         """
         one, other = shapes
         if len(one) != len(other):

@@ -1,15 +1,15 @@
-"""What the models of a study's trials are, in numbers, where their architectures differ.
+"""Counts of the models of a study whose trials have different architectures.
 
-Theory of operation. A trainer counts what a model does with one example, before it is trained. So
-the cost of an architecture that nobody has trained follows from those of others, by what they have
-in common. A choice says less: which block is longer matters little, and how much work it is matters
-a lot. So these numbers take the place of a model's choices among a trial's features. They are
-logarithms of ratios to the first architecture of the study: effects are then powers, and an
-architecture that is like the first one has none.
+Theory of operation. A trainer counts the operations of a model on one example, before it is
+trained. So the cost of a new architecture can be predicted from those of others with similar
+counts. Choices predict less: it matters little which block is longer, and a lot how much work it
+is. So the counts replace a model's choices among a trial's features. They are logarithms of ratios
+to the first architecture of the study: effects are then powers, and an architecture like the first
+one has none.
 
-Tensors follow from counts, too. What stays between steps grows with the parameters, and what a step
-adds with the activations of its examples. Architectures that nobody has measured are taken to need
-as much for each as the greediest one that was.
+Bytes of tensors are predicted from counts, too. Those that stay between steps grow with the
+parameters, and those that a step adds grow with the activations of its examples. An architecture
+that was not measured is assumed to need as many bytes for each as the largest ratio measured.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from ....profiling.similarity.profile import COUNTED
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """Counts of a model and of one example's way through it to the loss, in evaluation.
+    """Counts of a model, and of computing the loss of one example in evaluation.
 
-    What could not be counted is 0.
+    A count that is unknown is 0.
     """
 
-    #: Numbers that it learns.
+    #: Number of learned parameters.
     parameters: Natural
-    #: Floating point operations; a multiply-add is two.
+    #: Number of floating point operations; a multiply-add is two.
     flops: Natural
-    #: Numbers that operators give.
+    #: Number of elements of the results of all operators.
     activations: Natural
-    #: Calls of operators, one after the other: how deep it is.
+    #: Number of calls of operators, one after the other: the depth.
     operators: Natural
 
     @property
@@ -44,10 +44,10 @@ class Architecture:
 
     @property
     def size(self) -> str:
-        """A name for architectures that do about as much work, in about as many operators.
+        """A name shared by architectures of similar work and depth.
 
-        That is within a factor of 4 in operations (in parameters, where these were not counted),
-        and of 2 in depth.
+        That is about a factor of 4 in operations (in parameters, if these were not counted), and of
+        2 in depth.
         """
         kind, large = ("work", self.flops) if self.flops else ("weights", self.parameters)
         deep = round(math.log2(max(1, self.operators)))
@@ -65,21 +65,21 @@ class Architecture:
 
 @dataclass(slots=True)
 class Architectures:
-    """What is known of a study's architectures."""
+    """Counts of a study's architectures."""
 
-    #: The first that was counted.
+    #: The first architecture that was counted.
     first: Architecture | None = None
-    #: Hyperparameters by which models are made, for which counts stand.
+    #: Hyperparameters by which models are made, which the counts replace.
     choices: list[str] = field(default_factory=list)
-    #: How many trials' models were counted, and the sums of their features.
+    #: Number of trials whose models were counted, and the sums of their features.
     counted: int = 0
     sums: list[float] = field(default_factory=list)
-    #: The most bytes that stay for a parameter, and that a step adds for an activation.
+    #: Most bytes that stay per parameter, and most that a step adds per activation.
     per_parameter: float = 0.0
     per_activation: float = 0.0
 
     def observe(self, found: Architecture, choices: Iterable[str]) -> None:
-        """A trial has this architecture, which these hyperparameters describe."""
+        """Note the architecture of a trial, which the hyperparameters ``choices`` describe."""
         self.first = self.first or found
         if found.operators:
             self.choices = sorted({*self.choices, *choices})
@@ -89,11 +89,11 @@ class Architectures:
 
     @property
     def mean(self) -> tuple[float, ...]:
-        """The means of the features of all that were counted."""
+        """Means of the features of all architectures that were counted."""
         return tuple(each / self.counted for each in self.sums)
 
     def features(self, found: Architecture) -> tuple[float, ...]:
-        """Return the features of an architecture: what it does, beside the first one."""
+        """Return the features of an architecture: logarithms of its counts over the first one's."""
         assert self.first is not None
         pairs = zip(found.counts, self.first.counts, strict=True)
         return tuple(math.log(own / first) if own and first else 0.0 for own, first in pairs)
@@ -101,7 +101,7 @@ class Architectures:
     def observe_tensors(
         self, of: Architecture, examples: float, persistent: int, ephemeral: int
     ) -> None:
-        """A trial of ``examples`` a step has tensors of so many bytes (``Footprint``)."""
+        """Note the bytes of the tensors of a trial with ``examples`` a step (``Footprint``)."""
         if of.parameters:
             self.per_parameter = max(self.per_parameter, persistent / of.parameters)
         if of.activations and examples:
@@ -109,7 +109,7 @@ class Architectures:
             self.per_activation = max(self.per_activation, ratio)
 
     def tensors(self, of: Architecture, examples: float) -> tuple[int, int]:
-        """The bytes that stay, and that a step adds; both 0 if that is not known."""
+        """Return the bytes that stay, and those that a step adds; both 0 if not known."""
         stay = self.per_parameter * of.parameters
         added = self.per_activation * of.activations * examples
         return (math.ceil(stay), math.ceil(added)) if stay and added else (0, 0)

@@ -1,10 +1,10 @@
-"""A choice, and who answers it: the configuration of a trial, or a dry run.
+"""Choices, and the objects that answer them: the configuration of a trial, or a dry run.
 
 Theory of operation. A model with choices is plain Python. Wherever it calls ``choice``, or makes
-one of the layers that do so, whoever makes the model answers with one candidate. ``build`` answers
-from a configuration. The dry run answers with one candidate after the other, and notes what was
-asked. Who answers is kept in a context variable, so no argument is handed through the user's code,
-and two threads may build at the same time.
+one of the layers that do so, the current ``Answers`` object returns one candidate. ``build``
+answers from a configuration. The dry run answers with one candidate after the other, and records
+the choices. The current object is kept in a context variable, so no argument is passed through the
+user's code, and two threads may build at the same time.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ T = TypeVar("T", str, int, float, bool, None)
 
 
 class Answers(Protocol):
-    """Who answers the choices of a model in the making."""
+    """An object that answers the choices of a model that is being made."""
 
     def choose(self, label: str, candidates: Sequence[Any], *, seen: bool) -> Any:
-        """One of ``candidates``. ``seen``: the user's code gets it, and may branch on it."""
+        """Return one of ``candidates``. ``seen``: the user's code may branch on it."""
 
     def part(self, label: str, values: Sequence[Any], make: Callable[[], Any], used: bool) -> Any:
-        """What ``make`` makes: a part that is there where ``label`` has one of ``values``.
+        """Return ``make()``, a part that exists if ``label`` has one of ``values``, or None.
 
-        ``used``: the answer was one of them. Otherwise None, and it is made for a look at most.
+        ``used``: the answer was one of them. If not, returns None, and the part is made at most to
+        inspect it.
         """
 
 
@@ -40,7 +41,7 @@ _ANSWERS: ContextVar[Answers | None] = ContextVar("penstock_nas_answers", defaul
 
 @contextmanager
 def answered_by(answers: Answers) -> Iterator[None]:
-    """Within it, the choices of this thread are answered by ``answers``."""
+    """Let ``answers`` answer the choices of this thread in the context."""
     token = _ANSWERS.set(answers)
     try:
         yield
@@ -49,7 +50,7 @@ def answered_by(answers: Answers) -> Iterator[None]:
 
 
 def answers(label: str) -> Answers:
-    """Who answers now. Raises UsageError where nobody does, naming ``label``."""
+    """Return the current answers. Raises UsageError, naming ``label``, if there are none."""
     found = _ANSWERS.get()
     if found is None:
         raise UsageError(
@@ -61,18 +62,18 @@ def answers(label: str) -> Answers:
 
 
 def choice(label: str, candidates: Sequence[T]) -> T:
-    """One of ``candidates``: strings, numbers, booleans or None. ``label`` is its name.
+    """Return one of ``candidates``: strings, numbers, booleans or None. ``label`` is its name.
 
     It is a plain value, so ``2 * nas.choice("width", [16, 32])`` is an expression like any other.
     The same label is the same choice, and has the same candidates everywhere. Raises UsageError
-    outside of ``nas.build`` and ``nas.space``, and where the configuration has no such candidate.
+    outside of ``nas.build`` and ``nas.space``, and if the configuration has no such candidate.
     """
     chosen: T = answers(label).choose(label, listed(label, candidates), seen=True)
     return chosen
 
 
 def listed(label: str, candidates: Sequence[Any]) -> list[Any]:
-    """``candidates`` as a list. UsageError naming ``label`` if they are none, or too few."""
+    """Return ``candidates`` as a list. Raises UsageError, naming ``label``, if not valid."""
     if not isinstance(label, str) or not label:
         raise UsageError.refuse("the label of a choice", label, "a string that is not empty")
     if isinstance(candidates, str) or not isinstance(candidates, Sequence) or not candidates:
@@ -101,11 +102,11 @@ class FromParams:
     def __init__(self, params: Mapping[str, Any]) -> None:
         self._params = params
         self._candidates: dict[str, list[Any]] = {}
-        #: What was chosen, in the order in which the model asked.
+        #: Chosen candidates by label, in the order in which the model asked.
         self.chosen = Chosen()
 
     def choose(self, label: str, candidates: Sequence[Any], *, seen: bool) -> Any:
-        """What the configuration has. Raises UsageError naming a label that it lacks."""
+        """Return the value that the configuration has. Raises UsageError if it lacks ``label``."""
         agree(label, self._candidates.setdefault(label, list(candidates)), candidates)
         if label not in self._params:
             names = ", ".join(self._params) or "nothing"
@@ -121,11 +122,11 @@ class FromParams:
         return self.chosen[label]
 
     def part(self, label: str, values: Sequence[Any], make: Callable[[], Any], used: bool) -> Any:
-        """What ``make`` makes where it is used: other parts are never made."""
+        """Return ``make()`` if the part is used, else None: other parts are never made."""
         return make() if used else None
 
 
 def choices_of(model: nn.Module) -> list[str]:
-    """The hyperparameters that ``nas.build`` made the model by, or parts of it."""
+    """Return the hyperparameters by which ``nas.build`` made the model, or parts of it."""
     made = (getattr(each, "architecture", None) for each in model.modules())
     return sorted({name for each in made if isinstance(each, Chosen) for name in each})

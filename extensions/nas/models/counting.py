@@ -1,9 +1,9 @@
-"""Counts a model before it is trained, on torch's ``meta`` device.
+"""Counts of a model before it is trained, on torch's ``meta`` device.
 
 Theory of operation. The user's code makes a trial's model there, without memory for weights, and
-computes the loss of one example. Nothing is computed, so the count costs the calls of operators
-alone. Code that needs the values of tensors gives the parameters alone; code that cannot make its
-model there gives nothing.
+calls the loss of one example. Nothing is computed, so the count costs only the calls of operators.
+If code needs the values of tensors, only parameters are counted; if it cannot make its model there,
+nothing is.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 def counted(
     code: TorchTrainable, params: Mapping[str, Any], batch: Any
 ) -> tuple[Architecture, list[str]] | None:
-    """What the model of a trial with ``params`` is, and by which hyperparameters it is made.
+    """Return the counts of the model of a trial with ``params``, and the choices that made it.
 
-    ``code`` is another trial's of the study, ``batch`` one example; None: there is none to be had.
-    Returns None where no model can be made without memory.
+    ``code`` is that of any trial of the study, ``batch`` a batch of one example, or None if there
+    is none. Returns None if no model can be made without memory.
     """
     like = copy.copy(code)
     like._pieces = Pieces(params)
@@ -57,7 +57,7 @@ def counted(
 
 
 class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
-    """Counts operators that are called, what they do, and the numbers that they give."""
+    """A mode that counts calls of operators, their operations, and the elements of results."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -74,7 +74,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
 
 
 def batch_of_one(data: Dataset[Any], examples: Callable[[], Mapping[int, Any]]) -> Any:
-    """A batch of one example, without values; None where no example can be read.
+    """Return a batch of one example, without values; None if no example can be read.
 
     ``examples`` gives the first example of data sets that are loaded, by their ``id``.
     """

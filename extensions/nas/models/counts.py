@@ -1,9 +1,9 @@
-"""What a model has and does, counted: parameters, and floating point operations of one pass.
+"""Counts of a model: its parameters, and the floating point operations of one forward pass.
 
 Operations are counted by torch's own counter while the model runs on torch's ``meta`` device. So
-nothing is computed, weights need not be there, and the count does not depend on the machine: on a
-CPU or a GPU recurrent layers and attention run as one kernel each, of which the counter may know
-nothing. A model whose code reads the values of tensors runs where it is, with those kernels off.
+nothing is computed, no weights are needed, and the count does not depend on the machine: on a CPU
+or a GPU recurrent layers and attention run as one kernel each, which the counter may not know. A
+model whose code reads the values of tensors runs on its own device, with those kernels off.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ..graphs.capture import inputs_of
 
 
 def parameters(net: nn.Module) -> int:
-    """How many numbers ``net`` learns: of all parameters that require a gradient, each once.
+    """Return the number of elements of all parameters that require a gradient, each counted once.
 
-    Raises UsageError for what is no model, such as its class.
+    Raises UsageError if ``net`` is no model, for example its class.
     """
     if not isinstance(net, nn.Module):
         raise UsageError.refuse("net", net, "a torch.nn.Module that was made")
@@ -34,16 +34,16 @@ def parameters(net: nn.Module) -> int:
 
 
 def flops(net: nn.Module, example: Any = None) -> int:
-    """Floating point operations of one forward pass of ``net`` on ``example``, in evaluation.
+    """Return the floating point operations of one forward pass of ``net``, in evaluation.
 
-    Counted are the multiplications and the additions of convolutions, matrix products and
-    attention: a multiply-add is two. Normalisation, activations, pooling and additions of tensors
-    are not, nor are a layer's biases. Divide by 2 for multiply-adds, and give an ``example`` of one
-    for the count of one.
+    The multiplications and the additions of convolutions, matrix products and attention are
+    counted: a multiply-add is two. Normalisation, activations, pooling and additions of tensors are
+    not, nor are a layer's biases. Divide by 2 for multiply-adds, and give a batch of one as
+    ``example`` for the count of a single example.
 
-    ``example`` is the input, or several in a tuple; None: what ``net.example()`` gives. Only its
-    shapes count. ``net`` may be on the ``meta`` device, without weights. Raises UsageError where
-    there is no example, and what the model raises.
+    ``example`` is the input, or several in a tuple; by default it is ``net.example()``. Only its
+    shapes count. ``net`` may be on the ``meta`` device, without weights. Raises UsageError if there
+    is no example, and any error of the model.
     """
     inputs = inputs_of(net, example)
     with unchanged(net), torch.no_grad():
@@ -70,7 +70,7 @@ def _where_it_is(net: nn.Module, inputs: Sequence[Any]) -> int:
 
 @contextmanager
 def _in_small_kernels() -> Iterator[None]:
-    """Recurrent layers and attention run as matrix products, which the counter knows."""
+    """Run recurrent layers and attention as matrix products, which the counter knows."""
     switches = [
         (torch.backends.mha.get_fastpath_enabled(), torch.backends.mha.set_fastpath_enabled),
         (torch._C._get_mkldnn_enabled(), torch._C._set_mkldnn_enabled),
@@ -87,14 +87,14 @@ def _in_small_kernels() -> Iterator[None]:
 
 
 def moved(net: nn.Module, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """``inputs`` on the device of ``net``."""
+    """Return ``inputs`` on the device of ``net``."""
     device = device_of(net)
     found: tuple[Any, ...] = tree_map_only(Tensor, lambda each: each.to(device), tuple(inputs))
     return found
 
 
 def device_of(net: nn.Module) -> torch.device:
-    """The device of the first tensor of ``net``; the CPU where it has none."""
+    """Return the device of the first tensor of ``net``; the CPU if it has none."""
     tensors = (*net.parameters(), *net.buffers())
     return tensors[0].device if tensors else torch.device("cpu")
 

@@ -1,4 +1,4 @@
-"""How long one forward pass of a model takes, measured where the model is."""
+"""The time of one forward pass of a model, measured on the model's device."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .counts import device_of, moved
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """What was measured: the times of ``runs`` forward passes, and under which circumstances."""
+    """The measured times of ``runs`` forward passes, and the conditions of the measurement."""
 
     #: The median (milliseconds).
     ms: float
     #: The quartiles (milliseconds).
     quartiles: tuple[float, float]
-    #: How many passes were timed, after those of the warm-up.
+    #: Number of passes that were timed, after those of the warm-up.
     runs: int
     #: The name of the device: that of the GPU, or ``cpu``.
     device: str
-    #: torch's threads.
+    #: Number of torch's threads.
     threads: int
     #: The shapes of the inputs.
     shapes: tuple[tuple[int, ...], ...]
@@ -42,13 +42,13 @@ class Latency:
 
 
 def latency(net: nn.Module, example: Any = None, *, runs: int = 30, warm_up: int = 5) -> Latency:
-    """The time of one forward pass of ``net`` on ``example``, on the device where ``net`` is.
+    """Return the time of one forward pass of ``net`` on ``example``, on the device of ``net``.
 
-    In evaluation, without gradients, with the number of threads that torch has now. In
-    ``fixed_metrics`` that is the trial's own device, in the state in which the trial is trained:
-    what else is at work there lengthens it. ``warm_up`` passes come first and are not timed.
-    ``example`` as for ``flops``; it is moved to the device before. Raises UsageError for a model
-    without weights (``meta``), fewer than one run, and where there is no example.
+    It is measured in evaluation, without gradients, with torch's current number of threads. In
+    ``fixed_metrics`` that is the trial's own device, under the load at which the trial is trained:
+    other work there lengthens the time. ``warm_up`` passes come first and are not timed.
+    ``example`` is as for ``flops``; it is moved to the device before. Raises UsageError for a model
+    without weights (``meta``), fewer than one run, and if there is no example.
     """
     if not isinstance(runs, int) or isinstance(runs, bool) or runs < 1:
         raise UsageError.refuse("runs", runs, "an int of 1 or more")
@@ -78,6 +78,6 @@ def latency(net: nn.Module, example: Any = None, *, runs: int = 30, warm_up: int
 
 
 def _finish(device: torch.device) -> None:
-    """Wait until the device has done all that it was given."""
+    """Wait until the device has finished all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

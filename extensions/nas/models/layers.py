@@ -54,7 +54,7 @@ class LayerChoice(nn.Module):
 
     @property
     def _choice(self) -> str:
-        """What an outline calls it."""
+        """The choice in words, for outlines."""
         return f"{self.label} = {self.key}"
 
     @property
@@ -67,7 +67,7 @@ class LayerChoice(nn.Module):
         self.key = candidate
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """The chosen module's."""
+        """Return the result of the chosen module."""
         return self.chosen(*inputs, **named)
 
 
@@ -135,7 +135,7 @@ class Repeat(nn.Module):
                 raise UsageError.refuse(f"the depth of Repeat {label!r}", depth, allowed)
         depths = list(range(least, most + 1))
         asked = answers(label)
-        #: How many blocks there are.
+        #: Number of blocks.
         self.depth = asked.choose(label, listed(label, depths), seen=False)
         for index in range(most):
             enough = [each for each in depths if each > index]

@@ -1,4 +1,4 @@
-"""``ModelSpace``: a model with choices; what it is under one configuration, and all its choices."""
+"""``ModelSpace``: a model with choices, the model of one configuration, and all its choices."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from .dry_run import Choice, explored
 
 Model = TypeVar("Model", bound="ModelSpace")
 
-#: Set while a model is made that mutators have made before: how they did.
+#: Derivation to replay, set while a model is made that mutators have made before.
 _RECORDED: ContextVar[Derivation | None] = ContextVar("penstock_nas_recorded", default=None)
 
 
 class ModelSpace(nn.Module):
     """The base of models that make choices in ``__init__``; else an ordinary ``torch.nn.Module``.
 
-    A model may hold others, with choices of their own: all are choices of the outermost one, by
+    A model may contain others with choices of their own: all are choices of the outermost one, by
     their labels. ``penstock.nas.space`` gives them as a space, ``penstock.nas.build`` the model of
     one configuration.
     """
 
-    #: What was chosen where ``build`` made this model: candidates by label.
+    #: Chosen candidates by label, if ``build`` made this model.
     architecture: Mapping[str, Any] | None = None
-    #: How mutators made this model, where ``build`` was given some.
+    #: Changes by which mutators made this model, if ``build`` was given some.
     derivation: Derivation | None = None
 
     def example(self) -> Any:
-        """Inputs of this model: a tensor, or several in a tuple. Mutators need it, for shapes.
+        """Return inputs of this model, whose shapes mutators need: a tensor, or several in a tuple.
 
-        Their values are small, their sizes those of a batch of two or more examples.
+        Their values should be small, and their sizes those of a batch of two or more examples.
         """
         return None
 
@@ -53,14 +53,15 @@ def build(
     repair: Repair | None = None,
     **arguments: Any,
 ) -> Model:
-    """The model of class ``model`` that ``params`` describe; ``arguments`` go to the class.
+    """Return the model of class ``model`` that ``params`` describe; ``arguments`` go to the class.
 
     ``params`` may have other names, such as hyperparameters, and choices that this model does not
-    make. Its ``architecture`` is what it chose. ``mutators`` are then applied in their order, and
-    shapes are repaired as ``repair`` says (default: ``nas.Repair()``). The result has run forward
-    and backward on its ``example()``. Its ``derivation`` is what was done. Raises UsageError for a
-    choice that ``params`` lacks, for a value that is none of its candidates, for one label with
-    different candidates, and, naming mutators and layers, for what cannot be mutated or repaired.
+    make. Its ``architecture`` has its chosen candidates. ``mutators`` are then applied in their
+    order, and shapes are repaired as ``repair`` says (default: ``nas.Repair()``). The result has
+    run forward and backward on its ``example()``. Its ``derivation`` has the changes made to it.
+    Raises UsageError for a choice that ``params`` lacks, for a value that is none of its
+    candidates, for one label with different candidates, and, naming mutators and layers, for
+    mutations that cannot be applied or repaired.
     """
     check_class(model)
     _check_mutators(mutators)

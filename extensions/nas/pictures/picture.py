@@ -1,10 +1,11 @@
-"""Draws an architecture as SVG: boxes from the input at the top to the output at the bottom.
+"""Draw an architecture as SVG: boxes from the input at the top to the output at the bottom.
 
-Theory of operation. A box is below all that it reads, as far up as that allows. In its row it is
-below the middle of what it reads, as far as its neighbours leave it. A line to the next row is a
-curve between both. A longer one runs down a *rail* to the right of the rows that it passes. So no
-line crosses a box. Text and lines have the colours of the page (``.drawn`` in its style); the
-colours of choices are translucent, so that they are legible on a light and on a dark page.
+Theory of operation. A box is below all boxes that it reads, as far up as possible. In its row it is
+below the middle of the boxes that it reads, as far as its neighbours leave space. A line to the
+next row is a curve between both. A longer one runs down a *rail* to the right of the rows that it
+passes. So no line crosses a box. Text and lines have the colours of the page (``.drawn`` in its
+style); the colours of choices are translucent, so that they are legible on a light and on a dark
+page.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from markupsafe import Markup
 from ....app.show.drawings.svg import drawing, element
 from .outline import Box, shortened
 
-#: Pixels: of a letter, a line, and the margin within a box; between boxes, rows and rails.
+#: Sizes in pixels of a letter, a line and a box's margin; distances of boxes, rows and rails.
 LETTER, LINE, INSIDE, BESIDE, BETWEEN, RAIL = 6.9, 15.0, 8.0, 18.0, 26.0, 9.0
-#: How much wider a letter of a head is.
+#: Width of a letter of a head, over that of other text.
 BOLD = 1.1
-#: The colour of what mutators made.
+#: The colour of boxes that mutators made.
 MUTATED = "#d55e00"
 
 
 @dataclass(slots=True)
 class _Frame:
-    """Where a box is: its row, the middle of its top edge, its size, and where its row ends."""
+    """The place of a box: its row, the middle of its top edge, its size, and its row's end."""
 
     row: int
     width: float
@@ -52,7 +53,7 @@ class _Frame:
 def picture(boxes: Sequence[Box], colours: Mapping[str, str], what: str) -> tuple[Markup, float]:
     """Return the boxes, one or more, as an ``svg`` element, and its natural width in pixels.
 
-    ``colours`` are those of choices by their labels. ``what`` says what it shows to those who
+    ``colours`` are those of choices by their labels. ``what`` describes the picture to readers who
     cannot see it.
     """
     frames = _arranged(boxes)
@@ -69,7 +70,7 @@ def picture(boxes: Sequence[Box], colours: Mapping[str, str], what: str) -> tupl
 
 
 def _heads(box: Box) -> list[str]:
-    """What put the box there, for its head."""
+    """Return the lines of a box's head: its choice, and the mutators that made it."""
     by = f"by {box.by}" if box.by else ""
     return [shortened(each) for each in (box.choice, by) if each]
 
@@ -114,7 +115,7 @@ def _beside(row: Sequence[int], boxes: Sequence[Box], frames: list[_Frame]) -> N
 
 
 def _rails(boxes: Sequence[Box], frames: Sequence[_Frame]) -> dict[tuple[int, int], float]:
-    """Where each line that passes rows runs down, by its ends. Short ones are further inside."""
+    """Return the x of each rail by the ends of its line; short lines are further inside."""
     edges = [
         (read, index)
         for index, box in enumerate(boxes)
