@@ -33,7 +33,7 @@ from penstock.profiling.devices.discovery import node_name
 PROGRAM = """
 import sys
 from penstock.app.host import settings
-from penstock.app.server.services import node_agent
+from penstock.app.node.agent import node_agent
 sys.exit(node_agent.main(settings.load()))
 """
 KEY = b"k" * 32
