@@ -13,6 +13,7 @@ import numpy as np
 import optuna
 import pytest
 from penstock.base.errors import UsageError
+from penstock.tasks.trainer.hooks import Hooks, Parts, hooks_of
 from penstock.tasks.trainer.made_once import TrackedParams
 from penstock.tasks.trainer.shared_data import SharedData
 from penstock.tasks.training.determinism import configure
@@ -33,14 +34,15 @@ def example(name):
     return runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name=name)
 
 
-def train(trainable, epochs, **params):
-    return history(trainable, epochs, **params)[-1]
+def train(trainable, epochs, shared=None, **params):
+    return history(trainable, epochs, shared, **params)[-1]
 
 
-def history(trainable, epochs, **params):
+def history(trainable, epochs, shared=None, **params):
     reads = TrackedParams(params)
     code = trainable(reads)
-    training = start(code, SharedData().of(code, reads), seed=0, number=0)
+    data = (shared or SharedData()).of(code, reads)
+    training = start(code, data, seed=0, number=0)
     return [run_epoch(training, lambda *_: None).metrics for _ in range(epochs)]
 
 
@@ -100,6 +102,13 @@ def test_the_optuna_example_runs_with_plain_optuna(monkeypatch):
 
 
 @pytest.fixture
+def encoded():
+    """Return shared data of a trainer with the extension that frozen encoders need."""
+    parts = Parts(kept=None, capacity=lambda held: 1 << 30, handler=None)
+    return SharedData(Hooks([*hooks_of(["sharing"], parts).values()]))
+
+
+@pytest.fixture
 def with_data(monkeypatch):
     """Imports an example, whose data have to be here, as a module."""
 
@@ -125,19 +134,23 @@ def test_a_mnasnet_like_net_learns_from_a_part_of_cifar10_and_its_size_is_known(
     assert 5e5 < made.fixed_metrics(made.model())["flops"] < module.MOST_FLOPS
 
 
-def test_adapters_tell_classes_apart_that_the_frozen_network_has_not_seen(with_data):
+@pytest.mark.extension("sharing")
+def test_adapters_tell_classes_apart_that_the_frozen_network_has_not_seen(with_data, encoded):
     module = with_data("cifar10/test_batch.bin.gz", "nas_adapters")
     kinds = {"adapter0": "none", "adapter1": "linear", "adapter2": "bottleneck"}
-    last = train(module.Adapted, 5, width=16, lr=3e-3, known=1000, **kinds)
+    last = train(module.Adapted, 5, encoded, width=16, lr=3e-3, known=1000, **kinds)
     assert last["accuracy"] > 0.35, "0.2 is chance"
 
 
-def test_a_text_model_of_all_kinds_of_layers_tells_newsgroups_apart(with_data, monkeypatch):
+@pytest.mark.extension("sharing")
+def test_a_text_model_of_all_kinds_of_layers_tells_newsgroups_apart(
+    with_data, encoded, monkeypatch
+):
     module = with_data("news20/20news-bydate.tar.gz", "nas_text")
     some = [part[:1500] for part in module.messages()]
     monkeypatch.setattr(module, "messages", lambda: some)
     monkeypatch.setattr(module, "VOCABULARY", 2000)
     kinds = {f"op{i}": op for i, op in enumerate(("conv5", "gru", "attention", "max3"))}
     inputs = {"input0": 0, "input1": 1, "input2": 0, "input3": 3}
-    last = train(module.News, 3, lr=5e-3, examples=800, **kinds, **inputs)
+    last = train(module.News, 3, encoded, lr=5e-3, examples=800, **kinds, **inputs)
     assert last["accuracy"] > 0.15, "0.05 is chance"
