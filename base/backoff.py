@@ -55,5 +55,5 @@ class Restarts:
         return replace(self, due=now + RESTARTS.after(early), early=early)
 
     def is_healthy(self, now: float) -> bool:
-        """Return whether it has run for long, or was not to be started again for long."""
+        """Return True if it began, and was due, more than ``HEALTHY_AFTER`` seconds ago."""
         return now - max(self.began, self.due) > HEALTHY_AFTER

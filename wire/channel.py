@@ -88,9 +88,9 @@ class Channel:
         self._socket.sendall(line)
 
     def hears(self, timeout: float | None) -> bool:
-        """Return whether something comes within ``timeout`` seconds, or nothing ever will again.
+        """Return True if data or the end of the stream comes within ``timeout`` seconds.
 
-        None: wait for ever.
+        ``timeout``: None to wait without a limit.
         """
         return b"\n" in self._received or bool(self._ready(timeout))
 

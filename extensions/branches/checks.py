@@ -26,7 +26,7 @@ _NOT_EXACT = "it is not computed again, as its bits would be others"
 
 
 def refusal(study: StudyState, trial: Trial, epoch: int, to: int, copies: int) -> str:
-    """Return why the trial cannot be branched after ``epoch``, and what can be; empty if it can."""
+    """Return the reason against branches after ``epoch``, and the alternatives; else empty."""
     return next((why for holds, why in _obstacles(study, trial, epoch, to, copies) if holds), "")
 
 

@@ -38,7 +38,7 @@ def cost_of(
     kept: Collection[int],
     seconds: Sequence[float],
 ) -> Cost:
-    """Return what branches after epoch ``at`` up to epoch ``to`` cost.
+    """Return the cost of ``copies`` branches after epoch ``at`` that train up to epoch ``to``.
 
     The trial's own epochs come after ``begin`` and took these ``seconds``; the states after those
     of ``kept`` are in the store.

@@ -59,14 +59,14 @@ COMMANDS: Mapping[str, Callable[..., Event]] = {"branch": _branched}
 
 
 def answer(event: Event, state: EngineState) -> Iterator[tuple[str, Any]]:
-    """Yield what the reply to a command says: the numbers of the trials that were made."""
+    """Yield the additions to a command's reply: the numbers of the new trials."""
     study = state.studies.get(study_of_trial(event.trial)) if isinstance(event, Branched) else None
     if isinstance(event, Branched) and study is not None:
         yield "numbers", [number_of(name) for name in study.trials[-event.copies :]]
 
 
 def reopens(body: Mapping[str, Any]) -> bool:
-    """Tell whether a command has a trial made of one whose study is over."""
+    """Return True if a command may branch a trial of a study that is over."""
     return body.get("kind") == "branch"
 
 

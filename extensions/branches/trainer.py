@@ -188,10 +188,10 @@ class _Retrace:
 
 
 def _outline(state: Mapping[str, Any], own: Training) -> dict[str, Any]:
-    """Return what of a state must be alike for ``own`` to go on from it, by name.
+    """Return the facts of a state, by name, that must be equal for ``own`` to go on from it.
 
-    That is the shape of each tensor of the model, and that there is what its optimiser and a
-    schedule that looks at losses read. What others have besides does not matter.
+    These are the shape of each tensor of the model, and the presence of the entries that its
+    optimiser and a schedule that looks at losses read. Further entries do not matter.
     """
     found: dict[str, Any] = {
         name: tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__

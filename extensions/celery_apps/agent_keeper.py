@@ -123,7 +123,7 @@ class AgentKeeper:
         agent.wait()
 
     def _wait(self, process: Pidfd | None, timeout: float) -> signal.Signals | None:
-        """Return what to do once told so; None if the process ends or the time is over before."""
+        """Return the signal to act on; None if the process ends or the time is over before."""
         deadline = time.monotonic() + timeout
         watched: list[int | Pidfd] = [self._wake, self._worker]
         watched += [process] if process is not None else []

@@ -65,7 +65,7 @@ class Carrier:
         self._outbox.put(call)
 
     def answers(self, at: float) -> Iterator[Event]:
-        """Yield what has become of calls since the last call."""
+        """Yield the outcomes of the calls that ended since the last call of this method."""
         if not self._open:  # asked at every turn
             return
         for key, outcome in self._outbox.ended(self._open).items():

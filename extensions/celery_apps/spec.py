@@ -51,7 +51,7 @@ NO_APP = (
 
 
 def _given(field: str, value: Any) -> str:
-    """Return what is stored of a task. A trainer, which calls nobody, need not have the app."""
+    """Return a task as it is stored. Empty in a trainer, which calls none and may lack the app."""
     if MARK_VARIABLE in os.environ:
         return ""
     signature = _signature(field, value)

@@ -362,13 +362,13 @@ def _services(settings: Settings) -> Iterator[Finding]:
 
 
 def _stopped(settings: Settings, service: str) -> bool:
-    """Return whether somebody has stopped it."""
+    """Return True if the service's process is stopped."""
     pid = locks.pid_of(settings.run, service)
     return pid is not None and stop_of(pid) is not None
 
 
 def _trouble(settings: Settings, service: str) -> str | None:
-    """Return why a running service does not serve, if the broker answers."""
+    """Return the reason why a running service does not serve, if the broker answers."""
     url = server.broker_url(settings)
     try:
         if service == "scheduler":

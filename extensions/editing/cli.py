@@ -69,7 +69,7 @@ def edit(
 
 
 def _parameter(text: str, choices: Mapping[str, Any]) -> Any:
-    """Return what a parameter is to be: (low, high), a list of choices, or one value.
+    """Return a parameter's new value: (low, high), a list of choices, or one value.
 
     What is a choice already, as text, is that choice.
     """

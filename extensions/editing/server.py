@@ -50,6 +50,6 @@ COMMANDS: Mapping[str, Callable[..., Event]] = {"edit": _edited}
 
 
 def answer(event: Event, state: EngineState) -> Iterator[tuple[str, Any]]:
-    """Yield what the reply to a command says: the changes in words."""
+    """Yield the additions to a command's reply: the changes in words."""
     if isinstance(event, Edited):
         yield "changes", [list(each) for each in event.changes]

@@ -74,7 +74,7 @@ def _refused(value: Any, allowed: str) -> UsageError:
 
 
 def obstacle(environment: str, device: Device) -> str:
-    """Return why ``device`` can start no trainer in ``environment``; empty if it can."""
+    """Return the reason why ``device`` can start no trainer in ``environment``; empty if it can."""
     if Environment.of(environment).kind == "rootfs" and device.no_rootfs:
         return f"it cannot start {environment}: {device.no_rootfs}"
     return ""

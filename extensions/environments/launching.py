@@ -133,7 +133,7 @@ def _laid_out(root: Path, at: Path, nodes: Sequence[Path]) -> Iterator[str]:
 
 
 def why_no_rootfs() -> str:
-    """Return why this node cannot start trainers in a root; empty if it can."""
+    """Return the reason why this node cannot start trainers in a root; empty if it can."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         return "bwrap is not installed on its node"
@@ -149,7 +149,7 @@ def why_no_rootfs() -> str:
 
 
 def advice(environment: str, needed: str) -> str:
-    """Return how the environment gets a package that it lacks, which is ``needed``."""
+    """Return the command or advice that adds ``needed``, a missing package, to the environment."""
     kind, where = Environment.of(environment)
     match kind:
         case "venv":

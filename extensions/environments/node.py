@@ -11,7 +11,7 @@ def announced() -> dict[str, str]:
 
 
 def finding() -> tuple[str, str]:
-    """Return what ``penstock doctor`` says of this node: a name, and words."""
+    """Return this node's line of ``penstock doctor``: a name, and words."""
     why = why_no_rootfs()
     if not why:
         return "environments", "venv:, rootfs: and command: can be started"

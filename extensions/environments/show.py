@@ -12,5 +12,5 @@ if TYPE_CHECKING:
 
 
 def obstacle(study: StudyRow, device: Device) -> str:
-    """Return why a device takes no trial of the study; empty if it may."""
+    """Return the reason why a device takes no trial of the study; empty if it may."""
     return forms.obstacle(study.environment, device)

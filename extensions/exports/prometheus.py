@@ -187,7 +187,7 @@ class Collector:
 
 
 def _spending(engine: Engine, now: float) -> Iterable[Metric]:
-    """Return what each study that is not over has spent at ``now``, and how late it will be."""
+    """Yield the spending by ``now`` and the expected delay of each study that is not over."""
     words = "What a study that is not over has had of devices: device-hours, kWh, money."
     spent = GaugeMetricFamily("penstock_study_spent", words, labels=["study", "amount"])
     words = "By how many seconds a study is expected to miss its deadline; 0: it meets it."

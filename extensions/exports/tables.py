@@ -35,7 +35,7 @@ _OF_EPOCHS = ("number", "epoch", "value")
 
 
 def trial_table(archive: Archive) -> Table:
-    """One row per trial; ``metrics_*`` are those of its last epoch."""
+    """Return a table with one row per trial; ``metrics_*`` are those of its last epoch."""
     rows: list[dict[str, Any]] = [
         {
             "number": trial.number,
@@ -68,7 +68,7 @@ def _source(archive: Archive, epoch: Epoch) -> int | str:
 
 
 def epoch_table(archive: Archive) -> Table:
-    """One row per accepted epoch, ordered by trial."""
+    """Return a table with one row per accepted epoch, ordered by trial."""
     rows: list[dict[str, Any]] = [
         {
             "number": trial.number,

@@ -38,7 +38,7 @@ _Values = dict[str, Tensor | float]
 
 
 def evaluate_all(group: Group, part: str, data: Dataset[Any]) -> list[dict[str, float]]:
-    """The means over ``data`` of each trial, as ``evaluate`` gives them.
+    """Return each trial's means over ``data``, as ``evaluate`` gives them.
 
     Raises ``NotFused``, and whatever the code raises.
     """
@@ -134,7 +134,7 @@ def mean_losses(losses: Sequence[Tensor], size: int, examples: int) -> list[floa
 
 
 def _sums(losses: Sequence[Tensor]) -> list[float]:
-    """The sum of each trial, in double precision; of many, those before count as one."""
+    """Return the sum of each trial in double precision, folding many losses in blocks."""
     rows = torch.stack(list(losses), 1).double()
     while rows.shape[1] >= FOLD:
         rows = torch.cat([_added(rows[:, :FOLD]), rows[:, FOLD:]], 1)
@@ -143,7 +143,7 @@ def _sums(losses: Sequence[Tensor]) -> list[float]:
 
 
 def _added(rows: Tensor) -> Tensor:
-    """The sum of each row, (K, 1)."""
+    """Return the sum of each row, (K, 1)."""
     if rows.is_cuda:  # where the order of a sum depends on how many there are
         return torch.stack([row.contiguous().sum() for row in rows.unbind(0)]).unsqueeze(1)
     return rows.contiguous().sum(1, keepdim=True)

@@ -58,7 +58,7 @@ class Fusion:
             return None
 
     def refusal(self, training: Training) -> str:
-        """Return why a trial is trained alone, for people; empty if it need not be."""
+        """Return the reason, for people, why a trial is trained alone; empty if it need not be."""
         try:
             structure = self._known.structure(training)
         except NotFused as refused:
@@ -228,7 +228,7 @@ class _Attempt:
         raise _NotTogether from error
 
     def _reason(self, run: Training | None, error: Exception, *, guilty: bool) -> str:
-        """Return why these are not trained together from now on; empty if they may be."""
+        """Return the reason to train these trials apart from now on; empty if there is none."""
         if isinstance(error, Differs) and run is not None:
             self._known.learn(type(run.code), error.read)
             return ""

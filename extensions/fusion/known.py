@@ -60,7 +60,7 @@ class Times:
         return min(len(self.alone), len(self._times(rows))) < self.needed
 
     def refusal(self, rows: int) -> str:
-        """Return why ``rows`` trials together are not faster; empty if they are or may be."""
+        """Return the reason why ``rows`` trials together are not faster; empty if they may be."""
         if self.undecided(rows):
             return ""
         together, alone = min(self._times(rows)), min(self.alone)
@@ -120,7 +120,7 @@ class EpochTimes:
         return median(self._alone) if self._alone else 0.0
 
     def refusal(self, rows: int) -> str:
-        """Return why epochs of ``rows`` trials together are not faster; empty if they may be."""
+        """Return the reason why epochs of ``rows`` trials are not faster; empty if they may be."""
         known = self._together.get(rows.bit_length(), ())
         if min(len(known), len(self._alone)) < _SURE:
             return ""
@@ -150,7 +150,7 @@ class Admission:
     slower: str = ""
 
     def refusal(self) -> str:
-        """Return why it is not stepped together in any size tried; empty if it is, or may be."""
+        """Return the reason why no size tried is stepped together; empty if one is, or may be."""
         tried = self.step.refusals()
         return self.reason or (tried[-1] if tried and all(tried) else self.slower)
 

@@ -77,7 +77,7 @@ class Seating(Company):
         self._state = state
 
     def known(self, study: StudyState) -> KnownStudy:
-        """Return what is known of a study, to be read only."""
+        """Return the read-only knowledge of a study."""
         known: Known = self._state.ext.get(NAME, _NOTHING)
         return known.studies.get(study.spec.id, _NO_STUDY)
 

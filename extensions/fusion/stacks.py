@@ -57,7 +57,7 @@ class Stack:
                 torch._foreach_copy_(views, list(tensors))
 
     def part(self, of: slice) -> Stack:
-        """The stack of some of its trials, in the same memory."""
+        """Return the stack of a slice of the trials, in the same memory."""
         made = copy.copy(self)
         made.flats = {dtype: flat[of] for dtype, flat in self.flats.items()}
         made.stacked = [each[of] for each in self.stacked]

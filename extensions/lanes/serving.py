@@ -87,6 +87,6 @@ class Seat:
 
 
 def _needs_process(task: SegmentTask) -> bool:
-    """Tell whether a segment changes the whole process, so that no other may have a turn in it."""
+    """Return True if a segment changes the whole process, so that no other may take turns in it."""
     own = any(name in PROCESS_KNOBS for name, _ in task.system)
     return bool(task.widths or own or task.memory_limit is not None or len(task.queues) > 1)

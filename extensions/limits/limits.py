@@ -40,12 +40,12 @@ def limits_of(spec: StudySpec, spent: Spent, created_at: float, at: float) -> li
 
 
 def no_price(kind: str) -> str:
-    """Return why a device of this kind takes no trial of a study with a limit of money."""
+    """Return the reason why devices of ``kind`` take no trial of a study that limits money."""
     return f"devices of kind {kind} have no price (PENSTOCK_PRICES), and the study limits money"
 
 
 def unaccountable(spec: StudySpec, prices: Mapping[str, float], device: Device) -> str:
-    """Return why a limit of the study could not hold on the device; empty if all can."""
+    """Return the reason why a limit cannot be enforced on the device; empty if all can."""
     if spec.money is not None and device.kind not in prices:
         return no_price(device.kind)
     if spec.kwh is not None and device.unmetered:

@@ -69,7 +69,7 @@ def _together(needs: Sequence[Need]) -> int:
 
 
 def fit(state: EngineState, device: Device, trials: Sequence[Trial]) -> Fit:
-    """Return how many of ``trials`` the device's memory holds, in order; at least 1.
+    """Return the number of ``trials``, in order, that the device's memory holds; at least 1.
 
     If it holds them all, adds as many more of the smallest known size as fit. 0 if the need of one
     of them is not known.

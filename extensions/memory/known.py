@@ -65,29 +65,29 @@ _NOTHING, _NO_STUDY, _NO_TRIAL = Known(), KnownStudy(), KnownTrial()
 
 
 def known_of(state: EngineState) -> Known:
-    """Return what is known, to be read only."""
+    """Return the extension's read-only knowledge of all studies."""
     found: Known = state.ext.get(NAME, _NOTHING)
     return found
 
 
 def known_study(state: EngineState, study: str) -> KnownStudy:
-    """Return what is known of a study, to be read only."""
+    """Return the read-only knowledge of a study."""
     return known_of(state).studies.get(study, _NO_STUDY)
 
 
 def known_trial(state: EngineState, trial: Trial) -> KnownTrial:
-    """Return what is known of a trial, to be read only."""
+    """Return the read-only knowledge of a trial."""
     return known_study(state, trial.study).trials.get(trial.id, _NO_TRIAL)
 
 
 def note_study(state: EngineState, study: str) -> KnownStudy:
-    """Return what is known of a study, to be changed."""
+    """Return the mutable knowledge of a study; it is created if missing."""
     known: Known = state.ext.setdefault(NAME, Known())
     return known.studies.setdefault(study, KnownStudy())
 
 
 def note_trial(state: EngineState, trial: Trial) -> KnownTrial:
-    """Return what is known of a trial, to be changed."""
+    """Return the mutable knowledge of a trial; it is created if missing."""
     return note_study(state, trial.study).trials.setdefault(trial.id, KnownTrial())
 
 
@@ -97,7 +97,7 @@ def forget_study(state: EngineState, study: str) -> None:
 
 
 def footprints_of(state: EngineState, trial: Trial) -> Iterable[Footprint]:
-    """Return what the trial's tensors were estimated and measured to need, as far as they were."""
+    """Return the trial's estimated and measured footprints, those that exist."""
     known = known_trial(state, trial)
     return (each for each in (known.estimate, known.measured) if each is not None)
 

@@ -85,7 +85,7 @@ def _gaining_limit(
 def _packed_limit(
     state: EngineState, company: Company, name: str, trials: Sequence[Trial], newcomer: Trial | None
 ) -> SlotLimit:
-    """Return how many of ``trials`` the device's memory holds; all its lanes if it holds them."""
+    """Return the limit that the device's memory sets; all its lanes if it holds the trials."""
     device = state.devices[name].device
     if device.memory is None:
         return SlotLimit(device.lanes, "its slots are filled, and its memory is not known")

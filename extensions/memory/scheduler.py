@@ -47,7 +47,7 @@ def plug(parts: Parts) -> Extension:
 
 
 def _too_full(core: Core, trial: Trial, slot: Member) -> str:
-    """Return why a free slot is too full for the trial; empty if it is not."""
+    """Return the reason why a free slot is too full for the trial; empty if it is not."""
     state, company, name = core.state, core.extensions.company, slot.device
     if state.is_free(name):
         return "it ran out of all memory of the device" if is_too_small(state, name, trial) else ""

@@ -98,7 +98,7 @@ class _Ours(_Theirs):
         return self._with_id(super().trial(trial_id))
 
     def place_of(self, trial_id: int) -> tuple[BaseStorage, int]:
-        """Return where one of our trials is, which the mirror knows by an id there."""
+        """Return our storage and our id of the trial that has this id in the mirror."""
         number = self._mirror.number_of(trial_id)
         assert number is not None
         here = self._storage

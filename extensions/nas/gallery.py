@@ -63,7 +63,7 @@ def section(study: StudyRow, trials: Sequence[TrialRow], derived: Iterable[Deriv
 def _best(
     study: StudyRow, trials: Sequence[TrialRow], newest: Mapping[str, Derived]
 ) -> list[tuple[TrialRow, list[Box]]]:
-    """The best trials of different architectures that can be drawn, with the boxes of each."""
+    """Return the best trials of different architectures that can be drawn, each with its boxes."""
     first = front_of(study, trials)
     order = [*first, *(trial for trial in ranked(study, trials) if trial not in first)]
     shown: list[tuple[TrialRow, list[Box]]] = []

@@ -61,7 +61,7 @@ class Known:
     studies: dict[str, KnownStudy] = field(default_factory=dict)
 
     def counted(self, spec: StudySpec, trial: Trial) -> CountedTrial | None:
-        """Return what is known of a trial's model; None if it was not counted."""
+        """Return the counts of a trial's model; None if it was not counted."""
         study = self.studies.get(spec.id)
         own = None if study is None else study.trials.get(trial.id)
         if study is None or own is None:
@@ -73,7 +73,7 @@ _NOTHING = Known()
 
 
 def known_of(state: EngineState) -> Known:
-    """Return what is known, to be read only."""
+    """Return the extension's read-only knowledge of all studies."""
     found: Known = state.ext.get(NAME, _NOTHING)
     return found
 

@@ -92,7 +92,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """A public name from the module that defines it."""
+    """Import a public name from the module that defines it."""
     if name not in _LAZY:
         raise AttributeError(f"module 'penstock.nas' has no attribute {name!r}")
     from importlib import import_module

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def rebuilt(
     code: type[TorchTrainable], trained: Mapping[str, Any], weights: Mapping[str, Tensor]
 ) -> nn.Module:
-    """The model that ``code`` makes of a trial, with these weights; on the CPU, in evaluation mode.
+    """Return ``code``'s model of a trial with these weights, on the CPU, in evaluation mode.
 
     ``trained`` says what the trial was (the content of ``parameters.json``): its ``params``, the
     ``seed`` of its study and its ``key_number``, by which ``model()`` draws what it drew then, and
@@ -43,7 +43,7 @@ def rebuilt(
 
 
 def made(code: type[TorchTrainable], trained: Mapping[str, Any]) -> nn.Module:
-    """The model as ``rebuilt`` makes it, with the weights that ``code`` gives it."""
+    """Return the model as ``rebuilt`` makes it, with the weights that ``code`` gives it."""
     if not isinstance(code, type) or not issubclass(code, TorchTrainable):
         raise UsageError.refuse("code", code, "a class that derives from penstock.TorchTrainable")
     pieces = Pieces(trained["params"])

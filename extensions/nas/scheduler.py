@@ -106,7 +106,7 @@ class _Keeper:
             self._core.offer_slots()  # its costs and its need of memory are known better now
 
     def _note(self, study: StudyState) -> KnownStudy:
-        """Return what is known of a study, to be changed. From now on it needs the extension."""
+        """Return the mutable knowledge of a study, which needs the extension from now on."""
         state: Known = self._state.ext.setdefault(NAME, Known())
         known = state.studies.get(study.spec.id)
         if known is None:

@@ -38,7 +38,7 @@ def story_heads(
 
 
 def counted(reader: Reader, study: StudyRow, trial: TrialRow) -> Metrics:
-    """Return what was counted of a trial's model, as features of a profile."""
+    """Return the counts of a trial's model, as features of a profile."""
     described = (event for _, event in reader.of_trials(study.id, Described))
     return next((each.architecture.profile for each in described if each.of == trial.id), ())
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def weights_of(spec: StudySpec, trial: TrialRow) -> str:
-    """A sentence: from which super-net a candidate has its weights; empty if it is none."""
+    """Return a sentence about a candidate's super-net and its weights; empty if it has none."""
     of = spec.strategy.supernet
     if of is None:
         return ""

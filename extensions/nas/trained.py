@@ -187,7 +187,7 @@ def _unnamed(study: StudyRow, spec: StudySpec, state: DurableRow) -> UsageError:
 
 
 def _in_store(store: str, state: DurableRow) -> str:
-    """The checkpoint's place in ``store``. Only its file's name is taken from the ledger."""
+    """Return the checkpoint's place in ``store``. Only its file's name is taken from the ledger."""
     name = state.uri.rpartition("/")[2]
     if not _FILE.fullmatch(name):
         raise UsageError.refuse("the checkpoint's name", name, "SHA-256.pt, as Penstock names them")
@@ -218,14 +218,14 @@ def _trial(study: StudyRow, trials: list[TrialRow], number: int | None) -> Trial
 
 
 def _kept(study: StudyRow, spec: StudySpec, trials: list[TrialRow]) -> list[str]:
-    """The trials whose last state is in the store at the end, or soon after it."""
+    """Return the trials whose last state is in the store at the end, or soon after it."""
     completed = [trial for trial in trials if trial.state == TrialState.COMPLETED]
     best = ranked(study, completed) if completed and not study.further else front_of(study, trials)
     return [trial.id for trial in best[: spec.keep_checkpoints]]
 
 
 def _state(reader: Reader, study: StudyRow, trial: TrialRow, kept: list[str]) -> DurableRow:
-    """The trial's state after its last epoch, once it is in the store."""
+    """Return the trial's state after its last epoch, once it is in the store."""
     late = study.finished_at is None or time.time() - study.finished_at < RECENT
     until = time.monotonic() + (WAIT if late and trial.id in kept else 0.0)
     while True:

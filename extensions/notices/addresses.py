@@ -22,17 +22,17 @@ _WITH_HOST = {"http", "https", "json", "jsons", "xml", "xmls", "form", "forms"}
 
 
 def is_address(text: str) -> bool:
-    """Tell whether ``text`` has the form of an address."""
+    """Return True if ``text`` has the form of an address."""
     return _ADDRESS.fullmatch(text) is not None
 
 
 def is_variable(text: str) -> bool:
-    """Tell whether ``text`` names a variable."""
+    """Return True if ``text`` names a variable."""
     return _VARIABLE.fullmatch(text) is not None
 
 
 def shown(to: str) -> str:
-    """Return what of an address may be shown: its scheme, and its host where that is no secret."""
+    """Return the public part of an address: its scheme, and its host if that is no secret."""
     if to.startswith("$"):
         return to.partition("/")[0]
     scheme, mark, rest = to.partition("://")

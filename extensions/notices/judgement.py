@@ -25,12 +25,12 @@ TOLERANCE = 0.05
 
 
 def all_fail(failed: int, others: int) -> bool:
-    """Tell whether all trials fail, where ``others`` have ended well or trained an epoch."""
+    """Return True if all trials fail, where ``others`` have ended well or trained an epoch."""
     return not others and failed >= FIRST
 
 
 def patience(longest: float) -> float:
-    """Return how long a study may be without an epoch whose longest took ``longest``."""
+    """Return the longest time without an epoch to tolerate, given the ``longest`` epoch."""
     return max(STILL, EPOCHS * longest)
 
 
@@ -71,5 +71,5 @@ def until_next_look(span: float) -> float:
 
 
 def is_late(misses_by: float | None, span: float) -> bool:
-    """Tell whether a forecast misses the deadline by so much that it counts."""
+    """Return True if a forecast misses the deadline by more than ``TOLERANCE`` of ``span``."""
     return misses_by is not None and misses_by > TOLERANCE * span

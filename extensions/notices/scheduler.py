@@ -79,7 +79,7 @@ class _Teller:
         return bool(spec.notify) or self._addresses() > 0
 
     def _record(self, study: StudyState) -> dict[str, Any]:
-        """Return what is kept of a study, from now on where nothing is."""
+        """Return the study's record; it is created if missing."""
         studies: dict[str, dict[str, Any]] = self._own()["studies"]
         if study.spec.id not in studies:
             studies[study.spec.id] = self._new_record(study)
@@ -228,7 +228,7 @@ class _Teller:
         return [name for name in names if name not in study.refused]
 
     def _queues(self, study: StudyState) -> bool:
-        """Tell whether all slots that the study may use are taken: its turn will come."""
+        """Return True if all slots that the study may use are taken, so that its turn will come."""
         names = self._may_use(study)
         free = {slot.device for slot in free_slots(self._state, self._core.extensions)}
         return bool(names) and not free.intersection(names)

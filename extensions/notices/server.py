@@ -48,7 +48,7 @@ class Carrier:
         self._outbox.put(notice)
 
     def answers(self, at: float) -> Iterator[Event]:
-        """Yield what has become of notices since the last call."""
+        """Yield the outcomes of the notices that ended since the last call."""
         if not self._open:  # asked at every turn
             return
         for key, outcome in self._outbox.ended(self._open).items():

@@ -79,7 +79,7 @@ def _check_readable(addresses: tuple[str, ...]) -> None:
 
 
 def why_refused(address: str) -> str:
-    """Return why Apprise cannot read an address; empty if it can. It must be installed."""
+    """Return the reason why Apprise, which must be installed, refuses an address; else empty."""
     log = logging.getLogger("apprise")
     was_off, log.disabled = log.disabled, True  # its words may have the address
     try:

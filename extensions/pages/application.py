@@ -152,7 +152,7 @@ def application(settings: Settings, reader: Reader) -> Starlette:
 
 
 def _query(request: Request) -> dict[str, str]:
-    """Return what is asked of a page; ticked boxes of one name are joined, as ``3,7``."""
+    """Return the query of a page; ticked boxes of one name are joined, as ``3,7``."""
     given = request.query_params
     return {name: ",".join(given.getlist(name)) for name in given}
 

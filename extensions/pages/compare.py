@@ -101,7 +101,7 @@ def _title(study: StudyRow, trial: TrialRow, look: tuple[str, str]) -> Markup:
 
 
 def _facts(trial: TrialRow) -> dict[str, str]:
-    """Return what a trial was given, by name."""
+    """Return the trial's parameters, origin and system configuration, by name."""
     found = {name: number(value, 12) for name, value in trial.params.items()}
     if trial.origin_trial is not None:
         of = number_of(trial.origin_trial)
@@ -110,7 +110,7 @@ def _facts(trial: TrialRow) -> dict[str, str]:
 
 
 def _standing(study: StudyRow, trial: TrialRow, epochs: Sequence[EpochRow]) -> dict[str, Any]:
-    """Return how a trial stands, by name."""
+    """Return the trial's state, progress and results, by name."""
     own = [row for row in epochs if row.trial == trial.id]
     ends = trial.state in FINAL or trial.target >= UNBOUNDED
     state = Markup('<i class="{0}">{0}</i>').format(trial.state)

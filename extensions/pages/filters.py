@@ -32,7 +32,7 @@ _ORDERS: Mapping[str, Callable[[float, float], bool]] = {
 
 
 def chosen_by(text: str, columns: Sequence[Column[Row]]) -> Callable[[Row], bool]:
-    """Return what tells of a row if the filter ``text`` chooses it; an empty one chooses all.
+    """Return a predicate: True for rows that the filter ``text`` chooses; all if it is empty.
 
     Raises UsageError for a column that is not there, and where a number is needed.
     """
@@ -60,7 +60,7 @@ def _test(word: str, columns: Sequence[Column[Row]]) -> Callable[[Row], bool]:
 
 
 def _compared(typed: str, sign: str, given: str) -> Callable[[Any], bool]:
-    """Return what tells of a value if it stands so to what was given."""
+    """Return a predicate: True for values that compare by ``sign`` with what was given."""
     part, number = given.lower(), _number(given)
     if sign == ":":
         return lambda value: part in _text(value)

@@ -23,7 +23,7 @@ BOUNDS = {"lowest": LOWEST, "highest": HIGHEST, "priority": MAX_PRIORITY, "trial
 
 
 def study_forms(study: StudyRow, spec: StudySpec) -> Markup:
-    """Return what can be done to ``study`` as it stands."""
+    """Return the forms of the actions that ``study`` allows in its present state."""
     closed = study.finished_at is not None or spec.local
     space = [
         (name, PARAM + name, parameter(text)) for name, text in (() if closed else spec.space or ())
@@ -32,6 +32,6 @@ def study_forms(study: StudyRow, spec: StudySpec) -> Markup:
 
 
 def drain_form(facts: Facts) -> Markup:
-    """Return what can be done to a device: taken out, or given back."""
+    """Return the form that takes a device out, or gives it back."""
     back = facts["state"] in ("draining", "drained")
     return part("drain_form.html", action="undrain" if back else "drain", device=facts["name"])

@@ -56,7 +56,7 @@ def _bounds(axis: dict[str, Any]) -> tuple[float, float]:
 
 
 def _height(axis: dict[str, Any], value: float) -> float:
-    """Return where a value is on its axis, from the top; in the middle where all are equal."""
+    """Return a value's height on its axis, from the top; the middle where all are equal."""
     low, high = _bounds(axis)
     share = (value - low) / (high - low) if high > low else 0.5
     return HEIGHT - FOOT - share * (HEIGHT - TOP - FOOT)

@@ -52,7 +52,7 @@ def _plan(site: Site) -> Markup:
 
 
 def _facts(plan: Facts) -> dict[str, str]:
-    """Return what the head of ``penstock plan`` says, a line a fact."""
+    """Return the head lines of ``penstock plan``, one fact per line."""
     first, *rest = head_words(plan).split("; ")
     if not plan["studies"]:
         return {"Now": "; ".join((first, *rest))}
@@ -88,7 +88,7 @@ def _share(row: Facts) -> str | None:
 
 
 def _said(end: str, row: Facts) -> str | None:
-    """Return what extensions say of a row."""
+    """Return the remarks of extensions on a row; None if there are none."""
     return "; ".join(words for of in of_ends("show", end) for words in of(row)) or None
 
 

@@ -160,7 +160,7 @@ def _searched(column: Column[TrialRow]) -> Column[TrialRow]:
 
 
 def partly(shown: Sequence[TrialRow], trials: Sequence[TrialRow]) -> str:
-    """That only some are shown; empty if all are."""
+    """Return a sentence that only some trials are drawn; empty if all are."""
     if len(shown) == len(trials):
         return ""
     return f" Of {count(len(trials), 'trial')}, {len(shown)} are drawn: the best and newest."

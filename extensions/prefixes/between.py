@@ -51,7 +51,7 @@ def group_of(spec: StudySpec) -> str:
 
 
 def earlier_trial(spec: StudySpec, trial: Trial, epochs: PastTrial | OfTrial) -> EarlierTrial:
-    """Return what may be taken over of ``trial``, whose study ends. ``epochs``: what it trained."""
+    """Return the reusable record of ``trial``, whose study ends, from the ``epochs`` it trained."""
     return EarlierTrial(
         id=trial.id,
         params=trial.params,
@@ -110,9 +110,9 @@ class OtherStudies:
         )
 
     def is_of_here(self, study: StudyState, signature: str) -> bool:
-        """Tell whether the study's devices and trials compute under this signature.
+        """Return True if the study's devices and trials compute under this signature.
 
-        They do where the class of the machine is theirs, as far as that is known, and the system
+        They do if the class of the machine is theirs, as far as that is known, and the system
         configuration is that of the study's trials.
         """
         if study.system is None and study.spec.system_fixed:

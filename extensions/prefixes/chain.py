@@ -48,7 +48,7 @@ Chain = tuple[Link, ...]
 
 
 def obstacle(spec: StudySpec) -> str:
-    """Return why no trials of the study have bits in common; empty if they may have.
+    """Return the reason why no trials of the study share bits; empty if they may.
 
     They may if their random numbers have common keys, epochs are a function of the trial, and
     neither the machine nor a system parameter may change the results. The state of an objective or
@@ -118,7 +118,7 @@ def link_at(chain: Chain, epoch: int) -> Link | None:
 
 
 def common_epochs(one: Chain, other: Chain) -> int | None:
-    """Return how many first epochs of both have equal bits; None: all, however many they train.
+    """Return the number of first epochs with equal bits; None: all, however many they train.
 
     >>> same, a, b = Link(0, 3, "s"), Link(3, None, "a"), Link(3, None, "b")
     >>> common_epochs((same, a), (same, b)), common_epochs((same, a), (same, a))

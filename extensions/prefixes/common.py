@@ -118,7 +118,7 @@ def _elsewhere(spec: StudySpec, row: EpochRow) -> str:
 
 
 def left_to_others(spec: StudySpec, trials: Iterable[TrialRow], epochs: Sequence[EpochRow]) -> int:
-    """Return how many epochs up to the trials' targets need no training, as others train them."""
+    """Return the number of epochs up to the trials' targets that other trials train for them."""
     if obstacle(spec):
         return 0
     edges = tree(ways_of(spec, trials))
@@ -127,7 +127,7 @@ def left_to_others(spec: StudySpec, trials: Iterable[TrialRow], epochs: Sequence
 
 
 def _compare(edges: Iterable[Edge], epochs: Iterable[EpochRow]) -> tuple[int, list[Difference]]:
-    """Return how many epochs more than one trial trained, and those of them whose bits differ."""
+    """Return the number of epochs that several trials trained, and those whose bits differ."""
     hashes: defaultdict[int, dict[int, str]] = defaultdict(dict)
     for row in epochs:
         if not row.taken_from:

@@ -72,7 +72,7 @@ def convert(snapshot: dict[str, Any]) -> None:
 
 
 def alike_at(spec: StudySpec, number: int, params: Params) -> Callable[[int], str] | None:
-    """Return what names a trial's bits after an epoch, equally for trials that have equal ones.
+    """Return a function of the epoch that names a trial's bits; equal names mean equal bits.
 
     None where no trials of the study have bits in common.
     """

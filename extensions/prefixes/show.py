@@ -53,7 +53,7 @@ def common_section(
 
 
 def left_to_others(spec: StudySpec, trials: Iterable[TrialRow], epochs: Sequence[EpochRow]) -> int:
-    """Return how many epochs up to the trials' targets need no training, as others train them."""
+    """Return the number of epochs up to the trials' targets that other trials train for them."""
     from . import common
 
     return common.left_to_others(spec, trials, epochs)
@@ -74,7 +74,7 @@ def story_lines(
     epochs: Sequence[EpochRow],
     names: Mapping[str, str],
 ) -> list[TakenOver]:
-    """Return what ``trial`` took over, in order.
+    """Return the epochs that ``trial`` took over from others, in order.
 
     ``epochs`` are those of all ``trials`` of the study, ``names`` those of studies by id.
     """

@@ -78,7 +78,7 @@ def epochs_of(state: EngineState, trial: Trained) -> EarlierTrial | OfTrial:
 
 
 def note_trial(state: EngineState, trial: Trial) -> OfTrial:
-    """Return what is known of a trial's epochs, to be changed."""
+    """Return the mutable record of a trial's epochs; it is created if missing."""
     return known_of(state).studies[trial.study].trials.setdefault(trial.id, OfTrial())
 
 

@@ -21,7 +21,7 @@ MAX_EVEN_TICKS = 6
 
 
 def importances(found: Importances) -> Figure:
-    """One bar per parameter, the most important one on top."""
+    """Draw one bar per parameter, the most important one on top."""
     names = list(reversed(found.shares))
     shares = list(reversed(found.shares.values()))
     trace = {
@@ -68,7 +68,7 @@ def parallel(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
 
 
 def _dimension(name: str, values: Sequence[Any]) -> dict[str, Any]:
-    """One axis: evenly spaced for choices and few numbers, logarithmic for wide ranges."""
+    """Return an axis: evenly spaced for choices and few numbers, logarithmic for wide ranges."""
     numbers = [float(v) for v in values if _is_number(v)]
     if len(numbers) < len(values) or len(set(numbers)) <= MAX_EVEN_TICKS:
         texts = {number(v): v for v in values}

@@ -316,7 +316,7 @@ def facts_of(  # noqa: PLR0917 - all that it tells of
     end: float,
     forecast: Forecast | None = None,
 ) -> dict[str, object]:
-    """Return what the study is and what it used by its names; the rest where it is known."""
+    """Return the study's facts and usage by their labels; unknown ones are left out."""
     # A trial that reports no epochs has had a device all the same.
     of_trials = {trial.device for trial in trials if trial.device}
     devices = sorted({row.device for row in epochs} | of_trials)

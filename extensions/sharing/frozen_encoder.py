@@ -47,7 +47,7 @@ class FrozenEncoder:
         return hashlib.sha256(names.encode()).hexdigest()
 
     def encode(self, block: Tensor) -> Tensor:
-        """The activations of a block of examples, in memory of the CPU.
+        """Return the activations of a block of examples, in memory of the CPU.
 
         Raises ``TrialFailed`` (data) if they are not one tensor with a row for each example,
         (inexact) if the encoder draws random numbers.
@@ -123,14 +123,14 @@ def _weights(module: nn.Module) -> str:
 
 
 def tensor_digest(tensor: Tensor) -> bytes:
-    """The digest of a tensor's dtype, shape and bytes."""
+    """Return the digest of a tensor's dtype, shape and bytes."""
     digest = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
     digest.update(bytes_of(tensor.cpu()).numpy().data)
     return digest.digest()
 
 
 def _structure(module: nn.Module) -> str:
-    """From all that a pickle of the module has."""
+    """Return the digest of the module's pickle, with tensors by digest; random if that fails."""
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it is untyped

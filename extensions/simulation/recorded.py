@@ -149,7 +149,7 @@ def _spec(
 
 
 def _shape(epochs: Iterable[EpochRow], widest: int) -> tuple[Shape, list[str]]:
-    """Return how seconds change with the width, and sentences about widths not measured."""
+    """Return the change of seconds with the width, and sentences about widths not measured."""
     seconds: dict[int, list[float]] = defaultdict(list)
     for row in epochs:
         if not row.taken_from:

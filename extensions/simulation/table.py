@@ -53,7 +53,7 @@ def _table(*titles: str) -> Table:
 
 
 def headline(of: Simulation) -> str:
-    """One line that says what was simulated."""
+    """Return one line that names the simulated workload and devices."""
     studies = of.workload.studies
     trials = sum(len(study.trials) for study in studies)
     much = count(trials, "trial")

@@ -109,7 +109,7 @@ def _why(
     trial: str,
     row: AcceptedEpoch,
 ) -> str:
-    """Return why the epoch ``row`` of another trial was ahead of ``trial``."""
+    """Return the reason why the epoch ``row`` of another trial was ahead of ``trial``."""
     began = row.begin
     mine = simulation.workload.by_id[_study(trial)]
     other = simulation.workload.by_id[_study(row.trial)]

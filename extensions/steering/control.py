@@ -65,7 +65,7 @@ class Offer(NamedTuple):
 
 
 def offers(reader: Reader, study: StudyRow, trial: TrialRow) -> list[Offer]:
-    """Return what can be done to a trial; the scheduler refuses what cannot by then."""
+    """Return the actions offered for a trial; the scheduler refuses those that no longer apply."""
     if study.contract == "ask" or trial.state == TrialState.CANCELLED:
         return []
     if trial.state == TrialState.FAILED:
@@ -87,6 +87,6 @@ def act(
 
 
 def _is_paused(reader: Reader, trial: TrialRow) -> bool:
-    """Tell whether its user has paused the trial."""
+    """Return True if its user has paused the trial."""
     verbs = [event.verb for _, event in reader.events(trial.id) if isinstance(event, Steered)]
     return verbs[-1:] == ["pause"]

@@ -59,5 +59,5 @@ def _refuse(study: StudyState, trial: Trial, verb: Any, to: int) -> None:
 
 
 def reopens(body: Mapping[str, Any]) -> bool:
-    """Tell whether a command has a trial go on of a study that is over."""
+    """Return True if a command may continue a trial of a study that is over."""
     return body.get("kind") == "steer" and body.get("verb") in REVIVES

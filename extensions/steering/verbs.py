@@ -21,7 +21,7 @@ _NO_STATE = "it was forked from another trial, and none of its states is kept"
 
 
 def refusal(study: StudyState, trial: Trial, verb: Verb, to: int = 0) -> str:
-    """Return why ``verb`` cannot be done to the trial, and what can be; empty if it can."""
+    """Return the reason why ``verb`` is refused, and the alternatives; empty if it is not."""
     if study.spec.contract == "ask" or trial.id in study.handed_out or trial.id in study.waiting:
         return "its user trains it: tell() its result, or ask for another"
     if study.ending:
@@ -57,7 +57,7 @@ def goal(study: StudyState, trial: Trial, to: int = 0) -> int:
 
 
 def _has_no_state(study: StudyState, trial: Trial) -> bool:
-    """Tell whether a forked trial cannot be computed again; a branch of an exact study can."""
+    """Return True if a forked trial cannot be computed again; a branch of an exact study can."""
     can_be_computed = trial.origin is None or (trial.branched and study.spec.replays)
     return not can_be_computed and not trial.parents
 

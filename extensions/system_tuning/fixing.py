@@ -104,7 +104,7 @@ class Fixing:
         return True
 
     def _another_rehearses(self, study: StudyState, own: FixedStudy, trial: Trial) -> bool:
-        """Tell whether another trial than this one is to rehearse, and still can."""
+        """Return True if another trial than this one is to rehearse, and still can."""
         other = self._state.trials.get(own.rehearsing)
         at_work = other is not None and other.state in (TrialState.WAITING, TrialState.RUNNING)
         if not at_work or own.rehearsing in study.withheld:
@@ -119,7 +119,7 @@ class Fixing:
             yield name, f"{why} which system configuration the study's trials are to have"
 
     def has_enough(self, study: StudyState) -> bool:
-        """Tell whether as many trials wait as there are slots."""
+        """Return True if as many trials wait as there are slots."""
         own = self._of(study.spec.id)
         if own is None or study.system is not None:
             return False
@@ -277,7 +277,7 @@ class Fixing:
 
 
 def _of_others(own: FixedStudy) -> dict[SystemConfig, Belief]:
-    """Return what other workloads say at the place of the study."""
+    """Return the beliefs from other workloads at the study's place, by configuration."""
     slot = own.place[0].partition("/")[2]
     return {
         each.config: Belief(each.mean, each.error, guessed=True)

@@ -34,7 +34,7 @@ SURE = 0.9
 
 
 def history_facts(reader: Reader, now: float) -> list[Facts]:
-    """Return what is known of each workload on each class of machine, those here first.
+    """Return the facts of each workload on each class of machine, this cluster's classes first.
 
     ``now``: the time (seconds) by which failures are forgotten.
     """

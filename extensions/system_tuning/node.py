@@ -9,6 +9,6 @@ REPORTED = ("windows", "rehearsed", "profiled")
 
 
 def finding() -> tuple[str, str]:
-    """Return what ``penstock doctor`` says of this node: a name, and words."""
+    """Return this node's line of ``penstock doctor``: a name, and words."""
     untried = ", ".join(knob.name for knob in OFFERED.values() if knob.untried)
     return "knobs", f"{len(OFFERED)}; never run on such hardware: {untried}"

@@ -90,7 +90,7 @@ class Carrier:
 def recalled(
     question: Recall, entries: Iterable[HistoryEntry], adopted: Adopted, at: float
 ) -> Event:
-    """Return what the history knows of a workload, on each class of machine and kind of slot.
+    """Return the history of a workload, on each class of machine and kind of slot.
 
     What it knows of other code is added, which earlier versions of a file are as well: of knobs
     that change bits, since all others are tuned within epochs.

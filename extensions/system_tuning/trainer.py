@@ -115,7 +115,7 @@ def _config(given: Iterable[Sequence[Any]]) -> SystemConfig:
 
 
 def _told(task: SegmentTask) -> dict[str, Any]:
-    """Return what the scheduler's end says of the segment (``tuning``); empty if nothing."""
+    """Return the scheduler's instructions for the segment (``tuning``); empty if there are none."""
     told: dict[str, Any] = task.ext.get(NAME, {})
     return told
 

@@ -69,7 +69,7 @@ def _profiled(reader: Reader, study: StudyRow) -> dict[str, Profile]:
 
 
 def _counted(reader: Reader, study: StudyRow, trial: TrialRow) -> Profile:
-    """Return what extensions have counted of the trial's model."""
+    """Return the features that extensions have counted of the trial's model."""
     return tuple(pair for of in of_ends("show", "counted") for pair in of(reader, study, trial))
 
 

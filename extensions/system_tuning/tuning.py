@@ -209,7 +209,7 @@ class Tuning:
         workload.enter([event.config])
 
     def suspects_config(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
-        """Tell whether the trial failed under a configuration that it was not trained with before.
+        """Return True if the trial failed under a configuration that is new to it.
 
         If so, it is sent again without that configuration. ``_confirm_suspect`` decides on the
         cause later.

@@ -152,7 +152,7 @@ class TuningState:
 
 
 def tuning_in(state: EngineState) -> TuningState:
-    """Return what the extension keeps in the engine's state."""
+    """Return the extension's part of the engine's state; it is created if missing."""
     known: TuningState | None = state.ext.get(NAME)
     if known is None:
         known = state.ext[NAME] = TuningState()
@@ -160,7 +160,7 @@ def tuning_in(state: EngineState) -> TuningState:
 
 
 def workloads_in(state: EngineState) -> dict[str, WorkloadTuning]:
-    """Return what is known of workloads. Nothing is changed."""
+    """Return the known workloads without changing the state."""
     known: TuningState | None = state.ext.get(NAME)
     return {} if known is None else known.workloads
 

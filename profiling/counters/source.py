@@ -43,5 +43,5 @@ class Source(Protocol):
 
 
 def failure_reason(path: Path, error: OSError) -> str:
-    """Why one of the kernel's files could not be read."""
+    """Return the reason why one of the kernel's files could not be read."""
     return f"{path}: {error.strerror}"

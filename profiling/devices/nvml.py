@@ -16,7 +16,7 @@ class Nvml(Protocol):
     def count(self) -> int: ...
 
     def uuid(self, index: int) -> str:
-        """In the form that ``CUDA_VISIBLE_DEVICES`` takes: ``GPU-…``."""
+        """Return the UUID in the form that ``CUDA_VISIBLE_DEVICES`` takes: ``GPU-…``."""
         ...
 
     def name(self, index: int) -> str:

@@ -51,7 +51,7 @@ def machine_of(signature: str) -> str:
 
 
 def agree(one: str, other: str) -> bool:
-    """Tell whether two signatures, or two machines' parts, promise equal bits as far as they say.
+    """Return True if two signatures, or machines' parts, promise equal bits as far as they tell.
 
     >>> agree("threads2;cpu.AVX512;torch2;any", "threads2;cpu.AVX512.AVX512_CORE_AMX;torch2;any")
     True
@@ -102,7 +102,7 @@ def system_part(config: Mapping[str, object]) -> SystemPart:
 
 
 def _says_less(one: str, other: str) -> bool:
-    """Tell whether ``one`` is ``other`` but for less of what CPUs' classes name."""
+    """Return True if ``one`` is ``other`` with less detail in the classes of CPUs."""
     less, more = one.split(";"), other.split(";")
     return (
         one != other

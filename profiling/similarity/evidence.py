@@ -113,7 +113,7 @@ def failed_of(
 
 
 def prior_of(neighbours: Iterable[tuple[float, Iterable[Evidence]]]) -> tuple[Prior, ...]:
-    """Return what workloads that are alike say of another one, by configuration in order.
+    """Return the priors that similar workloads give for another one, ordered by configuration.
 
     Each comes with its distance, as a multiple of the largest at which workloads are alike.
     """
@@ -138,7 +138,7 @@ def sureness(found: Evidence | Prior) -> float:
 
 
 def _of_config(config: SystemConfig, entries: Sequence[HistoryEntry]) -> Evidence:
-    """Return what ``entries`` of one configuration say of it."""
+    """Return the evidence in ``entries``, all of one configuration."""
     of_studies: defaultdict[str, list[_Point]] = defaultdict(list)
     for entry in entries:
         of_studies[entry.source].append(_Point(-log(entry.speedup), _variance(entry)))

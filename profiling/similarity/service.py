@@ -226,7 +226,7 @@ class Similarity:
         }
 
     def ask(self, profile: Profile, now: float | None = None) -> Nearest:
-        """Return what is known of workloads similar to the one that ``profile`` describes.
+        """Return the nearest workloads of the history to the one that ``profile`` describes.
 
         ``now``: the time (seconds) by which failures are forgotten; None: the newest entry's.
         """

@@ -67,7 +67,7 @@ class Checkpoints:
         self._retain(study, (trial,))
 
     def target_must_be_durable(self, study: StudyState, trial: Trial) -> bool:
-        """Return whether the epoch at the trial's target must be in the store to count.
+        """Return True if the epoch at the trial's target must be in the store to count.
 
         Other trials may begin with that state after the last epoch of an interval of population
         based training, unless it is the last interval.

@@ -31,7 +31,7 @@ class Signatures:
         self._state = core.state
 
     def accepts(self, study: StudyState, trial: Trial, signature: str) -> bool:
-        """Return whether the trial's next epoch counts under another signature than its own."""
+        """Return True if the trial's next epoch counts under another signature than its own."""
         return study.spec.on_signature_change == "record" or _agrees(study, trial, signature)
 
     def record(self, study: StudyState, trial: Trial, epoch: int, signature: str) -> None:
@@ -108,9 +108,10 @@ class Signatures:
 
 
 def _agrees(study: StudyState, trial: Trial, signature: str) -> bool:
-    """Return whether an epoch under another signature than the trial's may count as equal.
+    """Return True if an epoch under another signature than the trial's may count as equal.
 
-    It does if it is the trial's first, and begins it as the study does.
+    Its machine must agree with the study's. The trial's own signature, if it has one, must agree as
+    well, unless a knob was turned.
     """
     if not (trial.signature or study.signature):
         return True

@@ -48,9 +48,9 @@ _IN_PART = re.compile(r"the first \d+ trials failed alike, and ")
 
 
 def missing_metric(spec: StudySpec, trials: Sequence[Trial]) -> str:
-    """Return why the study should fail for lack of its metric; empty if it should not.
+    """Return the reason why the study should fail for lack of its metric; empty if there is none.
 
-    It should when ``METRIC_LIMIT`` trials ended without the metric and no trial had it.
+    The study fails when ``METRIC_LIMIT`` trials ended without the metric and no trial had it.
     """
     failures = [t.failure for t in trials if t.failure and t.failure.kind == "metric"]
     if len(failures) < METRIC_LIMIT or any(t.value is not None for t in trials):
@@ -60,12 +60,12 @@ def missing_metric(spec: StudySpec, trials: Sequence[Trial]) -> str:
 
 
 def failing_alike(spec: StudySpec, trials: Sequence[Trial]) -> str:
-    """Return why the study should fail for an error that meets every trial; empty if not.
+    """Return the reason to fail the study for an error that meets every trial; empty if none.
 
-    It should when ``spec.fail_early`` trials or more have ended, all with one exception in one
-    line, and no trial has an accepted epoch or a value. A trial that began before the first failure
-    and is still at work may get further, so it is waited for. With ``spec.evidence`` no parameter
-    may tell them from others.
+    The study fails when ``spec.fail_early`` trials or more have ended, all with one exception in
+    one line, and no trial has an accepted epoch or a value. A trial that began before the first
+    failure and is still at work may get further, so it is waited for. With ``spec.evidence`` no
+    parameter may tell the failed trials from others.
     """
     ended = _alike(spec, trials)
     if not ended or (spec.evidence and _may_differ(spec, ended)):
@@ -102,7 +102,7 @@ def failing_in_part(spec: StudySpec, trials: Sequence[Trial]) -> str:
 
 
 def is_in_part(message: str) -> bool:
-    """Return whether ``message``, a study's, is one of ``failing_in_part``."""
+    """Return True if ``message``, a study's, is one of ``failing_in_part``."""
     return _IN_PART.match(message) is not None
 
 

@@ -187,7 +187,7 @@ class Plan:
 
 
 def find_fault(snapshot: Snapshot, plan: Plan) -> str:
-    """Return why ``plan`` is impossible, in words for the user; empty if it is possible."""
+    """Return the reason, for the user, why ``plan`` is impossible; empty if it is possible."""
     waiting = {each.trial: 0 for each in snapshot.waiting}
     for trial in plan.order:
         if trial not in waiting:

@@ -28,7 +28,7 @@ def ended_before(study: StudyState, event: Event, at: float) -> bool:
 
 
 def ending(study: StudyState, trials: Sequence[Trial], at: float) -> dict[str, Any]:
-    """Return how a study has ended at ``at``: its status and why, its seconds, trials by state."""
+    """Return a study's summary at its end: status, message, seconds, and trials by state."""
     states = Counter(str(trial.state) for trial in trials)
     return {
         "status": study.status,

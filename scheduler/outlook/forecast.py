@@ -95,7 +95,7 @@ def study_end(engine: Engine, study: StudyState, at: float) -> float | None:
 
 
 def _slots(engine: Engine, study: StudyState) -> int:
-    """Return how many trials of the study may compute at once; 0 if no device may work for it."""
+    """Return the number of trials that may compute at once; 0 if no device may serve the study."""
     state = engine.state
     names = (name for name in state.devices if state.usable(name) and name not in study.refused)
     slots = sum(capacity(state, engine.extensions, name) for name in names)

@@ -225,7 +225,7 @@ class Snapshots:
 
 
 def remaining_epochs(core: Core, study: StudyState) -> int:
-    """Return how many epochs the study is expected to train yet, if 1/eta passes each rung."""
+    """Return the expected number of epochs left to train, if 1/eta passes each rung."""
     plan = study.spec.strategy
     share = float(plan.max_epochs or 0) if plan.name == "pbt" else 0.0
     for k, (lower, upper) in enumerate(pairwise((0, *rungs_of(plan)))):

@@ -26,7 +26,7 @@ class GivingWay:
         self._state = core.state
 
     def can_give_way(self, trial: Trial) -> bool:
-        """Return whether a held trial goes back to the queue after its segment."""
+        """Return True if a held trial goes back to the queue after its segment."""
         return can_move(self._state, trial) and bool(self._core.ready())
 
     def give_way(self, trial: Trial) -> None:

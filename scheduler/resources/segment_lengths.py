@@ -53,7 +53,7 @@ def next_length(
 
 
 def segment_start(trial: Trial, members: tuple[Member, ...]) -> SegmentStart:
-    """Return how the next segment of a trial that waits begins on ``members``.
+    """Return the kind of start that a waiting trial's next segment has on ``members``.
 
     After a failure or a loss the trainer may have ended, so its memory is not counted on.
     """

@@ -46,7 +46,7 @@ def _free_lane(device: DeviceState) -> int | None:
 
 
 def capacity(state: EngineState, extensions: Extensions, name: str) -> int:
-    """Return how many trials the device may have at once at present; at least one."""
+    """Return the number of trials the device may have at once at present; at least one."""
     if state.devices[name].device.lanes == 1:
         return 1
     return max(at_once(state, name), slot_limit(state, extensions, name).slots)
@@ -62,7 +62,7 @@ def at_once(state: EngineState, name: str) -> int:
 
 
 def attempts_beside(state: EngineState) -> int:
-    """Return how many attempts have a seat in the lane of an older one."""
+    """Return the number of attempts that have a seat in the lane of an older one."""
     return sum(
         max(0, len(state.residents(device, lane)) - 1)
         for device in state.devices.values()

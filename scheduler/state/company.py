@@ -49,7 +49,7 @@ class Company:
         return 0
 
     def promoted(self, study: StudyState) -> int:
-        """Return how many of these may be promotions that a later result could undo."""
+        """Return the number of these that may be promotions which a later result could undo."""
         return 0
 
     def facts(self, study: StudyState) -> Mapping[str, Any]:

@@ -351,7 +351,7 @@ class Extensions:
     def _ask(
         self, extension: Extension, point: str, given: tuple[Any, ...], study: str | None = None
     ) -> Any:
-        """Return what an extension answers at a point, for this study or for none in particular."""
+        """Return an extension's answer at a point, for this study or for none in particular."""
         try:
             answer = getattr(extension, point)(*given)
             if point in _VALUES:
@@ -368,7 +368,7 @@ class Extensions:
         return answer
 
     def _of(self, study: str, point: str, *given: Any) -> Iterator[Any]:
-        """Yield what the extensions that a study needs answer at a point, in order."""
+        """Yield the answers at a point of the extensions that a study needs, in order."""
         for each in self.by_study.get(study, ()):
             if getattr(each, point) is not None:
                 yield self._ask(each, point, given, study)
@@ -477,7 +477,7 @@ class Extensions:
         )
 
     def refusal(self, spec: StudySpec, device: Device) -> str:
-        """Return why an extension keeps the study from the device; empty if none does."""
+        """Return the reason why an extension keeps the study off the device; empty if none does."""
         return next((why for why in self._of(spec.id, "refusal", spec, device) if why), "")
 
     def until(self, study: StudyState) -> float | None:
@@ -486,7 +486,7 @@ class Extensions:
         return min(moments, default=None)
 
     def too_full(self, trial: Trial, slot: Member) -> str:
-        """Return why a free slot is too full for the trial; empty if it is not."""
+        """Return the reason why a free slot is too full for the trial; empty if it is not."""
         reasons: Iterator[str] = (why_not(trial, slot) for why_not in self._points["too_full"])
         return next(filter(None, reasons), "")
 
@@ -516,7 +516,7 @@ class Extensions:
         return any(moved)
 
     def footprints(self, trial: Trial) -> list[Footprint]:
-        """Return what the tensors of a trial were found to need."""
+        """Return the footprints that extensions found for a trial's tensors."""
         return [found for of in self._points["footprints"] for found in of(trial)]
 
     def of_lane(self, name: str, lane: int) -> dict[str, Any]:

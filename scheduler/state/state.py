@@ -426,7 +426,7 @@ class EngineState:
         return (*better.trials.get(trial.id, better.mean), *own)
 
     def counted(self, trial: Trial) -> Counted | None:
-        """Return what extensions know of the trial's model before it is trained; None: nothing."""
+        """Return the counts of the trial's model before it is trained; None if there are none."""
         for known in self.ext.values():
             if (count := getattr(known, "counted", None)) is not None:
                 found: Counted | None = count(self.studies[trial.study].spec, trial)
@@ -434,7 +434,7 @@ class EngineState:
         return None
 
     def waits_of(self, trial: str) -> Waits:
-        """Return what a trial has waited, to be read only."""
+        """Return the read-only waits of a trial."""
         return self.waits.get(trial, _NO_WAITS)
 
     def windows_of(self, study: str) -> PastWindows:

@@ -275,9 +275,9 @@ def horizons(epoch: int, last: int) -> tuple[int, ...]:
 
 
 def forecasts(curve: Sequence[float], prior: Prior, last: int) -> list[Forecast]:
-    """Return what is expected of a trial with this curve after its next epochs and the last one.
+    """Return the forecasts for the curve's trial after its next epochs and the last one.
 
-    It is empty for a trial at its last epoch, and where a score is too large to compute with.
+    The list is empty for a trial at its last epoch, and if a score is too large to compute with.
     """
     clipped = [max(prior.lowest, score) for score in curve]
     if len(curve) >= last or max(clipped) - prior.lowest > LARGEST:

@@ -226,7 +226,7 @@ class Writer:
 
 
 def reason(error: Exception) -> str:
-    """Return why a write failed, in the same words each time, without file name or credentials."""
+    """Return the reason of a failed write in constant words, without file name or credentials."""
     known = isinstance(error, OSError) and error.strerror
     words = known or worded(error, str)
     return hide_password(_NAME.sub("…", words)) or type(error).__name__

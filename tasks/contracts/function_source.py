@@ -36,7 +36,7 @@ class Slot:
         return f"self.{self.name}" if self.scope == "self" else self.name
 
     def get(self, objective: object) -> Any:
-        """Return what is there now. Raises LookupError if nothing is."""
+        """Return the present value. Raises LookupError if there is none."""
         if self.scope == "self":
             found = getattr(owner(objective), "__dict__", {})
             if self.name in found:
@@ -154,7 +154,7 @@ class FunctionSource:
         }
 
     def slot(self, node: ast.expr) -> Slot | None:
-        """Return where the script has what ``node`` is; None: it is nothing of the script's."""
+        """Return the script's slot that ``node`` names; None if it names none of the script's."""
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             return Slot("self", node.attr) if self._self and node.value.id == self._self else None
         if not isinstance(node, ast.Name):
@@ -260,7 +260,7 @@ def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.exp
 
 
 def same(node: ast.AST, text: str) -> bool:
-    """Tell whether ``node`` is written as ``text`` (``ast.dump``), whether read or assigned."""
+    """Return True if ``node`` is written as ``text`` (``ast.dump``), whether read or assigned."""
     return ast.dump(node).replace("Load()", "Store()") == text.replace("Load()", "Store()")
 
 

@@ -68,9 +68,9 @@ class Change:
 
 
 def changes_of(objective: object) -> list[Change]:
-    """Return what an objective changes of its script's: for each slot the first line that does.
+    """Return the changes an objective makes to its script: for each slot the first such line.
 
-    It has what to write instead of all of them. Empty where the source cannot be read.
+    Each change has the text to write instead of all such lines. Empty if the source cannot be read.
     """
     found: dict[tuple[Slot, bool], Change] = {}
     for function in reached(objective):
@@ -87,7 +87,7 @@ def changes_of(objective: object) -> list[Change]:
 
 
 def _both(first: Change, second: Change) -> Change:
-    """Return what is said of two lines that change the same slot."""
+    """Return one change for two lines that change the same slot."""
     is_known = second.write in first.write.split("; ")
     return replace(
         second if second.always > first.always else first,
@@ -107,7 +107,7 @@ class _Rules:
         self._source = source
 
     def changes(self) -> Iterator[Change]:
-        """Yield what each line changes."""
+        """Yield the changes that each line makes."""
         for node in ast.walk(self._source.node):
             match node:
                 case ast.Assign():
@@ -227,7 +227,7 @@ class _Rules:
     # -- what is left alone ----------------------------------------------------------------------
 
     def _caches(self, of: ast.expr) -> bool:
-        """Tell whether ``of`` is a cache, asked for what it has and with nothing of it compared."""
+        """Return True if ``of`` is a cache: it is looked up, and never ordered or accumulated."""
         asked = False
         read = self._read_from(of)
         for node, parent in self._source.uses(of):
@@ -261,7 +261,7 @@ class _Rules:
         }
 
     def _accumulates(self, of: ast.AST, statement: ast.AST | None, read: set[str]) -> bool:
-        """Tell whether a statement that changes ``of`` computes with what it, or ``read``, had."""
+        """Return True if a change of ``of`` computes with its old value or names in ``read``."""
         match statement:
             case ast.Assign(targets=targets, value=value):
                 changes, values = targets, [value]
@@ -285,7 +285,7 @@ class _Rules:
         )
 
     def _is_tried(self, statement: ast.AST | None) -> bool:
-        """Tell whether a statement is in a ``try`` that expects that there is no such key."""
+        """Return True if a statement is in a ``try`` that catches a missing key."""
         child, parent = statement, self._source.parents.get(id(statement))
         while parent is not None and child is not self._source.node:
             if isinstance(parent, ast.Try) and child in parent.body:
@@ -297,7 +297,7 @@ class _Rules:
         return False
 
     def _is_suggested(self, value: ast.expr | None) -> bool:
-        """Tell whether ``value`` is what the trial suggests, also by a name that is only that."""
+        """Return True if the trial suggests ``value``, also through a name for only that."""
         if isinstance(value, ast.Name):
             given = [
                 node.value
@@ -318,14 +318,14 @@ class _Rules:
         )
 
     def _clears(self, of: ast.expr) -> bool:
-        """Tell whether ``of`` is a buffer that the objective empties."""
+        """Return True if ``of`` is a buffer that the objective empties."""
         return any(
             isinstance(parent, ast.Attribute) and parent.attr == "clear"
             for _, parent in self._source.uses(of)
         )
 
     def _is_handed_on(self, slot: Slot) -> bool:
-        """Tell whether a dict is given on whole, as a configuration that trials fill in."""
+        """Return True if a dict is passed on whole, as a configuration that trials fill in."""
         for node in ast.walk(self._source.node):
             if isinstance(node, ast.Name | ast.Attribute) and self._source.slot(node) == slot:
                 parent = self._source.parents[id(node)]
@@ -346,7 +346,7 @@ class _Rules:
         return True
 
     def _is_by_result(self, node: ast.AST, target: ast.expr, value: ast.expr) -> bool:
-        """Tell whether ``target`` gets ``value`` where the trial's result is compared.
+        """Return True if ``target`` gets ``value`` where the trial's result is compared.
 
         Also where any trial would give it the same, as data that the first one loads.
         """
@@ -385,7 +385,7 @@ class _Rules:
 
 
 def _asks_for(target: ast.expr, test: ast.expr) -> bool:
-    """Tell whether a condition is no more than that ``target`` has nothing yet."""
+    """Return True if a condition only tests that ``target`` has nothing yet."""
     match test:
         case ast.UnaryOp(op=ast.Not(), operand=asked):
             return same(asked, ast.dump(target))
@@ -409,7 +409,7 @@ def _slot_value(slot: Slot, objective: object) -> Any:
 
 
 def _reads(value: ast.expr, target: ast.expr) -> bool:
-    """Tell whether ``value`` depends on what ``target`` was; the better of both is no such."""
+    """Return True if ``value`` depends on the old ``target``, other than by ``max`` or ``min``."""
     if isinstance(value, ast.Call) and getattr(value.func, "id", "") in ("max", "min"):
         return False
     text = ast.dump(target)

@@ -33,7 +33,7 @@ class Wire:
         slots: int,
         width: int,
     ) -> None:
-        """For ``slots`` of ``width`` members, with tensors like those of the other arguments."""
+        """Allocate ``slots`` for ``width`` members, with tensors like the other arguments'."""
         self._n = len(parameters)
         device = sums[0].device
         used = torch.zeros(self._n, dtype=torch.int32, device=device)

@@ -262,7 +262,7 @@ atexit.register(_connections.close)
 def _requested(
     identity: str, request: dict[str, Any], timeout: float
 ) -> Iterator[tuple[_Connection, bytes]]:
-    """The connection over which a holder was asked, and the first frame of its answer.
+    """Yield the connection over which a holder was asked, and the first frame of its answer.
 
     Only this thread uses the connection. It is kept if all goes well inside the context, and closed
     otherwise. Any ``OSError`` inside becomes a ``BackendError`` that names the holder.

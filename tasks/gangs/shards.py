@@ -187,7 +187,7 @@ class _UnsyncedBuffers:
         self._before = [buffer.clone() for buffer in self.buffers]
 
     def take(self) -> list[Tensor]:
-        """Return what a shard made of the buffers, and restore them."""
+        """Return the buffers as a shard changed them, and restore them."""
         made = [tensor.clone() for tensor in self._now()]
         for (module, name), there, new in zip(self._owners, self.buffers, made, strict=True):
             if new.shape != there.shape or new.dtype != there.dtype:

@@ -39,7 +39,7 @@ class Left:
 
 
 def values_of(objective: object, slots: Iterable[Slot]) -> dict[Slot, Any]:
-    """Return what the slots have now, as far as they have something."""
+    """Return the present values of those slots that have one."""
     found = {}
     for slot in slots:
         try:
@@ -68,12 +68,12 @@ def refusal(error: Exception) -> str:
 
 
 def _is_ours(found: Any) -> bool:
-    """Tell whether ``found`` was left here. A copy from another storage is a text, of no object."""
+    """Return True if ``found`` was left here; a copy from another storage is plain text."""
     return isinstance(found, StoredObject) or (isinstance(found, dict) and _REFUSED in found)
 
 
 def is_best(value: float, trials: Sequence[FrozenTrial], left: Left, direction: str) -> bool:
-    """Tell whether no other trial that has left something is better than ``value``."""
+    """Return True if no other trial that has left something is better than ``value``."""
     best = best_with(trials, left, direction)
     if best is None:
         return True
@@ -84,7 +84,7 @@ def is_best(value: float, trials: Sequence[FrozenTrial], left: Left, direction: 
 def opened_left(
     trial: FrozenTrial, left: Left, open_object: Callable[[StoredObject], Any]
 ) -> Mapping[Slot, Any]:
-    """Return what ``trial`` has left.
+    """Return the values that ``trial`` has left, by slot.
 
     Raises BackendError with the reason where it could not be sent or is gone.
     """

@@ -40,7 +40,7 @@ class LogPlan:
 
 
 def plan_of_script() -> LogPlan | None:
-    """Return what this process's handlers ask for; None if it has none."""
+    """Return the plan that this process's log handlers need; None if it has no handlers."""
     root = logging.getLogger()
     named = {
         name: logger

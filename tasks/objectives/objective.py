@@ -125,7 +125,7 @@ class Objectives:
         return self._studies[key]
 
     def _collector(self, plan: LogPlan) -> Collector:
-        """One collects for the whole process: a later study of this one replaces it."""
+        """Replace the process's only collector by one of this plan, and return it."""
         if self._collects is not None:
             self._collects.close()
         self._collects = Collector(plan)

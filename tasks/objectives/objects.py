@@ -212,7 +212,7 @@ def _raw(attributes: OpenedAttributes) -> dict[str, Any]:
 
 
 def has_objects(trial: FrozenTrial) -> bool:
-    """Tell whether a user attribute of ``trial`` is an object that was not opened."""
+    """Return True if a user attribute of ``trial`` is an object that was not opened."""
     return any(isinstance(value, StoredObject) for value in trial.user_attrs.values())
 
 

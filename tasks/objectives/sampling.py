@@ -183,7 +183,7 @@ class HostedStudy:
         self._written.add(writing)
 
     def told_of(self, name: str) -> bool:
-        """No: every value that is drawn is in the answer."""
+        """Return False: every value that is drawn is in the answer."""
         return False
 
     def report(self, value: float, step: int) -> None:
@@ -193,7 +193,7 @@ class HostedStudy:
         """Never called: the sampler is here."""
 
     def repeats(self) -> bool:
-        """No: nothing is reported here."""
+        """Return False: nothing is reported here."""
         return False
 
     def check(self) -> None:

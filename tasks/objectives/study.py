@@ -124,7 +124,7 @@ class ObjectiveTrial(optuna.Trial):
     """The trial that an objective gets."""
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        """One of ``choices``, which may be any objects: the very object that was given."""
+        """Return one of ``choices``, which may be any objects: the very object that was given."""
         value = self._suggest(name, categorical(list(choices)))
         same = [choice for choice in choices if choice is value or _alike(choice, value)]
         return same[0] if same else value

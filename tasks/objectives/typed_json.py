@@ -17,7 +17,7 @@ _SCALARS = frozenset({type(None), bool, int, float, str})
 
 
 def is_json(value: Any) -> bool:
-    """Return whether JSON gives ``value`` back, equal and of the same types.
+    """Return True if JSON gives ``value`` back, equal and of the same types.
 
     NumPy's and torch's numbers and texts count as those of Python that are read back.
     """

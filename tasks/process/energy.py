@@ -55,7 +55,7 @@ class Metering:
         return self._energy.between(begin, end)
 
     def share(self, trials: int) -> None:
-        """From now on, ``trials`` trials run on this device."""
+        """Divide the energy among ``trials`` trials from now on."""
         if self._energy is not None:
             with self._lock:
                 self._energy.share(trials, time.monotonic())

@@ -29,7 +29,7 @@ _shown: list[mmap.mmap] = []
 
 
 def unsafe() -> str:
-    """Return why this process must not fork; empty where it may."""
+    """Return the reason why this process must not fork; empty where it may."""
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads > 1:
         return f"something that it imported has started threads ({threads} run)"

@@ -12,7 +12,7 @@ class Passing(Protocol):
         """Return the seconds on a clock that stands still while others have the turn."""
 
     def is_over(self) -> bool:
-        """Tell whether the turn should be passed on now."""
+        """Return True if the turn should be passed on now."""
 
     def pass_on(self) -> None:
         """Let others have their turns, and come back for the next one."""

@@ -125,7 +125,7 @@ def _wide(value: Any) -> Any:
 
 
 def native_bf16(device: torch.device) -> bool:
-    """Tell whether ``device`` multiplies numbers of bfloat16 without converting them first.
+    """Return True if ``device`` multiplies bfloat16 numbers without converting them first.
 
     Elsewhere it is emulated: the results are right, and slower than float32's, on a processor
     without AVX-512 50 times. A limit that the environment sets to oneDNN counts.

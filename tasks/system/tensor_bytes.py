@@ -20,7 +20,7 @@ def same_bits(one: Tensor, other: Tensor) -> bool:
 
 
 def is_channels_last(tensor: Tensor) -> bool:
-    """Tell whether its memory is in that format, and not in the usual one as well."""
+    """Return True if its memory is in that format, and not in the usual one as well."""
     last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
     return last and not tensor.is_contiguous()
 

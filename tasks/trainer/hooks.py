@@ -282,7 +282,7 @@ def hooks_of(names: Sequence[str], parts: Parts) -> dict[str, Hook]:
 
 
 def serving(told: str) -> Serve:
-    """Return what serves several runs at once, as ``variables.SERVING`` says."""
+    """Return the function that serves several runs at once, as ``variables.SERVING`` says."""
     name, _, words = told.partition(":")
     return partial(import_module(f"{_PACKAGE}.{name}.serving").serve, words)
 

@@ -77,7 +77,7 @@ class MadeOnce:
         make: Callable[[], Any],
         of: Data | None = None,
     ) -> Any:
-        """Return what was made for a trial that read the same, else what ``make`` makes.
+        """Return the object made for a trial that read the same, or make one with ``make``.
 
         Attributes that were set meanwhile are set on ``code``, too.
         """

@@ -72,7 +72,7 @@ class WarmTrials:
 
     @contextmanager
     def lend(self, name: str, epoch: int) -> Iterator[dict[str, Any] | None]:
-        """The state called ``name`` (``state_name``) after ``epoch``, unchanged inside; or None.
+        """Yield the state ``name`` (``state_name``) after ``epoch``, unchanged inside, or None.
 
         Another trial whose state has the same hash has it, too.
         """

@@ -79,11 +79,11 @@ def read(
     channels_last: bool = False,
     batches_of_all: Batches | None = None,
 ) -> Iterator[tuple[Any, int]]:
-    """For each part (a tensor of indices), the batch on ``device`` and its number of examples.
+    """Yield the batch of each part on ``device`` and its number of examples.
 
-    ``keys`` seed the reads, one for each part; they are ignored where none draws random numbers
-    (``by_rows``). ``workers`` processes read ahead; 0: each batch is read when it is requested,
-    unless it is among ``batches_of_all``.
+    ``parts`` are tensors of indices. ``keys`` seed the reads, one for each part; they are ignored
+    where none draws random numbers (``by_rows``). ``workers`` processes read ahead; 0: each batch
+    is read when it is requested, unless it is among ``batches_of_all``.
     """
     rows = by_rows(data)
     batches: Iterator[Any]

@@ -158,7 +158,7 @@ class OnePass:
 
 
 def _kind(code: TorchTrainable, model: nn.Module) -> Hashable:
-    """Return what trials have in common for which one comparison is enough.
+    """Return a key for trials that one comparison covers.
 
     It keeps no class of the user's alive: with a module's class all that its file defines would be.
     """
@@ -207,7 +207,7 @@ def _of_model(model: nn.Module) -> Iterator[Any]:
 
 
 def _same(one: list[Any], other: list[Any]) -> bool:
-    """Tell whether these are the same objects; numbers and states may be equal ones."""
+    """Return True if these are the same objects; numbers and states may be equal ones."""
     simple = (int, float, bytes, tuple, str)
     return len(one) == len(other) and all(
         a is b or (type(a) is type(b) and isinstance(a, simple) and not _holds(a) and a == b)
@@ -216,7 +216,7 @@ def _same(one: list[Any], other: list[Any]) -> bool:
 
 
 def _holds(value: Any) -> bool:
-    """Tell whether it is a tuple with tensors in it, which do not compare as one."""
+    """Return True if it is a tuple with tensors in it, which do not compare as one."""
     return isinstance(value, tuple) and any(isinstance(each, Tensor) for each in value)
 
 
@@ -229,7 +229,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _plain(model: nn.Module) -> bool:
-    """Tell whether calling ``model`` computes on plain tensors by ``forward`` and nothing else."""
+    """Return True if calling ``model`` runs ``forward`` on plain tensors and nothing else."""
     if isinstance(model, torch.jit.ScriptModule) or "forward" in vars(model):
         return False  # torch.compile sets it, too
     if model._compiled_call_impl is not None or _is_hooked(model):

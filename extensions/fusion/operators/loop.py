@@ -194,7 +194,7 @@ def _detached(value: Any) -> Any:
 
 
 def _whole(part: Sequence[Any]) -> Any:
-    """The stack of tensors, each in the order of memory that it has alone; or what all have."""
+    """Stack tensors, each in the memory order that it has alone; return None if they are None."""
     first = part[0]
     if first is None:
         return None

@@ -22,12 +22,12 @@ _VECTORS = 256
 
 
 def fills_vectors(one: Tensor) -> bool:
-    """Tell whether the elements of ``one``, a trial's tensor, leave nothing over."""
+    """Return True if ``one``, a trial's tensor, is a whole number of vectors (``_VECTORS``)."""
     return one.nbytes % _VECTORS == 0
 
 
 def elementwise(func: Any) -> Any:
-    """The rule of an elementwise operator of one tensor."""
+    """Return the rule of an elementwise operator of one tensor."""
 
     def rule(count: int, x: Any, *args: Any, **named: Any) -> Any:
         others = (*args, *named.values())
@@ -40,7 +40,7 @@ def elementwise(func: Any) -> Any:
 
 
 def narrow(func: Any, *, overwrites: bool) -> Any:
-    """The rule of an exact operator of bfloat16: a NaN's bits are others in what is left over."""
+    """Return the rule of an exact bfloat16 operator; NaN bits differ outside whole vectors."""
 
     def rule(count: int, *args: Any, **named: Any) -> Any:
         given = [each for each in (*args, *named.values()) if isinstance(each, Tensor)]
@@ -58,7 +58,7 @@ def narrow(func: Any, *, overwrites: bool) -> Any:
 
 
 def last_dimension(func: Any) -> Any:
-    """The rule of an operator along a dimension, which is computed so if it is the last."""
+    """Return the rule of an operator along a dimension; it is fused if that is the last."""
 
     def rule(count: int, x: Tensor, dim: Any = None, **named: Any) -> Any:
         plain = all(named[name] is None or name == "_stacklevel" for name in named)

@@ -109,7 +109,7 @@ def _weights(choice: OpenChoice, number: int) -> float:
 
 
 def _filled(notes: Sequence[Sequence[int]], layers: int) -> list[float]:
-    """Return what each candidate of a choice adds to ``layers`` layers in a step, on average.
+    """Return each candidate's mean contribution to ``layers`` layers in a step.
 
     A candidate without notes gets the mean of the others.
     """

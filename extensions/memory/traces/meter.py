@@ -63,7 +63,7 @@ class MemoryMeter:
 
     @contextmanager
     def around(self, i: int) -> Iterator[None]:
-        """The context of step or batch ``i``, from 0. Recording ends after the second."""
+        """Yield for step or batch ``i``, from 0; recording ends after the second."""
         yield
         if i == RECORDED - 1:
             self.close()

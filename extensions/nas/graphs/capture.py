@@ -83,7 +83,7 @@ def inputs_of(model: nn.Module, example: Any = None) -> tuple[Any, ...]:
 
 
 def forward_of(model: nn.Module, graph: Graph) -> Callable[..., Any]:
-    """The function of a graph, to be called with the model and its inputs."""
+    """Return a graph's function, to be called with the model and its inputs."""
     forward: Callable[..., Any] = type(GraphModule(model, graph)).forward
     return forward
 

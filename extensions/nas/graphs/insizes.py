@@ -42,13 +42,13 @@ def convolution(layer: Any, shape: Shape) -> dict[str, Any]:
 
 
 def batch_norm(layer: Any, shape: Shape) -> dict[str, Any]:
-    """One number a channel. Instances are normalised in the same way."""
+    """Fit the number of channels, of instance norms as well."""
     channels = shape[1] if len(shape) > 1 else shape[0]
     return {} if channels == layer.num_features else {"num_features": channels}
 
 
 def layer_norm(layer: Any, shape: Shape) -> dict[str, Any]:
-    """The last dimensions, as many as the layer has."""
+    """Fit the last dimensions, as many as the layer has."""
     last = shape[len(shape) - len(layer.normalized_shape) :]
     return {} if last == tuple(layer.normalized_shape) else {"normalized_shape": last}
 
@@ -66,17 +66,17 @@ def group_norm(layer: Any, shape: Shape) -> dict[str, Any]:
 
 
 def linear(layer: Any, shape: Shape) -> dict[str, Any]:
-    """The last dimension."""
+    """Fit the last dimension."""
     return {} if shape[-1] == layer.in_features else {"in_features": shape[-1]}
 
 
 def recurrent(layer: Any, shape: Shape) -> dict[str, Any]:
-    """The last dimension."""
+    """Fit the last dimension."""
     return {} if shape[-1] == layer.input_size else {"input_size": shape[-1]}
 
 
 def prelu(layer: Any, shape: Shape) -> dict[str, Any]:
-    """A number a channel, or one for all."""
+    """Fit the number of parameters: one per channel, or one for all."""
     fits = layer.num_parameters in {1, shape[1] if len(shape) > 1 else 1}
     return {} if fits else {"num_parameters": shape[1]}
 
@@ -84,7 +84,7 @@ def prelu(layer: Any, shape: Shape) -> dict[str, Any]:
 def attention(
     layer: Any, query: Shape, key: Shape | None = None, value: Shape | None = None
 ) -> dict[str, Any]:
-    """The last dimensions of query, key and value. What it gives is as wide as the query."""
+    """Fit the last dimensions of query, key and value; the output is as wide as the query."""
     key, value = key or query, value or key or query
     now = {"embed_dim": query[-1], "kdim": key[-1], "vdim": value[-1]}
     if now == {each: getattr(layer, each) for each in now}:

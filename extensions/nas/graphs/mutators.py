@@ -167,7 +167,7 @@ def _node_of(other: object) -> str:
 
 
 def sites_of(graph: ModelGraph, mutator: str, choose: Choose) -> list[Site]:
-    """All sites of a graph: each layer once, at its first call, and each operation."""
+    """Return all sites of a graph: each layer once, at its first call, and each operation."""
     found, layers = [], set()
     for node in graph.graph.nodes:
         if node.op in {"call_module", "call_function", "call_method"}:
@@ -178,7 +178,7 @@ def sites_of(graph: ModelGraph, mutator: str, choose: Choose) -> list[Site]:
 
 
 def mutator(*, match: Match, needed: bool = True) -> Callable[[Callable[[Site], None]], Mutator]:
-    """A decorator: the function becomes a mutator, which is called with each site that matches.
+    """Decorate a function, which becomes a mutator: it is called with each site that matches.
 
     ``match``: a class of layers, several in a tuple, or a function of a site. Mutators are applied
     in the order in which they are given, each to the sites of the graph that the ones before have

@@ -181,7 +181,7 @@ class ModelGraph:
         return node.name, {}
 
     def _source(self, node: Node, other: str) -> Node:
-        """The node ``other``, from which ``node`` can read without a loop."""
+        """Return the node ``other``, from which ``node`` can read without a loop."""
         if len(self.calls(node)) > 1:
             raise UsageError(
                 f"{node.target} is called in several places: {_names(self.calls(node))}", node.name

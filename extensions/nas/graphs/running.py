@@ -18,7 +18,7 @@ from ....tasks.system.unchanged import unchanged
 def run(
     model: nn.Module, forward: Callable[..., Any], inputs: Sequence[Any], *, training: bool
 ) -> Any:
-    """Return what ``forward`` gives without gradients, always with the same random numbers."""
+    """Return the output of ``forward`` without gradients, always with the same random numbers."""
     with unchanged(model), torch.no_grad():
         model.train(training)
         torch.manual_seed(0)

@@ -50,7 +50,7 @@ class Cell(nn.Module):
         )
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """All nodes, along dimension 1."""
+        """Return the outputs of all nodes, concatenated along dimension 1."""
         if len(inputs) != self.inputs:
             raise ValueError(f"{len(inputs)} inputs for a cell with {self.inputs}")
         states = list(inputs)
@@ -101,7 +101,7 @@ class Node(nn.Module):
 
 
 def _name(slot: int, state: int) -> str:
-    """The name of the operation in ``slot`` where it reads ``state``.
+    """Return the name of the operation in ``slot`` that reads ``state``.
 
     The state is in it, so that equal names are equal parts: an operation knows what it reads.
     """

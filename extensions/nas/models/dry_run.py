@@ -86,7 +86,7 @@ class _Walk:
         return made if used else None
 
     def _value(self, label: str, candidates: Sequence[Any]) -> Any:
-        """The first one in walk 0; in n walks after it each of n, in an order by the label."""
+        """Return the first candidate in walk 0, then each in turn, in an order by the label."""
         if self.number == 0:
             return candidates[0]
         turn, index = divmod(self.number - 1, len(candidates))
@@ -96,7 +96,7 @@ class _Walk:
 
 
 def explored(make: Callable[[], object], *, seen: bool = False) -> dict[str, Choice]:
-    """All choices that ``make`` makes, by label, in an order in which conditions come first.
+    """Return all choices that ``make`` makes, by label, each after those in its condition.
 
     ``seen``: code looks at what layers chose as well, as mutators do. Raises UsageError for one
     label with different candidates, naming it, and what ``make`` raises.
@@ -139,16 +139,16 @@ class _DryRun:
         return walk
 
     def _with(self, values: Mapping[str, Any]) -> _Walk:
-        """A walk with these values, made once, and the first candidate of what is not in them."""
+        """Return the cached walk with these values, and the first candidate of any other choice."""
         key = frozenset(values.items())
         if key not in self._at:
             self._at[key] = self._walk(0, values)
         return self._at[key]
 
     def _conditions(self) -> dict[str, When]:
-        """The values with which a choice is asked for, of each that some walk did not ask for.
+        """Return the condition of each choice that some walk did not ask for.
 
-        They cover every walk that asks for it, also those that come up on the way.
+        A condition covers every walk that asks for its choice, also walks made on the way.
         """
         found: dict[str, When] = {}
         while open_ := self._not_covered(found):
@@ -168,7 +168,7 @@ class _DryRun:
         return None
 
     def _around(self, label: str, walk: _Walk) -> When:
-        """The values of each choice before ``label`` with which ``walk`` still asks for it."""
+        """Return the values of choices before ``label`` with which ``walk`` still asks for it."""
         if label in self._seen:
             for value in self._candidates[label]:
                 self._with(walk.values | {label: value})
@@ -197,7 +197,7 @@ class _DryRun:
 
 
 def _covering(ways: Sequence[When]) -> When:
-    """The narrowest condition that holds wherever one of ``ways`` does."""
+    """Return the narrowest condition that holds wherever one of ``ways`` does."""
     first, *rest = ways
     return {
         name: values + [each for each in _union(name, rest) if each not in values]

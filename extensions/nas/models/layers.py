@@ -97,7 +97,7 @@ class InputChoice(nn.Module):
         self.chosen = self._sets[candidate]
 
     def forward(self, inputs: Sequence[Tensor]) -> Any:
-        """The chosen ones of ``inputs``, reduced."""
+        """Return the chosen ones of ``inputs``, reduced."""
         if len(inputs) != self.n_candidates:
             raise ValueError(f"{len(inputs)} inputs for a choice of {self.n_candidates}")
         return _REDUCTIONS[self.reduction]([inputs[index] for index in self.chosen])
@@ -159,7 +159,7 @@ class Repeat(nn.Module):
 
 
 def input_sets(n_candidates: int, n_chosen: int, label: str) -> dict[Any, tuple[int, ...]]:
-    """All sets of ``n_chosen`` of ``n_candidates`` indices, by the name of each as a candidate."""
+    """Return all sets of ``n_chosen`` of ``n_candidates`` indices, by candidate name."""
     if not isinstance(n_candidates, int) or n_candidates < 1:
         allowed = "a whole number >= 1"
         raise UsageError.refuse(f"the inputs of {label!r}", n_candidates, allowed)

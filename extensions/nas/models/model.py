@@ -94,7 +94,7 @@ def as_recorded(derivation: Derivation | None) -> Iterator[None]:
 def choices_of(
     model: type[ModelSpace], mutators: Sequence[Mutator], arguments: Mapping[str, Any]
 ) -> dict[str, Choice]:
-    """All choices of ``model`` and ``mutators``, a choice after those that it depends on.
+    """Return all choices of ``model`` and ``mutators``, each after those that it depends on.
 
     Raises UsageError where there is none, and as ``explored``.
     """

@@ -30,7 +30,7 @@ Model = TypeVar("Model", bound=ModelSpace)
 def supernet(
     model: type[Model], params: Mapping[str, Any] | None = None, **arguments: Any
 ) -> Model:
-    """The super-net of class ``model``; ``arguments`` go to the class.
+    """Return the super-net of class ``model``; ``arguments`` go to the class.
 
     ``params`` fixes the choices that it has values for, and may have other names. In training and
     in evaluation each forward pass takes another path. Raises UsageError naming a ``nas.choice``

@@ -81,7 +81,7 @@ def shortened(text: str, most: int = LONGEST) -> str:
 
 
 def primitive_words(done: Mapping[str, Any]) -> str:
-    """A primitive of a log in words: ``widen: update second(out_channels=24)``."""
+    """Return a log's primitive in words: ``widen: update second(out_channels=24)``."""
     values: list[str] = []
     for name, value in done["values"].items():
         if name == "arguments":

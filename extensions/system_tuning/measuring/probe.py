@@ -187,7 +187,7 @@ class Copies:
         return time.perf_counter() - began
 
     def is_new(self, config: SystemConfig) -> bool:
-        """Tell whether there is no copy for ``config`` yet."""
+        """Return True if there is no copy for ``config`` yet."""
         return config not in self._models
 
     def drop(self, config: SystemConfig) -> None:

@@ -128,7 +128,7 @@ def _cost(
 
 
 def _concerns(run: Training, config: SystemConfig) -> bool:
-    """Tell whether a configuration changes anything for this model."""
+    """Return True if a configuration changes anything for this model."""
     names = {name for name, _ in config}
     if "memory_format" in names and all(each.dim() != 4 for each in run.model.parameters()):
         return False

@@ -122,7 +122,7 @@ class Race:
                 arm.observe(ratio)
 
     def mark_infeasible(self, config: SystemConfig, why: str) -> None:
-        """No trial can run under ``config``, nor under any configuration that includes it."""
+        """Rule out ``config``, under which no trial can run, and all that include it."""
         for arm in self.arms:
             if set(arm.config) >= set(config):
                 arm.out, arm.infeasible = why or "a trial cannot run with it", True

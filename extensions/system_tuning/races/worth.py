@@ -119,7 +119,7 @@ class Beliefs:
         return max(LEAST_NOISE, sqrt(squares / degrees))
 
     def belief(self, config: SystemConfig) -> Belief:
-        """Return what is believed of a configuration; of the default nothing is open."""
+        """Return the belief about a configuration, from its prior and its windows."""
         prior, values = self._prior(config), self._agreeing(config)
         return _updated(prior, sum(values), len(values), self.noise)
 

@@ -37,7 +37,7 @@ def configurations_line(spec: StudySpec, trials: Sequence[TrialRow]) -> str:
 def system_section(
     reader: Reader, spec: StudySpec, trials: Sequence[TrialRow], choice: str = ""
 ) -> Section:
-    """Return what was profiled and tried; if nothing was, a line that says so.
+    """Return the section on profiles and tried configurations; it says so if there are none.
 
     ``choice`` says what all trials have, where there is one configuration for all.
     """
