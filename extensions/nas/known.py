@@ -49,7 +49,7 @@ class CountedTrial:
 
     @property
     def tensors(self) -> Footprint | None:
-        """Return what its tensors are expected to need, by those of others."""
+        """Expected footprint of its tensors, from other models; None if unknown."""
         stay, added = self.of_study.tensors(self.own, self.examples)
         return Footprint(stay, added, stay + added) if stay else None
 

@@ -167,7 +167,7 @@ class _Companions:
     def _advance(self, study: StudyState) -> bool:
         """Give the study's companions what was trained since, and the rest their own way.
 
-        Return whether any is not a companion any more.
+        Return True if any is not a companion any more.
         """
         some, companions = False, self._of(study)
         # Where one was found to go on waiting for its trainee, all others do.

@@ -235,7 +235,7 @@ class Fixing:
     def excuses(self, study: StudyState, trial: Trial, event: AttemptFailed, why: str) -> bool:
         """Withdraw the configuration that a trial failed in, before any epoch counted.
 
-        Return whether the trial is sent again.
+        Return True if the trial is sent again.
         """
         own = self._of(study.spec.id)
         if own is None or study.signature or trial.signature:

@@ -68,7 +68,7 @@ class Proposals:
     def _begin_to_wait(self, study: StudyState, trial: Trial) -> tuple[Entry | Fork, ...]:
         """Have a trial wait for slots, or with an extension.
 
-        Return what its strategy enters where it needs no slot.
+        Return the entries of its strategy if it needs no slot.
         """
         if self._core.extensions.keeps(study, trial, None):
             return ()

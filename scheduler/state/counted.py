@@ -21,4 +21,4 @@ class Counted(Protocol):
 
     @property
     def tensors(self) -> Footprint | None:
-        """Return what its tensors are expected to need; None where that is not known."""
+        """Expected footprint of its tensors; None if unknown."""

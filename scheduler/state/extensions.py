@@ -136,7 +136,7 @@ class Extension:
     company: Company | None = None
     #: The seats of lanes that have several. One extension at most may have them.
     seats: Seats | None = None
-    #: Return what the tensors of a trial were found to need, as far as that is known.
+    #: Return the footprints found for the tensors of a trial, those that are known.
     footprints: Callable[[Trial], Iterable[Footprint]] | None = None
     #: Called when the tensors of a trial were found to need this.
     on_footprint: Callable[[StudyState, Trial, Footprint], None] | None = None
@@ -149,7 +149,7 @@ class Extension:
     #: Called when its user has changed the specification of a study that runs, with the one before.
     on_edited: Callable[[StudyState, StudySpec], None] | None = None
     #: Called when a trial is about to wait for slots: before its first segment towards a target, or
-    #: after this attempt, which has closed short of it. It may be given epochs. Return whether the
+    #: after this attempt, which has closed short of it. It may be given epochs. Return True if the
     #: extension has it wait, in no queue, until it hands it to ``Proposals.wait``.
     keeps: Callable[[StudyState, Trial, Attempt | None], bool] | None = None
     #: Return the target to which a trial goes on that has reached its own, whatever its strategy

@@ -214,7 +214,7 @@ class Hooks:
 
     @property
     def form_data(self) -> bool:
-        """Tell whether any hook may have trials read their data in another form."""
+        """True if any hook may have trials read their data in another form."""
         return bool(self._data)
 
     def data(self, loaded: Loaded) -> Data | None:

@@ -38,7 +38,7 @@ class Meter(Protocol):
 
     @property
     def recording(self) -> bool:
-        """Tell whether all that the process does is counted as the trial's now."""
+        """True while all that the process does is counted as the trial's."""
 
     def around(self, i: int) -> AbstractContextManager[None]:
         """Return the context of step or batch ``i``, from 0."""
