@@ -146,7 +146,7 @@ class Client:
         self.send("close", study=study)
 
     def plan(self) -> dict[str, Any]:
-        """Return what the scheduler would do next (``scheduler.outlook``). Errors as ``submit``."""
+        """Return the scheduler's next actions (``scheduler.outlook``). Errors as ``submit``."""
         return dict(_field(self.send("plan"), "plan", dict))
 
     def import_study(self, study: StudyImported) -> None:
@@ -221,7 +221,10 @@ class Client:
         )
 
     def _try(self, command: str, text: str, wait: float) -> tuple[dict[str, Any] | None, str, bool]:
-        """The answer (None: not within ``wait`` seconds), who is silent, whether it was sent."""
+        """Return the answer or None, the reason for silence, and True if the command was sent.
+
+        The answer is None if it did not come within ``wait`` seconds.
+        """
         until, sent = time.monotonic() + wait, False
         known, self._installation = self._installation, None
         try:
@@ -254,7 +257,10 @@ class Client:
             return None  # the next try says why
 
     def _exchange(self, command: str, text: str, key: bytes, wait: float) -> dict[str, Any] | None:
-        """The answer, or None after ``wait`` seconds. Anything else in its place is dropped."""
+        """Send a command and return its answer, or None after ``wait`` seconds.
+
+        Anything else in the answer's place is dropped.
+        """
         name = protocol.reply_name(command)
         until = time.monotonic() + wait
         with connection.translate_errors(self._url):
@@ -272,7 +278,7 @@ class Client:
 
 
 def _encoded(blobs: Mapping[str, bytes] | None) -> dict[str, Any]:
-    """The field of a command with the code itself, as far as it goes by value."""
+    """Return the field of a command with the code itself, as far as it goes by value."""
     texts = {digest: base64.b64encode(each).decode() for digest, each in (blobs or {}).items()}
     return {"blobs": texts} if texts else {}
 
@@ -294,7 +300,10 @@ def _names(answer: dict[str, Any]) -> list[str]:
 
 
 def _field(answer: dict[str, Any], name: str, kind: type) -> Any:
-    """The field ``name`` of ``answer``, checked: anyone with access to the broker may write it."""
+    """Return the field ``name`` of ``answer``, checked.
+
+    Anyone with access to the broker may write an answer.
+    """
     if not isinstance(answer.get(name), kind):
         shown = str(answer)[:80]
         raise BackendError(f"the scheduler's answer is malformed: {shown!r}")
@@ -302,7 +311,7 @@ def _field(answer: dict[str, Any], name: str, kind: type) -> Any:
 
 
 def _parse_answer(text: str) -> dict[str, Any]:
-    """The answer in ``text``. Raises ``Forged`` for what no scheduler would answer."""
+    """Return the answer in ``text``. Raises ``Forged`` for what no scheduler would answer."""
     answer = parse(text)
     if not answer.get("ok") and not isinstance(answer.get("error"), str):
         raise Forged("form", "it neither accepts the command nor says why not")

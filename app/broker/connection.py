@@ -47,12 +47,14 @@ class BrokerUnfit(BackendError):
 
 
 def connect(url: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
-    """A client of the broker at ``url``: ``redis://``, ``rediss://``, ``redis+socket://``, or
-    ``sentinel://``, where each new connection asks the sentinels which server is the primary.
+    """Return a client of the broker at ``url``, which connects on first use.
 
-    Connects on first use. ``timeout`` (seconds) bounds every answer. Safe to share between threads.
-    Where the URL has a prefix, the broker has it before each key and channel, and callers do not.
-    Raises UsageError if the URL names a file of certificates that does not exist here.
+    The URL is one of ``redis://``, ``rediss://``, ``redis+socket://``, or ``sentinel://``, where
+    each new connection asks the sentinels which server is the primary.
+
+    ``timeout`` (seconds) bounds every answer. Safe to share between threads. Where the URL has a
+    prefix, the broker has it before each key and channel, and callers do not. Raises UsageError if
+    the URL names a file of certificates that does not exist here.
     """
     address, prefix = split_prefix(url)
     client = _connect(address, timeout)
@@ -124,7 +126,7 @@ def translate_errors(url: str, key: str | None = None) -> Iterator[None]:
 
 
 def no_answer(url: str, error: Exception) -> BackendError:
-    """The error that the broker does not answer, with the reason and advice. No password."""
+    """Return the error that the broker does not answer, with the reason and advice. No password."""
     # The library's own text may contain the address as it was given.
     why = re.sub(r"//\S*@", "//***@", str(error)) or type(error).__name__
     if "mismatch, certificate is not valid for" in why:
@@ -152,7 +154,10 @@ def no_answer(url: str, error: Exception) -> BackendError:
 
 
 def may_pass(error: BackendError) -> bool:
-    """Return whether waiting may end it: nobody listens, or answers. A password stays wrong."""
+    """Return True if waiting may end the error: nobody listens, or nobody answers.
+
+    A refused password or certificate stays refused.
+    """
     cause = error.__context__
     if isinstance(cause, redis.AuthenticationError) or "CERTIFICATE" in str(cause).upper():
         return False
@@ -170,7 +175,7 @@ def server_of(client: redis.Redis) -> tuple[str, int]:
 
 
 def reconnections(client: redis.Redis) -> int:
-    """Return how often a client has asked sentinels for the primary; 0 where there are none.
+    """Return the number of times ``client`` asked sentinels for the primary; 0 without sentinels.
 
     After a failover the primary may lack the last of what its predecessor has answered for.
     """

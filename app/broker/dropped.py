@@ -55,7 +55,7 @@ class Dropped:
             self.note("keys", "a value", Forged("type", words))
 
     def counts(self) -> list[protocol.Command]:
-        """The commands that count what was noted and has not been counted."""
+        """Return the commands that count what was noted and has not been counted."""
         with self._lock:
             return [("HINCRBY", protocol.DROPPED, *each) for each in self._uncounted.items()]
 
@@ -78,7 +78,7 @@ class Dropped:
 
 
 def counted(client: redis.Redis, url: str) -> dict[tuple[str, str], int]:
-    """Return how often something was dropped, by (location, check).
+    """Return the number of dropped messages by (location, check).
 
     Raises BackendError if the broker does not answer.
     """

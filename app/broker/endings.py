@@ -89,7 +89,7 @@ class Endings:
         return ()
 
     def _next(self, wait: float) -> tuple[bool, list[str]]:
-        """Return whether the study has ended, and its trials that have, by the next entries."""
+        """Read the next entries: return True if the study ended, and its trials that ended."""
         if len(self._seen) < len(_STREAMS):
             self.begin()
         block = ("BLOCK", max(1, int(wait * 1000)))

@@ -98,7 +98,7 @@ FORGETS = "it keeps nothing on its disk (no appendonly, no save)"
 
 
 def acl_rules(database: int = 0, prefix: str = "") -> str:
-    """Return what a user of the broker needs, as rules of ``ACL SETUSER``.
+    """Return the rights that a user of the broker needs, as rules of ``ACL SETUSER``.
 
     ``prefix`` is what all keys and channels begin with. Patterns of channels are compared letter by
     letter when kombu subscribes, so they have the database's number.
@@ -129,7 +129,7 @@ def check(client: redis.Redis, url: str) -> None:
 
 
 def forgets(client: redis.Redis, url: str) -> bool:
-    """Return whether the broker keeps nothing on its disk, as far as its user may know."""
+    """Return True if the broker keeps nothing on its disk, as far as its user may know."""
     server = _info(client, url)
     with translate_errors(url):
         try:

@@ -28,9 +28,10 @@ STORE_TIMEOUT = 20.0
 
 
 def installation_key(settings: Settings) -> bytes:
-    """The key that signs this installation's messages: made on first use, readable by its owner.
+    """Return the key that signs this installation's messages.
 
-    Raises UsageError if its file holds something else.
+    It is made on first use, and readable by its owner alone. Raises UsageError if its file holds
+    something else.
     """
     path = settings.home / "key"
     if not path.exists():

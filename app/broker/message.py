@@ -26,7 +26,7 @@ _ORIGIN = f"penstock{os.getpid()}@{platform.node()}"
 
 
 def message(task: SegmentTask, text: str, seal: str, queue: str) -> str:
-    """Return what Celery would push on ``queue`` for a task whose sealed JSON is ``text``."""
+    """Return Celery's message on ``queue`` for a task whose sealed JSON is ``text``."""
     body = json.dumps([[], {"text": text, "seal": seal}, _EMBED])
     encoded = b64encode(body.encode()).decode()
     return json.dumps(_element(task.task_id, _words(task), _ORIGIN, encoded, queue))

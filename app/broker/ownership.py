@@ -28,7 +28,7 @@ class BrokerTaken(BackendError):
 
 
 def owner(settings: Settings) -> str:
-    """The owner of a scheduler with these settings, as the broker is told."""
+    """Return the owner of a scheduler with these settings, as the broker is told."""
     return f"{settings.home} on {node_name()}"
 
 
@@ -63,7 +63,7 @@ def check_free(settings: Settings, client: redis.Redis) -> None:
 
 
 def in_use_error(url: str, holder: str) -> BrokerTaken:
-    """The error that ``holder`` serves the broker at ``url``, with advice."""
+    """Return the error that ``holder`` serves the broker at ``url``, with advice."""
     return BrokerTaken(
         f"the broker at {hide_password(url)} is served by another scheduler: {holder}."
         " `penstock worker` serves this machine's devices to it; a second scheduler needs a broker"
@@ -72,7 +72,7 @@ def in_use_error(url: str, holder: str) -> BrokerTaken:
 
 
 def other_owner_error(url: str, last: str) -> BrokerTaken:
-    """The error that the broker at ``url`` was last served by ``last``, with advice."""
+    """Return the error that the broker at ``url`` was last served by ``last``, with advice."""
     shown, key = hide_password(url), key_at(url, protocol.INSTALLATION)
     command = f"redis-cli -u {hide_password(split_prefix(url)[0])} DEL {shlex.quote(key)}"
     return BrokerTaken(

@@ -35,7 +35,7 @@ class Installation:
 
 
 def fetch_installation(client: redis.Redis, url: str) -> Installation | None:
-    """The installation that this broker serves. None until a scheduler has opened the broker.
+    """Return the installation that this broker serves; None until a scheduler has opened it.
 
     It outlives its scheduler (``is_served``). Raises BackendError if the broker does not answer.
     """
@@ -55,7 +55,7 @@ def fetch_installation(client: redis.Redis, url: str) -> Installation | None:
 
 
 def key_of(text: str | None) -> bytes | None:
-    """The signing key as the broker has it; None if it is not a key."""
+    """Return the signing key as the broker has it; None if it is not a key."""
     try:
         return bytes.fromhex(text or "") or None
     except ValueError:
@@ -92,7 +92,7 @@ def report_trouble(client: redis.Redis, url: str, words: str, *, lasts: bool) ->
 def trouble(
     client: redis.Redis, url: str, *, within: float = TROUBLE_MS / 1000, lasting: bool = False
 ) -> str | None:
-    """Return why no scheduler can serve, as reported in the last ``within`` seconds, or None.
+    """Return the reason why no scheduler can serve, from the last ``within`` seconds, or None.
 
     ``lasting``: only what a person must change. Errors as ``report_trouble``.
     """
@@ -110,7 +110,10 @@ def report_ending(client: redis.Redis, url: str, words: str) -> None:
 
 
 def ending(client: redis.Redis, url: str) -> str | None:
-    """Why workers do not stay. None if no agent reports that. Errors as ``is_served``."""
+    """Return the reason why workers do not stay; None if no agent reports it.
+
+    Errors as ``is_served``.
+    """
     with translate_errors(url, ENDING):
         found: Any = client.get(ENDING)
     return None if found is None else str(found)

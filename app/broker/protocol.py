@@ -92,7 +92,7 @@ def lease_key(trial: str, rank: int) -> str:
 
 
 def rendezvous_key(trial: str, fence: int, rank: int) -> str:
-    """The key at which a rank finds its gang's trainers, once all ranks have claimed."""
+    """Return the key at which a rank finds its gang's trainers, once all ranks have claimed."""
     return f"{PREFIX}meeting:{trial}:{fence}:{rank}"
 
 
@@ -112,7 +112,7 @@ def script_key(study: str) -> str:
 
 
 def reply_name(asker: str) -> str:
-    """The key of an answer for ``asker`` as messages contain it: without the prefix."""
+    """Return the key of an answer for ``asker`` as messages contain it: without the prefix."""
     return f"reply:{asker}"
 
 
@@ -173,7 +173,7 @@ def _send(client: redis.Redis, commands: Sequence[Command]) -> list[Any]:
 
 
 def command(client: redis.Redis, *words: str | bytes | int) -> Any:
-    """One command in one round trip; redis-py leaves this call untyped."""
+    """Send one command in one round trip; redis-py leaves this call untyped."""
     return client.execute_command(*words)  # type: ignore[no-untyped-call]
 
 
@@ -204,13 +204,13 @@ def misplaced(client: redis.Redis, also: Sequence[str] = ()) -> dict[str, str]:
 
 
 def keys_of(commands: Sequence[Command]) -> list[str]:
-    """The keys of the scripts in ``commands``."""
+    """Return the keys of the scripts in ``commands``."""
     scripts = (words for words in commands if words[0] == "EVALSHA")
     return [str(key) for words in scripts for key in words[3 : 3 + int(words[2])]]
 
 
 def call(client: redis.Redis, script: Script, keys: Sequence[str], *args: str | int) -> Any:
-    """One script in one round trip. Cheaper than a pipeline with one command."""
+    """Run one script in one round trip. Cheaper than a pipeline with one command."""
     words = script.command(keys, args)
     try:
         return command(client, *words)
@@ -220,7 +220,7 @@ def call(client: redis.Redis, script: Script, keys: Sequence[str], *args: str | 
 
 
 def sealed(key: bytes, text: str) -> tuple[str, str, str, str]:
-    """The fields of a stream entry that carries ``text``."""
+    """Return the fields of a stream entry that carries ``text``."""
     return ("p", text, "s", seal(key, text))
 
 
@@ -232,7 +232,7 @@ def by_stream(found: Any) -> list[tuple[str, list[tuple[str, Any]]]]:
 
 
 def pairs(fields: Any) -> dict[str, str]:
-    """The fields of a stream's entry, in whichever form the client returns them.
+    """Return the fields of a stream's entry, in either form that clients return.
 
     Empty if the entry was deleted while it was pending.
     """

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 def command_of(
     dispatch: Dispatch, spec: StudySpec, *, key: bytes, store: str, lease_ms: int
 ) -> protocol.Command:
-    """The command that sends a segment. If no task can be made of it, a command that says so.
+    """Return the command that sends a segment, or one that reports that no task can be made of it.
 
     The latter is reported as a failure of the segment's trial: the scheduler outlives every study.
     """

@@ -88,7 +88,7 @@ class Address:
 
 
 def parse(url: str) -> Address:
-    """Return what ``url`` says. Raises UsageError, with no password, where that is no address."""
+    """Return the address in ``url``. Raises UsageError, with no password, if it is none."""
     addresses, _, query = url.partition("?")
     try:
         options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True))

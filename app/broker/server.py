@@ -70,12 +70,14 @@ daemonize no
 
 
 def broker_url(settings: Settings) -> str:
-    """The URL at which Celery reaches the broker."""
+    """Return the URL at which Celery reaches the broker."""
     return settings.broker or f"redis+socket://{socket_path(settings)}?virtual_host=0"
 
 
 def connect(settings: Settings, *, limit: float = ANSWER_TIMEOUT) -> redis.Redis:
-    """A client of the broker, which has just answered a PING. It returns text, not bytes.
+    """Return a client of the broker that has just been answered a PING.
+
+    The client returns text, not bytes.
 
     Raises BackendError within ``limit`` seconds, whatever hangs (name lookup included); the text
     contains no password. Raises UsageError if the URL cannot be used on this machine.
@@ -98,7 +100,7 @@ def connect(settings: Settings, *, limit: float = ANSWER_TIMEOUT) -> redis.Redis
 
 
 def socket_path(settings: Settings) -> Path:
-    """The socket of the private broker: in the state folder, or in a private folder of its own.
+    """Return the socket of the private broker: in the state folder, or in a folder of its own.
 
     The state folder's path is not used if it is longer than the kernel allows, or needs quoting
     in a URL.

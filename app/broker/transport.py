@@ -179,7 +179,7 @@ class RedisTransport:
         self._dropped.note(message.stream, message.id, why)
 
     def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:
-        """The devices that answer, and the state of each of ``attempts``, in one round trip.
+        """Return the devices that answer, and the state of each of ``attempts``, in one round trip.
 
         Raises BackendError also once after a failover, as after any other outage.
         """
@@ -266,9 +266,10 @@ class RedisTransport:
 
     @contextmanager
     def _mending(self, commands: Sequence[protocol.Command] = ()) -> Iterator[None]:
-        """If one of our keys holds a value of the wrong type, remove it and create what is missing.
+        """Hold a block in which a key of ours with a value of the wrong type is repaired.
 
-        The error is raised nevertheless, since the request has not been carried out.
+        The value is removed, and what is missing is created. The error is raised nevertheless,
+        since the request has not been carried out.
         """
         try:
             yield
@@ -278,9 +279,10 @@ class RedisTransport:
             raise
 
     def _execute(self, commands: Sequence[protocol.Command], ignore: str = "") -> list[Any]:
-        """The answers to ``commands``. Raises the server's errors, which are ours or its state's.
+        """Return the answers to ``commands``; raise the server's errors as BackendError.
 
-        What was dropped meanwhile is counted along with them.
+        Errors with the text ``ignore`` are left among the answers. Messages that were dropped
+        meanwhile are counted along with the commands.
         """
         counts = self._dropped.counts()
         with connection.translate_errors(self._url), self._mending(commands):

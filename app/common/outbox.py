@@ -157,7 +157,7 @@ class Outbox(Generic[M]):
 
 
 def key_of(message: Message) -> Key:
-    """Return what a message is known by."""
+    """Return the key of a message: its study and its id."""
     return message.study, message.id
 
 

@@ -133,10 +133,10 @@ class Transport(Protocol):
         """Log and count ``message``, which could not be used. It is acknowledged as usual."""
 
     def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:
-        """The devices that answer, and the state of each open attempt."""
+        """Return the devices that answer, and the state of each open attempt."""
 
     def scripts(self, studies: Collection[str]) -> Collection[str]:
-        """Those of ``studies`` whose scripts live and call callbacks."""
+        """Return those of ``studies`` whose scripts live and call callbacks."""
 
 
 class Answer(NamedTuple):
@@ -153,7 +153,7 @@ class Policies(Protocol):
     """Asks the user's policies."""
 
     def plan(self, policy: str, snapshots: Sequence[Snapshot]) -> tuple[Plan, ...]:
-        """A valid plan for each snapshot. UsageError says what the policy did instead."""
+        """Return a valid plan for each snapshot. UsageError says what the policy did instead."""
 
 
 class Samplers(Protocol):
@@ -176,7 +176,7 @@ class Samplers(Protocol):
         """
 
     def explore(self, spec: StudySpec, number: int, params: Params) -> Params:
-        """The configuration of trial ``number``, which is forked from one with ``params``."""
+        """Return the configuration of trial ``number``, forked from one with ``params``."""
 
     def suggest(
         self,
@@ -186,7 +186,7 @@ class Samplers(Protocol):
         distribution: str,
         trials: Sequence[Trial],
     ) -> Scalar:
-        """A value for one parameter of a define-by-run trial."""
+        """Return a value for one parameter of a define-by-run trial."""
 
     def forget(self, study: str) -> None:
         """Forget a study that is over."""

@@ -22,7 +22,7 @@ class Adapters(dict[Any, "TypeAdapter[Any]"]):
 
 
 def why(error: Exception) -> str:
-    """Return what is wrong with a value: of a schema's findings the first, with its field."""
+    """Return the reason why a value is refused: a schema's first finding, with its field."""
     if not isinstance(error, ValidationError):
         return str(error) if isinstance(error, ValueError | PenstockError) else repr(error)
     problem = error.errors(include_url=False, include_context=False, include_input=False)[0]

@@ -28,9 +28,9 @@ def count(n: int, noun: str) -> str:
 
 
 def in_shell(name: str, study_id: str) -> str:
-    """A study as a command is given it: by its name, quoted for a shell where that has to be.
+    """Return a study as the argument of a command: its name, quoted for a shell if necessary.
 
-    By its id where the name would be read as an option.
+    It is the id if the name would be read as an option.
     """
     return study_id if name.startswith("-") else shlex.quote(name)
 
@@ -50,7 +50,7 @@ def duration(seconds: float) -> str:
 
 
 def number(value: object, digits: int = 4) -> str:
-    """A parameter or metric as text; floats have ``digits`` significant digits.
+    """Return a parameter or metric as text; floats have ``digits`` significant digits.
 
     Metrics that count, such as parameters of a model, are floats as all are: large ones are
     written as whole numbers (15,482), since nobody compares them as 1.548e+04.
@@ -63,7 +63,7 @@ def number(value: object, digits: int = 4) -> str:
 
 
 def label(name: str) -> str:
-    """The readable name of a sampler or strategy. A user's own name is unchanged."""
+    """Return the readable name of a sampler or strategy. A user's own name is unchanged."""
     return {
         "full": "full budget",
         "halving": "successive halving",
@@ -94,7 +94,7 @@ def sparkline(values: Sequence[float], low: float, high: float) -> str:
 
 
 def status_word(status: str, *, still: bool) -> str:
-    """A study's status in words; one that stands still as in ``progress.View`` is *unfinished*."""
+    """Return a study's status in words; *unfinished* if it stands still as in ``progress.View``."""
     return "unfinished" if still and status == "running" else status
 
 
@@ -114,7 +114,7 @@ def instead(seconds: float = POLICY_BACKOFF) -> str:
 
 
 def closest(name: str, known: Sequence[str]) -> str | None:
-    """The one of ``known`` that ``name`` may be a slip of; None if none is close."""
+    """Return the one of ``known`` that ``name`` may be a slip of; None if none is close."""
     close = get_close_matches(name.lower(), [each.lower() for each in known], n=1)
     return next((each for each in known if each.lower() in close), None)
 

@@ -37,7 +37,7 @@ File = TypeVar("File", bound=Body)
 
 
 def to_text(content: Body) -> str:
-    """The file's text: JSON that a version control system can compare line by line.
+    """Return the file's text: JSON that a version control system can compare line by line.
 
     Raises UsageError if a text in it is not valid UTF-8, which older ledgers may hold.
     """
@@ -49,7 +49,7 @@ def to_text(content: Body) -> str:
 
 
 def read_own(file: Path, kind: Kind, form: type[File]) -> File:
-    """The contents of ``file``. Raises UsageError for another kind of file or another format."""
+    """Return the contents of ``file``. Raises UsageError for another kind of file or format."""
     try:
         text = file.read_text(encoding="utf-8-sig")
         content = json.loads(text, parse_constant=_no_json)

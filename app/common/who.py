@@ -12,7 +12,7 @@ LONGEST = 500
 
 
 def user() -> str:
-    """Return who sends a command, as *ada@lab-3*."""
+    """Return the user that sends a command, as *ada@lab-3*."""
     try:
         name = getpass.getuser()
     except (OSError, KeyError):  # a container's user without a name

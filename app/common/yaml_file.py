@@ -43,7 +43,7 @@ class YamlFile:
             raise UsageError(f"{file} cannot be read: {error}") from error
 
     def error(self, key_path: KeyPath, words: str) -> UsageError:
-        """The error that ``words`` describe, with its line or that of what encloses it."""
+        """Return the error that ``words`` describe, with its line or that of what encloses it."""
         line = self._line(key_path)
         at = "" if line is None else f", line {line}"
         return UsageError(f"{self._file}{at}: {words}")

@@ -43,7 +43,7 @@ class Program(NamedTuple):
         return f"{self.server} {self.version}{where}"
 
     def reads(self, writer: Program) -> bool:
-        """Return whether this program reads what ``writer`` wrote: it is as new, or newer."""
+        """Return True if this program reads what ``writer`` wrote: same server, as new or newer."""
         return self.server == writer.server and _numbers(self.version) >= _numbers(writer.version)
 
 

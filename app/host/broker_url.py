@@ -57,7 +57,7 @@ def normal(url: str) -> str:
 
 
 def refusal(url: str) -> str | None:
-    """Return what is allowed in place of ``url``, with the reason; None if it may serve."""
+    """Return the URLs allowed in place of ``url``, with the reason; None if it may serve."""
     scheme, mark, rest = url.partition("://")
     if not mark:
         return None  # no URL at all, which is another mistake
@@ -80,7 +80,7 @@ def refusal(url: str) -> str | None:
 
 
 def _misread(database: str, query: str) -> str:
-    """Return what a part of a URL should be that redis-py misreads; empty if there is none."""
+    """Return the right form of a part of a URL that redis-py misreads; empty if there is none."""
     if database and not database.isdecimal():
         return "the number of a database behind the slash"
     for option in filter(None, query.split("&")):

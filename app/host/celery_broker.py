@@ -171,7 +171,7 @@ def _tls_options(tls: Any, where: str) -> dict[str, str]:
 
 
 def _certificate(value: Any) -> str:
-    """Return what is asked of the broker's certificate, as a URL says it."""
+    """Return the required check of the broker's certificate, as a URL names it."""
     if isinstance(value, str):
         return value.removeprefix("CERT_").lower()
     return ssl.VerifyMode(value or 0).name.removeprefix("CERT_").lower()

@@ -22,7 +22,7 @@ def machine(settings: Settings, nvml: Nvml) -> Machine:
 
 
 def devices_of(settings: Settings, spec: str | None = None) -> tuple[Device, ...]:
-    """The devices that ``spec`` (default: the settings') denotes here. Raises UsageError."""
+    """Return the devices that ``spec`` (default: the settings') denotes here. Raises UsageError."""
     spec = settings.devices if spec is None else spec
     if not isinstance(spec, str):
         raise UsageError.refuse("devices", spec, "auto, cpu:<devices>x<cores>, gpu:all or gpu:0,1")

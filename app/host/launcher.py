@@ -64,7 +64,7 @@ class Process:
         self._left: list[str] | None = None
 
     def fileno(self) -> int:
-        """A descriptor that becomes readable when the process has ended (a pidfd)."""
+        """Return a descriptor that becomes readable when the process has ended (a pidfd)."""
         return self._pidfd.fileno()
 
     @property
@@ -296,7 +296,7 @@ def _marked(is_meant: Callable[[Mapping[str, str]], bool]) -> Iterator[psutil.Pr
 
 
 def _lives(mark: str) -> bool:
-    """Return whether the process that made ``mark`` still runs."""
+    """Return True if the process that made ``mark`` still runs."""
     pid, started, _ = mark.split(":")
     try:
         return _runs(int(pid)) and _started(int(pid)) == int(started)
@@ -310,7 +310,7 @@ def _started(pid: int) -> int:
 
 
 def count_children(pid: int) -> int:
-    """The number of processes that the process ``pid`` has started and that still run."""
+    """Return the number of processes that the process ``pid`` has started and that still run."""
     return sum(map(_runs, _children(pid)))
 
 
@@ -329,9 +329,9 @@ def _runs(pid: int) -> bool:
 
 
 def stat_fields(pid: int, thread: int | str = "") -> list[str]:
-    """The kernel's fields of a process, from its state on. Raises OSError if it is gone.
+    """Return the kernel's fields of a process, from its state on. Raises OSError if it is gone.
 
-    With a ``thread``: of that thread of it.
+    With a ``thread``, they are those of that thread of the process.
     """
     of = f"task/{thread}/" if thread else ""
     return Path(f"/proc/{pid}/{of}stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -342,7 +342,7 @@ def _mark_of(process: psutil.Process) -> str:
 
 
 def _children(pid: int) -> list[int]:
-    """The process ids of the children of ``pid``. One that is just ending may hide others.
+    """Return the process ids of the children of ``pid``. One that is just ending may hide others.
 
     Empty if the kernel does not list them (it lacks CONFIG_PROC_CHILDREN).
     """

@@ -62,7 +62,7 @@ class LineProcess:
         return self._popen.poll() is None
 
     def wait(self, timeout: float) -> bool:
-        """Return whether within ``timeout`` seconds there is something to read, or room to send."""
+        """Return True if within ``timeout`` seconds there is something to read, or room to send."""
         unsent = [self._input] if self._unsent else []
         return any(select.select([self._output], unsent, [], timeout))
 
@@ -78,7 +78,7 @@ class LineProcess:
             self._unsent = b""
 
     def read(self) -> bytes | None:
-        """The next line, if it is there."""
+        """Return the next line; None if it is not there yet."""
         if self._unsent:
             rest, self._unsent = self._unsent, b""
             self.send(rest[:-1])
@@ -116,7 +116,10 @@ class LineProcess:
 
 
 def parsed(line: bytes) -> dict[str, Any]:
-    """The answer in ``line``. UsageError if it is none: user code wrote to the pipe for answers."""
+    """Return the answer in ``line``.
+
+    Raises UsageError if it is none: user code wrote to the pipe for answers.
+    """
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):

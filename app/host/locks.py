@@ -91,7 +91,7 @@ def spawn_service(
 
 @contextmanager
 def to_pass_on(run: Path, name: str) -> Iterator[int | None]:
-    """The lock ``name``, taken for a process that is started in the block; None if it is held.
+    """Yield the lock ``name``, taken for a process that the block starts; None if it is held.
 
     That process gets the descriptor, and writes its id into the file.
     """
@@ -195,7 +195,7 @@ def age(run: Path, name: str) -> float | None:
 
 
 def pid_of(run: Path, name: str) -> int | None:
-    """The holder's process id. None if nobody holds the lock."""
+    """Return the holder's process id; None if nobody holds the lock."""
     deadline = time.monotonic() + TAKEOVER_TIMEOUT
     while is_running(run, name) and time.monotonic() < deadline:
         try:
@@ -292,7 +292,7 @@ def _whole_file(kind: int = fcntl.F_WRLCK) -> bytes:
 
 
 def _inherited(run: Path, name: str) -> int | None:
-    """The descriptor of this very lock, if our starter left us one. It is then ours alone."""
+    """Return the descriptor of this lock that our starter left us, now ours alone, or None."""
     text = os.environ.get(FD_VARIABLE)
     if text is None:
         return None

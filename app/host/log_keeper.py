@@ -101,7 +101,7 @@ class LogKeeper(threading.Thread):
 
 
 def _logs(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The logs in ``folder``, as they are."""
+    """Yield the path and state of each log in ``folder``."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(".log") and entry.is_file(follow_symlinks=False):
@@ -134,7 +134,7 @@ def trim(path: Path, limit: int) -> int:
 
 
 def _mark(cut: int) -> bytes:
-    """The line that marks a cut; its length is always the same."""
+    """Return the line that marks a cut; its length is always the same."""
     at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return f"\n{CUT}{cut:>20} bytes were cut here, the last at {at}]\n".encode()
 

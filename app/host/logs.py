@@ -33,7 +33,7 @@ def open_log(path: Path) -> IO[bytes]:
 
 
 def tail(path: Path, lines: int = 12) -> str:
-    """The last lines of a log, for messages, without their marks. Empty if there is none."""
+    """Return the last lines of a log, for messages, without their marks. Empty if there is none."""
     try:
         # Never waits: user code may have put a pipe in its place.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
@@ -45,7 +45,7 @@ def tail(path: Path, lines: int = 12) -> str:
 
 
 def last_error(path: Path, since: int = 0) -> str:
-    """The last line at a log's end that names an exception, or else the last line of all.
+    """Return the last line at a log's end that names an exception, or else the last line of all.
 
     Empty if there is none, or if nothing follows the first ``since`` bytes.
     """
@@ -57,7 +57,7 @@ def last_error(path: Path, since: int = 0) -> str:
 
 
 def uncaught(path: Path, since: int) -> str:
-    """The exception of a traceback with which a log ends. Empty if it ends otherwise.
+    """Return the exception of a traceback with which a log ends. Empty if it ends otherwise.
 
     Only what follows the first ``since`` bytes counts, unless the log was cut meanwhile.
     """

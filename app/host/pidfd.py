@@ -36,7 +36,7 @@ class Pidfd:
         return self._fd
 
     def wait(self, timeout: float) -> bool:
-        """Return whether the process ends within ``timeout`` seconds. It stays to be reaped."""
+        """Return True if the process ends within ``timeout`` seconds. It stays to be reaped."""
         if self._fd < 0:
             return True
         poll = select.poll()

@@ -51,7 +51,7 @@ def _broker(url: str) -> str:
 
 
 def _ledger(url: str) -> str:
-    """A ledger's URL. Errors in the rest of it are found when the ledger is opened."""
+    """Return a ledger's URL. Errors in the rest of it are found when the ledger is opened."""
     scheme, mark, rest = url.partition("://")
     if not mark or scheme not in LEDGER_SCHEMES or not rest.strip("/"):
         raise ValueError("not a ledger's URL")
@@ -59,7 +59,7 @@ def _ledger(url: str) -> str:
 
 
 def _store(url: str) -> str:
-    """A checkpoint store's URL. An absolute path is turned into a URL.
+    """Return a checkpoint store's URL. An absolute path is turned into a URL.
 
     Services run in the state folder, so a relative path would be another one there. A store in one
     process's memory is invisible to all others.
@@ -368,7 +368,7 @@ def _probe(path: Path) -> None:
 
 
 def shown_of(name: str, value: object) -> object:
-    """Return what of a setting's value may be shown: no password, and nothing of a secret."""
+    """Return the part of a setting's value that may be shown: no password, no secret."""
     field = Settings.model_fields.get(name)
     if field is not None and field.json_schema_extra == SECRET:
         return "***"
@@ -376,7 +376,7 @@ def shown_of(name: str, value: object) -> object:
 
 
 def load(**overrides: Any) -> Settings:
-    """The settings of this process. An override that is None counts as not given.
+    """Return the settings of this process. An override that is None counts as not given.
 
     Raises UsageError with the field (or its variable), the value, and what is allowed.
     """

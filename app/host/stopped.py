@@ -96,7 +96,7 @@ def stopped_services(run: Path) -> Iterator[tuple[str, int, Stop]]:
 
 
 def has_terminal(pid: int) -> bool:
-    """Return whether the process has a terminal, so that its user may have stopped it there."""
+    """Return True if the process has a terminal, so that its user may have stopped it there."""
     try:
         return stat_fields(pid)[4] != "0"
     except OSError:
@@ -200,7 +200,7 @@ class Stillness:
 
 
 def _sleep_of(pid: int) -> dict[str, int] | None:
-    """Return how often each thread has switched contexts; None if one runs, or waits to run."""
+    """Return the number of context switches by thread; None if one runs, or waits to run."""
     tasks, found = f"/proc/{pid}/task", {}
     try:
         for thread in os.listdir(tasks):  # noqa: PTH208 - as above
@@ -214,7 +214,7 @@ def _sleep_of(pid: int) -> dict[str, int] | None:
 
 
 def _is_trainers(pid: int) -> bool:
-    """Return whether the process is a trainer, or was started by one."""
+    """Return True if the process is a trainer, or was started by one."""
     with suppress(psutil.Error):
         return MARK_VARIABLE in psutil.Process(pid).environ()
     return False

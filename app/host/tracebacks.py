@@ -66,7 +66,7 @@ def _clean(error: BaseException) -> None:
 
 
 def _skip_own_frames(trace: TracebackType | None) -> TracebackType | None:
-    """The rest of a traceback after our frames, such as a callback of the user's."""
+    """Return the rest of a traceback after our frames, such as a callback of the user's."""
     while trace is not None:
         module = str(trace.tb_frame.f_globals.get("__name__"))
         # Our context managers pass through contextlib.

@@ -34,7 +34,7 @@ class Adoption:
 
 
 def adoption_of(body: Mapping[str, Any], at: float) -> Adoption:
-    """Return what a command asks for. Raises ``UsageError`` naming the field that is wrong."""
+    """Return the adoption in a command. Raises ``UsageError`` naming the field that is wrong."""
     workload, machine, config = (body.get(name) for name in ("workload", "machine", "config"))
     for field, name in (("workload", workload), ("machine", machine)):
         if not (isinstance(name, str) and 0 < len(name) <= MAX_LETTERS and name.isprintable()):

@@ -135,12 +135,12 @@ _NAMES = {cls: name for name, cls in KINDS.items()}
 
 
 def encode(event: Event) -> tuple[str, str]:
-    """The kind and the JSON body of ``event``."""
+    """Return the kind and the JSON body of ``event``."""
     return name_of(type(event)), _dump(event)
 
 
 def decode(kind: str, text: str) -> Event:
-    """The event of ``kind`` in ``text``. ``BackendError`` when this version cannot read it."""
+    """Return the event of ``kind`` in ``text``. ``BackendError`` if this version cannot read it."""
     cls = KINDS.get(kind) or _of_extensions().get(kind)
     if cls is None:
         if (extension := owner_of(kind)) is not None:
@@ -169,12 +169,12 @@ def kinds() -> set[str]:
 
 
 def _of_extensions() -> dict[str, type[Event]]:
-    """Every kind of event that extensions have, as ``KINDS``."""
+    """Return every kind of event that extensions have, as ``KINDS``."""
     return {kind: cls for own in of_ends("events", "EVENTS") for kind, cls in own.items()}
 
 
 def _unread(kind: str, extension: str, text: str) -> Unread:
-    """Return what stands for an event of an extension that is not there."""
+    """Return the event that stands for one of an extension that is not there."""
     try:
         body = json.loads(text)
         trial = body.get("trial")
@@ -196,7 +196,7 @@ def spec_to_json(spec: StudySpec) -> str:
 
 
 def spec_from_json(text: str) -> StudySpec:
-    """The study in ``text``. Raises ``UsageError`` naming the field when it is malformed."""
+    """Return the study in ``text``. Raises ``UsageError`` naming the field when it is malformed."""
     try:
         spec: StudySpec = _load(StudySpec, text)
     except ValueError as error:
@@ -210,7 +210,7 @@ def spent_to_json(spent: Spent) -> str:
 
 
 def state_to_json(state: EngineState) -> str:
-    """The engine's whole state as JSON text: a snapshot."""
+    """Return the engine's whole state as JSON text: a snapshot."""
     from ...scheduler.state.extensions import Unreadable
 
     if any(isinstance(each, Unreadable) for each in state.ext.values()):
@@ -223,7 +223,7 @@ def state_to_json(state: EngineState) -> str:
 
 
 def _own_state(kind: type[Any], body: Any) -> Any:
-    """The state of an extension, or what stands for one that this version of it cannot read."""
+    """Return an extension's state; ``Unreadable`` if this version of it cannot read the state."""
     from ...scheduler.state.extensions import Unreadable
 
     try:
@@ -233,7 +233,7 @@ def _own_state(kind: type[Any], body: Any) -> Any:
 
 
 def state_from_json(text: str) -> EngineState:
-    """The state in a snapshot. Raises ``BackendError`` where this version cannot read it."""
+    """Return the state in a snapshot. Raises ``BackendError`` where this version cannot read it."""
     # Imported here because it imports NumPy, which readers of studies and events do not need.
     from ...scheduler.state.state import EngineState
     from ..extensions import states
@@ -274,18 +274,18 @@ def snapshot_to_json(snapshot: Snapshot) -> str:
 
 
 def snapshot_from_json(text: str) -> Snapshot:
-    """The snapshot in ``text``, which this version wrote."""
+    """Return the snapshot in ``text``, which this version wrote."""
     found: Snapshot = _load(Snapshot, text)
     return found
 
 
 def plan_to_json(plan: Plan) -> str:
-    """A plan as JSON text."""
+    """Return a plan as JSON text."""
     return _dump(plan)
 
 
 def plan_from_json(text: str) -> Plan:
-    """The plan in ``text``. Raises ``UsageError`` naming the field when it is malformed."""
+    """Return the plan in ``text``. Raises ``UsageError`` naming the field when it is malformed."""
     try:
         plan: Plan = _load(Plan, text)
     except ValueError as error:
@@ -294,7 +294,7 @@ def plan_from_json(text: str) -> Plan:
 
 
 def subject(event: Event) -> tuple[str | None, str | None]:
-    """The ids of the study and the trial that ``event`` is about; None where it has none."""
+    """Return the ids of the study and the trial that ``event`` is about; None where it has none."""
     trial: str | None = getattr(event, "trial", None)
     if trial is not None:
         return trial.rpartition("-")[0], trial

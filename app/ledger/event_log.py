@@ -29,7 +29,7 @@ class EventLog(ABC):
     _database: Database
 
     def replay(self, after: int = 0) -> Iterator[tuple[int, Event]]:
-        """The events with a sequence number above ``after``, in order.
+        """Yield the events with a sequence number above ``after``, in order.
 
         They are read a page at a time, so they need not fit in memory.
         """
@@ -40,23 +40,24 @@ class EventLog(ABC):
             seen = found[-1][0]
 
     def latest_snapshot(self) -> tuple[int, str] | None:
-        """The newest snapshot: the number of the last event that it covers, and its text."""
+        """Return the newest snapshot: the number of the last event that it covers, and its text."""
         query = select(SNAPSHOT).order_by(SNAPSHOT.c.seq.desc()).limit(1)
         return next(((row.seq, row.body) for row in self._whole(SNAPSHOT, query)), None)
 
     @abstractmethod
     def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
-        """The rows of ``query``, unchecked."""
+        """Return the rows of ``query``, unchecked."""
 
     def _events(self, query: Select[Any]) -> list[tuple[int, Event]]:
-        """The number and event of each row of ``query``, whole rows of events, checked."""
+        """Return the number and event of each row of ``query``, whole rows of events, checked."""
         return [(row.seq, codec.decode(row.kind, row.body)) for row in self._whole(EVENT, query)]
 
     def _whole(self, table: Table, query: Select[Any], at: int = 0) -> Sequence[Row[Any]]:
-        """The rows of ``query``, checked; whole rows of ``table`` begin at index ``at`` of each.
+        """Return the rows of ``query``, checked.
 
-        A condition on a column without an index must also accept damaged values (``of_kind``).
-        Otherwise a row whose value in it has changed would silently be left out.
+        Whole rows of ``table`` begin at index ``at`` of each. A condition on a column without an
+        index must also accept damaged values (``of_kind``). Otherwise a row whose value in it has
+        changed would silently be left out.
         """
         rows = self._rows(query)
         if found := fault(table, rows, at):
@@ -65,7 +66,7 @@ class EventLog(ABC):
 
 
 def of_kind(*kinds: type[Event]) -> ColumnElement[bool]:
-    """A condition for events of ``kinds``, and for those of unknown kind, which are damaged."""
+    """Return a condition for events of ``kinds``, and for damaged ones, whose kind is unknown."""
     names = [codec.name_of(kind) for kind in kinds]
     return EVENT.c.kind.in_(names) | EVENT.c.kind.not_in(codec.kinds())
 

@@ -32,7 +32,7 @@ from .rows import spent_of
 
 
 def read_past(rows: Rows, study: str) -> tuple[StudyRecord, FinishedStudy]:
-    """The study with this id: its record and its trials.
+    """Return the study with this id: its record and its trials.
 
     Raises UsageError for an imported study, whose checkpoints are in another installation's store.
     """
@@ -74,7 +74,7 @@ def read_past(rows: Rows, study: str) -> tuple[StudyRecord, FinishedStudy]:
 
 
 def wants_reports(spec: StudySpec) -> bool:
-    """Tell whether trials of the study go on with what was reported of their epochs."""
+    """Return True if trials of the study go on with the reports of their epochs."""
     return any(wants(spec) for wants in of_ends("ledger", "wants_reports"))
 
 

@@ -32,7 +32,7 @@ class Forecast(NamedTuple):
 
 
 def forecast_of(reader: Reader, study: StudyRow, now: float) -> Forecast | None:
-    """The forecast of a study that runs; None if it is over, or nothing of it is known yet.
+    """Return the forecast of a running study; None if it is over, or nothing of it is known yet.
 
     None also where this version's engine cannot go on with the ledger, which can be read all the
     same. The whole state is read, which takes a second or two for 10,000 trials. Errors as the
@@ -73,7 +73,7 @@ class Forecasts:
         self._rested = 0.0
 
     def of(self, study: StudyRow) -> Forecast | None:
-        """The forecast that is known; None also for a study whose first one is being made."""
+        """Return the known forecast; None also for a study whose first one is being made."""
         key, now = (study.id, study.status), time.monotonic()
         with self._lock:
             made, forecast = self._known.get(key, (-KEPT, None))

@@ -73,7 +73,7 @@ class HistoryFile(Body):
 
 
 def read_history(rows: Rows, machine: str | None) -> tuple[HistoryEntry, ...]:
-    """The entries of one class of machine, or all, oldest first."""
+    """Return the entries of one class of machine, or all, oldest first."""
     query = select(HISTORY).order_by(HISTORY.c.at, HISTORY.c.id)
     if machine is not None:
         query = query.where(HISTORY.c.machine == machine)
@@ -83,7 +83,7 @@ def read_history(rows: Rows, machine: str | None) -> tuple[HistoryEntry, ...]:
 def merged(
     new: Iterable[HistoryEntry], known: Iterable[HistoryEntry]
 ) -> tuple[list[HistoryEntry], list[str]]:
-    """Those of ``new`` that must be written, and the ids of ``known`` that they push out."""
+    """Return those of ``new`` that must be written, and the ids of ``known`` that they push out."""
     before = {entry.id: entry for entry in known}
     kept = {entry.id: entry for entry in trimmed((before | {e.id: e for e in new}).values())}
     written = [entry for name, entry in kept.items() if name not in before]
@@ -112,7 +112,7 @@ def to_json(entries: Iterable[HistoryEntry]) -> str:
 
 
 def read_file(path: Path) -> list[HistoryEntry]:
-    """The entries in a file. Raises ``UsageError`` if it is no history of this format."""
+    """Return the entries in a file. Raises ``UsageError`` if it is no history of this format."""
     return _checked(read_own(path, KIND, HistoryFile).entries)
 
 
@@ -122,7 +122,7 @@ def entries_to_bodies(entries: Iterable[HistoryEntry]) -> list[dict[str, Any]]:
 
 
 def entries_from_bodies(bodies: Any) -> list[HistoryEntry]:
-    """The entries in a message. Raises ``UsageError`` naming the field that is wrong."""
+    """Return the entries in a message. Raises ``UsageError`` naming the field that is wrong."""
     try:
         return _checked(_ENTRIES.validate_json(json.dumps(bodies)))
     except ValidationError as error:

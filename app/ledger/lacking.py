@@ -20,7 +20,7 @@ from ..extensions import absent, needed_by
 
 
 def lack_events(engine: Engine, at: float) -> Iterator[Event]:
-    """The events by which studies begin to lack extensions, or no longer do, at ``at``."""
+    """Yield the events by which studies begin to lack extensions, or no longer do, at ``at``."""
     there, unfit = engine.extensions.names, engine.extensions.unfit
     for study in engine.state.studies.values():
         for name in _needed(study):
@@ -50,7 +50,7 @@ def _needed(study: StudyState) -> Iterable[str]:
 
 
 def hold_events(engine: Engine, broken: BrokenExtension, at: float) -> Iterator[Event]:
-    """The events by which the studies of a broken extension are paused."""
+    """Yield the events by which the studies of a broken extension are paused."""
     words = broken_words(broken.name, broken.why)
     for name in broken.studies:
         study = engine.state.studies.get(name)

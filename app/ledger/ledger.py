@@ -56,22 +56,22 @@ class Ledger(Protocol):
         """Write ``batch`` in one transaction. It is durable when this returns."""
 
     def replay(self, after: int = 0) -> Iterator[tuple[int, Event]]:
-        """The events with a sequence number above ``after``, in order."""
+        """Yield the events with a sequence number above ``after``, in order."""
 
     def latest_snapshot(self) -> tuple[int, str] | None:
-        """The newest snapshot: the number of the last event that it covers, and its text."""
+        """Return the newest snapshot: the number of the last event that it covers, and its text."""
 
     def reply_to(self, command: str) -> str | None:
-        """The reply to the command with this id; None if it was never accepted."""
+        """Return the reply to the command with this id; None if it was never accepted."""
 
     def past(self, study: str) -> tuple[StudyRecord, FinishedStudy]:
-        """A study that is over, by id: its record and its trials."""
+        """Return a study that is over, by id: its record and its trials."""
 
     def earlier(self, spec: StudySpec) -> tuple[EarlierTrial, ...]:
         """Return the trials of studies that are over which extensions want for ``spec``."""
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
-        """The history of tuned system parameters, of one class of machine or of all."""
+        """Return the history of tuned system parameters, of one class of machine or of all."""
 
     def adopted(self) -> Adopted:
         """Return the system configurations that users have pinned."""

@@ -38,7 +38,7 @@ class Listed:
 
 
 def read_listed(ledger: ReadOnly) -> list[Listed]:
-    """All studies but those that were deleted, oldest first."""
+    """Return all studies but those that were deleted, oldest first."""
     rows = [dict(zip(STUDY_COLUMNS, row, strict=True)) for row in ledger.studies()]
     return [
         Listed(row["id"], row["status"], row["finished_at"], row["summary"])

@@ -83,16 +83,16 @@ class Reader(EventLog):
         return self.tables.is_empty()
 
     def studies(self) -> list[StudyRow]:
-        """All studies but those that were deleted, oldest first."""
+        """Return all studies but those that were deleted, oldest first."""
         return [row for row in self.studies_ever() if row.status != DELETED]
 
     def studies_ever(self) -> list[StudyRow]:
-        """All studies, oldest first. The ledger keeps those that were deleted."""
+        """Return all studies, oldest first. The ledger keeps those that were deleted."""
         query = select(STUDY).order_by(STUDY.c.created_at, STUDY.c.id)
         return [study_of(row) for row in self._whole(STUDY, query)]
 
     def study(self, name_or_id: str) -> StudyRow:
-        """The newest study of this name or id. Raises ``UsageError`` with close names if absent."""
+        """Return the newest study of this name or id. ``UsageError`` with close names if absent."""
         newest_first = STUDY.c.created_at.desc(), STUDY.c.id.desc()
         given = codec.storable(name_or_id)
         known = (STUDY.c.id == given) | (STUDY.c.name == given)
@@ -103,7 +103,7 @@ class Reader(EventLog):
         raise UsageError(_no_study(name_or_id, [row.name for row in names]))
 
     def study_names(self) -> dict[str, str]:
-        """The names of all studies by id, also of those that were deleted."""
+        """Return the names of all studies by id, also of those that were deleted."""
         return {row.id: row.name for row in self._rows(select(STUDY.c.id, STUDY.c.name))}
 
     def with_names(self, study: StudyRow) -> StudyRow:
@@ -111,23 +111,26 @@ class Reader(EventLog):
         return replace(study, names=names_of(self._whole, study.id))
 
     def statuses(self) -> dict[str, int]:
-        """The number of studies by status."""
+        """Return the number of studies by status."""
         return dict(Counter(row.status for row in self._whole(STUDY, select(STUDY))))
 
     def responses(self) -> tuple[int, float]:
-        """The number of studies that are over, and their seconds from submission to end in all."""
+        """Return the number of studies that are over, and their seconds in all.
+
+        A study's seconds are those from its submission to its end.
+        """
         ended = [s for s in self._whole(STUDY, select(STUDY)) if s.finished_at is not None]
         return len(ended), sum(study.finished_at - study.created_at for study in ended)
 
     def trials(self, study_id: str, first: int = 0) -> list[TrialRow]:
-        """The trials of a study by number, from the number ``first`` on."""
+        """Return the trials of a study by number, from the number ``first`` on."""
         query = select(TRIAL).where(TRIAL.c.study == study_id).order_by(TRIAL.c.number)
         if first:
             query = query.where(TRIAL.c.number >= first)
         return [trial_of(row) for row in self._whole(TRIAL, query)]
 
     def trial_digests(self, study_id: str) -> dict[str, int]:
-        """The digests of a study's trials by id, in the order of their numbers.
+        """Return the digests of a study's trials by id, in the order of their numbers.
 
         While a trial's stays, its row does.
         """
@@ -136,12 +139,12 @@ class Reader(EventLog):
         return {row.id: row.digest for row in rows}
 
     def trials_of(self, ids: Sequence[str]) -> list[TrialRow]:
-        """The trials with these ids, some hundreds at most."""
+        """Return the trials with these ids, some hundreds at most."""
         query = select(TRIAL).where(TRIAL.c.id.in_(ids))
         return [trial_of(row) for row in self._whole(TRIAL, query)]
 
     def running(self) -> dict[tuple[str, int], Work]:
-        """The running trials by (device, slot)."""
+        """Return the running trials by (device, slot)."""
         running = str(TrialState.RUNNING)
         known = [str(state) for state in TrialState]
         # Two queries: a join would read the trials of every study to find those that run.
@@ -158,7 +161,7 @@ class Reader(EventLog):
         }
 
     def epochs(self, study_id: str, after_rowid: int = 0) -> list[EpochRow]:
-        """The accepted epochs of a study with a ``rowid`` above ``after_rowid``, by ``rowid``."""
+        """Return a study's accepted epochs with a ``rowid`` above ``after_rowid``, by ``rowid``."""
         query = (
             select(EPOCH)
             .join(TRIAL, TRIAL.c.id == EPOCH.c.trial)
@@ -168,23 +171,23 @@ class Reader(EventLog):
         return [epoch_of(row) for row in self._whole(EPOCH, query)]
 
     def epochs_of(self, trial_id: str) -> list[EpochRow]:
-        """The accepted epochs of a trial, in order."""
+        """Return the accepted epochs of a trial, in order."""
         query = select(EPOCH).where(EPOCH.c.trial == trial_id).order_by(EPOCH.c.epoch)
         return [epoch_of(row) for row in self._whole(EPOCH, query)]
 
     def newest_epochs(self, limit: int) -> list[EpochRow]:
-        """The ``limit`` epochs of all studies that were accepted last, by ``rowid``."""
+        """Return the ``limit`` epochs of all studies that were accepted last, by ``rowid``."""
         query = select(EPOCH).order_by(EPOCH.c.id.desc()).limit(limit)
         return [epoch_of(row) for row in reversed(self._whole(EPOCH, query))]
 
     def last_report(self, trial_id: str) -> EpochReported | None:
-        """The report of the last epoch that a trial trained itself; None before the first."""
+        """Return the report of the last epoch that a trial trained itself; None without any."""
         query = EVENTS.where(EVENT.c.trial == trial_id, of_kind(EpochReported))
         found = self._events(query.order_by(EVENT.c.seq.desc()).limit(1))
         return cast(EpochReported, found[0][1]) if found else None
 
     def durables(self, study_id: str, hashes: Collection[str] | None = None) -> list[DurableRow]:
-        """The durable states of a study by trial and epoch; only those of ``hashes`` if given."""
+        """Return the durable states of a study by trial and epoch, of ``hashes`` alone if given."""
         query = (
             select(DURABLE)
             .join(TRIAL, TRIAL.c.id == DURABLE.c.trial)
@@ -196,11 +199,11 @@ class Reader(EventLog):
         return [durable_of(row) for row in self._whole(DURABLE, query)]
 
     def imported(self, study_id: str) -> tuple[int, StudyImported] | None:
-        """The number and event of a study's import; None if it was not imported."""
+        """Return the number and event of a study's import; None if it was not imported."""
         return next(iter(imports(self._whole, study_id)), None)
 
     def events(self, trial_id: str) -> list[tuple[int, Event]]:
-        """The events of a trial as (sequence number, event), in order."""
+        """Return the events of a trial as (sequence number, event), in order."""
         return self._events(EVENTS.where(EVENT.c.trial == trial_id).order_by(EVENT.c.seq))
 
     def of_trials(
@@ -215,9 +218,9 @@ class Reader(EventLog):
         return self._of_kind(kind, EVENT.c.study == study_id)
 
     def written(self, study_id: str, after: int = 0) -> list[tuple[int, Event]]:
-        """Return what objectives and users wrote of a study and its trials after event ``after``.
+        """Return the events after ``after`` by which objectives and users wrote of a study.
 
-        Each is a sequence number and its event.
+        Those about its trials are included. Each is a sequence number and its event.
         """
         kinds = of_kind(Suggested, TrialAdded, TrialWritten, StudyWritten)
         # Ids of trials begin with the study's. "." follows "-", which ends that beginning.
@@ -227,9 +230,10 @@ class Reader(EventLog):
         return [(row.seq, codec.decode(row.kind, row.body)) for row in rows]
 
     def last_attempts(self, study_id: str, after: int, limit: int) -> list[Event | None]:
-        """The outcomes of a study's attempts after event ``after``, newest first, up to ``limit``.
+        """Return the outcomes of a study's attempts after event ``after``, newest first.
 
-        None stands for an accepted epoch; otherwise it is the event of the failure or loss.
+        There are at most ``limit``. None stands for an accepted epoch; otherwise it is the event of
+        the failure or loss.
         """
         trial_ids = select(TRIAL.c.id).where(TRIAL.c.study == study_id)
         ends = of_kind(EpochReported, TrialReturned, AttemptFailed, AttemptLost)
@@ -244,7 +248,7 @@ class Reader(EventLog):
         ]
 
     def policy_failures(self) -> list[tuple[int, PolicyFailed]]:
-        """The number and event of each time that a user's policy gave no plan."""
+        """Return the number and event of each time that a user's policy gave no plan."""
         return self._of_kind(PolicyFailed)
 
     def _of_kind(self, kind: type[_Kind], *where: ColumnElement[bool]) -> list[tuple[int, _Kind]]:
@@ -252,21 +256,24 @@ class Reader(EventLog):
         return [(seq, cast(_Kind, event)) for seq, event in self._events(query)]
 
     def events_at(self, seqs: Sequence[int]) -> dict[int, Event]:
-        """The events with these sequence numbers, which other events name as their cause."""
+        """Return the events with these sequence numbers, which other events name as their cause."""
         return dict(self._events(EVENTS.where(EVENT.c.seq.in_(seqs))))
 
     def newest(self) -> int:
-        """The number of the newest event, 0 before the first. While it stays, nothing changes."""
+        """Return the number of the newest event, 0 before the first.
+
+        While it stays, nothing changes.
+        """
         [row] = self._rows(select(func.max(EVENT.c.seq)))
         return row[0] or 0
 
     def newest_at(self) -> float | None:
-        """When the newest event happened, by the scheduler's clock; None before the first."""
+        """Return the time of the newest event by the scheduler's clock; None before the first."""
         rows = self._rows(select(EVENT.c.at).order_by(EVENT.c.seq.desc()).limit(1))
         return next((row.at for row in rows), None)
 
     def changed(self, after: int) -> set[str]:
-        """The ids of the studies that events after number ``after`` are about.
+        """Return the ids of the studies that events after number ``after`` are about.
 
         Digests are not compared: it tells readers of a study that there is something to read.
         """
@@ -274,7 +281,7 @@ class Reader(EventLog):
         return {row.study for row in self._rows(query.distinct())}
 
     def named(self, uris: Sequence[str]) -> set[str]:
-        """Those of ``uris``, some hundreds at most, that something names and so needs.
+        """Return those of ``uris``, some hundreds at most, that something names and so needs.
 
         That is a durable state, or a study of candidates of a super-net.
 
@@ -285,12 +292,12 @@ class Reader(EventLog):
         return {row.uri for row in rows} | supernets.intersection(uris)
 
     def all_named(self) -> set[str]:
-        """All URIs that something names, as ``named`` says."""
+        """Return all URIs that something names, as ``named`` says."""
         durable = {row.uri for row in self._whole(DURABLE, select(DURABLE))}
         return durable.union(each.uri for each in self.supernets().values())
 
     def supernets(self) -> dict[str, SuperNet]:
-        """The super-nets of which there are studies of candidates, deleted ones too, by study.
+        """Return the super-net of each study of candidates, by study, deleted studies included.
 
         A study's super-net never changes. So studies are searched again only once there are new
         ones (or the ledger is an older one), and for that only the newest events are looked at.
@@ -307,12 +314,12 @@ class Reader(EventLog):
         return found
 
     def devices(self) -> list[DeviceRecord]:
-        """Every device that ever joined, by name."""
+        """Return every device that ever joined, by name."""
         query = select(DEVICE).order_by(DEVICE.c.name)
         return [device_of(row) for row in self._whole(DEVICE, query)]
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
-        """The history of tuned system parameters, of one class of machine or of all."""
+        """Return the history of tuned system parameters, of one class of machine or of all."""
         return read_history(self._whole, machine)
 
     def adopted(self) -> Adopted:
@@ -324,7 +331,10 @@ class Reader(EventLog):
 
 
 def _no_study(name: str, known: Sequence[str]) -> str:
-    """A message that no study of ``known`` (newest first) has this name, with close names."""
+    """Return a message that no study of ``known`` has this name, with close names.
+
+    ``known`` is in order, newest first.
+    """
     near = get_close_matches(name, known, n=NAMED, cutoff=0.4)
     names = list(dict.fromkeys([*near, *known]))
     if not names:

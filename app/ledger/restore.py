@@ -34,7 +34,7 @@ def restore(
     strategies: Callable[[StudySpec], AnyStrategy] = make_strategy,
     unwritten: Iterable[tuple[int, Event]] = (),
 ) -> Engine:
-    """An engine with the newest snapshot, the events after it, and those that are ``unwritten``.
+    """Return an engine with the newest snapshot, the events after it and the ``unwritten`` ones.
 
     Its changes are those of the ``unwritten`` alone. Raises LedgerRefused when this version's
     engine cannot handle the events, and BackendError if the ledger does not answer.
@@ -46,7 +46,7 @@ def restore(
 
 
 def _snapshot(ledger: Ledger | EventLog) -> EngineState | None:
-    """The state in the newest snapshot; None if there is none that this version can read.
+    """Return the state in the newest snapshot; None if there is none that this version can read.
 
     A snapshot only shortens the replay: all events are still there, and older ones are read.
     """

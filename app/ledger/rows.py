@@ -347,7 +347,7 @@ def study_of(row: Any) -> StudyRow:
 
 
 def spent_of(text: str) -> Spent:
-    """Return what a study has had of devices; ``text`` is from the table of studies."""
+    """Return a study's use of devices; ``text`` is from the table of studies."""
     if not text:
         return NOTHING_SPENT
     values = json.loads(text)
@@ -366,7 +366,7 @@ def _strategy_of(options: dict[str, Any]) -> StrategySpec:
 
 @readable
 def trial_of(row: Any) -> TrialRow:
-    """The trial in a row of the table of trials."""
+    """Return the trial in a row of the table of trials."""
     fields = {name: getattr(row, name) for name in TrialRow.__slots__}
     return TrialRow(
         **fields
@@ -381,7 +381,7 @@ def trial_of(row: Any) -> TrialRow:
 
 @readable
 def epoch_of(row: Any) -> EpochRow:
-    """The epoch in a row of the table of epochs."""
+    """Return the epoch in a row of the table of epochs."""
     fields = {name: getattr(row, name) for name in EpochRow.__slots__ if name != "rowid"}
     return EpochRow(
         rowid=row.id,
@@ -415,13 +415,13 @@ def _length(row: Any) -> SegmentLength | None:
 
 
 def durable_of(row: Any) -> DurableRow:
-    """The state in a row of the table of durable states."""
+    """Return the state in a row of the table of durable states."""
     return DurableRow(row.trial, row.epoch, row.state_hash, row.uri, row.at)
 
 
 @readable
 def device_of(row: Any) -> DeviceRecord:
-    """The device in a row of the table of devices."""
+    """Return the device in a row of the table of devices."""
     # Imported here because they import NumPy and more, which readers of studies do not need.
     from ...profiling.devices.device import Device
     from ...scheduler.state.state import DeviceRecord

@@ -65,7 +65,7 @@ def ranked(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
 
 
 def _front(study: StudyRow, valued: Iterable[TrialRow]) -> list[TrialRow]:
-    """The trials that no other one beats in every objective, in their order."""
+    """Return the trials that no other one beats in every objective, in their order."""
     found = [trial for trial in valued if trial.feasible]
     signs = [each.sign for each in study.objectives]
     rows = [[s * v for s, v in zip(signs, trial.values, strict=True)] for trial in found]
@@ -73,7 +73,7 @@ def _front(study: StudyRow, valued: Iterable[TrialRow]) -> list[TrialRow]:
 
 
 def front_of(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
-    """The best trials, best first: the best one, or the Pareto front of several objectives.
+    """Return the best trials, best first: the best one, or the Pareto front of the objectives.
 
     While the study runs it is the best so far, whatever its epoch. Once the study is over it is a
     completed trial, as in ``Study.best_trial``. If no trial completed, it is the best of those
@@ -93,7 +93,7 @@ def front_of(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
 
 
 def mean_of(trials: Sequence[TrialRow]) -> float | None:
-    """The mean of the trials' values; None without any."""
+    """Return the mean of the trials' values; None without any."""
     values = [trial.value for trial in trials if trial.value is not None]
     return sum(values) / len(values) if values else None
 
@@ -106,7 +106,7 @@ def trials_expected(study: StudyRow, so_far: int) -> int | None:
 
 
 def epochs_of(trials: Iterable[TrialRow]) -> int:
-    """Return how many epochs ``trials`` have by their rows, without those of their origins."""
+    """Return the number of epochs of ``trials`` by their rows, without those of their origins."""
     return sum(max(0, trial.epoch - (trial.origin_epoch or 0)) for trial in trials)
 
 
@@ -117,7 +117,7 @@ def metric_names(system_attrs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def enqueued_of(study: StudyRow, counts: Mapping[TrialState, int]) -> int:
-    """Return how many more trials the user has enqueued in a study that is over."""
+    """Return the number of further trials that the user has enqueued in a study that is over."""
     return 0 if study.finished_at is None else counts[TrialState.PROPOSED]
 
 
@@ -130,7 +130,7 @@ def facts_of(
     eta: float | None = None,
     still: bool = False,
 ) -> Facts:
-    """A study in one row: its identity and its progress. Times are seconds since 1970.
+    """Return a study in one row: its identity and its progress. Times are seconds since 1970.
 
     ``trials`` are all of its trials. ``eta`` is in seconds, and ``still`` is as in
     ``views.progress.View``.
@@ -173,7 +173,7 @@ def facts_of(
 
 
 def trial_facts(trial: TrialRow) -> Facts:
-    """A trial in one row."""
+    """Return a trial in one row."""
     failure = trial.failure_kind and {
         "kind": trial.failure_kind,
         "message": trial.failure_message,

@@ -116,7 +116,7 @@ class Writes:
     def of(
         self, batch: Batch, forgotten: Sequence[str] = (), before: int = NONE
     ) -> list[tuple[str, _Rows]]:
-        """The statements of the transaction, each with its rows, in an order that references allow.
+        """Return the transaction's statements with their rows, in an order that references allow.
 
         The events come first. ``forgotten`` are the ids of entries that the history drops.
         ``before`` is the digest of the newest event that is already written.

@@ -139,10 +139,11 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     referred: Reference | None = None,
     tools: Reference | None = None,
 ) -> StudySpec:
-    """The study ``name`` with id ``study``. UsageError as in ``make_plan``, and for the code.
+    """Return the study ``name`` with id ``study``.
 
-    ``referred`` is what ``refer_to(code)`` gave; None: it is called here. ``tools`` are given where
-    the sampler is an object that the scheduler does not build itself.
+    Raises UsageError as ``make_plan`` does, and for the code. ``referred`` is what
+    ``refer_to(code)`` gave; None: it is called here. ``tools`` are given where the sampler is an
+    object that the scheduler does not build itself.
     """
     contract = contract_of(code)
     referred = referred or refer_to(code)
@@ -208,7 +209,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
 
 
 def _is_fixed(groups: Mapping[str, Any]) -> bool:
-    """Tell whether all trials have one system configuration (``StudySpec.system_fixed``)."""
+    """Return True if all trials have one system configuration (``StudySpec.system_fixed``)."""
     if groups["precision"] != "fp32":
         return True
     compared = groups["probing"] == "race" and not groups["energy_weight"]
@@ -216,13 +217,13 @@ def _is_fixed(groups: Mapping[str, Any]) -> bool:
 
 
 def _groups(plan: StudyPlan, contract: str) -> dict[str, Any]:
-    """The fields of ``StudySpec`` that the groups of options give for code of this contract."""
+    """Return the fields of ``StudySpec`` that the groups of options give for this contract."""
     groups = (plan.resources.of_contract(contract), plan.limits, plan.system, plan.share)
     return {name: value for group in groups for name, value in stored(group).items()}
 
 
 def refer_to(code: Any) -> Reference:
-    """Return how trainers find ``code``. UsageError for code that no trainer can run."""
+    """Return the reference by which trainers find ``code``. UsageError if no trainer can run it."""
     return refer(code, runs_anew=contract_of(code) == "objective")
 
 
@@ -246,7 +247,7 @@ def _surroundings(path: str, target: str) -> dict[str, Any]:
 
 
 def make_asked_spec(study: str, name: str, objectives: tuple[Objective, ...]) -> StudySpec:
-    """A study without code: its users add its trials, and train them themselves."""
+    """Return a study without code: its users add its trials, and train them themselves."""
     first, *further = objectives
     return StudySpec(
         id=study,
@@ -305,7 +306,7 @@ def make_local_spec(
 
 
 def check_name(name: str | None) -> str:
-    """The study's name; None gives a new one each time, after the running script."""
+    """Return the study's name; for None a new one each time, after the running script."""
     if name is None:
         script = Path(sys.argv[0] if sys.argv else "").stem
         return new_id(script if script not in ("", "-c", "-m", "__main__", *_KERNELS) else "study")

@@ -41,7 +41,7 @@ _PATHS = {name: ".".join(path) for name, path in option_paths().items()} | {
 
 
 def differences(old: StudySpec, new: StudySpec) -> list[str]:
-    """The differences, each as ``seed was 0 and is 4``.
+    """Return the differences, each as ``seed was 0 and is 4``.
 
     An edited source file is no difference, but where other studies may take the epochs over. Nor is
     it one that by now ``reuse`` would be the mode where there was nothing that tunes.
@@ -65,7 +65,7 @@ def differences(old: StudySpec, new: StudySpec) -> list[str]:
 
 
 def as_edited(known: StudySpec, spec: StudySpec) -> StudySpec:
-    """Return what a script submits again, with what was edited of the study since."""
+    """Return the study that a script submits again, with the edits that it has had since."""
     edits = known.edits
     if edits is None:
         return spec
@@ -98,7 +98,7 @@ def _same_code(old: Code, new: Code) -> bool:
 
 
 def _named(target: str) -> tuple[str, str]:
-    """The names of a target's module or script, without folders, and of the code in it."""
+    """Return the names of a target's module or script, without folders, and of the code in it."""
     module, _, name = target.removeprefix(PREFIX).rpartition(":")
     return re.sub(r"\.py$", "", module.rpartition("/")[2]), name
 
@@ -119,7 +119,7 @@ def _pairs(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _words(value: Any) -> str:
-    """A setting as its user writes it."""
+    """Return a setting as its user writes it."""
     if value is None or value in ((), "", "{}"):
         return "not given"
     if isinstance(value, tuple):

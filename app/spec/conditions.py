@@ -15,7 +15,7 @@ from ...scheduler.model.study import Condition, Scalar
 
 
 def parse_conditions(space: Mapping[str, Any]) -> tuple[Condition, ...]:
-    """The conditions in a space that ``parse_space`` accepted, in its order.
+    """Return the conditions in a space that ``parse_space`` accepted, in its order.
 
     Raises UsageError for a parent that is not a choice before the parameter, and for a value that
     the parent does not have.

@@ -29,11 +29,11 @@ NAMES = {
 
 
 def contract_of(code: Any) -> str:
-    """One of ``scheduler.model.study.CONTRACTS``. Raises ``UsageError`` if ``code`` has none.
+    """Return the contract of ``code``, one of ``scheduler.model.study.CONTRACTS``.
 
-    The source shows how a function uses its first parameter. A function that loops over
-    ``epochs()`` without being marked as an epoch function, or is marked and asks for parameters,
-    would fail in every trial, and is refused.
+    Raises ``UsageError`` if it has none. The source shows how a function uses its first parameter.
+    A function that loops over ``epochs()`` without being marked as an epoch function, or is marked
+    and asks for parameters, would fail in every trial, and is refused.
     """
     if isinstance(code, type) and issubclass(code, TorchTrainable):
         return "torch"
@@ -178,7 +178,7 @@ def _check_own_loop(plan: StudyPlan, contract: str) -> None:
 
 
 def _used(code: Any) -> set[str]:
-    """The attributes of the trial, its first open parameter, that the source of ``code`` uses."""
+    """Return the attributes of the trial, its first open parameter, that ``code`` uses."""
     function = function_of(code)
     found = None if function is None else parsed(function)
     if found is None or not isinstance(found[0], ast.FunctionDef):

@@ -22,7 +22,7 @@ METRIC = "the name of a metric, in printable characters"
 def parse_objectives(
     direction: Any, metric: Any, directions: Any
 ) -> tuple[str | None, str, tuple[Objective, ...]]:
-    """The first metric, its direction, and all further objectives.
+    """Return the first metric, its direction, and all further objectives.
 
     The metric is None where an objective returns its value. Raises UsageError naming the field.
     """

@@ -49,7 +49,7 @@ class _Group:
         _set(self, self._checked())
 
     def _checked(self) -> dict[str, Any]:
-        """The fields whose values are to be replaced by what their checks make of them."""
+        """Return the fields to replace, with the values that their checks make of them."""
         raise NotImplementedError
 
 
@@ -96,11 +96,11 @@ class Resources(_Group):
         return {"max_width": width, "shards": shards, "memory": memory}
 
     def with_width(self) -> Resources:
-        """The group as it is stored, with the width filled in where the shards determine it."""
+        """Return the group as it is stored, with the width filled in if the shards determine it."""
         return self if self.max_width is not None else replace(self, max_width=self.shards or 1)
 
     def of_contract(self, contract: str) -> Resources:
-        """The group for code of this contract, with the exactness that it has."""
+        """Return the group for code of this contract, with the exactness that it has."""
         exactness = self.exactness or ("statistical" if contract == "epochs" else "bitwise")
         change = self.on_signature_change or ("refuse" if exactness == "bitwise" else "record")
         values = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -210,7 +210,7 @@ class SystemTuning(_Group):
 
 
 def parse_limits(text: str) -> Limits:
-    """The limits in ``device_hours=2,deadline=3600``. Raises UsageError."""
+    """Return the limits in a text such as ``device_hours=2,deadline=3600``. Raises UsageError."""
     given: dict[str, Any] = {}
     for each in text.split(","):
         name, mark, value = (part.strip() for part in each.partition("="))
@@ -237,7 +237,7 @@ Group = TypeVar("Group", Resources, Limits, SystemTuning, Share)
 
 
 def settled(argument: str, kind: type[Group], value: Any) -> Group:
-    """The group given as ``argument`` of ``create_study``; UsageError if it is none."""
+    """Return the group given as ``argument`` of ``create_study``; UsageError if it is none."""
     if isinstance(value, kind):
         return value
     alone = _ALONE.get(argument, (None,))
@@ -248,7 +248,7 @@ def settled(argument: str, kind: type[Group], value: Any) -> Group:
 
 
 def _extended(argument: str, group: Any) -> dict[str, Any]:
-    """The fields of a group that are an extension's, as it has checked them."""
+    """Return the fields of a group that are an extension's, as it has checked them."""
     return {
         each.name: checked(name, getattr(group, each.name), f"{argument}.{each.name}")
         for each in fields(group)
@@ -257,17 +257,17 @@ def _extended(argument: str, group: Any) -> dict[str, Any]:
 
 
 def form(kind: type[Any]) -> str:
-    """Return how users write the group, for messages: ``penstock.Share(weight=, priority=)``."""
+    """Return the group as users write it, for messages: ``penstock.Share(weight=, priority=)``."""
     return f"penstock.{kind.__name__}({', '.join(f'{each.name}=' for each in fields(kind))})"
 
 
 def stored(group: Resources | Limits | SystemTuning | Share) -> dict[str, Any]:
-    """The fields of ``StudySpec`` that a group gives."""
+    """Return the fields of ``StudySpec`` that a group gives."""
     return {_stored_name(each): getattr(group, each.name) for each in fields(group)}
 
 
 def group_of(kind: type[Group], spec: StudySpec) -> Group:
-    """The group from which ``spec`` was made, unchecked."""
+    """Return the group from which ``spec`` was made, unchecked."""
     return _unchecked(kind, {each.name: getattr(spec, _stored_name(each)) for each in fields(kind)})
 
 
@@ -285,7 +285,7 @@ def _stored_name(each: Any) -> str:
 
 
 def _unchecked(kind: type[Group], values: Mapping[str, Any]) -> Group:
-    """The group with these ``values``, one for each field."""
+    """Return the group with these ``values``, one for each field."""
     made = object.__new__(kind)
     _set(made, values)
     return made

@@ -73,7 +73,7 @@ class StudyPlan:
 
     @classmethod
     def of(cls, spec: StudySpec) -> StudyPlan:
-        """The plan from which ``spec`` was made."""
+        """Return the plan from which ``spec`` was made."""
         own = ("space", "optuna_sampler", "optuna_pruner", *GROUPS)
         plain = [f.name for f in fields(cls) if f.name not in own]
         groups = {name: group_of(kind, spec) for name, kind in GROUPS.items()}

@@ -116,7 +116,7 @@ def scheduler_sampler(given: Any) -> tuple[str, str, Space | None]:
 
 
 def own_options(sampler: object) -> str:
-    """Return what is stored (JSON) of a sampler object that the scheduler uses as it is.
+    """Return the options (JSON) stored for a sampler object that the scheduler uses as it is.
 
     ``generations``: it compares whole generations of trials.
     """
@@ -129,7 +129,7 @@ def own_options(sampler: object) -> str:
 
 
 def _options_json(sampler: str, options: Mapping[str, Any]) -> str:
-    """A sampler's options as JSON. Raises UsageError naming the sampler or the option."""
+    """Return a sampler's options as JSON. Raises UsageError naming the sampler or the option."""
     one_of("sampler", sampler, SAMPLERS)
     known = _OPTIONS.get(sampler, {})
     for name, value in options.items():

@@ -170,7 +170,7 @@ def parse_space(space: Mapping[str, Any]) -> Space:
 
 
 def parameter(text: str, field: str = "space") -> Parameter:
-    """The parameter in our distribution JSON. UsageError naming ``field`` if it is not ours.
+    """Return the parameter in our distribution JSON. UsageError naming ``field`` if it is none.
 
     A number that was fixed has a range of one, which users do not write.
     """
@@ -191,7 +191,7 @@ def parameter(text: str, field: str = "space") -> Parameter:
 
 
 def grid_values(name: str, text: str) -> Sequence[Scalar]:
-    """All values of a parameter in order. Raises UsageError if they cannot be counted."""
+    """Return all values of a parameter in order. Raises UsageError if they cannot be counted."""
     given = parameter(text)
     if isinstance(given, Categorical):
         return given.choices
@@ -217,7 +217,7 @@ def _check_countable(name: str, given: Float | Int) -> None:
 
 
 def grid_size(space: Space, conditions: Sequence[Condition] = ()) -> int:
-    """The number of configurations in a grid over ``space``. UsageError if it is infinite.
+    """Return the number of configurations in a grid over ``space``. UsageError if it is infinite.
 
     Parameters that no condition connects are counted apart, so the work does not grow as the grid.
     """
@@ -247,7 +247,7 @@ def grid_size(space: Space, conditions: Sequence[Condition] = ()) -> int:
 def check_params(
     space: Space | None, params: Mapping[str, Any], conditions: Sequence[Condition] = ()
 ) -> tuple[tuple[str, Scalar], ...]:
-    """A user's configuration, possibly partial, in the order of the space.
+    """Return a user's configuration, possibly partial, in the order of the space.
 
     Without a space (define-by-run) any name with a JSON scalar is allowed. Raises UsageError for a
     name that the space does not have, a value outside its range, and a parameter that is inactive
@@ -330,7 +330,7 @@ def _from_optuna(field: str, value: Any) -> Parameter:
 
 
 def _written(kind: str, given: Float | Int, *, step: float | None) -> str:
-    """The parameter as its user wrote it; ``step`` is the default, which is left out."""
+    """Return the parameter as its user wrote it; ``step`` is the default, which is left out."""
     log = ", log=True" if given.log else ""
     steps = f", step={given.step}" if given.step != step else ""
     return f"{kind}({given.low}, {given.high}{log}{steps})"

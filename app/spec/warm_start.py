@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def observation(params: Any, value: Any, source: Any) -> Observation:
-    """The arguments of ``add_trial``, checked as far as possible without the study's space."""
+    """Return an observation from ``add_trial``, checked as far as possible without the space."""
     value = finite("value", value)
     if not isinstance(source, str) or not source:
         raise UsageError.refuse("source", source, "where it comes from, in words")
@@ -31,7 +31,7 @@ def observation(params: Any, value: Any, source: Any) -> Observation:
 
 
 def of_frozen(trials: Iterable[FrozenTrial], source: str) -> list[Observation]:
-    """The results among Optuna's frozen trials. Failed and unfinished trials have none.
+    """Return the results among Optuna's frozen trials. Failed and unfinished trials have none.
 
     A pruned trial counts only with its intermediate values, which are compared at equal epochs.
     Steps that begin at 0, as many objectives report them, become epochs that begin at 1.
@@ -55,7 +55,7 @@ def of_frozen(trials: Iterable[FrozenTrial], source: str) -> list[Observation]:
 
 
 def of_study(study: Any, direction: str) -> list[Observation]:
-    """The results of a study of ours or of Optuna's. UsageError if its direction differs."""
+    """Return the results of a study of ours or of Optuna's. UsageError if its direction differs."""
     if len(study.directions) > 1:
         raise UsageError(
             f"warm_start: {study.study_name} has several objectives, so it has no single value"
@@ -74,7 +74,7 @@ def of_study(study: Any, direction: str) -> list[Observation]:
 def fitting(
     given: Sequence[Observation], space: Space | None, conditions: Sequence[Condition] = ()
 ) -> tuple[Observation, ...]:
-    """The observations that fit this space; a warning counts the others."""
+    """Return the observations that fit this space; a warning counts the others."""
     found = []
     for each in given:
         try:
@@ -95,7 +95,7 @@ def fitting(
 
 
 def shown(spec: StudySpec, dists: Mapping[str, Any]) -> list[FrozenTrial]:
-    """The observations as Optuna's frozen trials; ``user_attrs['source']`` tells their origin."""
+    """Return the observations as Optuna's frozen trials; ``user_attrs['source']`` is the origin."""
     from optuna.trial import FrozenTrial, TrialState
 
     return [

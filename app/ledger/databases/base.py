@@ -70,11 +70,14 @@ class Database(ABC):
 
     @abstractmethod
     def writer(self) -> Engine:
-        """An engine whose one connection is the only one that writes."""
+        """Return an engine whose one connection is the only one that writes."""
 
     @abstractmethod
     def reader(self) -> Engine:
-        """An engine that can only read. The database may appear or vanish between two queries."""
+        """Return an engine that can only read.
+
+        The database may appear or vanish between two queries.
+        """
 
     def direct(self) -> AbstractContextManager[Ask] | None:
         """Open it to be read as by ``reader``, without SQLAlchemy; None where that saves nothing.
@@ -85,23 +88,27 @@ class Database(ABC):
 
     @abstractmethod
     def has_table(self, ask: Ask, name: str) -> bool:
-        """Return whether it has a table of this name."""
+        """Return True if the database has a table of this name."""
 
     @abstractmethod
     def transaction(self, driver: Any) -> AbstractContextManager[Cursor]:
-        """One write transaction: durable when it ends, rolled back when it ends by an error."""
+        """Return one write transaction: durable at its end, rolled back if it ends by an error."""
 
     @abstractmethod
     def explain(self, error: BaseException | None) -> str:
         """Explain what an error of the driver means, and what to do about it."""
 
     def structure_fault(self, ask: Ask) -> str | None:
-        """The damage that the database finds in its own structure, or None. May read everything."""
+        """Return the damage that the database finds in its own structure, or None.
+
+        May read everything.
+        """
         return None
 
     def sampled_structure_fault(self, ask: Ask, table: str | None = None) -> str | None:
-        """The same for a reader before each query, checked only as often as is cheap.
+        """Return the damage found by a reader's check before a query, or None.
 
+        The structure is checked only as often as is cheap.
         ``table`` names the only one that the query reads, where given: the rest is not checked.
         """
         return None
@@ -110,18 +117,18 @@ class Database(ABC):
         """Record outside the ledger which event is its newest."""
 
     def noted(self) -> Newest | None:
-        """The event that was recorded last, which the ledger must hold; None where none was."""
+        """Return the event that was recorded last, which the ledger must hold; None if none was."""
         return None
 
     def shrink_log(self, driver: Any) -> None:  # noqa: B027 - where no log stays large
         """Truncate a write-ahead log that has grown large, unless a reader needs it now."""
 
     def damaged(self, what: str) -> LedgerDamaged:
-        """An error saying that ``what`` in the ledger is damaged, and how to go on."""
+        """Return an error saying that ``what`` in the ledger is damaged, and how to go on."""
         return LedgerDamaged(f"the ledger {self.shown} is damaged: {what}. {self.restoring}")
 
     def trouble(self, error: BaseException | None) -> BackendError:
-        """An error of the driver as ``BackendError``."""
+        """Return an error of the driver as ``BackendError``."""
         return self.unusable(self.explain(error))
 
     @contextmanager
@@ -144,7 +151,7 @@ class Database(ABC):
             raise self.trouble(cause) from error
 
     def unusable(self, why: str) -> BackendError:
-        """An error saying that the ledger cannot be used, and why."""
+        """Return an error saying that the ledger cannot be used, and why."""
         return BackendError(f"the ledger {self.shown} cannot be used: {why}")
 
 
@@ -154,12 +161,12 @@ def asking(connection: Connection) -> Ask:
 
 
 def value(ask: Ask, statement: str) -> Any:
-    """The first value of the first row of ``statement``; None if there is no row."""
+    """Return the first value of the first row of ``statement``; None if there is no row."""
     return next((row[0] for row in ask(statement)), None)
 
 
 def revision(database: Database, ask: Ask) -> str | None:
-    """The number of the ledger's schema; None where there is none yet."""
+    """Return the number of the ledger's schema; None where there is none yet."""
     if not database.has_table(ask, "alembic_version"):
         return None
     version = value(ask, "SELECT version_num FROM alembic_version")
@@ -167,7 +174,7 @@ def revision(database: Database, ask: Ask) -> str | None:
 
 
 def installed() -> str:
-    """The version of Penstock that this is."""
+    """Return the version of Penstock that runs."""
     from importlib.metadata import version  # it takes as long to import as a small ledger to read
 
     return version("penstock")

@@ -31,7 +31,7 @@ PAGE = 1000
 
 @cache
 def covered(table: Table) -> slice:
-    """The columns of ``table`` that the digest covers: all but the digest, which is the last.
+    """Return the columns of ``table`` that the digest covers: all but the digest, the last one.
 
     The number that the database gives an accepted epoch is not covered either.
     """
@@ -52,7 +52,7 @@ def seal(table: Table, rows: Sequence[dict[str, Any]], before: int) -> None:
 
 
 def fault(table: Table, rows: Iterable[Sequence[Any]], at: int = 0) -> str | None:
-    """A message about the first of ``rows`` that is not as it was written; None if all are.
+    """Return a message about the first of ``rows`` that was altered; None if all are as written.
 
     The columns of ``table`` begin at index ``at`` of a row. A row of an event (``EVENTS``) ends
     with the digest of the event before it.
@@ -62,7 +62,7 @@ def fault(table: Table, rows: Iterable[Sequence[Any]], at: int = 0) -> str | Non
 
 
 def name_of(table: Table, row: Sequence[Any], at: int = 0) -> str:
-    """The name of a row in messages."""
+    """Return the name of a row in messages."""
     if table is EVENT:
         return f"event {row[at]} (or the one before it)"
     keys = [str(row[at + index]) for index, column in enumerate(table.c) if column.primary_key]
@@ -70,7 +70,7 @@ def name_of(table: Table, row: Sequence[Any], at: int = 0) -> str:
 
 
 def sealed_tables(connection: Connection) -> Iterator[Table]:
-    """The tables of a ledger whose rows have digests, with the columns that its revision has.
+    """Yield the tables of a ledger whose rows have digests, with the columns of its revision.
 
     Migrations only add columns, and those of an older revision stand in the same order here.
     """
@@ -97,7 +97,7 @@ def _alike(column: Column[Any]) -> Column[Any]:
 
 
 def faults(connection: Connection) -> Iterator[str]:
-    """A message for each table that has a faulty row. Reads everything that has a digest."""
+    """Yield a message for each table that has a faulty row. Reads everything that has a digest."""
     for table in sealed_tables(connection):
         query = EVENTS.order_by(EVENT.c.seq) if table is EVENT else select(table)
         for rows in _pages(connection, query):

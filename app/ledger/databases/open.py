@@ -7,7 +7,7 @@ from .base import ALLOWED, Database
 
 
 def database_at(url: str) -> Database:
-    """The database of a ledger's URL. Raises ``UsageError`` for any other URL."""
+    """Return the database of a ledger's URL. Raises ``UsageError`` for any other URL."""
     scheme, mark, _ = url.partition(":")
     if scheme == "sqlite":
         from .sqlite import SqliteDatabase

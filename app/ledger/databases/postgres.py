@@ -172,7 +172,7 @@ class PostgresDatabase(Database):
         session.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", (LOCK, schema))
 
     def _check(self, session: PgSession) -> str:
-        """The schema of a database that can hold a ledger. Raises ``BackendError`` if it cannot."""
+        """Return the database's schema. Raises ``BackendError`` if it cannot hold a ledger."""
         found = session.execute("SELECT current_setting('server_encoding'), current_schema()")
         [(encoding, schema)] = found.fetchall()
         if encoding != "UTF8":
@@ -182,7 +182,7 @@ class PostgresDatabase(Database):
         return str(schema)
 
     def _connect(self, who: str, *, read_only: bool = False, autocommit: bool = False) -> PgSession:
-        """A session for ``who``. Connection options in the URL override ours."""
+        """Return a session for ``who``. Connection options in the URL override ours."""
         settings = {
             "statement_timeout": STATEMENT_TIMEOUT * 1000,
             "lock_timeout": int(base.LOCK_TIMEOUT * 1000),

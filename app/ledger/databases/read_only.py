@@ -47,10 +47,11 @@ class ReadOnly:
             return True
 
     def rows(self, query: Select[Any], table: Table | None = None) -> Sequence[Row[Any]]:
-        """The rows of ``query``, unchecked; ``table`` is the only one that it reads, where given.
+        """Return the rows of ``query``, unchecked.
 
-        Only that one's structure is checked then. Raises BackendError where there is no ledger
-        that can be read, and LedgerDamaged where it is not as it was written.
+        ``table`` is the only table that the query reads, where given; only its structure is checked
+        then. Raises BackendError where there is no ledger that can be read, and LedgerDamaged where
+        it is not as it was written.
         """
         noted = self._noted()
         with self.database.translate_errors(), self._engine.connect() as connection:
@@ -58,7 +59,7 @@ class ReadOnly:
             return connection.execute(query).all()
 
     def whole(self, table: Table, query: Select[Any]) -> Sequence[Row[Any]]:
-        """The rows of ``query``, whole rows of ``table`` alone, each checked."""
+        """Return the rows of ``query``, whole rows of ``table`` alone, each checked."""
         from .digests import fault
 
         rows = self.rows(query, table)
@@ -67,7 +68,7 @@ class ReadOnly:
         return rows
 
     def studies(self) -> Sequence[Sequence[Any]]:
-        """The whole rows of all studies (``STUDY_COLUMNS``), oldest first, each checked.
+        """Return the whole rows of all studies (``STUDY_COLUMNS``), oldest first, each checked.
 
         Raises as ``rows`` does.
         """
@@ -106,9 +107,10 @@ class ReadOnly:
                 yield asking(connection)
 
     def _noted(self) -> Newest | None:
-        """The event that the ledger must hold: read first, since those written meanwhile are newer.
+        """Return the event that the ledger must hold.
 
-        Raises BackendError where there is no ledger.
+        It is read before the rows, since events written meanwhile are newer. Raises BackendError
+        where there is no ledger.
         """
         if self.database.is_absent():
             shown = self.database.shown

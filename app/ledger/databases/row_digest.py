@@ -16,7 +16,10 @@ NONE = 0
 
 
 def digest_of(values: Iterable[Any], before: int) -> int:
-    """The digest, a signed 64-bit number. Values are joined by NUL, which no text contains."""
+    """Return the digest of ``values`` after the digest ``before``, a signed 64-bit number.
+
+    Values are joined by NUL, which no text contains.
+    """
     text = "\0".join(
         [
             v if (of := v.__class__) is str else f"\1{v!r}" if of is int or v is None else _text(v)
@@ -33,7 +36,7 @@ def _text(value: Any) -> str:
 
 
 def row_name(table: str, keys: Iterable[str]) -> str:
-    """The name of a row in messages."""
+    """Return the name of a row in messages."""
     return f"row {', '.join(keys)} of table {table}"
 
 

@@ -72,7 +72,7 @@ class _Check(NamedTuple):
     due: int
 
     def holds(self, file: tuple[int, ...]) -> bool:
-        """Return whether ``file`` need not be checked now. Another file in its place always is."""
+        """Return True if ``file`` need not be checked now. Another file in its place always is."""
         recent = self.began <= time.time_ns() < self.due
         return self.file == file or (recent and self.file[:1] == file[:1])
 
@@ -207,7 +207,7 @@ class SqliteDatabase(Database):
         return None
 
     def _read_check(self) -> _Check | None:
-        """The last check of all tables, by whichever process; None where nobody has noted one."""
+        """Return the last check of all tables by any process; None if none was noted."""
         numbers = [int(number) for number in _read_line(self._check_file).split()]
         return _Check(tuple(numbers[:-2]), *numbers[-2:]) if numbers else None
 

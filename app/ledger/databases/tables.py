@@ -35,7 +35,7 @@ TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 
 
 def _digest() -> Column[int]:
-    """The digest of the row (``digests``): the last column of every table."""
+    """Return the column of the row's digest (``digests``): the last column of every table."""
     return Column("digest", INTEGER, nullable=False, server_default="0")
 
 
