@@ -133,7 +133,7 @@ class StudyHandle:
             raise UsageError(f"study {self.study_name} was not submitted yet: call optimize()")
 
     def note_submitted(self, spec: StudySpec) -> None:
-        """The scheduler has accepted the study, or its extension, as ``spec``."""
+        """Note that the scheduler has accepted the study, or its extension, as ``spec``."""
         self.spec = spec
         self.submitted_here = True
         self._note_used()
@@ -160,7 +160,7 @@ class StudyHandle:
         return Client(self.settings, notify=lambda words: sys.stderr.write(f"{words}\n"))
 
     def connect(self) -> Client:
-        """The client for commands, once services run to answer them. They stop when long idle."""
+        """Return the client for commands. Services are started if none run; idle ones stop."""
         from ...host.locks import is_running
 
         if not is_running(self.settings.run, "scheduler"):

@@ -250,7 +250,7 @@ class Study(ReadableStudy):
             self._elsewhere.sync()
 
     def _ended(self, func: Any, space: Mapping[str, Any] | None) -> set[str]:
-        """The ids of the trials that have ended so far, or will have once they are submitted."""
+        """Return the ids of the trials that have ended, or will have once they are submitted."""
         if self._handle.spec is not None:
             rows = self._handle.reader().trials(self.id)
             return {row.id for row in rows if TrialState(row.state) in FINAL}
@@ -281,7 +281,7 @@ class Study(ReadableStudy):
 
     @to_the_user
     def ask(self, fixed_distributions: Mapping[str, Any] | None = None) -> Trial:
-        """A trial to train yourself, wherever you like; then ``tell`` its result.
+        """Return a trial to train yourself, on any machine; then ``tell`` its result.
 
         ``fixed_distributions`` are names to Optuna's distributions, or to what a space may hold.
         """
@@ -352,7 +352,7 @@ class Study(ReadableStudy):
 
     @to_the_user
     def trial(self, number: int) -> TrialControl:
-        """One trial, by its number: ``study.trial(7).stop(reason="it diverges")``."""
+        """Return one trial, by its number: ``study.trial(7).stop(reason="it diverges")``."""
         return TrialControl(self._handle, number)
 
     @to_the_user

@@ -189,7 +189,7 @@ class LauncherProcess:
         )
 
     def _fork_server(self, variables: Mapping[str, str]) -> ForkServer:
-        """The fork server of trainers with these ``variables``. It is started if there is none."""
+        """Return the fork server of trainers with these ``variables``, started if there is none."""
         shared = {k: v for k, v in variables.items() if k not in _OWN}
         key = tuple(sorted(shared.items()))
         with self._lock:

@@ -83,12 +83,12 @@ class Conversations:
         return behind
 
     def end(self, run: Key) -> None:
-        """The run is over. What still comes of it is dropped."""
+        """Close a run that is over. Later messages of it are dropped."""
         with self._changed:
             del self._open[run]
 
     def next(self, run: Key, timeout: float, durable: Callable[[Message], None]) -> Message | None:
-        """The next message of an open run, or None after ``timeout`` seconds.
+        """Return the next message of an open run, or None after ``timeout`` seconds.
 
         ``durable`` takes messages of states that became durable, or could not. Raises
         ``TrainerGone`` when all that was said before has been read.

@@ -65,7 +65,7 @@ class Reports:
         self.report({"kind": "returned"} | body | fields, closes=True)
 
     def _writing(self) -> dict[str, Any]:
-        """Return what the trial has written since the last message, numbered; empty if nothing."""
+        """Return the trial's writes since the last message, numbered; empty if none."""
         writing = self.unsent.take()
         if not writing:
             return {}

@@ -31,7 +31,10 @@ _SLOT = re.compile(rf"(?:{'|'.join(KINDS)})\..+\.s[0-9]+")
 
 
 def _channel(channel: Any, url: str) -> Any:
-    """A channel that drops what is no message, and acknowledges nothing: the ledger knows."""
+    """Return a channel class that drops malformed messages, and acknowledges none.
+
+    The ledger records what has been run.
+    """
     dropped, client = Dropped(), connection.connect(url)
 
     class Channel(channel):  # type: ignore[misc]  # typed as far as it goes

@@ -31,7 +31,7 @@ Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 
 def serving(reader: Reader, port: int) -> WSGIServer:
-    """A server at ``port`` (0: a free one); its caller runs ``serve_forever``.
+    """Return a server at ``port`` (0: a free one); its caller runs ``serve_forever``.
 
     Raises UsageError if optuna-dashboard is not installed or the port is taken.
     """

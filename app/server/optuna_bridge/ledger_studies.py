@@ -47,7 +47,7 @@ class WrittenTrials:
     lasting = True
 
     def __init__(self, reader: Reader, row: StudyRow, first_id: int) -> None:
-        """The id of trial ``n`` is ``first_id + n``."""
+        """Number the trials from ``first_id``: the id of trial ``n`` is ``first_id + n``."""
         self._updates = LedgerUpdates(reader, row.id, local=self.lasting)
         #: Trials and attributes. A process that writes a trial keeps it up to date itself.
         self.history = History(first_id)
@@ -141,7 +141,7 @@ class LedgerStudy:
     """One study of the ledger, with its trials as of the last look at the ledger."""
 
     def __init__(self, studies: LedgerStudies, first_id: int, row: StudyRow) -> None:
-        """The id of trial ``n`` is ``first_id + n``."""
+        """Number the trials from ``first_id``: the id of trial ``n`` is ``first_id + n``."""
         self.row = row
         self._studies = studies
         self._first_id = first_id

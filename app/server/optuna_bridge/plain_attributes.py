@@ -36,12 +36,12 @@ _OF_STUDIES = re.compile(
 
 
 def listed_of_trial(attributes: Iterable[tuple[str, str]]) -> Attributes:
-    """Those of a trial's ``attributes``, as (key, JSON text), that are known to be plain data."""
+    """Return a trial's (key, JSON text) pairs in ``attributes`` that are known to be plain data."""
     return tuple((key, text) for key, text in attributes if _OF_TRIALS.fullmatch(key))
 
 
 def listed_of_study(attributes: Iterable[tuple[str, str]]) -> Attributes:
-    """Those of a study's ``attributes``, as (key, JSON text), that are known to be plain data."""
+    """Return a study's (key, JSON text) pairs in ``attributes`` that are known to be plain data."""
     return tuple((key, text) for key, text in attributes if _OF_STUDIES.fullmatch(key))
 
 

@@ -26,7 +26,7 @@ FACTORS = (0.8, 1.2)
 
 
 def explored(spec: StudySpec, number: int, source: Params, sampled: Mapping[str, Scalar]) -> Params:
-    """The configuration of trial ``number``, derived from that of its ``source``.
+    """Return the configuration of trial ``number``, derived from that of its ``source``.
 
     ``sampled`` is a random configuration of the space. The name of a hyperparameter that changes by
     ``Steps`` stands for all its pieces.

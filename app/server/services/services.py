@@ -182,9 +182,10 @@ def _asked_for(
 
 
 def _is_served_by_hand(settings: Settings, before: DesiredState | None) -> bool:
-    """Return whether an agent runs that others have started, who say how long and on which devices.
+    """Return True if an agent runs that others have started.
 
-    They are ``penstock worker`` in a terminal, or a worker of the user's Celery app.
+    They are ``penstock worker`` in a terminal, or a worker of the user's Celery app, and decide how
+    long and on which devices it serves.
     """
     ours = before is not None and any(service.name == AGENT for service in before.services)
     return not ours and locks.is_running(settings.run, AGENT)
@@ -221,7 +222,7 @@ def _check_policy(policy: str) -> None:
 
 
 def startup_trouble(settings: Settings) -> str | None:
-    """The scheduler's reason for not serving; None if it gives none within the timeout."""
+    """Return the scheduler's reason for not serving; None if it gives none within the timeout."""
     url, begun = server.broker_url(settings), time.monotonic()
     with server.connect(settings) as client:
         while (past := time.monotonic() - begun) < START_REPORT_TIMEOUT and not presence.is_served(
@@ -308,7 +309,7 @@ def _environment_of_scheduler(settings: Settings) -> Mapping[str, str] | None:
 
 
 def desired_state(settings: Settings) -> DesiredState | None:
-    """Return what should run in this state folder; None if nothing should."""
+    """Return the services that should run in this state folder; None if none should."""
     try:
         return _adapter().validate_json(_file(settings).read_bytes())
     except FileNotFoundError:

@@ -79,7 +79,7 @@ class Watcher:
     _due: float = 0.0
 
     def poll(self) -> View:
-        """The study now. Raises BackendError when the ledger does not answer."""
+        """Return the study's present view. Raises BackendError if the ledger does not answer."""
         study = self.reader.study(self.study_id)
         if self._view is not None and not study.stands and time.monotonic() < self._due:
             return replace(self._view, study=replace(study, names=self._view.study.names))
