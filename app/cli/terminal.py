@@ -58,7 +58,7 @@ def completed(
 
 
 def _trials(reader: Reader, typed: str) -> Iterable[str]:
-    """Studies up to the slash, and behind it their trials."""
+    """Return studies up to the slash, and behind it their trials."""
     study, slash, _ = typed.rpartition("/")
     if not slash:
         return [f"{each.name}/" for each in reader.studies()]
@@ -221,7 +221,7 @@ def note(words: object) -> None:
 
 
 def settings_of(devices: str | None = None) -> Settings:
-    """This process's settings; ``devices`` as a command was given them."""
+    """Return this process's settings; ``devices`` as a command was given them."""
     from ..host.settings import load
 
     return load(devices=devices)
@@ -301,7 +301,10 @@ def present(
 
 
 def console_for_output() -> PlainConsole:
-    """Standard output. Where it is no terminal nothing is wrapped or cut, for ``grep``."""
+    """Return the console of standard output.
+
+    Where it is no terminal nothing is wrapped or cut, for ``grep``.
+    """
     from ..common.console import PlainConsole
 
     return PlainConsole(highlight=False, width=None if sys.stdout.isatty() else UNCUT)

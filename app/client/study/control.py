@@ -77,7 +77,7 @@ class Control:
         return f"{study.name} goes on to {n_trials} trials: penstock watch {typed}"
 
     def enqueue(self, name: str, params: Mapping[str, Any]) -> str:
-        """Have a configuration tried next; what it leaves out is drawn."""
+        """Enqueue a configuration to be tried next; values that it leaves out are drawn."""
         study = self._reader.study(name)
         spec = spec_from_json(study.spec_json)
         if spec.local:

@@ -270,7 +270,7 @@ def _in_step(plan: StudyPlan, settings: Settings, other: Elsewhere) -> Study:
 
 
 def _directed(plan: StudyPlan, other: Elsewhere) -> StudyPlan:
-    """``plan`` with the directions of the study that exists, which count in Optuna, too."""
+    """Return ``plan`` with the directions of the existing study, as Optuna does."""
     if other.directions == plan.directions:
         return plan
     metric, direction, further = parse_objectives(None, None, other.directions)
@@ -278,7 +278,7 @@ def _directed(plan: StudyPlan, other: Elsewhere) -> StudyPlan:
 
 
 def _free_name(settings: Settings, name: str) -> str:
-    """``name``, with a number if a study has it already."""
+    """Return ``name``, with a number if a study has it already."""
     number, free = 1, name
     while _find(settings, free) is not None:
         number += 1
@@ -298,7 +298,7 @@ def _tools(plan: StudyPlan) -> tuple[Any, Any]:
 
 
 def _known(study: Any) -> Any:
-    """``study``, from whose results the sampler learns; a name is looked up."""
+    """Return ``study``, from whose results the sampler learns; a name is looked up."""
     if isinstance(study, str):
         return load_study(study)
     if not (hasattr(study, "get_trials") and hasattr(study, "direction")):

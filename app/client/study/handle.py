@@ -144,7 +144,7 @@ class StudyHandle:
             submitted.append(self)
 
     def note_asked(self) -> None:
-        """Have a study by Optuna's function end with this process, which asks it for trials."""
+        """Bind a study by Optuna's function to this process, which asks it for trials."""
         asked = self.spec is not None and self.spec.contract == "ask"
         if not asked or self.announce is None or self._asks:
             return
@@ -190,7 +190,7 @@ class StudyHandle:
             ensure_up(self.settings, devices, services=(agent_of(devices),))
 
     def with_warm_start(self, spec: StudySpec) -> StudySpec:
-        """``spec`` with the copied observations that fit its space."""
+        """Return ``spec`` with the copied observations that fit its space."""
         if self.observed and spec.further:
             raise UsageError.refuse("warm_start", "results", "none with several objectives")
         known = fitting(self.observed, spec.space, spec.conditions)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @to_the_user
 def storage() -> BaseStorage:
-    """This installation's studies as a storage for Optuna.
+    """Return this installation's studies as a storage for Optuna.
 
     For example ``optuna.load_study(study_name="digits", storage=penstock.storage())``. Any of
     Optuna's tools may read it. Trials that are not run by Penstock may be written, and so may

@@ -63,7 +63,7 @@ def submit_local(
     changed: Changed | None,
     heard: bool,
 ) -> None:
-    """Have ``n_trials`` more trials of the objective ``func`` run; None: until it is stopped.
+    """Submit ``n_trials`` more trials of the objective ``func``; None: until it is stopped.
 
     ``tools`` are the sampler and the pruner. ``changed`` is what the objective changes of its
     script, where that waits for the trials. With ``catches`` its user expects exceptions, so the

@@ -157,7 +157,7 @@ class TrainerLauncher:
         threading.Thread(target=self._keep, name="launcher", daemon=True).start()
 
     def leave(self) -> None:
-        """This process needs it no more."""
+        """Hang up, since this process needs the launcher no more."""
         self._left.set()
         if (connection := self._staying) is not None:
             connection.hang_up()

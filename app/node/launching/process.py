@@ -125,7 +125,7 @@ class LauncherProcess:
             return self._connected > 0 or lingers
 
     def _attend(self, connection: Channel) -> None:
-        """Do what one connection asks for, until it is closed."""
+        """Serve one connection's request, until it is closed."""
         try:
             with connection:
                 request, descriptors = connection.receive()

@@ -129,7 +129,7 @@ class Conversations:
 
     @contextmanager
     def _unlocked(self) -> Iterator[None]:
-        """Let others in meanwhile."""
+        """Yield without the lock, so that others may take it meanwhile."""
         self._changed.release()
         try:
             yield
@@ -180,7 +180,10 @@ class Conversations:
 
     @contextmanager
     def reading_alone(self, *, wait: bool) -> Iterator[bool]:
-        """Nobody else reads meanwhile. Yields False if somebody does and it does not ``wait``."""
+        """Yield True while no other thread reads.
+
+        Yields False if one does and this does not ``wait``.
+        """
         with self._changed:
             self._waiting += wait
             while wait and self._reading:

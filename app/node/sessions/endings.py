@@ -70,7 +70,7 @@ def _advice(environment: str) -> str:
 
 
 def _signal(status: int) -> str:
-    """``signal 11 (SIGSEGV)``"""
+    """Return a signal's number and name: ``signal 11 (SIGSEGV)``."""
     try:
         return f"signal {-status} ({signal.Signals(-status).name})"
     except ValueError:  # a real-time signal has no name

@@ -43,7 +43,7 @@ class Reports:
         self.trying: list[Any] = []
 
     def announce(self) -> None:
-        """Let the study's other trials know what this one has sampled, if they do not."""
+        """Announce this trial's unannounced draws to the study's other trials."""
         sampled = self.unsent.take_unannounced()
         if not sampled or self._is_fenced_off():
             return

@@ -271,7 +271,10 @@ class Trainer:
         return not self._worked and time.monotonic() - self._began < STARTING
 
     def malformed(self, line: object) -> TrainerGone:
-        """``line`` is no message. Ends the process, since what follows could mean anything."""
+        """End the process that sent the invalid ``line``, and return the error.
+
+        What follows such a line could mean anything.
+        """
         self.end()
         words = f"its process sent the worker an invalid message: {ascii(line)[:120]}"
         return TrainerGone(f"{words}; does its code write to a descriptor that it did not open?")

@@ -66,7 +66,10 @@ def load() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Be the worker that ``arguments`` would start as a new program; returns its exit status."""
+    """Run the worker that ``arguments`` would start as a new program.
+
+    Returns its exit status.
+    """
     from celery.bin.celery import main
 
     sys.argv = ["celery", *arguments[arguments.index("-A") :]]
@@ -210,7 +213,7 @@ def _request() -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """``app``: the app with this process's settings, made when `celery -A penstock` asks for it."""
+    """Return the app with this process's settings, for ``celery -A penstock``, as ``app``."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from ...broker.server import broker_url

@@ -187,7 +187,7 @@ class Keeper(threading.Thread):
             self._listener.agent_gone()
 
     def _period(self) -> float:
-        """Seconds between beats: a third of the shortest lease."""
+        """Return the seconds between beats: a third of the shortest lease."""
         leases = [session.task.lease_ms for session in list(self._sessions.values())]
         return min([self._lease_ms, *leases]) / 3000
 

@@ -307,7 +307,7 @@ class Worker:
             lane.release(trial, study)
 
     def tidy(self) -> None:
-        """Time has passed. Trainers that nothing needs any more are closed."""
+        """Close trainers that are no longer needed."""
         for lane in self._lanes:
             self._close_unused_if_free(lane)
 

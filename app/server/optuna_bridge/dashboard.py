@@ -48,7 +48,7 @@ def serving(reader: Reader, port: int) -> WSGIServer:
 
 
 def _guarded(app: Application) -> Application:
-    """``app``, limited to reading requests that address it by a name of this machine."""
+    """Limit ``app`` to reading requests that address it by a name of this machine."""
 
     def answer(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
         if not is_ours(environ.get("HTTP_HOST", "")):

@@ -114,7 +114,7 @@ class ScheduledTrials(WrittenTrials):
 
 
 def _joined(result: FrozenTrial, written: FrozenTrial) -> FrozenTrial:
-    """``result`` with what its objective wrote. Its intermediate values have the reported steps."""
+    """Return ``result`` with its objective's writes, whose reported steps replace its values."""
     trial = copy.copy(result)
     for name in ("params", "distributions", "user_attrs", "system_attrs"):
         setattr(trial, name, {**getattr(result, name), **getattr(written, name)})
@@ -209,12 +209,12 @@ class LedgerStudy:
         return self._read_before().trials
 
     def take(self, trial_id: int) -> None:
-        """Have this process write a trial from now on, which was read."""
+        """Let this process write a trial, which was read, from now on."""
         with self._studies.lock:
             self._read_before().history.take(trial_id & NUMBER)
 
     def leave(self, trial_id: int) -> None:
-        """Have this process write a trial no longer."""
+        """Let this process write a trial no longer."""
         with self._studies.lock:
             self._read_before().history.leave(trial_id & NUMBER)
 

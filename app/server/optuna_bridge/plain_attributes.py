@@ -54,7 +54,7 @@ def written_of(trial: FinishedTrial) -> dict[str, Any]:
 
 
 def only_listed(event: StudyImported) -> tuple[StudyImported, int]:
-    """``event`` without system attributes that are not listed, and how many were dropped.
+    """Drop unlisted system attributes of ``event``, and return it with their number.
 
     A trial that is not written in the form of an export stays as it is: such an event is refused.
     """

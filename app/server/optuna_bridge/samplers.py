@@ -89,7 +89,7 @@ class SamplerHost:
         *,
         resampled: Sequence[int] = (),
     ) -> Answer:
-        """Up to ``n`` configurations for new trials.
+        """Return up to ``n`` configurations for new trials.
 
         ``trials`` are all trials of the study so far; ``index`` counts its asks. The user's
         ``enqueued`` configurations come first, and names that they leave out are drawn. If
@@ -351,7 +351,7 @@ def _only(dist: BaseDistribution) -> Scalar:
 
 
 def _plain(dist: BaseDistribution, value: Any) -> Scalar:
-    """``value`` as a JSON scalar: NumPy's numbers become Python's."""
+    """Return ``value`` as a JSON scalar: NumPy's numbers become Python's."""
     if isinstance(dist, CategoricalDistribution):
         return dist.choices[dist.choices.index(value)]
     return int(value) if isinstance(dist, IntDistribution) else float(value)

@@ -124,7 +124,10 @@ class StudyView:
         return optuna.Study("view", _Notes(self), sampler=_UNUSED)
 
     def _values(self, known: Observation) -> dict[int, float]:
-        """Values by rung. The last rung, or 0 without rungs, stands for the whole training."""
+        """Return the values by rung.
+
+        The last rung, or 0 without rungs, stands for the whole training.
+        """
         whole = {} if known.value is None else {max(self._looks, default=0): known.value}
         return whole | {epoch: v for epoch, v in known.values if epoch in self._looks}
 

@@ -136,7 +136,7 @@ def _of_study(user: Attributes, system: Attributes) -> Update:
 
 
 def _attributes(name: str, found: Attributes) -> dict[str, Any]:
-    """``found`` without log records, which are for the script alone."""
+    """Return ``found`` without log records, which are for the script alone."""
     kept = tuple(pair for pair in found if not pair[0].startswith(LOG_RECORDS))
     return {name: kept} if kept else {}
 
@@ -234,7 +234,10 @@ def _past(trial: FinishedTrial) -> Update:
 
 
 def _without_objects(update: Update) -> Update:
-    """``update`` with placeholders of objects as plain JSON (``tasks.objectives.objects``)."""
+    """Return ``update`` with placeholders of objects as plain JSON.
+
+    See ``tasks.objectives.objects``.
+    """
     plain = {
         name: [(k, text.lstrip() if text.startswith(MARK) else text) for k, text in update[name]]
         for name in ("user_attrs", "system_attrs")
@@ -244,7 +247,7 @@ def _without_objects(update: Update) -> Update:
 
 
 def to_texts(updates: Iterable[Update], longest: int = 1 << 18) -> list[str]:
-    """``updates`` as JSON texts of lists, each of some ``longest`` characters at most."""
+    """Return ``updates`` as JSON texts of lists, each of some ``longest`` characters at most."""
     texts: list[str] = []
     lines: list[str] = []
     size = 0

@@ -314,7 +314,7 @@ class Runner:
         self._turn.effects.answers.append((reply_name(name), reply))
 
     def _carry_out(self, body: dict[str, Any], now: float) -> dict[str, Any]:
-        """Do what a command asks for. Returns the reply to its client."""
+        """Carry out a command. Returns the reply to its client."""
         if body.get("kind") == "remember":  # the ledger keeps it, not the engine
             self._turn.history += entries_from_bodies(body.get("entries"))
             return {}
@@ -371,7 +371,7 @@ class Runner:
         return left if answered is None else min(left, answered)
 
     def _timed(self, now: float) -> None:
-        """Events that time brings: expired leases, devices that came or went, a due plan."""
+        """Apply the events that time brings: lease ends, changes of devices, a due plan."""
         if now >= self._next_survey:
             self._next_survey = now + self._survey_every
             self._look(now)
@@ -406,7 +406,7 @@ class Runner:
     # -- deciding --------------------------------------------------------------------------------
 
     def _apply(self, event: Event) -> Refused | IllegalTransition | None:
-        """Let the engine handle one event, and keep its decisions. Gives why it does not count."""
+        """Apply one event to the engine, and keep its decisions. Returns a refusal, or None."""
         try:
             decisions = self.engine.handle(event)
         except Refused as reason:

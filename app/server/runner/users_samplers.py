@@ -287,7 +287,7 @@ class UsersSamplers:
                 sampler.begin(answers.trials_of(state, study))
 
     def due(self) -> float | None:
-        """Seconds until ``answers`` is worth a call: at most a quarter of what was waited."""
+        """Return the seconds until ``answers`` is worth a call: at most a quarter of the wait."""
         since = [each.since for each in self._samplers.values() if each.since is not None]
         if not since:
             return None

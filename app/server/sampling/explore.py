@@ -63,7 +63,7 @@ def _adjacent(choices: tuple[Scalar, ...], value: Scalar, *, up: bool) -> Scalar
 
 
 def _scaled(given: Float | Int, value: float, factor: float) -> float | int:
-    """``value`` times ``factor``, rounded to the steps if there are any, within the range."""
+    """Multiply ``value`` by ``factor``, rounded to any steps, within the range."""
     new = value * factor
     if given.step is not None:
         steps = round((new - value) / given.step) or (1 if new > value else -1)

@@ -102,12 +102,15 @@ class Status:
 
 
 def roster(devices: str) -> tuple[Service, ...]:
-    """Scheduler and agent, as Penstock runs them. The broker has its own module to start it."""
+    """Return the scheduler and the agent, as Penstock runs them.
+
+    The broker has its own module to start it.
+    """
     return (Service("scheduler", (*_PENSTOCK, "scheduler")), agent_of(devices))
 
 
 def agent_of(devices: str) -> Service:
-    """Only the agent, for a scheduler that runs elsewhere."""
+    """Return the agent alone, for a scheduler that runs elsewhere."""
     return Service(AGENT, (*_PENSTOCK, "worker", "--devices", devices))
 
 
@@ -326,7 +329,7 @@ def _adapter() -> TypeAdapter[DesiredState]:
 
 
 def statuses(settings: Settings) -> tuple[Status, ...]:
-    """Broker (the private one), scheduler and agent, as they are now."""
+    """Return the present states of the private broker, the scheduler and the agent."""
     names = ("scheduler", AGENT) if settings.broker else (server.NAME, "scheduler", AGENT)
     return tuple(
         Status(name, locks.pid_of(settings.run, name), settings.logs / f"{name}.log")

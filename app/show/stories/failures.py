@@ -47,7 +47,7 @@ def failures_view(study: StudyRow, failed: Sequence[TrialRow], of: int) -> Rende
 
 
 def by_traceback(failed: Iterable[TrialRow]) -> list[list[TrialRow]]:
-    """Failed trials, those with the same kind of exception from the same lines together."""
+    """Group failed trials by the kind of their exception and its lines."""
     groups: dict[tuple[str, ...], list[TrialRow]] = {}
     for trial in failed:
         lines = (trial.failure_traceback or "").splitlines()

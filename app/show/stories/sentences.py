@@ -47,7 +47,7 @@ def sentence(
     *,
     bounds: Metrics = (),
 ) -> str:
-    """``event`` as a sentence.
+    """Return ``event`` as a sentence.
 
     ``accepted`` are the trial's epochs by (epoch, fence), ``attempts`` the numbers of its attempts
     by fence, ``several`` the devices with several slots, ``bounds`` the study's constraints.
@@ -206,7 +206,7 @@ def _names(noun: str, attributes: Attributes) -> str:
 
 
 def _widths(event: happened.WidthsMeasured) -> str:
-    """Seconds a step by width, or why there are none."""
+    """Return the seconds a step by width, or the reason why there are none."""
     steps = [f"{duration(took)} on {count(width, 'device')}" for width, took in event.seconds]
     text = f"steps were measured: {', '.join(steps)}" if steps else "its epochs have too few steps"
     if event.meeting and not event.met:

@@ -139,7 +139,7 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
 
 
 def _by_time(lines: Sequence[Line], taken: Sequence[Line]) -> tuple[Line, ...]:
-    """``lines`` in their order, with each of ``taken`` behind all that was before it."""
+    """Return ``lines`` in order, with each of ``taken`` behind all that was before it."""
     found = list(lines)
     for each in taken:
         later = (n for n, line in enumerate(found) if line.after > each.after)
@@ -229,7 +229,7 @@ _TIERS = {SegmentStart.TRAINER: "in the trainer", SegmentStart.STORE: "from the 
 
 
 def length_words(length: SegmentLength) -> str:
-    """``length`` in a line: *5 epochs: overhead 12 ms, resume 3 ms in the trainer, ...*."""
+    """Return ``length`` in a line: *5 epochs: overhead 12 ms, resume 3 ms in the trainer, ...*."""
     head = count(length.epochs, "epoch")
     if (limit := _LIMITS.get(length.reason)) is not None:
         return f"{head}: {limit}"
@@ -243,7 +243,7 @@ def length_words(length: SegmentLength) -> str:
 
 
 def _time(seconds: float) -> str:
-    """``12 ms`` below a second, else as ``duration``."""
+    """Return ``12 ms`` below a second, else as ``duration``."""
     return f"{1e3 * seconds:.3g} ms" if seconds < 1.0 else duration(seconds)
 
 

@@ -107,7 +107,7 @@ def trial_delays(
 
 
 def summary(trials: Sequence[TrialDelays]) -> Delays | None:
-    """Means and percentiles over ``trials``; None if there are none."""
+    """Return means and percentiles over ``trials``; None if there are none."""
     if not trials:
         return None
     ended = [(each.completion, each.trained) for each in trials if each.completion is not None]
@@ -148,9 +148,9 @@ def delays_of(
 
 
 def delay_words(found: Delays) -> str:
-    """``found`` in a line: *trials began after 4.0 s and waited 9.0 s (means); completion ...*.
+    """Return ``found`` in a line: *trials began after 4.0 s and waited 9.0 s (means); ...*.
 
-    It says what completion and slowdown are.
+    The line defines completion and slowdown.
     """
     text = (
         f"trials began after {duration(found.start)} and waited {duration(found.waiting)} (means)"

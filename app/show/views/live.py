@@ -225,7 +225,7 @@ class Limit:
         return self._end is not None and time.monotonic() >= self._end
 
     def carry_out(self) -> None:
-        """Do, once, what is to be done at the end."""
+        """Run, once, the function that was set for the end."""
         if self._at_end is not None:
             self._at_end()
             self._timeout = self._end = None

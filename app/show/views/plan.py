@@ -170,7 +170,7 @@ def _study(row: Facts, unlisted: int) -> str:
 
 
 def _deadline(left: float, misses: float | None) -> str:
-    """*its deadline is in 2 h 00 min, which it will miss by about 20 min 00 s*."""
+    """Return *its deadline is in 2 h 00 min, which it will miss by about 20 min 00 s*."""
     when = f"its deadline is in {duration(left)}" if left > 0 else "its deadline is over"
     return f"{when}, which it will miss by {_time(misses)}" if misses else when
 

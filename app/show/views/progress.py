@@ -181,7 +181,7 @@ def best_who(study: StudyRow, best: Sequence[TrialRow]) -> str:
 
 
 def numbers_of(trials: Sequence[TrialRow]) -> str:
-    """``4``, ``4, 5``."""
+    """Return the trials' numbers as ``4`` or ``4, 5``."""
     return ", ".join(str(trial.number) for trial in trials)
 
 
@@ -246,7 +246,7 @@ def changes(trial: TrialRow, trials: Sequence[TrialRow]) -> list[tuple[str, str,
 
 
 def origins(trial: TrialRow, trials: Sequence[TrialRow]) -> list[str]:
-    """Sentences about forks: the trial that this one was forked from, and the forks of this one."""
+    """Return sentences about forks: the trial's source, and the forks made of the trial."""
     sentences = []
     if trial.origin_trial is not None:
         source = number_of(trial.origin_trial)
@@ -302,7 +302,7 @@ def epochs_expected(study: StudyRow, trials: Sequence[TrialRow], done: int) -> i
 
 
 def _to_do(study: StudyRow, plan: StrategySpec, trials: Sequence[TrialRow]) -> int:
-    """Epochs that are certain to come: up to the present targets, and of trials yet to come."""
+    """Return the number of certain epochs: up to present targets, and of trials yet to come."""
     active = (TrialState.WAITING, TrialState.RUNNING)
     under_way = sum(t.target - t.epoch for t in trials if t.state in active)
     first = plan.min_epochs if plan.name != "full" else plan.max_epochs or 0

@@ -71,14 +71,14 @@ def progress_words(view: View) -> str:
 
 
 def _epochs(progress: StudyProgress) -> str:
-    """``9/63 epochs``; empty for an objective that has reported none and may never do so."""
+    """Return ``9/63 epochs``; empty for an objective without reports, which may never report."""
     if progress.expected:
         return f"{progress.epochs}/{progress.expected} epochs"
     return count(progress.epochs, "epoch") if progress.epochs else ""
 
 
 def _trials(progress: StudyProgress) -> str:
-    """``7/9 trials``; ``7 trials`` where nobody knows how many there will be."""
+    """Return ``7/9 trials``; ``7 trials`` if the total is unknown."""
     if progress.trials is None:
         return count(progress.done, "trial")
     return f"{progress.done}/{progress.trials} trials"

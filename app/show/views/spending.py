@@ -95,7 +95,7 @@ def late_words(misses: float | None) -> str:
 
 
 def spent_words(study: StudyRow, now: float) -> str:
-    """``spent_facts`` in a line: *used 1.2 of 2 device-hours; at a limit it stops*.
+    """Return ``spent_facts`` in a line: *used 1.2 of 2 device-hours; at a limit it stops*.
 
     Empty for a study that has neither limits nor spent anything, as far as the ledger knows.
     """

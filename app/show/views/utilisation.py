@@ -194,7 +194,7 @@ def _at_rungs(chains: dict[str, list[EpochRow]], rungs: frozenset[int]) -> Itera
 
 
 def _moved(chains: dict[str, list[EpochRow]]) -> set[tuple[Slot, float]]:
-    """Place and begin of each epoch whose trial was on other devices in the epoch before."""
+    """Return the place and begin of each epoch before which its trial changed devices."""
     return {
         (slot, after.at - after.seconds)
         for rows in chains.values()
@@ -309,10 +309,10 @@ def _over_bound(
 
 
 def words(found: Usage) -> str:
-    """``found`` in a line: *training 88 % of 2 slots; idle: barrier 12 %; 1.08 times the bound*.
+    """Return ``found`` in a line: *training 88 % of 2 slots; idle: barrier 12 %; ...*.
 
-    It says what the bound is. If other studies used a part of the slots, the percentages are of the
-    remaining time.
+    The line explains the bound. If other studies used a part of the slots, the percentages are of
+    the remaining time.
     """
     training, *idled = apportion([found.trained, *found.idle.values()], 100)
     named = sorted(zip(found.idle, idled, strict=True), key=lambda each: -each[1])
