@@ -76,7 +76,7 @@ class Link:
         return installation.key
 
     def address(self) -> str:
-        """This node's address on the way to the broker, where other nodes' trainers reach ours.
+        """Return this node's address towards the broker, at which other nodes reach its trainers.
 
         Not the address that the broker sees: behind a NAT or a proxy that is another machine's.
         """
