@@ -220,7 +220,7 @@ def check_extended(spec: StudySpec) -> None:
 
 
 def has_command(name: str) -> bool:
-    """Tell whether a command of ``COMMANDS`` is there."""
+    """Return True if a command of ``COMMANDS`` is there."""
     return COMMANDS[name] in names("cli")
 
 
@@ -230,7 +230,7 @@ def public() -> list[str]:
 
 
 def named(name: str, what: str) -> Any:
-    """Return what is called so in ``NAMES``.
+    """Return the object of this name in ``NAMES``.
 
     Raises UsageError if its extension is not there: ``what``, which the user asked for, needs it.
     """
@@ -267,7 +267,7 @@ def absent(name: str) -> str:
 
 
 def is_default(field: str, value: Any) -> bool:
-    """Tell whether a field of ``StudySpec`` has this value by default."""
+    """Return True if ``value`` is the default of a field of ``StudySpec``."""
     default = _defaults()[field]
     return type(value) is type(default) and value == default
 

@@ -207,6 +207,6 @@ def scheduler() -> None:
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script."""
     forbid_others_to_write()
     app()

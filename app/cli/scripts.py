@@ -177,7 +177,7 @@ def _run(
 
 
 def _source(script: Path, *, as_module: bool) -> Path:
-    """The file of what is run: of a module, where it is found."""
+    """Return the file of a script or module: a module's is where it is found."""
     if not as_module:
         return script
     from ..client.study.script import source_of

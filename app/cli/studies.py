@@ -196,7 +196,7 @@ def logs(
 
 
 def _named(reader: Reader, typed: str | None) -> tuple[StudyRow, TrialRow | None]:
-    """The study, and the trial if one was named. Raises UsageError where there is neither."""
+    """Return the study, and the trial if one was named. Raises UsageError if neither exists."""
     from ..show.stories.story import find_trial
 
     try:

@@ -58,7 +58,7 @@ def completed(
 
 
 def _trials(reader: Reader, typed: str) -> Iterable[str]:
-    """Studies up to the slash, and behind it their trials."""
+    """Return studies up to the slash, and behind it their trials."""
     study, slash, _ = typed.rpartition("/")
     if not slash:
         return [f"{each.name}/" for each in reader.studies()]
@@ -114,7 +114,7 @@ class Command(TyperCommand):
     """Names its arguments in the line of its usage as everywhere else, without braces."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The parts of that line."""
+        """Return the parts of the usage line, without braces."""
         return [
             piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)
         ]
@@ -200,7 +200,7 @@ def report_path(settings: Settings, name: str) -> Path:
 
 
 def raised_at(error: PenstockError) -> str:
-    """The line of the user's script in which ``error`` was raised, as *train.py:4*; else empty."""
+    """Return the user's line that raised ``error``, as *train.py:4*; else empty."""
     notes = [each for each in getattr(error, "__notes__", ()) if each.startswith("at ")]
     return notes[0].removeprefix("at ") if notes else ""
 
@@ -221,21 +221,21 @@ def note(words: object) -> None:
 
 
 def settings_of(devices: str | None = None) -> Settings:
-    """This process's settings; ``devices`` as a command was given them."""
+    """Return this process's settings; ``devices`` as a command was given them."""
     from ..host.settings import load
 
     return load(devices=devices)
 
 
 def reader_of(settings: Settings | None = None) -> Reader:
-    """The ledger, to be read. BackendError where it is on another machine, and where."""
+    """Return the ledger's reader. Raises BackendError, with the place, if it is elsewhere."""
     from ..server.services.ledger_location import ledger_reader
 
     return ledger_reader(settings or settings_of())
 
 
 def study_of(reader: Reader, name: str | None) -> StudyRow:
-    """The study of this name or id, else the newest. UsageError where there is none."""
+    """Return the study of this name or id, else the newest. Raises UsageError if none exists."""
     if name is not None:
         return reader.study(name)
     studies = reader.studies()
@@ -301,7 +301,10 @@ def present(
 
 
 def console_for_output() -> PlainConsole:
-    """Standard output. Where it is no terminal nothing is wrapped or cut, for ``grep``."""
+    """Return the console of standard output.
+
+    Where it is no terminal nothing is wrapped or cut, for ``grep``.
+    """
     from ..common.console import PlainConsole
 
     return PlainConsole(highlight=False, width=None if sys.stdout.isatty() else UNCUT)

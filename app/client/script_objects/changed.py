@@ -114,9 +114,9 @@ class Changed:
     def hand_back(
         self, study: str, trials: Sequence[FrozenTrial], open_object: Callable[[Any], Any]
     ) -> None:
-        """Give the script what the best of the study's ``trials`` has left, once.
+        """Assign to the script the changes of the best of the study's ``trials``, once.
 
-        What cannot be given is replaced by a guard.
+        An object that cannot be assigned is replaced by a guard.
         """
         if not trials:
             return

@@ -59,7 +59,7 @@ class Guard:
 
 
 def behind(guard: Guard) -> Any:
-    """The object for which ``guard`` stands."""
+    """Return the object for which ``guard`` stands."""
     return object.__getattribute__(guard, "_stands_for")
 
 

@@ -77,7 +77,7 @@ class Control:
         return f"{study.name} goes on to {n_trials} trials: penstock watch {typed}"
 
     def enqueue(self, name: str, params: Mapping[str, Any]) -> str:
-        """Have a configuration tried next; what it leaves out is drawn."""
+        """Enqueue a configuration to be tried next; values that it leaves out are drawn."""
         study = self._reader.study(name)
         spec = spec_from_json(study.spec_json)
         if spec.local:
@@ -106,7 +106,7 @@ def undrain(settings: Settings, names: Sequence[str]) -> str:
 
 
 def plan(settings: Settings) -> dict[str, Any]:
-    """Return what the scheduler would do next, without starting any service."""
+    """Return the scheduler's plan, without starting any service."""
     from ...broker.client import Client
 
     # One that was killed is started again by the agent: it will answer.
@@ -117,7 +117,7 @@ def plan(settings: Settings) -> dict[str, Any]:
 
 
 def no_scheduler(settings: Settings) -> str:
-    """That no scheduler runs, until when the last one was at work, and what to do."""
+    """Return a message that no scheduler runs, with the last one's time and the remedy."""
     at = None
     with suppress(PenstockError):  # nothing has run yet, or the ledger is elsewhere or damaged
         at = ledger_reader(settings).newest_at()
@@ -153,7 +153,7 @@ def unfinished(settings: Settings) -> Iterator[str]:
 
 
 def _names(studies: Sequence[StudyRow]) -> str:
-    """The names of the newest ``NAMED`` of ``studies``, and how many more there are."""
+    """Return the names of the newest ``NAMED`` of ``studies``, and the number of the others."""
     more = f" and {len(studies) - NAMED} more (penstock ls)" if len(studies) > NAMED else ""
     return ", ".join(row.name for row in studies[-NAMED:]) + more
 

@@ -200,7 +200,7 @@ def create_study(
 
 
 def _known_or_new(new: StudyHandle, *, load_if_exists: bool) -> StudyHandle:
-    """The study of the name of ``new``, if there is one, else ``new``. Raises UsageError."""
+    """Return the existing study of the name of ``new``, else ``new``. Raises UsageError."""
     known = _find(new.settings, new.study_name)
     if known is None:
         return new
@@ -219,7 +219,7 @@ def _known_or_new(new: StudyHandle, *, load_if_exists: bool) -> StudyHandle:
 def load_study(
     study_name: str | None = None, storage: Any = None, sampler: Any = None, pruner: Any = None
 ) -> Study:
-    """The study of this name or id. ``storage``, ``sampler`` and ``pruner`` as in ``create_study``.
+    """Return the study of this name or id. Other arguments are as in ``create_study``.
 
     Raises UsageError with close names if there is none, and BackendError if nothing has run here
     yet or the ledger does not answer. In a ``storage`` of Optuna's the name may be left out if it
@@ -244,7 +244,7 @@ def load_study(
 
 
 def _reference(study: Study) -> tuple[Any, ...]:
-    """Return how a study is pickled: unpickling loads it again, by its id."""
+    """Return the study's reduced form for pickle: unpickling loads it again, by its id."""
     if PICKLES_CODE.get():
         if study.id == script_run().sent_for:
             return OwnStudy, ()
@@ -270,7 +270,7 @@ def _in_step(plan: StudyPlan, settings: Settings, other: Elsewhere) -> Study:
 
 
 def _directed(plan: StudyPlan, other: Elsewhere) -> StudyPlan:
-    """``plan`` with the directions of the study that exists, which count in Optuna, too."""
+    """Return ``plan`` with the directions of the existing study, as Optuna does."""
     if other.directions == plan.directions:
         return plan
     metric, direction, further = parse_objectives(None, None, other.directions)
@@ -278,7 +278,7 @@ def _directed(plan: StudyPlan, other: Elsewhere) -> StudyPlan:
 
 
 def _free_name(settings: Settings, name: str) -> str:
-    """``name``, with a number if a study has it already."""
+    """Return ``name``, with a number if a study has it already."""
     number, free = 1, name
     while _find(settings, free) is not None:
         number += 1
@@ -287,7 +287,7 @@ def _free_name(settings: Settings, name: str) -> str:
 
 
 def _tools(plan: StudyPlan) -> tuple[Any, Any]:
-    """The sampler and the pruner of the study as Optuna's objects; None for Optuna's own."""
+    """Return the study's sampler and pruner as Optuna's objects; None for Optuna's own."""
     # Optuna's own is not seeded.
     is_own = plan.sampler in (*NOT_OPTUNAS, LOCAL, OWN) or script_run().as_optuna
     if plan.optuna_sampler is not None or is_own:
@@ -298,7 +298,7 @@ def _tools(plan: StudyPlan) -> tuple[Any, Any]:
 
 
 def _known(study: Any) -> Any:
-    """``study``, from whose results the sampler learns; a name is looked up."""
+    """Return ``study``, from whose results the sampler learns; a name is looked up."""
     if isinstance(study, str):
         return load_study(study)
     if not (hasattr(study, "get_trials") and hasattr(study, "direction")):
@@ -308,7 +308,7 @@ def _known(study: Any) -> Any:
 
 
 def _find(settings: Settings, name: str) -> StudyRow | None:
-    """The study of this name; None also if there is no ledger yet, or one to be migrated.
+    """Return the study of this name; None also if there is no ledger, or one to be migrated.
 
     Raises LedgerRefused or LedgerDamaged for such a ledger. The scheduler checks the name again
     when the study is submitted.

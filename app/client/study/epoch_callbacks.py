@@ -68,7 +68,7 @@ class EpochCallback(ABC):
 
     @abstractmethod
     def open(self, study: StudyRow) -> Log:
-        """The log of ``study``, after ``check``. Raises BackendError if it does not answer."""
+        """Open the log of ``study``, after ``check``. Raises BackendError if it does not answer."""
 
 
 class Feed:

@@ -133,7 +133,7 @@ class StudyHandle:
             raise UsageError(f"study {self.study_name} was not submitted yet: call optimize()")
 
     def note_submitted(self, spec: StudySpec) -> None:
-        """The scheduler has accepted the study, or its extension, as ``spec``."""
+        """Note that the scheduler has accepted the study, or its extension, as ``spec``."""
         self.spec = spec
         self.submitted_here = True
         self._note_used()
@@ -144,7 +144,7 @@ class StudyHandle:
             submitted.append(self)
 
     def note_asked(self) -> None:
-        """Have a study by Optuna's function end with this process, which asks it for trials."""
+        """Bind a study by Optuna's function to this process, which asks it for trials."""
         asked = self.spec is not None and self.spec.contract == "ask"
         if not asked or self.announce is None or self._asks:
             return
@@ -160,7 +160,7 @@ class StudyHandle:
         return Client(self.settings, notify=lambda words: sys.stderr.write(f"{words}\n"))
 
     def connect(self) -> Client:
-        """The client for commands, once services run to answer them. They stop when long idle."""
+        """Return the client for commands. Services are started if none run; idle ones stop."""
         from ...host.locks import is_running
 
         if not is_running(self.settings.run, "scheduler"):
@@ -190,7 +190,7 @@ class StudyHandle:
             ensure_up(self.settings, devices, services=(agent_of(devices),))
 
     def with_warm_start(self, spec: StudySpec) -> StudySpec:
-        """``spec`` with the copied observations that fit its space."""
+        """Return ``spec`` with the copied observations that fit its space."""
         if self.observed and spec.further:
             raise UsageError.refuse("warm_start", "results", "none with several objectives")
         known = fitting(self.observed, spec.space, spec.conditions)

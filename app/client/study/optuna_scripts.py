@@ -71,7 +71,10 @@ class _Studies:
 
 @contextmanager
 def on_devices(say: Callable[[str], None]) -> Iterator[None]:
-    """Optuna's studies are Penstock's meanwhile. ``say`` shows a line, when the first one runs."""
+    """Replace Optuna's studies by Penstock's within the context.
+
+    ``say`` shows a line when the first one runs.
+    """
     import optuna
     from optuna.study import study as module
 
@@ -96,7 +99,7 @@ def on_devices(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def _ours(function: Any, studies: _Studies) -> Any:
-    """Penstock's function in place of Optuna's."""
+    """Return Penstock's function in place of Optuna's."""
     from . import create
 
     ours: Any = getattr(create, function.__name__)
@@ -112,7 +115,7 @@ def _ours(function: Any, studies: _Studies) -> Any:
 
 
 def _noted(optimize: Any, studies: _Studies) -> Any:
-    """Optuna's ``Study.optimize``, which notes that a study that is not ours runs here."""
+    """Wrap Optuna's ``Study.optimize`` to note that a study that is not ours runs here."""
     from .study import Study
 
     @wraps(optimize)

@@ -22,7 +22,7 @@ _STUDY = 0
 
 
 def in_memory(name: str, directions: Sequence[str]) -> BaseStorage:
-    """A storage in memory that holds one study, without the line that Optuna would log."""
+    """Return a storage in memory that holds one study, without the line that Optuna would log."""
     storage, log = InMemoryStorage(), logging.getLogger("optuna.storages._in_memory")
     before = log.level
     log.setLevel(logging.WARNING)
@@ -34,7 +34,7 @@ def in_memory(name: str, directions: Sequence[str]) -> BaseStorage:
 
 
 def enqueued(storage: BaseStorage) -> list[dict[str, Any]]:
-    """The configurations that were enqueued, in order. UsageError if they have attributes."""
+    """Return the enqueued configurations, in order. Raises UsageError if they have attributes."""
     waiting = storage.get_all_trials(_STUDY, states=(OptunaState.WAITING,))
     for trial in waiting:
         if trial.user_attrs:
@@ -44,12 +44,12 @@ def enqueued(storage: BaseStorage) -> list[dict[str, Any]]:
 
 
 def finished(storage: BaseStorage) -> list[FrozenTrial]:
-    """The results that were added."""
+    """Return the results that were added."""
     return [t for t in storage.get_all_trials(_STUDY) if t.state.is_finished()]
 
 
 def last_number(storage: BaseStorage) -> int:
-    """The number of the newest trial."""
+    """Return the number of the newest trial."""
     return storage.get_n_trials(_STUDY) - 1
 
 
@@ -79,5 +79,5 @@ def send_all(storage: BaseStorage, study: str, client: Client) -> None:
 
 
 def _keeping(client: Client) -> Keep:
-    """Return what puts away objects that are no JSON (``tasks.objectives.objects``)."""
+    """Return a function that stores objects that are no JSON (``tasks.objectives.objects``)."""
     return lambda value: keep(client.store(), value)

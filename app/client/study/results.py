@@ -57,7 +57,7 @@ class ReadableStudy(optuna.Study):
     def get_trials(
         self, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
-        """The trials. Objects of a study of this process are opened when they are read."""
+        """Return the trials. Objects of a study of this process are opened when they are read."""
         return [self._with_objects(trial) for trial in super().get_trials(deepcopy, states)]
 
     @property
@@ -169,7 +169,7 @@ class ReadableStudy(optuna.Study):
         return 1 if spec is None else spec.replicates
 
     def _seen_trials(self) -> tuple[list[FrozenTrial], list[str]]:
-        """All trials, and the directions."""
+        """Return all trials, and the directions."""
         if in_trainer():
             raise ValueError(
                 "no study has trials where a trainer imports the script: what needs results belongs"
@@ -179,7 +179,7 @@ class ReadableStudy(optuna.Study):
 
     @to_the_user
     def importances(self) -> dict[str, float]:
-        """Each hyperparameter's share in how the results vary, largest first; they sum to 1.
+        """Return each hyperparameter's share in the results' variance, largest first; the sum is 1.
 
         They are computed by Optuna's functional ANOVA at the highest rung that 20 trials have
         reached. Raises UsageError if there is no such rung or all results are equal.
@@ -200,7 +200,7 @@ class ReadableStudy(optuna.Study):
 
     @to_the_user
     def to_optuna(self, storage: str | optuna.storages.BaseStorage | None = None) -> optuna.Study:
-        """A copy of the trials that have ended, as an Optuna study.
+        """Return a copy of the trials that have ended, as an Optuna study.
 
         With a ``storage`` (``sqlite:///copy.db``) it is for tools elsewhere. Raises UsageError if
         the storage already has this study.

@@ -262,7 +262,7 @@ def _is_of_run(trial: TrialRow, began: float) -> bool:
 def _trained(
     study: StudyRow, own: Sequence[TrialRow], epochs: Sequence[EpochRow], began: float
 ) -> tuple[float, float] | None:
-    """When a run's ``own`` trials began and ended to train; None if none did."""
+    """Return the begin and end of the training of a run's ``own`` trials; None if none trained."""
     ids = {each.id for each in own}
     rows = [row for row in epochs if row.trial in ids and row.at >= began]
     if rows:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @to_the_user
 def storage() -> BaseStorage:
-    """This installation's studies as a storage for Optuna.
+    """Return this installation's studies as a storage for Optuna.
 
     For example ``optuna.load_study(study_name="digits", storage=penstock.storage())``. Any of
     Optuna's tools may read it. Trials that are not run by Penstock may be written, and so may
@@ -33,7 +33,7 @@ def storage() -> BaseStorage:
 
 
 def open_storage(settings: Settings) -> LedgerStorage:
-    """The storage of the installation with these settings. Errors as ``storage``."""
+    """Return the storage of the installation with these settings. Errors as ``storage``."""
     from ...server.optuna_bridge.storage import LedgerStorage
     from ...server.services.ledger_location import ledger_reader
 
@@ -48,7 +48,7 @@ class SchedulerCommands:
         self._client: Client | None = None
 
     def send(self, kind: str, **body: Any) -> dict[str, Any]:
-        """The scheduler's answer. Raises UsageError if it refuses."""
+        """Return the scheduler's answer to a command. Raises UsageError if it refuses."""
         return self._connected().send(kind, **body)
 
     def create(self, name: str, directions: Sequence[str]) -> None:
@@ -60,7 +60,7 @@ class SchedulerCommands:
         self._connected().submit(make_asked_spec(new_id(name), name, objectives))
 
     def keep(self, value: Any) -> str:
-        """The text of the placeholder of an object, once it is in the store. Errors as there."""
+        """Store an object, and return its placeholder's text. Errors as in ``objects.keep``."""
         from ....tasks.objectives.objects import keep
 
         return keep(self._connected().store(), value)
@@ -107,11 +107,11 @@ class Elsewhere(Protocol):
         """Bring either side what the other one has more."""
 
     def is_foreign(self, number: int) -> bool:
-        """Tell whether a trial of ours, by its number, ended there first."""
+        """Return True if our trial of this number ended there first."""
 
 
 def is_elsewhere(storage: Any) -> bool:
-    """Tell whether a storage is another one than this installation's ledger."""
+    """Return True if a storage is another one than this installation's ledger."""
     if storage is None:
         return False
     from ...server.optuna_bridge.storage import LedgerStorage

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 def space_second(method: Any) -> Any:
-    """``method``, which may also be called as ``(func, space, n_trials)``."""
+    """Return ``method``, which may also be called as ``(func, space, n_trials)``."""
 
     @wraps(method)
     def call(self: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
@@ -227,7 +227,7 @@ class Study(ReadableStudy):
         self._use_ledger()
 
     def _prepare(self) -> None:
-        """Have the study in the ledger, perhaps without an objective."""
+        """Prepare the study in the ledger, perhaps without an objective."""
         begin(self._handle)
         self._handle.note_asked()
         self._use_ledger()
@@ -250,7 +250,7 @@ class Study(ReadableStudy):
             self._elsewhere.sync()
 
     def _ended(self, func: Any, space: Mapping[str, Any] | None) -> set[str]:
-        """The ids of the trials that have ended so far, or will have once they are submitted."""
+        """Return the ids of the trials that have ended, or will have once they are submitted."""
         if self._handle.spec is not None:
             rows = self._handle.reader().trials(self.id)
             return {row.id for row in rows if TrialState(row.state) in FINAL}
@@ -265,7 +265,10 @@ class Study(ReadableStudy):
         return Changed(func, [each.name.lower() for each in self.directions], self._relay())
 
     def _relay(self) -> RecordRelay | None:
-        """Passes on what trials log, if this script has handlers. Call it before they are sent."""
+        """Return the relay of log records, if this script has handlers for them.
+
+        Call it before trials are sent.
+        """
         plan = plan_of_script()
         if plan is None:
             return None
@@ -273,7 +276,7 @@ class Study(ReadableStudy):
         return RecordRelay(plan, reader, 0 if self._handle.spec is None else reader.newest())
 
     def _hand_back(self, changed: Changed | None) -> None:
-        """Give this script what the best trial has left of what was ``changed``."""
+        """Assign to this script the best trial's values of the objects that were ``changed``."""
         if changed is not None:
             changed.hand_back(self.id, self.get_trials(deepcopy=False), self._open)
 
@@ -281,7 +284,7 @@ class Study(ReadableStudy):
 
     @to_the_user
     def ask(self, fixed_distributions: Mapping[str, Any] | None = None) -> Trial:
-        """A trial to train yourself, wherever you like; then ``tell`` its result.
+        """Return a trial to train yourself, on any machine; then ``tell`` its result.
 
         ``fixed_distributions`` are names to Optuna's distributions, or to what a space may hold.
         """
@@ -352,7 +355,7 @@ class Study(ReadableStudy):
 
     @to_the_user
     def trial(self, number: int) -> TrialControl:
-        """One trial, by its number: ``study.trial(7).stop(reason="it diverges")``."""
+        """Return one trial, by its number: ``study.trial(7).stop(reason="it diverges")``."""
         return TrialControl(self._handle, number)
 
     @to_the_user
@@ -367,7 +370,7 @@ class Study(ReadableStudy):
         outside: bool = False,
         reason: str = "",
     ) -> list[int]:
-        """Have a new trial go on from trial ``number``'s state after epoch ``at``.
+        """Make a new trial go on from trial ``number``'s state after epoch ``at``.
 
         ``params`` are the values that differ: ``study.branch(12, at=10, params={"lr": 3e-4})``. It
         has the data and the random numbers that its parent has from there on, and goes up to epoch
@@ -558,7 +561,7 @@ def _check_catch(catch: Any) -> bool:
 
 
 def _distributions(given: Mapping[str, Any]) -> dict[str, BaseDistribution]:
-    """Optuna's distributions, of which some may be given as a space has them."""
+    """Return Optuna's distributions of ``given``, which may have values as in a space."""
     from ....tasks.objectives.distributions import from_text
 
     ours = {n: each for n, each in given.items() if not isinstance(each, BaseDistribution)}

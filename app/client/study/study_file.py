@@ -121,7 +121,7 @@ def _of_extension(name: str, extension: str) -> Callable[..., StrategySpec]:
 
 
 def _space(document: YamlFile, value: Any) -> dict[str, Any]:
-    """The space: lists stay lists; ``Float: {low: 0, high: 1}`` becomes a ``Float``."""
+    """Return the space: lists stay lists; ``Float: {low: 0, high: 1}`` becomes a ``Float``."""
     space = document.mapping(("space",), "space", value)
     for name, given in space.items():
         key_path: KeyPath = ("space", name)
@@ -143,7 +143,7 @@ def _parameter(document: YamlFile, key_path: KeyPath, given: Any) -> Any:
 
 
 def _steps(document: YamlFile, key_path: KeyPath, value: Any) -> Steps:
-    """The step function in ``Steps: {0: [0.1, 0.05], 6: [0.01]}``; ``when`` is a key there, too."""
+    """Return the step function in ``Steps: {0: [0.1, 0.05], 6: [0.01]}``; ``when`` is a key too."""
     inner, _, given = _named(document, key_path, value, [Steps.__name__])
     pieces: dict[int, Any] = {}
     for key, piece in given.items():
@@ -164,9 +164,9 @@ def _called(
     known: Mapping[str, Callable[..., Any]],
     loaded: Mapping[str, Callable[[], Callable[..., Any]]] = MappingProxyType({}),
 ) -> Any:
-    """The result of a call that is written as a name with a mapping of arguments.
+    """Return the result of a call that is written as a name with a mapping of arguments.
 
-    The functions of ``loaded`` give what is called, or raise UsageError.
+    The functions of ``loaded`` return the callable of a name, or raise UsageError.
     """
     inner, name, arguments = _named(document, key_path, value, [*known, *loaded])
     with _located(document, inner, name):
@@ -181,7 +181,7 @@ def _called(
 
 
 def _sampler(document: YamlFile, value: Any) -> Sampler:
-    """The sampler in ``tpe: {n_startup_trials: 5}``."""
+    """Return the sampler in ``tpe: {n_startup_trials: 5}``."""
     inner, name, options = _named(document, ("sampler",), value, SAMPLERS)
     with _located(document, inner, "sampler"):
         return Sampler(name, **options)
@@ -190,7 +190,7 @@ def _sampler(document: YamlFile, value: Any) -> Sampler:
 def _named(
     document: YamlFile, key_path: KeyPath, value: Any, known: Sequence[str]
 ) -> tuple[KeyPath, str, dict[str, Any]]:
-    """The place of a call's arguments, the call's name, and the arguments as written."""
+    """Return the place of a call's arguments, the call's name, and the arguments as written."""
     what = ".".join(map(str, key_path))
     call = document.mapping(key_path, what, value)
     if len(call) != 1:
@@ -203,7 +203,7 @@ def _named(
 
 
 def _code(document: YamlFile, folder: Path, value: Any) -> Any:
-    """The object that ``file.py:name`` (from ``folder``) or ``module:name`` means."""
+    """Return the object that ``file.py:name`` (from ``folder``) or ``module:name`` means."""
 
     def refused(words: str) -> UsageError:
         return document.error(("code",), f"code = {value!r} is refused: {words}")

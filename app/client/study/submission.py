@@ -63,7 +63,7 @@ def submit_local(
     changed: Changed | None,
     heard: bool,
 ) -> None:
-    """Have ``n_trials`` more trials of the objective ``func`` run; None: until it is stopped.
+    """Submit ``n_trials`` more trials of the objective ``func``; None: until it is stopped.
 
     ``tools`` are the sampler and the pruner. ``changed`` is what the objective changes of its
     script, where that waits for the trials. With ``catches`` its user expects exceptions, so the
@@ -110,7 +110,7 @@ def submit_local(
 
 
 def _studies_in(func: Any) -> list[str]:
-    """The names of studies to which a function refers."""
+    """Return the names of studies to which a function refers."""
     names = getattr(getattr(func, "__code__", None), "co_names", ())
     known = getattr(func, "__globals__", {})
     return [name for name in names if isinstance(known.get(name), ReadableStudy)]
@@ -217,5 +217,5 @@ def submit_scheduled(
 
 
 def _blobs(*references: Reference) -> dict[str, bytes]:
-    """The code that goes by value, by its digest."""
+    """Return the code that goes by value, by its digest."""
     return {each.digest: each.content for each in references if each.content}

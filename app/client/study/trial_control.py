@@ -27,7 +27,7 @@ class TrialControl:
 
     @to_the_user
     def pause(self, *, reason: str = "") -> None:
-        """Have it wait at the end of its epoch until ``resume``. Others get its slot meanwhile.
+        """Pause it at the end of its epoch until ``resume``. Others get its slot meanwhile.
 
         A rung whose trials wait for each other goes on without it.
         """

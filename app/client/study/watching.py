@@ -191,7 +191,7 @@ def show_failures(reader: Reader, row: StudyRow, before: Container[str] = ()) ->
 
 
 def failure_of(handle: StudyHandle, row: StudyRow) -> TrialFailed:
-    """The error with which ``optimize`` ends where no trial succeeded, or the study has paused."""
+    """Return the error of ``optimize`` if no trial succeeded, or the study has paused."""
     from ...show.views.progress import failure_words
 
     rows = handle.reader().trials(handle.id)
@@ -217,7 +217,7 @@ def failure_of(handle: StudyHandle, row: StudyRow) -> TrialFailed:
 
 
 def sort_callbacks(callbacks: Any) -> tuple[list[Any], list[EpochCallback]]:
-    """The callbacks that are called for each trial, and those that receive epochs."""
+    """Return the callbacks that are called for each trial, and those that receive epochs."""
     from .epoch_callbacks import EpochCallback
 
     allowed = "None, or a list of functions of (study, trial) and of Penstock's logs"
@@ -236,7 +236,7 @@ def sort_callbacks(callbacks: Any) -> tuple[list[Any], list[EpochCallback]]:
 
 
 def open_message(study_name: str) -> str:
-    """The message about a study whose trials were run by the script itself."""
+    """Return the message about a study whose trials were run by the script itself."""
     return (
         f"{study_name} is open: nothing of it runs. It goes on where a script loads it and asks for"
         " trials, and ends with study.close()."
@@ -244,7 +244,7 @@ def open_message(study_name: str) -> str:
 
 
 def asked_message(study_name: str, study_id: str) -> str:
-    """The message about a study of Optuna's that has ended with the script that asked and told."""
+    """Return the message about a study of Optuna's that has ended with its script."""
     typed = in_shell(study_name, study_id)
     shows = "report" if has_command("report") else "status"
     return (
@@ -255,7 +255,7 @@ def asked_message(study_name: str, study_id: str) -> str:
 
 
 def detached_message(study_name: str, study_id: str) -> str:
-    """The message about a study that is no longer watched but continues."""
+    """Return the message about a study that is no longer watched but continues."""
     typed = in_shell(study_name, study_id)
     return (
         f"{study_name} goes on. Watch it with `penstock watch {typed}`,"

@@ -301,10 +301,10 @@ class Agent:
 
 @contextmanager
 def _signals() -> Iterator[int]:
-    """A descriptor that becomes readable with each SIGTERM and SIGINT.
+    """Yield a descriptor that becomes readable with each SIGTERM and SIGINT.
 
     The interpreter writes to it as the signal comes. A handler in Python would wait for this
-    thread, which sleeps on where the kernel has given the signal to another one.
+    thread, which sleeps on if the kernel has given the signal to another one.
     """
     read, write = os.pipe()
     os.set_blocking(write, False)

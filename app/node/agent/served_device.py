@@ -80,7 +80,7 @@ class ServedDevice:
         self.ended = os.pidfd_open(process.pid)
 
     def _fork(self, stdin: int) -> Adopted | None:
-        """The worker, forked; None if it cannot be, or if the device is held."""
+        """Fork the worker. Returns None if it cannot be forked, or if the device is held."""
         with locks.to_pass_on(self.settings.run, self._lock) as lock:
             if lock is None or self.forks is None:
                 return None
@@ -94,7 +94,7 @@ class ServedDevice:
                 )
 
     def _start_program(self, stdin: int) -> subprocess.Popen[bytes] | None:
-        """The worker, as a new program; None if the device is held."""
+        """Start the worker as a new program. Returns None if the device is held."""
         return locks.spawn_service(
             self.settings.run,
             self._lock,

@@ -53,8 +53,10 @@ def stop(settings: Settings, grace: float) -> None:
 
 
 def awaiting_imports(settings: Settings) -> Channel:
-    """A connection that becomes readable when the launcher process has imported all of its own
-    accord, or has ended. It was just started, and may not listen yet. Raises OSError.
+    """Return a connection that becomes readable when the launcher process has imported or ended.
+
+    The process was just started, and may not listen yet: connecting is retried for
+    ``START_TIMEOUT`` seconds. Raises OSError.
     """
     deadline = time.monotonic() + START_TIMEOUT
     while True:
@@ -85,7 +87,7 @@ class LaunchedTrainer:
         self.trouble = ""
 
     def fileno(self) -> int:
-        """A descriptor that becomes readable when the process has ended (a pidfd)."""
+        """Return a descriptor that becomes readable when the process has ended (a pidfd)."""
         return self._pidfd.fileno()
 
     @property
@@ -116,7 +118,7 @@ class LaunchedTrainer:
             return self._left
 
     def _ask_for_its_end(self) -> dict[str, Any]:
-        """The launcher process's answer. Empty if there is none, and ``trouble`` says why."""
+        """Return the launcher process's answer. If empty, ``trouble`` says why there is none."""
         self._connection.limit(END_TIMEOUT)
         answer: dict[str, Any] = {}
         silent = False
@@ -155,7 +157,7 @@ class TrainerLauncher:
         threading.Thread(target=self._keep, name="launcher", daemon=True).start()
 
     def leave(self) -> None:
-        """This process needs it no more."""
+        """Hang up, since this process needs the launcher no more."""
         self._left.set()
         if (connection := self._staying) is not None:
             connection.hang_up()

@@ -253,7 +253,10 @@ class ForkServer:
         return None
 
     def _lose(self, why: str) -> None:
-        """It has ended, or must be ended. It is started again, but not in a loop."""
+        """Give up the fork server, which has ended or must be ended.
+
+        It is started again, but not in a loop.
+        """
         if self._process is not None:
             if not self._over:
                 log.warning("the fork server is lost: %s", why)

@@ -125,7 +125,7 @@ class LauncherProcess:
             return self._connected > 0 or lingers
 
     def _attend(self, connection: Channel) -> None:
-        """Do what one connection asks for, until it is closed."""
+        """Serve one connection's request, until it is closed."""
         try:
             with connection:
                 request, descriptors = connection.receive()
@@ -189,7 +189,7 @@ class LauncherProcess:
         )
 
     def _fork_server(self, variables: Mapping[str, str]) -> ForkServer:
-        """The fork server of trainers with these ``variables``. It is started if there is none."""
+        """Return the fork server of trainers with these ``variables``, started if there is none."""
         shared = {k: v for k, v in variables.items() if k not in _OWN}
         key = tuple(sorted(shared.items()))
         with self._lock:

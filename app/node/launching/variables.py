@@ -36,7 +36,7 @@ _OF_WORKERS = ("CELERY_LOG_", "_MP_FORK_", FD_VARIABLE, PRELOAD)
 def worker_environment(
     settings: Settings, device: Device, users: Mapping[str, str]
 ) -> dict[str, str]:
-    """The variables of the worker that serves ``device``, on top of ``users``."""
+    """Return the variables of the worker that serves ``device``, on top of ``users``."""
     threads = str(len(device.cores))
     return {
         **users,
@@ -51,7 +51,7 @@ def worker_environment(
 
 
 def environment(device: Device, users: Mapping[str, str]) -> dict[str, str]:
-    """The variables that bind a process to one slot of ``device``, on top of ``users``.
+    """Return the variables that bind a process to one slot of ``device``, on top of ``users``.
 
     The user's own stay, but for those that the numeric signature depends upon: OpenMP's, MKL's and
     OpenBLAS's, and which GPUs are seen. CatBoost reads none (``tasks.system.catboost_threads``).

@@ -83,12 +83,12 @@ class Conversations:
         return behind
 
     def end(self, run: Key) -> None:
-        """The run is over. What still comes of it is dropped."""
+        """Close a run that is over. Later messages of it are dropped."""
         with self._changed:
             del self._open[run]
 
     def next(self, run: Key, timeout: float, durable: Callable[[Message], None]) -> Message | None:
-        """The next message of an open run, or None after ``timeout`` seconds.
+        """Return the next message of an open run, or None after ``timeout`` seconds.
 
         ``durable`` takes messages of states that became durable, or could not. Raises
         ``TrainerGone`` when all that was said before has been read.
@@ -129,7 +129,7 @@ class Conversations:
 
     @contextmanager
     def _unlocked(self) -> Iterator[None]:
-        """Let others in meanwhile."""
+        """Yield without the lock, so that others may take it meanwhile."""
         self._changed.release()
         try:
             yield
@@ -180,7 +180,10 @@ class Conversations:
 
     @contextmanager
     def reading_alone(self, *, wait: bool) -> Iterator[bool]:
-        """Nobody else reads meanwhile. Yields False if somebody does and it does not ``wait``."""
+        """Yield True while no other thread reads.
+
+        Yields False if one does and this does not ``wait``.
+        """
         with self._changed:
             self._waiting += wait
             while wait and self._reading:

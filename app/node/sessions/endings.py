@@ -64,13 +64,13 @@ def versions_of(environment: str, ready: Mapping[str, Any]) -> str:
 
 
 def _advice(environment: str) -> str:
-    """Return how the environment gets the Penstock that the worker has."""
+    """Return advice on how to install the worker's version of Penstock in the environment."""
     launching = end_of("environments", "launching", f"environment = {environment}")
     return str(launching.advice(environment, f"penstock=={VERSION}"))
 
 
 def _signal(status: int) -> str:
-    """``signal 11 (SIGSEGV)``"""
+    """Return a signal's number and name: ``signal 11 (SIGSEGV)``."""
     try:
         return f"signal {-status} ({signal.Signals(-status).name})"
     except ValueError:  # a real-time signal has no name

@@ -58,7 +58,7 @@ class Link:
         self._dropped = Dropped()
 
     def open(self, text: object, mark: object) -> SegmentTask:
-        """The task in a message. Raises Forged, and BackendError if no key can be obtained."""
+        """Return the task in a message. Raises Forged, or BackendError if no key can be had."""
         try:
             return open_task(self._key, text, mark)
         except Forged:
@@ -76,7 +76,7 @@ class Link:
         return installation.key
 
     def address(self) -> str:
-        """This node's address on the way to the broker, where other nodes' trainers reach ours.
+        """Return this node's address towards the broker, at which other nodes reach its trainers.
 
         Not the address that the broker sees: behind a NAT or a proxy that is another machine's.
         """
@@ -110,7 +110,7 @@ class Link:
         )
 
     def rendezvous(self, task: SegmentTask, still: Callable[[], bool]) -> tuple[str, ...] | None:
-        """The identities of the gang's trainers by rank, once all ranks have claimed.
+        """Return the identities of the gang's trainers by rank, once all ranks have claimed.
 
         None if ``still`` becomes false before that.
         """
@@ -176,9 +176,9 @@ class Link:
         *,
         still: Callable[[], bool],
     ) -> dict[str, Any] | None:
-        """The scheduler's answer to the question ``body``, which is repeated until it is answered.
+        """Repeat the question ``body`` until the scheduler answers it, and return the answer.
 
-        None if fenced off, or if ``still`` becomes false.
+        Returns None if fenced off, or if ``still`` becomes false.
         """
         name = protocol.reply_name(uuid4().hex)
         question = {**body, "reply": name}
@@ -249,7 +249,7 @@ class Link:
         return texts
 
     def _answers(self, commands: Sequence[protocol.Command]) -> list[Any]:
-        """The answers to ``commands``, in one round trip. Raises the first one that is an error."""
+        """Return the answers to ``commands``, in one round trip. Raises the first error in them."""
         answers = protocol.execute(self.client, commands)
         for answer in answers:
             if isinstance(answer, redis.RedisError):
@@ -257,7 +257,7 @@ class Link:
         return answers
 
     def durable(self, body: dict[str, Any]) -> protocol.Command:
-        """The command that records a durable state. It needs no fence: its content is verified."""
+        """Return the command that records a durable state. Verified content needs no fence."""
         return ("XADD", protocol.REPORTS, "*", *protocol.sealed(self._key, dumps(body)))
 
     def _keys(self, task: SegmentTask) -> tuple[str, str]:
@@ -278,6 +278,6 @@ class Link:
 
 
 def _is_whole(texts: Sequence[str]) -> bool:
-    """Tell whether ``texts``, from where a stream begins, lack nothing of their study's history."""
+    """Return True if ``texts``, a stream's beginning, hold their study's whole history."""
     marks = ((at, protocol.WHOLE.fullmatch(text)) for at, text in enumerate(texts))
     return any(mark is not None and at >= int(mark[1]) for at, mark in marks)

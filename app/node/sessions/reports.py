@@ -43,7 +43,7 @@ class Reports:
         self.trying: list[Any] = []
 
     def announce(self) -> None:
-        """Let the study's other trials know what this one has sampled, if they do not."""
+        """Announce this trial's unannounced draws to the study's other trials."""
         sampled = self.unsent.take_unannounced()
         if not sampled or self._is_fenced_off():
             return
@@ -65,7 +65,7 @@ class Reports:
         self.report({"kind": "returned"} | body | fields, closes=True)
 
     def _writing(self) -> dict[str, Any]:
-        """Return what the trial has written since the last message, numbered; empty if nothing."""
+        """Return the trial's writes since the last message, numbered; empty if none."""
         writing = self.unsent.take()
         if not writing:
             return {}

@@ -83,7 +83,7 @@ class Session:
         self._reports = Reports(task, owner, link, self.on_beat, lambda: self.fenced_off)
 
     def on_beat(self, beat: int) -> None:
-        """The broker's answer about the lease: -1 fenced off, 1 a cut is wanted, 0 go on."""
+        """Handle the broker's answer on the lease: -1 fenced off, 1 a cut is wanted, 0 go on."""
         with self._lock:
             if self._over or self.fenced_off:
                 return
@@ -158,7 +158,7 @@ class Session:
     # -- time ------------------------------------------------------------------------------------
 
     def _clock(self) -> float:
-        """A clock that stands still while other trials have their turns in the trainer."""
+        """Read a clock that stands still while other trials have their turns in the trainer."""
         return self.trainer.seconds(self.task.fence) if self.trainer else time.monotonic()
 
     def _receive_timeout(self) -> float:
@@ -194,10 +194,10 @@ class Session:
         return self._reports.failed("timeout", str(self._limit))
 
     def _stands_still(self, trainer: Trainer) -> bool:
-        """Tell whether nothing will come of its trainer, which lives, but is stopped or hangs.
+        """Return True if the trainer lives, but is stopped or hangs.
 
-        Code of a user may sleep for long, and users may stop a trainer to look at it. So of one
-        that is ready only that it is stopped counts, and only where others wait for it.
+        Code of a user may sleep for long, and users may stop a trainer to look at it. So a trainer
+        that is ready counts only if it is stopped while others wait for it.
         """
         if self._waiting or (trainer.ready and len(self.task.queues) == 1):
             return False
@@ -233,7 +233,7 @@ class Session:
             raise trainer.malformed(line) from error
 
     def _on_begun(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        """The runs before this one are over."""
+        """Begin the time limit: the runs before this one are over."""
         self._waiting = False
         self._limit.begin()
 
@@ -330,7 +330,7 @@ class Session:
         self._reports.unsent.add(line["writing"], str(line.get("draws_digest", "")))
 
     def _answer_of(self, trainer: Trainer, question: dict[str, Any]) -> dict[str, Any] | None:
-        """The scheduler's answer; None if the attempt does not count any more."""
+        """Return the scheduler's answer; None if the attempt does not count any more."""
         try:
             answer = self._link.ask(
                 self.task,
@@ -368,7 +368,7 @@ class Session:
         )
 
     def _on_broken(self, trainer: Trainer, line: dict[str, Any]) -> Result:
-        """The gang broke up. Gives the member that can say why the time to do so."""
+        """Report a broken gang, once the member that knows the reason had time to say it."""
         self._link.closing.wait(BROKEN_GRACE)
         ranks = [int(rank) for rank in line["ranks"]]
         return self._reports.lost(str(line["reason"]), ranks=ranks)

@@ -44,12 +44,12 @@ class TimeLimit:
         self._since = self._clock()
 
     def epoch_over(self, epoch: int) -> None:
-        """The trainer has reported ``epoch``."""
+        """Begin the time of the next epoch, as the trainer has reported ``epoch``."""
         self._epoch = epoch + 1
         self.begin()
 
     def step(self, epoch: int, step: int) -> None:
-        """The trainer is at this step of this epoch."""
+        """Note that the trainer is at this step of this epoch."""
         now = time.monotonic()
         if self._progress and step > self._progress[1]:
             before, earlier = self._progress
@@ -61,13 +61,13 @@ class TimeLimit:
             self.begin()
 
     def loading(self) -> None:
-        """The trainer loads the user's code and data."""
+        """Note that the trainer loads the user's code and data."""
         self._preparing = True
         if self._usual:
             self.begin(max(START_TIMEOUT, self._usual))
 
     def loaded(self) -> None:
-        """The trainer has loaded them."""
+        """Note that the trainer has loaded the user's code and data."""
         self._preparing = False
         self._epoch = self._first
         self.begin()

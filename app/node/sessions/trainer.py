@@ -91,7 +91,7 @@ class Turns(Protocol):
         """Return for how long the run with this fence was at work until now."""
 
     def works_for(self, fence: int) -> bool:
-        """Tell whether it is this run that is at work, or was when the trainer ended."""
+        """Return True if this run is at work, or was when the trainer ended."""
 
     def remove(self) -> None:
         """Drop what was kept of them: the trainer has ended, or could not start."""
@@ -192,7 +192,7 @@ class Trainer:
         return count_children(self.pid)
 
     def seconds(self, fence: int) -> float:
-        """A clock for the run with this fence. It stands still while others have their turns."""
+        """Read the clock of the run with this fence, which stands still while others have turns."""
         return time.monotonic() if self._turns is None else self._turns.seconds(fence)
 
     @property
@@ -220,7 +220,7 @@ class Trainer:
                 log.debug("trainer %d does not listen: %s", self.pid, error)
 
     def receive(self, timeout: float) -> dict[str, Any] | None:
-        """The next message, or None after ``timeout`` seconds. Raises TrainerGone.
+        """Return the next message, or None after ``timeout`` seconds. Raises TrainerGone.
 
         For one thread at a time.
         """
@@ -245,7 +245,7 @@ class Trainer:
         return message
 
     def _speaks(self, sender: int) -> bool:
-        """Return whether the process ``sender`` is the trainer itself."""
+        """Return True if the process ``sender`` is the trainer itself."""
         # Before the trainer is ready no code of its user's has run there.
         if not self._speaker and is_below(sender, self._process.pid):
             if self._process.pid != sender:
@@ -271,7 +271,10 @@ class Trainer:
         return not self._worked and time.monotonic() - self._began < STARTING
 
     def malformed(self, line: object) -> TrainerGone:
-        """``line`` is no message. Ends the process, since what follows could mean anything."""
+        """End the process that sent the invalid ``line``, and return the error.
+
+        What follows such a line could mean anything.
+        """
         self.end()
         words = f"its process sent the worker an invalid message: {ascii(line)[:120]}"
         return TrainerGone(f"{words}; does its code write to a descriptor that it did not open?")
@@ -331,7 +334,7 @@ def _timeval(seconds: float) -> bytes:
 
 
 def _in_environment(environment: str, variables: Mapping[str, str]) -> Launch:
-    """Return how a trainer is started in the environment of its study. Raises ``CannotStart``."""
+    """Return the launch of a trainer in its study's environment. Raises ``CannotStart``."""
     try:
         launching = extensions.end_of("environments", "launching", f"environment = {environment}")
     except UsageError as error:
@@ -341,7 +344,7 @@ def _in_environment(environment: str, variables: Mapping[str, str]) -> Launch:
 
 
 def _imports(task: SegmentTask) -> list[str]:
-    """The modules that the task's code imports first, as far as they are known here."""
+    """Return the modules that the task's code imports first, as far as they are known here."""
     code = task.code
     if by_value.is_by_value(code.target):
         return by_value.imports_of(task.store, code.digest)

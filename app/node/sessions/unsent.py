@@ -49,11 +49,11 @@ class Unsent:
             self.due = time.monotonic() + SEND_AFTER
 
     def take_unannounced(self) -> list[tuple[str, str, float | str]]:
-        """The parameters of which the other trials have not heard: they are to hear now."""
+        """Take the parameters that are not yet announced to the other trials."""
         found, self.unannounced = self.unannounced, []
         return found
 
     def take(self) -> dict[str, Any]:
-        """All of it in the form of messages; nothing is left then."""
+        """Take all unsent writes in the form of messages; none is left then."""
         self._size, self.due = 0, 0.0
         return self._writing.take()

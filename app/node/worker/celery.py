@@ -41,7 +41,7 @@ _MODULES = (
 
 
 def worker_argv(device: Device) -> list[str]:
-    """The command line of the Celery worker that serves ``device``.
+    """Return the command line of the Celery worker that serves ``device``.
 
     Settings reach it through its environment (``Settings.environment``). Each slot has one thread
     that runs segments; the second half of the threads is for segments that are being abandoned.
@@ -66,7 +66,10 @@ def load() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Be the worker that ``arguments`` would start as a new program; returns its exit status."""
+    """Run the worker that ``arguments`` would start as a new program.
+
+    Returns its exit status.
+    """
     from celery.bin.celery import main
 
     sys.argv = ["celery", *arguments[arguments.index("-A") :]]
@@ -77,7 +80,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def make_app(broker_url: str) -> Any:
-    """The Celery app on ``broker_url``. Only its worker runs segments; others just observe."""
+    """Return the Celery app on ``broker_url``. Only its worker runs segments; others observe."""
     from celery import Celery
     from click import Option
     from kombu.utils.url import parse_url
@@ -155,7 +158,7 @@ def make_app(broker_url: str) -> Any:
 
 
 def _worker_step(app: Any) -> Any:
-    """The part of a Celery worker that holds our ``Worker``, which lives exactly as long."""
+    """Return the part of a Celery worker that holds our ``Worker``, which lives as long."""
     from celery import bootsteps, signals
 
     class Proxy(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery ships no types
@@ -196,7 +199,7 @@ def _worker_step(app: Any) -> Any:
 
 
 def _request() -> Any:
-    """A segment as Celery's worker holds it, of which operators are told what people call it.
+    """Return the request class of segments, which shows operators a segment's readable names.
 
     ``celery inspect active`` would show the sealed text instead.
     """
@@ -210,7 +213,7 @@ def _request() -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """``app``: the app with this process's settings, made when `celery -A penstock` asks for it."""
+    """Return the app with this process's settings, for ``celery -A penstock``, as ``app``."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from ...broker.server import broker_url

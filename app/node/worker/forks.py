@@ -114,7 +114,7 @@ class WorkerForks:
 
 
 def _serve_and_exit(end: socket.socket) -> NoReturn:
-    """Be the fork server, until the agent ends."""
+    """Run as the fork server, until the agent ends."""
     status = 1
     try:
         os.setsid()

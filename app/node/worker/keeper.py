@@ -187,7 +187,7 @@ class Keeper(threading.Thread):
             self._listener.agent_gone()
 
     def _period(self) -> float:
-        """Seconds between beats: a third of the shortest lease."""
+        """Return the seconds between beats: a third of the shortest lease."""
         leases = [session.task.lease_ms for session in list(self._sessions.values())]
         return min([self._lease_ms, *leases]) / 3000
 
@@ -261,13 +261,13 @@ class IdleTrainers(threading.Thread):
         self._epoll = select.epoll()
 
     def watch(self, lane: Lane, trainer: Trainer) -> None:
-        """No segment runs in ``trainer`` now. It is read here what it still says."""
+        """Watch ``trainer``, in which no segment runs now, and read its further lines here."""
         for fd in trainer.descriptors:
             self._idle[fd] = (lane, trainer)
             self._epoll.register(fd, select.EPOLLIN)
 
     def leave(self, trainer: Trainer) -> None:
-        """A segment is about to run in ``trainer``. The session reads its lines."""
+        """Leave the lines of ``trainer`` to the session of the segment that is to run in it."""
         for fd in trainer.descriptors:
             if self._idle.pop(fd, None):
                 self._epoll.unregister(fd)

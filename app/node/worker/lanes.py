@@ -69,11 +69,11 @@ class Lane:
         self._trainers: OrderedDict[str, Trainer] = OrderedDict()
 
     def known(self, task: SegmentTask) -> Trainer | None:
-        """The trainer that will run ``task``, if it is there."""
+        """Return the trainer that will run ``task``, if it is there."""
         return self._trainers.get(_name(task))
 
     def trainer_for(self, task: SegmentTask, sockets: Sockets | None = None) -> Trainer:
-        """The trainer that runs ``task``: a new one, with these ``sockets``, if there is none.
+        """Return the trainer that runs ``task``: a new one, with ``sockets``, if there is none.
 
         Raises OSError if it cannot be started. The ``sockets`` are closed then.
         """
@@ -103,7 +103,7 @@ class Lane:
         return self._trainers[name]
 
     def unused(self) -> list[Trainer]:
-        """The trainers of studies and environments that are over or too many."""
+        """Return the idle trainers of studies and environments that are over or too many."""
         studies = [name for name in self._trainers if name != SHARED]
         if not studies:
             return []
@@ -112,13 +112,13 @@ class Lane:
         return [self._trainers[name] for name in names if not self._trainers[name].runs]
 
     def release(self, trial: str, study: str = "") -> None:
-        """The trial is over, and ``study``, if given. Trainers may drop what they keep of them."""
+        """Release a trial that is over, and ``study``, if given: trainers may drop their data."""
         for trainer in self.trainers():
             if trainer.causes.pop(trial, None) is not None or study:
                 trainer.send({"op": "release", "trial": trial, "study": study})
 
     def ended(self) -> list[Trainer]:
-        """The trainers whose processes have ended."""
+        """Return the trainers whose processes have ended."""
         return [trainer for trainer in self.trainers() if not trainer.alive]
 
     def remove(self, trainer: Trainer) -> None:

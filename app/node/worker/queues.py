@@ -31,7 +31,10 @@ _SLOT = re.compile(rf"(?:{'|'.join(KINDS)})\..+\.s[0-9]+")
 
 
 def _channel(channel: Any, url: str) -> Any:
-    """A channel that drops what is no message, and acknowledges nothing: the ledger knows."""
+    """Return a channel class that drops malformed messages, and acknowledges none.
+
+    The ledger records what has been run.
+    """
     dropped, client = Dropped(), connection.connect(url)
 
     class Channel(channel):  # type: ignore[misc]  # typed as far as it goes
@@ -39,7 +42,7 @@ def _channel(channel: Any, url: str) -> Any:
             return super().basic_consume(queue, True, *args, **options)
 
         def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
-            """Nothing was recorded when the message came, so there is nothing to remove."""
+            """Do nothing: no record was made when the message came, so none is to be removed."""
 
         def _brpop_read(self, **options: Any) -> Any:
             with self._dropping("an element"):
@@ -95,7 +98,7 @@ def _asking(channel: Any) -> Any:
 
 
 def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
-    """Celery's messaging for the broker at ``url``.
+    """Return Celery's messaging for the broker at ``url``.
 
     ``check`` raises Forged for an element that is no message for a slot's queue.
     """

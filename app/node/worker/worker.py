@@ -181,7 +181,7 @@ class Worker:
     def _take_trainer(
         self, session: Session, lane: Lane, sockets: Sockets | None = None
     ) -> Trainer:
-        """The trainer for the session's segment, which counts there from now on. Raises OSError."""
+        """Return the trainer for the session's segment, and count the run in it. Raises OSError."""
         with lane.lock:
             known = lane.known(session.task)
             if known is not None and not known.alive:
@@ -192,7 +192,7 @@ class Worker:
         return trainer
 
     def _leave_trainer(self, trainer: Trainer, lane: Lane) -> None:
-        """The segment is over. What the trainer says, if no other runs in it, is read here."""
+        """Count the end of a segment's run in ``trainer``. If it idles, its lines are read here."""
         with lane.lock:
             trainer.runs -= 1
             if trainer.runs:
@@ -295,24 +295,24 @@ class Worker:
         self._keeper.post(command)
 
     def ended(self, lane: Lane, how: str) -> None:
-        """An idle trainer has gone. Only time is lost: its trials are replayed."""
+        """Handle the end of an idle trainer. Only time is lost: its trials are replayed."""
         if self._link.closing.is_set():
             return
         log.warning("an idle trainer of %s ended: %s", lane.name, how)
         self._close_unused_if_free(lane)
 
     def released(self, trial: str, study: str) -> None:
-        """The trial will not run again, nor will any of ``study``, if that is given."""
+        """Release a trial that will not run again, and all of ``study``, if that is given."""
         for lane in self._lanes:
             lane.release(trial, study)
 
     def tidy(self) -> None:
-        """Time has passed. Trainers that nothing needs any more are closed."""
+        """Close trainers that are no longer needed."""
         for lane in self._lanes:
             self._close_unused_if_free(lane)
 
     def agent_gone(self) -> None:
-        """The node agent was killed. Its successor starts another worker, so this one ends.
+        """End this worker, since the node agent was killed and its successor starts another one.
 
         It ends at once, without asking Celery: a warm shutdown would wait for the segments.
         """

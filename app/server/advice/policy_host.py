@@ -96,7 +96,7 @@ class PluginHost:
         return ""
 
     def _written_at(self) -> int:
-        """When the policy's file was last written (ns). 0 if there is no file."""
+        """Return the time of the policy file's last write (ns). 0 if there is no file."""
         if self._file is None:
             return 0
         with suppress(OSError):
@@ -104,7 +104,7 @@ class PluginHost:
         return 0
 
     def plan(self, policy: str, snapshots: Sequence[Snapshot]) -> tuple[Plan, ...]:
-        """A plan for each snapshot. UsageError says what the policy did instead."""
+        """Return a plan for each snapshot. Raises UsageError with the policy's failure."""
         why = self._start(policy)
         self._failed = True
         if why:
@@ -131,7 +131,7 @@ class PluginHost:
 
     @staticmethod
     def _read(child: LineProcess, seconds: float) -> dict[str, Any] | None:
-        """The child's next line. None if it ends, or says nothing within ``seconds``."""
+        """Return the child's next line. None if it ends, or says nothing within ``seconds``."""
         until = time.monotonic() + seconds
         while (line := child.read()) is None:
             left = until - time.monotonic()
@@ -147,7 +147,7 @@ class PluginHost:
 
 
 def _silence(status: int | None) -> str:
-    """Why a child with this exit status (None: it still runs) gave no answer."""
+    """Return the reason why a child gave no answer, from its exit status (None: it still runs)."""
     if status is None:
         return f"gave no plan within {PLAN_TIMEOUT:g} s"
     if status == -signal.SIGPROF:
@@ -158,7 +158,7 @@ def _silence(status: int | None) -> str:
 
 
 def main() -> None:
-    """The child: import the policy, then answer line by line until the caller has gone."""
+    """Run the child: import the policy, then answer line by line until the caller has gone."""
     # When the budget is exceeded, the log shows where the policy was.
     faulthandler.register(signal.SIGPROF, chain=True)
     # What the policy prints goes to the log; answers have a pipe of their own.
@@ -203,7 +203,7 @@ def main() -> None:
 
 
 def _where(error: Exception, file: str) -> str:
-    """The line that raised: the last one in the user's file, if the traceback has any."""
+    """Return the line that raised: the last one in the user's file, if the traceback has any."""
     frames = traceback.extract_tb(error.__traceback__)
     last = next((each for each in reversed(frames) if each.filename == file), frames[-1])
     return f" ({last.filename}, line {last.lineno}, in {last.name})"

@@ -26,7 +26,7 @@ class ReplayedCmaEs(CmaEsSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Values for the numeric parameters, drawn jointly."""
+        """Draw values for the numeric parameters jointly."""
         self._of = (study.direction, search_space)
         return super().sample_relative(study, trial, search_space)
 

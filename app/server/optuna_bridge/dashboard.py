@@ -31,7 +31,7 @@ Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 
 def serving(reader: Reader, port: int) -> WSGIServer:
-    """A server at ``port`` (0: a free one); its caller runs ``serve_forever``.
+    """Return a server at ``port`` (0: a free one); its caller runs ``serve_forever``.
 
     Raises UsageError if optuna-dashboard is not installed or the port is taken.
     """
@@ -48,7 +48,7 @@ def serving(reader: Reader, port: int) -> WSGIServer:
 
 
 def _guarded(app: Application) -> Application:
-    """``app``, limited to reading requests that address it by a name of this machine."""
+    """Limit ``app`` to reading requests that address it by a name of this machine."""
 
     def answer(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
         if not is_ours(environ.get("HTTP_HOST", "")):

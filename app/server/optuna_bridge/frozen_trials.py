@@ -54,7 +54,7 @@ class SuggestedDistributions:
             self._seen = seq
 
     def of(self, trial: str) -> dict[str, str]:
-        """The distributions of ``trial``, Optuna's JSON by the parameter's name."""
+        """Return the distributions of ``trial``, Optuna's JSON by the parameter's name."""
         return self._by_trial.get(trial) or self._imported().get(trial, {})
 
     def _imported(self) -> dict[str, dict[str, str]]:
@@ -88,12 +88,12 @@ class Results:
         self._distributions_of = SuggestedDistributions(reader, study)
 
     def trials(self) -> list[FrozenTrial]:
-        """All trials by number. Raises BackendError if the ledger does not answer."""
+        """Return all trials by number. Raises BackendError if the ledger does not answer."""
         rows = self._reader.trials(self._study)
         return self.frozen(rows, self._reader.epochs(self._study, self._rowid))
 
     def frozen(self, rows: Sequence[TrialRow], epochs: Sequence[EpochRow]) -> list[FrozenTrial]:
-        """The trials of ``rows``; ``epochs`` are those since the last call."""
+        """Return the trials of ``rows``; ``epochs`` are those since the last call."""
         self._take(epochs)
         edits, self._looked = self._edits, False
         found = [self._freeze(row) for row in rows]
@@ -148,7 +148,7 @@ class Results:
         )
 
     def space(self) -> dict[str, Any]:
-        """The study's distributions; empty if its objective defines them (define-by-run).
+        """Return the study's distributions; empty if its objective defines them (define-by-run).
 
         A choice that was edited has all choices that it ever had: Optuna demands equal ones.
         """
@@ -164,7 +164,7 @@ class Results:
         return self._space
 
     def _distributions(self, row: TrialRow) -> dict[str, Any]:
-        """The distributions of the trial's parameters; in define-by-run they are its own."""
+        """Return the distributions of the trial's parameters; in define-by-run they are its own."""
         if not self.space() and row.params:
             texts = self._distributions_of.of(row.id)
             return {name: json_to_distribution(text) for name, text in texts.items()}
@@ -196,7 +196,7 @@ class Results:
 
 
 def _holds(known: Any, value: Any) -> bool:
-    """Tell whether a value is in a distribution."""
+    """Return True if a value is in a distribution."""
     try:
         return bool(known._contains(known.to_internal_repr(value)))
     except ValueError:  # not one of the choices, or not a number
@@ -226,7 +226,7 @@ class KeptResults(Results):
 def best(
     trials: Sequence[FrozenTrial], directions: Sequence[str], *, may_be_pruned: bool = True
 ) -> FrozenTrial:
-    """The complete, feasible trial with the best value; of equal ones the earliest.
+    """Return the complete, feasible trial with the best value; of equal ones the earliest.
 
     A small ASHA study may end without a complete trial. Then it is the best of the trials with the
     most training, because values after different training are not compared. In Optuna a pruned
@@ -240,7 +240,7 @@ def best(
 def best_of(
     replicates: int, trials: Sequence[FrozenTrial], directions: Sequence[str]
 ) -> list[FrozenTrial]:
-    """The trials, by number, of the best configuration of a study with ``replicates``.
+    """Return the trials, by number, of the best configuration of a study with ``replicates``.
 
     It is chosen by ``best_replicates`` among the trials from which ``best`` chooses, whose errors
     it raises.
@@ -275,7 +275,7 @@ def _candidates(
 def to_optuna(
     trials: Sequence[FrozenTrial], name: str, directions: Sequence[str], storage: Any
 ) -> optuna.Study:
-    """An Optuna study of the trials that have ended, in ``storage`` (None: in memory).
+    """Return an Optuna study of the trials that have ended, in ``storage`` (None: in memory).
 
     Raises UsageError if the storage already has a study of this name.
     """
@@ -296,7 +296,7 @@ def to_optuna(
 
 
 def _scores(trial: FrozenTrial, directions: Sequence[str]) -> tuple[float, ...]:
-    """The trial's values, each with the sign that makes larger better."""
+    """Return the trial's values, each with the sign that makes larger better."""
     pairs = zip(trial.values, directions, strict=True)
     return tuple(value if way == "maximize" else -value for value, way in pairs)
 

@@ -41,7 +41,7 @@ class Importances:
 
 
 def importances(trials: Sequence[FrozenTrial], plan: StrategySpec) -> Importances | None:
-    """The importances at the highest rung of ``plan`` that enough trials have reached.
+    """Return the importances at the highest rung of ``plan`` that enough trials have reached.
 
     Of several objectives the first one is used. None if no rung has ``LEAST`` trials or if nothing
     varies. The same trials give the same shares.
@@ -57,7 +57,7 @@ def importances(trials: Sequence[FrozenTrial], plan: StrategySpec) -> Importance
 
 
 def _value(trial: FrozenTrial, epoch: int) -> float | None:
-    """The trial's value after ``epoch``; for epoch 0, the value that it completed with."""
+    """Return the trial's value after ``epoch``; for epoch 0, the value that it completed with."""
     complete = trial.values[0] if trial.state.name == "COMPLETE" and trial.values else None
     value = trial.intermediate_values.get(epoch) if epoch else complete
     return value if value is not None and math.isfinite(value) else None

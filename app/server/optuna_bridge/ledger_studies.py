@@ -47,7 +47,7 @@ class WrittenTrials:
     lasting = True
 
     def __init__(self, reader: Reader, row: StudyRow, first_id: int) -> None:
-        """The id of trial ``n`` is ``first_id + n``."""
+        """Number the trials from ``first_id``: the id of trial ``n`` is ``first_id + n``."""
         self._updates = LedgerUpdates(reader, row.id, local=self.lasting)
         #: Trials and attributes. A process that writes a trial keeps it up to date itself.
         self.history = History(first_id)
@@ -114,7 +114,7 @@ class ScheduledTrials(WrittenTrials):
 
 
 def _joined(result: FrozenTrial, written: FrozenTrial) -> FrozenTrial:
-    """``result`` with what its objective wrote. Its intermediate values have the reported steps."""
+    """Return ``result`` with its objective's writes, whose reported steps replace its values."""
     trial = copy.copy(result)
     for name in ("params", "distributions", "user_attrs", "system_attrs"):
         setattr(trial, name, {**getattr(result, name), **getattr(written, name)})
@@ -141,7 +141,7 @@ class LedgerStudy:
     """One study of the ledger, with its trials as of the last look at the ledger."""
 
     def __init__(self, studies: LedgerStudies, first_id: int, row: StudyRow) -> None:
-        """The id of trial ``n`` is ``first_id + n``."""
+        """Number the trials from ``first_id``: the id of trial ``n`` is ``first_id + n``."""
         self.row = row
         self._studies = studies
         self._first_id = first_id
@@ -209,12 +209,12 @@ class LedgerStudy:
         return self._read_before().trials
 
     def take(self, trial_id: int) -> None:
-        """Have this process write a trial from now on, which was read."""
+        """Let this process write a trial, which was read, from now on."""
         with self._studies.lock:
             self._read_before().history.take(trial_id & NUMBER)
 
     def leave(self, trial_id: int) -> None:
-        """Have this process write a trial no longer."""
+        """Let this process write a trial no longer."""
         with self._studies.lock:
             self._read_before().history.leave(trial_id & NUMBER)
 

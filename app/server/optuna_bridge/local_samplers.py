@@ -22,7 +22,10 @@ _CLASSES: dict[str, Callable[..., BaseSampler]] = {
 
 
 def make_sampler(name: str, options: str, seed: int) -> BaseSampler:
-    """Optuna's sampler of this name (``spec.sampler_options.SAMPLERS``) with options as JSON."""
+    """Return Optuna's sampler of this name, with options as JSON.
+
+    The names are in ``spec.sampler_options.SAMPLERS``.
+    """
     given: dict[str, Any] = json.loads(options)
     if name == "qmc":
         given |= {"scramble": True, "warn_independent_sampling": False}

@@ -36,12 +36,12 @@ _OF_STUDIES = re.compile(
 
 
 def listed_of_trial(attributes: Iterable[tuple[str, str]]) -> Attributes:
-    """Those of a trial's ``attributes``, as (key, JSON text), that are known to be plain data."""
+    """Return a trial's (key, JSON text) pairs in ``attributes`` that are known to be plain data."""
     return tuple((key, text) for key, text in attributes if _OF_TRIALS.fullmatch(key))
 
 
 def listed_of_study(attributes: Iterable[tuple[str, str]]) -> Attributes:
-    """Those of a study's ``attributes``, as (key, JSON text), that are known to be plain data."""
+    """Return a study's (key, JSON text) pairs in ``attributes`` that are known to be plain data."""
     return tuple((key, text) for key, text in attributes if _OF_STUDIES.fullmatch(key))
 
 
@@ -54,7 +54,7 @@ def written_of(trial: FinishedTrial) -> dict[str, Any]:
 
 
 def only_listed(event: StudyImported) -> tuple[StudyImported, int]:
-    """``event`` without system attributes that are not listed, and how many were dropped.
+    """Drop unlisted system attributes of ``event``, and return it with their number.
 
     A trial that is not written in the form of an export stays as it is: such an event is refused.
     """

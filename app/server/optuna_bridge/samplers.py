@@ -89,7 +89,7 @@ class SamplerHost:
         *,
         resampled: Sequence[int] = (),
     ) -> Answer:
-        """Up to ``n`` configurations for new trials.
+        """Return up to ``n`` configurations for new trials.
 
         ``trials`` are all trials of the study so far; ``index`` counts its asks. The user's
         ``enqueued`` configurations come first, and names that they leave out are drawn. If
@@ -141,7 +141,7 @@ class SamplerHost:
         return Answer(tuple(answers), False, tuple(notes) if spec.sampler in NOTING else ())
 
     def explore(self, spec: StudySpec, number: int, params: Params) -> Params:
-        """The configuration of trial ``number``, which is forked from a trial with ``params``."""
+        """Return the configuration of trial ``number``, forked from a trial with ``params``."""
         dists = {name: json_to_distribution(text) for name, text in spec.space or ()}
         view = StudyView(spec, dists)
         sampled = _draw(spec, _random(spec, "trial", number), view, view.running(number))
@@ -150,9 +150,10 @@ class SamplerHost:
     def suggest(
         self, spec: StudySpec, trial: Trial, name: str, distribution: str, trials: Sequence[Trial]
     ) -> Scalar:
-        """A value for ``name`` of a running define-by-run ``trial``; ``trials`` are all so far.
+        """Draw a value for ``name`` of a running define-by-run ``trial``.
 
-        Of the other trials only this parameter is used, and only where it lies within this range.
+        ``trials`` are all so far. Of the other trials only this parameter is used, and only where
+        it lies within this range.
         """
         dists = {name: json_to_distribution(distribution)}
         key = (name, distribution)
@@ -187,7 +188,10 @@ def _grid(
     requested: Sequence[Mapping[str, Scalar]],
     trials: Sequence[Trial],
 ) -> Answer:
-    """The first grid points, in the order of the space, that no trial has, and if that is all."""
+    """Return the first grid points, in the order of the space, that no trial has tried.
+
+    The answer is exhausted if no other point is left.
+    """
     tried = {
         with_assumed(spec, trial.params)
         for trial in trials
@@ -215,7 +219,7 @@ def _grid(
 def _points(
     space: Space, conditions: Sequence[Condition], fixed: Mapping[str, Scalar]
 ) -> Iterator[Params]:
-    """The grid's points, the last name varying fastest, generated lazily: an axis may be long."""
+    """Yield the grid's points lazily, since an axis may be long; the last name varies fastest."""
     axes = [
         (name, [fixed[name]] if name in fixed else grid_values(name, text)) for name, text in space
     ]
@@ -235,7 +239,7 @@ def _points(
 
 
 def _number(spec: StudySpec, *seed: object) -> int:
-    """A 32-bit seed that depends on the study's seed and on ``seed``."""
+    """Return a 32-bit seed that depends on the study's seed and on ``seed``."""
     digest = hashlib.sha256(json.dumps([spec.seed, *seed]).encode()).digest()
     return int.from_bytes(digest[:4], "big")
 
@@ -245,7 +249,7 @@ def _random(spec: StudySpec, *seed: object) -> RandomSampler:
 
 
 def _model(spec: StudySpec, dimensions: int, *seed: object) -> BaseSampler | None:
-    """The sampler that learns from results; None if the study's sampler does not."""
+    """Return the sampler that learns from results; None if the study's sampler does not."""
     number, given = _number(spec, *seed), json.loads(spec.sampler_options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
@@ -298,7 +302,7 @@ def _ancestors(view: StudyView, name: str, trial: Trial) -> bool:
 
 
 def _has_few_parents(model: NSGAIISampler, view: StudyView, number: int) -> bool:
-    """Tell whether so few parents fit the space, after an edit, that there is no crossover."""
+    """Return True if after an edit too few parents fit the space for a crossover."""
     study = view.study()
     generation = model.get_trial_generation(study, view.running(number))
     return generation > 0 and len(model.get_parent_population(study, generation)) < 2
@@ -307,7 +311,7 @@ def _has_few_parents(model: NSGAIISampler, view: StudyView, number: int) -> bool
 def _draw(
     spec: StudySpec, sampler: BaseSampler, view: StudyView, trial: FrozenTrial
 ) -> dict[str, Scalar]:
-    """One configuration, drawn jointly where the sampler supports it, otherwise name by name."""
+    """Draw one configuration, jointly where the sampler supports it, otherwise name by name."""
     joint = json.loads(spec.sampler_options).get("multivariate", True)
     study = view.study()
     free = {name: dist for name, dist in view.dists.items() if not dist.single()}
@@ -347,7 +351,7 @@ def _only(dist: BaseDistribution) -> Scalar:
 
 
 def _plain(dist: BaseDistribution, value: Any) -> Scalar:
-    """``value`` as a JSON scalar: NumPy's numbers become Python's."""
+    """Return ``value`` as a JSON scalar: NumPy's numbers become Python's."""
     if isinstance(dist, CategoricalDistribution):
         return dist.choices[dist.choices.index(value)]
     return int(value) if isinstance(dist, IntDistribution) else float(value)

@@ -35,13 +35,13 @@ class CommandSender(Protocol):
     """Sends commands to the scheduler (``app.broker.client``)."""
 
     def send(self, kind: str, **body: Any) -> dict[str, Any]:
-        """The scheduler's answer. Raises UsageError if it refuses."""
+        """Return the scheduler's answer to a command. Raises UsageError if it refuses."""
 
     def create(self, name: str, directions: Sequence[str]) -> None:
         """Begin a study without code, whose trials its users add."""
 
     def keep(self, value: Any) -> str:
-        """The text of the placeholder of an object that is no JSON, once it is stored."""
+        """Store an object that is no JSON, and return its placeholder's text."""
 
 
 class LedgerStorage(WriteSide):

@@ -110,7 +110,7 @@ class StudyView:
     def running(
         self, number: int, params: Mapping[str, Scalar] | None = None, notes: str = ""
     ) -> FrozenTrial:
-        """A trial without results, with the parameters known so far."""
+        """Return a trial without results, with the parameters known so far."""
         known = json.loads(notes) if notes else {}
         return self._frozen(number, OptunaState.RUNNING, None, params or {}, known)
 
@@ -119,12 +119,15 @@ class StudyView:
         return json.dumps(self.noted[number], sort_keys=True) if number in self.noted else ""
 
     def study(self) -> optuna.Study:
-        """The study that samplers see. It is new for each draw, because Optuna's study caches."""
+        """Return the study that samplers see. It is new for each draw: Optuna's study caches."""
         # A Study needs a sampler; ours are given the study as an argument instead.
         return optuna.Study("view", _Notes(self), sampler=_UNUSED)
 
     def _values(self, known: Observation) -> dict[int, float]:
-        """Values by rung. The last rung, or 0 without rungs, stands for the whole training."""
+        """Return the values by rung.
+
+        The last rung, or 0 without rungs, stands for the whole training.
+        """
         whole = {} if known.value is None else {max(self._looks, default=0): known.value}
         return whole | {epoch: v for epoch, v in known.values if epoch in self._looks}
 

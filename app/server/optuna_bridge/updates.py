@@ -53,7 +53,7 @@ STATES = {
 
 
 def of_event(event: Event) -> Update | None:
-    """Return what an event says of a trial or its study besides the trial's state, or None."""
+    """Return an event's update of a trial or study besides the trial's state, or None."""
     match event:
         case TrialAdded():
             times = {"started": event.started}
@@ -69,31 +69,31 @@ def of_event(event: Event) -> Update | None:
 
 
 def of_report(event: EpochReported, metric: str) -> Update:
-    """The intermediate value of an epoch that an objective reported."""
+    """Return the intermediate value of an epoch that an objective reported."""
     metrics = dict(event.metrics)
     return _step(number_of(event.trial), event.epoch, metrics[metric], metrics)
 
 
 def of_trial(trial: Trial) -> Update:
-    """The state of one of the engine's trials."""
+    """Return the state of one of the engine's trials."""
     values = () if trial.value is None else (trial.value, *trial.further)
     began = trial.dispatched_at if trial.dispatched_at is not None else trial.created_at
     return _state(trial.number, trial.state, values, began, trial.finished_at)
 
 
 def of_row(row: TrialRow, began: float | None = None) -> Update:
-    """The state of a trial in the ledger; ``began`` is when its first epoch began, if it did."""
+    """Return the state of a trial in the ledger; ``began`` is its first epoch's begin, if any."""
     started = began or row.dispatched_at or row.created_at
     return _state(row.number, TrialState(row.state), row.values, started, row.finished_at)
 
 
 def of_epoch(row: EpochRow) -> Update:
-    """The intermediate value of an accepted epoch."""
+    """Return the intermediate value of an accepted epoch."""
     return _step(number_of(row.trial), row.epoch, row.value, row.metrics)
 
 
 def suggested(name: str, value: Scalar, distribution: str) -> tuple[str, str, float]:
-    """A parameter as updates have it."""
+    """Return a parameter in the form of updates."""
     return name, distribution, from_text(distribution).to_internal_repr(value)
 
 
@@ -136,7 +136,7 @@ def _of_study(user: Attributes, system: Attributes) -> Update:
 
 
 def _attributes(name: str, found: Attributes) -> dict[str, Any]:
-    """``found`` without log records, which are for the script alone."""
+    """Return ``found`` without log records, which are for the script alone."""
     kept = tuple(pair for pair in found if not pair[0].startswith(LOG_RECORDS))
     return {name: kept} if kept else {}
 
@@ -156,7 +156,7 @@ class LedgerUpdates:
         self._rows: dict[str, TrialRow] = {}
 
     def read(self) -> list[Update]:
-        """Return what is new. Raises BackendError if the ledger does not answer.
+        """Return the new updates. Raises BackendError if the ledger does not answer.
 
         States are read first, so that a trial's writes are included once it is shown as ended.
         """
@@ -203,7 +203,7 @@ class LedgerUpdates:
 
 
 def merged(updates: Iterable[Update]) -> dict[int, dict[str, list[Any]]]:
-    """Return what was written of each trial, by number: ``updates`` without states and times."""
+    """Return each trial's writes, by number: ``updates`` without states and times."""
     found: defaultdict[int, dict[str, list[Any]]] = defaultdict(dict)
     for update in updates:
         for name in _WRITTEN:
@@ -213,7 +213,7 @@ def merged(updates: Iterable[Update]) -> dict[int, dict[str, list[Any]]]:
 
 
 def study_attributes(updates: Iterable[Update]) -> tuple[dict[str, str], dict[str, str]]:
-    """The user attributes of the study and those of Optuna's own code, as JSON texts by key."""
+    """Return the study's attributes, the user's and Optuna's own, as JSON texts by key."""
     user: dict[str, str] = {}
     system: dict[str, str] = {}
     for update in updates:
@@ -234,7 +234,10 @@ def _past(trial: FinishedTrial) -> Update:
 
 
 def _without_objects(update: Update) -> Update:
-    """``update`` with placeholders of objects as plain JSON (``tasks.objectives.objects``)."""
+    """Return ``update`` with placeholders of objects as plain JSON.
+
+    See ``tasks.objectives.objects``.
+    """
     plain = {
         name: [(k, text.lstrip() if text.startswith(MARK) else text) for k, text in update[name]]
         for name in ("user_attrs", "system_attrs")
@@ -244,7 +247,7 @@ def _without_objects(update: Update) -> Update:
 
 
 def to_texts(updates: Iterable[Update], longest: int = 1 << 18) -> list[str]:
-    """``updates`` as JSON texts of lists, each of some ``longest`` characters at most."""
+    """Return ``updates`` as JSON texts of lists, each of some ``longest`` characters at most."""
     texts: list[str] = []
     lines: list[str] = []
     size = 0

@@ -35,7 +35,10 @@ log = logging.getLogger(__name__)
 
 
 def proposal(samplers: Samplers, ask: Ask, state: EngineState, at: float) -> Event | None:
-    """The sampler's answer. None if the study is over. A sampler that raises ends its study."""
+    """Return the sampler's answer; None if the study is over.
+
+    A sampler that raises ends its study.
+    """
     study = state.studies.get(ask.study)
     if study is None:
         return None
@@ -74,9 +77,9 @@ Outcome = tuple[Event | None, tuple[str, str] | None]
 
 
 def suggestion(samplers: Samplers, asked: Question, state: EngineState, at: float) -> Outcome:
-    """A parameter of a running objective, drawn now; or what the trial that waits for it is told.
+    """Draw a parameter of a running objective, or return what the waiting trial is told instead.
 
-    The objective's author is responsible for what it asks: the trial fails, and the loop goes on.
+    The objective's author is responsible for its request: the trial fails, and the loop goes on.
     """
     trial = state.trials[asked.trial]
     spec, trials = state.studies[trial.study].spec, trials_of(state, trial.study)
@@ -129,7 +132,7 @@ def no_answer(spec: StudySpec, asked: Ask | Question, why: str, at: float) -> Ou
 
 
 def _whole(spec: StudySpec, params: Mapping[str, Any]) -> Params:
-    """A configuration with a value for each parameter that is active in it."""
+    """Return a configuration that has a value for each parameter that is active in it."""
     checked = check_params(spec.space, params, spec.conditions)
     known = dict(checked)
     for name, _ in spec.space or ():
@@ -145,7 +148,7 @@ def _suggested(asked: Question, value: Scalar, at: float) -> Outcome:
 
 
 def plans(policies: Policies, ask: AskPlan, at: float) -> Event:
-    """The plans of a user's policy, or the event that it gave none."""
+    """Return the plans of a user's policy, or the event that it gave none."""
     try:
         found = policies.plan(ask.policy, [each for _, each in ask.snapshots])
     except UsageError as error:
@@ -155,5 +158,5 @@ def plans(policies: Policies, ask: AskPlan, at: float) -> Event:
 
 
 def trials_of(state: EngineState, study: str) -> list[Trial]:
-    """A study's trials by number, as samplers see them."""
+    """Return a study's trials by number, as samplers see them."""
     return [state.trials[name] for name in state.studies[study].trials]

@@ -91,7 +91,7 @@ def _followed(state: EngineState) -> set[str]:
 
 
 def _is_heard(state: EngineState, study: str) -> bool:
-    """Tell whether a script calls callbacks for the study's trials."""
+    """Return True if a script calls callbacks for the study's trials."""
     known = state.studies.get(study)
     return known is not None and known.heard
 

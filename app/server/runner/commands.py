@@ -83,7 +83,7 @@ NAMED = 10
 
 
 def id_of(body: Mapping[str, Any]) -> str:
-    """The id of a command, by which its client is answered. Raises Forged if there is none."""
+    """Return the id of a command, needed to answer its client. Raises Forged if there is none."""
     name = body.get("id")
     if not isinstance(name, str) or not REPLY.fullmatch(reply_name(name)):
         raise Forged("form", "a command without an id that can be answered")
@@ -91,12 +91,12 @@ def id_of(body: Mapping[str, Any]) -> str:
 
 
 def refusal(kind: str, why: str) -> str:
-    """The reply to a command that is refused, for an error of the class ``kind``."""
+    """Return the reply to a refused command, for an error of the class ``kind``."""
     return json.dumps({"ok": False, "error": why, "type": kind})
 
 
 def to_event(body: Mapping[str, Any], engine: Engine, at: float, past: FindPast) -> Event:
-    """The event that a command asks for. UsageError says what is wrong with the command."""
+    """Return the event that a command asks for. Raises UsageError if the command is wrong."""
     kind = body.get("kind")
     if not isinstance(kind, str) or kind not in all_commands():
         raise UsageError.refuse("kind", kind, ", ".join(all_commands()))
@@ -119,7 +119,7 @@ def _checked(kind: str) -> tuple[Callable[..., Event], list[str]]:
 
 
 def answer(event: Event, state: EngineState) -> dict[str, Any]:
-    """The reply to the command that became ``event``, besides that it was accepted."""
+    """Return the reply to the command that became ``event``, besides that it was accepted."""
     if isinstance(event, DevicesTakenOut | DevicesGivenBack):
         return {"devices": event.devices}
     if isinstance(event, StudyExtended):
@@ -149,7 +149,7 @@ def _freed(context: Context, n: int, within: Within) -> DevicesTakenOut:
 
 
 def _devices(names: list[str], known: Collection[str], what: str) -> tuple[str, ...]:
-    """The full names of devices that are given by unique prefixes, each once."""
+    """Return the full names of devices that are given by unique prefixes, each once."""
     if not names:
         raise UsageError.refuse("devices", names, f"the names of {what}s")
     return tuple(dict.fromkeys(_device(name, sorted(known), what) for name in names))
@@ -239,9 +239,9 @@ def _extended(
 
 
 def _respecified(known: StudySpec, given: dict[str, Any], state: EngineState) -> StudySpec:
-    """The specification with which a study goes on.
+    """Return the specification with which a study goes on.
 
-    One that is over takes the present code, command line and folder of its script. A local one
+    A study that is over takes the present code, command line and folder of its script. A local one
     takes all that the script says now, once the trials of an earlier objective are over.
     """
     spec, at_work = spec_from_json(json.dumps(given)), state.studies.get(known.id)

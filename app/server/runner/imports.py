@@ -82,9 +82,9 @@ def _check_trial(spec: StudySpec, trial: FinishedTrial, n_trials: int) -> None:
 
 
 def _check_taken_over(spec: StudySpec, trials: Sequence[FinishedTrial]) -> None:
-    """An epoch can only be taken over from a trial that has trained it, with its bits.
+    """Check that epochs are taken over, with their bits, only from trials that trained them.
 
-    One of another study may be unknown here.
+    A trial of another study may be unknown here.
     """
     trained = {
         (each.trial, each.epoch): each.state_hash

@@ -52,7 +52,7 @@ class ObjectiveQuestions:
         self._broadcast = broadcast
 
     def suggest(self, question: Question, state: EngineState, at: float) -> Reply | None:
-        """A parameter: known already, or drawn now and recorded.
+        """Return a parameter's value: known already, or drawn now and recorded.
 
         None where the study has a sampler of a user's class, which answers later.
         """
@@ -71,9 +71,9 @@ class ObjectiveQuestions:
         return reply
 
     def request(self, request: Request, state: EngineState, at: float) -> Reply | None:
-        """A command, which is carried out once. A repeated one is answered as before.
+        """Carry out a command once, and answer a repeated one as before.
 
-        Where the history of its study is asked for, that is sent ahead of the answer. Raises
+        If it asks for the history of its study, that is sent ahead of the answer. Raises
         LedgerDamaged, for then a refusal cannot be written either.
         """
         if _asking(request, state) is None:
@@ -93,7 +93,7 @@ class ObjectiveQuestions:
 
 
 def _asking(question: Question | Request, state: EngineState) -> Trial | None:
-    """The trial whose attempt asks; None if that is no longer the trial's newest."""
+    """Return the trial whose attempt asks; None if that is no longer the trial's newest."""
     trial = state.trials.get(question.trial)
     if trial is not None and trial.fence == question.fence:
         return trial

@@ -59,7 +59,7 @@ class Reaper:
     def findings(
         self, survey: Survey, engine: Engine, at: float, *, blind: bool = False
     ) -> Iterator[Event]:
-        """Events for the differences between the broker and the engine's state.
+        """Yield events for the differences between the broker and the engine's state.
 
         ``blind``: the broker was away just now, so silence proves nothing yet, because what expires
         there could not be renewed. What never expires and is missing is lost nevertheless.

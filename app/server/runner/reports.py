@@ -179,6 +179,6 @@ _READERS: Mapping[str, Reader] = {
 
 @cache
 def _readers() -> Mapping[str, Reader]:
-    """Return what reads each kind of report, those of extensions too."""
+    """Return the readers of each kind of report, those of extensions too."""
     of_extensions = (reports.items() for reports in of_ends("server", "REPORTS"))
     return {**_READERS, **dict(chain.from_iterable(of_extensions))}

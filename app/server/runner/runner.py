@@ -91,7 +91,7 @@ def _asking_ledger() -> tuple[str, ...]:
 
 
 def _failed(message: Message, error: Exception) -> list[tuple[str, str]]:
-    """The reply to the client of a command on which the scheduler failed."""
+    """Return the reply to the client of a command on which the scheduler failed."""
     if message.stream != "commands":
         return []
     why = f"the scheduler failed over this command, which is a bug of Penstock: {error!r}"
@@ -192,11 +192,11 @@ class Runner:
         self._write(())
 
     def has_questions(self) -> bool:
-        """Tell whether extensions wait for answers, such as whether a message was sent."""
+        """Return True if extensions wait for answers, such as whether a message was sent."""
         return bool(self._asked(self.engine.questions))
 
     def turn(self, timeout: float) -> int:
-        """One turn of the loop, waiting at most ``timeout`` seconds.
+        """Run one turn of the loop, waiting at most ``timeout`` seconds.
 
         Returns the number of events that counted (were not refused).
 
@@ -264,7 +264,7 @@ class Runner:
                 self._end_attempt(body, fault, now)
 
     def _follows_a_lost(self, event: Event) -> bool:
-        """Tell whether an attempt that counts reports an epoch after one that never came."""
+        """Return True if an attempt that counts reports an epoch after one that never came."""
         trial = self.engine.state.trials.get(getattr(event, "trial", ""))
         if trial is None or not isinstance(event, EpochReported):
             return False
@@ -314,7 +314,7 @@ class Runner:
         self._turn.effects.answers.append((reply_name(name), reply))
 
     def _carry_out(self, body: dict[str, Any], now: float) -> dict[str, Any]:
-        """Do what a command asks for. Returns the reply to its client."""
+        """Carry out a command. Returns the reply to its client."""
         if body.get("kind") == "remember":  # the ledger keeps it, not the engine
             self._turn.history += entries_from_bodies(body.get("entries"))
             return {}
@@ -371,7 +371,7 @@ class Runner:
         return left if answered is None else min(left, answered)
 
     def _timed(self, now: float) -> None:
-        """Events that time brings: expired leases, devices that came or went, a due plan."""
+        """Apply the events that time brings: lease ends, changes of devices, a due plan."""
         if now >= self._next_survey:
             self._next_survey = now + self._survey_every
             self._look(now)
@@ -406,7 +406,7 @@ class Runner:
     # -- deciding --------------------------------------------------------------------------------
 
     def _apply(self, event: Event) -> Refused | IllegalTransition | None:
-        """Let the engine handle one event, and keep its decisions. Gives why it does not count."""
+        """Apply one event to the engine, and keep its decisions. Returns a refusal, or None."""
         try:
             decisions = self.engine.handle(event)
         except Refused as reason:
@@ -424,7 +424,7 @@ class Runner:
         return None
 
     def _asked(self, ask: Callable[[], T]) -> T | None:
-        """Return what the engine answers once the studies of extensions that break are paused."""
+        """Return the engine's answer, once the studies of extensions that break are paused."""
         try:
             return ask()
         except BrokenExtension as broken:

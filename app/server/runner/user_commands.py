@@ -74,7 +74,7 @@ class Context:
         return known, trial
 
     def is_over(self, study: str) -> bool:
-        """Return whether the ledger has ``study`` as one that is over, and not as deleted."""
+        """Return True if the ledger has ``study`` as one that is over, and not as deleted."""
         return self.state.finished.get(study, DELETED) != DELETED
 
 
@@ -87,10 +87,10 @@ def no_trial(name: str, number: object, trials: int) -> UsageError:
 def reopening(
     body: Mapping[str, Any], state: EngineState, at: float, find: FindPast
 ) -> StudyReopened | None:
-    """The event that must come before that of the command; None if there is none.
+    """Return the event that must come before that of the command; None if there is none.
 
-    A study whose trials ran here stays over until a command has a trial go on; what its user adds
-    is run when it is extended. One without code is open again, for its user to train.
+    A study whose trials ran here stays over until a command has a trial go on; trials that its user
+    adds run when it is extended. A study without code is open again, for its user to train.
     """
     name = str(body.get("study", ""))
     adds = body.get("kind") in _REOPENING
@@ -117,7 +117,7 @@ def reopening(
 
 
 def closing(reopened: StudyReopened) -> Event:
-    """The event that ends a study that was reopened for a command that was refused."""
+    """Return the event that ends a study that was reopened for a command that was refused."""
     kind = StudyClosed if reopened.study.contract == "ask" else StudyStopped
     return kind(at=reopened.at, study=reopened.study.id)
 
@@ -134,7 +134,7 @@ def must_count(event: Event, state: EngineState) -> bool:
 
 
 def answer(event: Event, state: EngineState) -> dict[str, Any]:
-    """The reply to the command that became ``event``, besides that it was accepted."""
+    """Return the reply to the command that became ``event``, besides that it was accepted."""
     if isinstance(event, TrialAdded):
         study = state.studies.get(event.trial.rpartition("-")[0])
         known = study.calls.get(event.call) if study is not None else None
@@ -143,7 +143,7 @@ def answer(event: Event, state: EngineState) -> dict[str, Any]:
 
 
 def writing_of(body: Mapping[str, Any]) -> Writing:
-    """Return what is written, from its form in messages. Raises ValueError or TypeError."""
+    """Return the writes, from their form in messages. Raises ValueError or TypeError."""
     suggestions = [ArgsKwargs(tuple(each)) for each in body.get("suggestions", ())]
     writing = _WRITING.validate_python({**body, "suggestions": suggestions})
     texts = [each.distribution for each in writing.suggestions]

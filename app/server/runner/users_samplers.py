@@ -187,7 +187,7 @@ class _Sampler:
         return [*found, *({**u, "n": first + u["n"]} if "n" in u else u for u in written)]
 
     def _ended(self, trials: Sequence[Trial]) -> list[tuple[int, str, list[float | str]]]:
-        """The trials that have ended since the last question, with their results."""
+        """Return the trials that have ended since the last question, with their results."""
         found = []
         for trial in trials:
             if trial.state in FINAL and trial.number not in self._told:
@@ -204,9 +204,9 @@ class _Sampler:
     # -- hearing ---------------------------------------------------------------------------------
 
     def hear(self, trials: Sequence[Trial]) -> dict[str, Any] | None:
-        """The answer to the first job; None if there is none yet. UsageError if there will be none.
+        """Return the answer to the first job; None if there is none yet.
 
-        It says what the sampler did instead.
+        Raises UsageError, with the sampler's failure, if there will be none.
         """
         assert self._child is not None
         assert self.since is not None
@@ -287,7 +287,7 @@ class UsersSamplers:
                 sampler.begin(answers.trials_of(state, study))
 
     def due(self) -> float | None:
-        """Seconds until ``answers`` is worth a call: at most a quarter of what was waited."""
+        """Return the seconds until ``answers`` is worth a call: at most a quarter of the wait."""
         since = [each.since for each in self._samplers.values() if each.since is not None]
         if not since:
             return None

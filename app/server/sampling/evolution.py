@@ -54,7 +54,7 @@ def evolved(
     sampled: Mapping[str, Scalar],
     dists: Mapping[str, BaseDistribution],
 ) -> dict[str, Scalar]:
-    """The configuration of trial ``number``, with values for parameters that may be inactive.
+    """Return the configuration of trial ``number``, with values for inactive parameters too.
 
     ``shown`` are the trials so far, ``sampled`` a random configuration, which is the answer while
     the population is not complete.
@@ -96,7 +96,7 @@ def _rank(trial: FrozenTrial, sign: float) -> tuple[float, float]:
 
 
 def _other(dist: BaseDistribution, value: Scalar, chance: Random) -> Scalar:
-    """A value of ``dist`` that is not ``value``."""
+    """Return a value of ``dist`` that is not ``value``."""
     if isinstance(dist, CategoricalDistribution):
         return chance.choice([each for each in dist.choices if each != value])
     tried = (at(dist, chance.random()) for _ in range(_ATTEMPTS))

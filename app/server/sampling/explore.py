@@ -26,7 +26,7 @@ FACTORS = (0.8, 1.2)
 
 
 def explored(spec: StudySpec, number: int, source: Params, sampled: Mapping[str, Scalar]) -> Params:
-    """The configuration of trial ``number``, derived from that of its ``source``.
+    """Return the configuration of trial ``number``, derived from that of its ``source``.
 
     ``sampled`` is a random configuration of the space. The name of a hyperparameter that changes by
     ``Steps`` stands for all its pieces.
@@ -63,7 +63,7 @@ def _adjacent(choices: tuple[Scalar, ...], value: Scalar, *, up: bool) -> Scalar
 
 
 def _scaled(given: Float | Int, value: float, factor: float) -> float | int:
-    """``value`` times ``factor``, rounded to the steps if there are any, within the range."""
+    """Multiply ``value`` by ``factor``, rounded to any steps, within the range."""
     new = value * factor
     if given.step is not None:
         steps = round((new - value) / given.step) or (1 if new > value else -1)

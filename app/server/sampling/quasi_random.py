@@ -28,7 +28,7 @@ _BLOCK = 64
 def quasi_random(
     dists: Mapping[str, BaseDistribution], seed: int, number: int
 ) -> dict[str, Scalar]:
-    """The configuration of trial ``number``."""
+    """Return the configuration of trial ``number``."""
     names = sorted(dists)  # one coordinate each, whatever the user's order
     point = _block(len(names), seed, number // _BLOCK)[number % _BLOCK]
     sampled = {name: at(dists[name], float(u)) for name, u in zip(names, point, strict=True)}
@@ -46,7 +46,7 @@ def _block(dimensions: int, seed: int, block: int) -> Any:
 
 
 def at(dist: BaseDistribution, u: float) -> Scalar:
-    """The quantile ``u``, in [0, 1), of ``dist``."""
+    """Return the quantile ``u``, in [0, 1), of ``dist``."""
     if isinstance(dist, CategoricalDistribution):
         return dist.choices[int(u * len(dist.choices))]
     assert isinstance(dist, FloatDistribution | IntDistribution)

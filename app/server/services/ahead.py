@@ -100,7 +100,7 @@ def _start(settings: Settings, script: Path) -> int | None:
 
 
 def _wait_and_start(settings: Settings, called_off: int) -> NoReturn:
-    """Be the process that starts the services when the launcher process has imported all."""
+    """Start the services, in a process of their own, once the launcher has imported all."""
     try:
         os.setsid()  # Ctrl-C is for the script
         nothing = os.open(os.devnull, os.O_RDWR)
@@ -136,9 +136,9 @@ def _start_services(settings: Settings) -> None:
 
 
 def _import_ahead(settings: Settings, device: Device, script: Path) -> None:
-    """Have imported what trainers of ``script`` will need. That takes longest, so it begins first.
+    """Import ahead, in the launcher process, the modules that trainers of ``script`` will need.
 
-    ``device`` is one of those that will be served.
+    That takes longest, so it begins first. ``device`` is one of those that will be served.
     """
     names = imported_names(script)
     first = ("torch", "objective") if "torch" in names else ("objective",)

@@ -105,7 +105,7 @@ def is_ledger_gone(settings: Settings) -> bool:
 
 
 def backups_of(settings: Settings, damaged: Callable[[], object]) -> Backups | None:
-    """The thread that makes this installation's backups; None if none are wanted or not by us."""
+    """Return the thread that makes this installation's backups; None if we make none."""
     if not settings.backups or database_at(settings.ledger_url).file is None:
         return None
     return Backups(settings, damaged)
@@ -142,7 +142,7 @@ def back_up(settings: Settings, to: Path | None = None) -> tuple[Path, Known]:
 
 
 def list_backups(settings: Settings) -> list[str]:
-    """One line per backup in the state folder, newest first: what it holds, and if it is intact."""
+    """Return one line per backup in the state folder, newest first: its content and soundness."""
     _file_of(settings, "restore it with pg_restore")
     lines = []
     for path in reversed(_kept(settings)):
@@ -199,7 +199,7 @@ def _file_of(settings: Settings, otherwise: str) -> tuple[Database, Path]:
 
 
 def _kept(settings: Settings) -> list[Path]:
-    """The backups in the state folder, oldest first, by the time in their names."""
+    """Return the backups in the state folder, oldest first, by the time in their names."""
     return sorted(settings.backup_folder.glob("ledger-*Z.db"))
 
 
@@ -215,14 +215,14 @@ def _copy(source: Path, temporary: Path) -> None:
 
 
 def _named(temporary: Path, shown: Database) -> Database:
-    """The ledger in ``temporary``, under the name of its original in messages."""
+    """Return the ledger in ``temporary``, under the name of its original in messages."""
     database = database_at(f"sqlite:///{temporary}")
     database.shown = shown.shown
     return database
 
 
 def _lost(database: Database, newest: int) -> str:
-    """A note of how many events the present ledger has beyond the backup, as far as known."""
+    """Return a note of how many events the present ledger has beyond the backup, if known."""
     noted = database.noted()
     there = noted.seq if noted else None
     return "how many events are lost is not known" if there is None else _count(there - newest)

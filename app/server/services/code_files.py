@@ -53,7 +53,7 @@ class StoredCode:
 
 
 def needed_code(reader: Reader) -> set[str]:
-    """The digests of code by value that a study needs, or may need when it is extended."""
+    """Return the digests of code by value that a study needs, or may need if extended."""
     specs = [spec_from_json(row.spec_json) for row in reader.studies() if not _is_done(row)]
     return {code.digest for spec in specs for code in spec.codes if is_by_value(code.target)}
 
@@ -80,9 +80,10 @@ def needed_objects(reader: Reader) -> set[str]:
 def unneeded(
     files: Iterable[tuple[str, float, int]], reader: Reader, age: float
 ) -> list[tuple[str, int]]:
-    """Those of ``files`` (URI, time of writing, bytes) that no study needs.
+    """Return the URI and size in bytes of each of ``files`` that no study needs.
 
-    They are older than ``age`` seconds. Each is given as URI and size in bytes.
+    ``files`` are given as URI, time of writing and bytes. Files younger than ``age`` seconds are
+    kept.
     """
     before = time.time() - age
     old = {uri: size for uri, made, size in files if NAME.search(uri) and made < before}

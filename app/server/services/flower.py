@@ -21,7 +21,7 @@ COLUMNS = "name,uuid,state,kwargs,result,received,started,runtime,worker"
 
 
 def password_file(settings: Settings) -> Path:
-    """The file with Flower's password, created on first use and readable only by its owner."""
+    """Return the file of Flower's password, created on first use and readable by its owner only."""
     path = settings.home / "flower.password"
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

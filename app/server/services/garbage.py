@@ -47,7 +47,7 @@ class Garbage:
 
 
 def find(settings: Settings) -> Iterator[Garbage]:
-    """All garbage. BackendError if nothing has run here or the ledger cannot be read."""
+    """Yield all garbage. Raises BackendError if nothing has run here or no ledger can be read."""
     reader = Reader(settings.ledger_url)
     # An ask-and-tell study has no checkpoints and may stay open for ever.
     at_rest = all(

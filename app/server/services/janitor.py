@@ -106,10 +106,10 @@ class Janitor(threading.Thread):
 
 
 def garbage_in(url: str, reader: Reader, age: float) -> list[tuple[str, int]]:
-    """The files below ``url`` that nobody needs and that are older than ``age`` seconds.
+    """Return the URI and size in bytes of each unneeded file below ``url``.
 
-    They are states that the ledger does not name, and code that no study needs. Each is given as
-    URI and size in bytes.
+    They are states that the ledger does not name, and code that no study needs, older than ``age``
+    seconds.
     """
     files = list(_files(url))
     before = time.time() - age
@@ -119,7 +119,7 @@ def garbage_in(url: str, reader: Reader, age: float) -> list[tuple[str, int]]:
 
 
 def _files(url: str) -> Iterator[tuple[str, float, int]]:
-    """The files in the folder: URI, time of the last write (seconds since 1970), size (bytes)."""
+    """Yield the files in the folder: URI, time of the last write (s since 1970), size (bytes)."""
     files, root = open_store(url)
     files.invalidate_cache()
     if not files.exists(root):
@@ -143,7 +143,7 @@ def delete(uri: str) -> None:
 
 
 def _written_at(info: dict[str, Any]) -> float | None:
-    """When a file was written, by its file system's name for that; None if it has none."""
+    """Return a file's time of writing, by its file system's name for that; None if it has none."""
     for name in ("mtime", "LastModified", "created"):
         value = info.get(name)
         if isinstance(value, datetime):

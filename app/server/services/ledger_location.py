@@ -44,7 +44,7 @@ def ledger_url(settings: Settings) -> str:
 
 
 def elsewhere(settings: Settings) -> str | None:
-    """A message about where the ledger is and how to read it; None if it is on this machine.
+    """Return a message on where and how to read the ledger; None if it is on this machine.
 
     Raises BackendError if there is none here and the broker does not answer where it might be.
     """

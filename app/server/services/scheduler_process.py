@@ -236,7 +236,7 @@ class Scheduler:
                 log.warning("%s: the next start replays more events", error)
 
     def _begin(self, runner: Runner) -> None:
-        """Have the runner begin, by the settings. Raises BackendError; then it is called again."""
+        """Start the runner by the settings. Raises BackendError; then it is called again."""
         at, settings = self._clock.now(), self._settings
         if settings.restored.exists():
             runner.restored()

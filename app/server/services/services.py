@@ -102,12 +102,15 @@ class Status:
 
 
 def roster(devices: str) -> tuple[Service, ...]:
-    """Scheduler and agent, as Penstock runs them. The broker has its own module to start it."""
+    """Return the scheduler and the agent, as Penstock runs them.
+
+    The broker has its own module to start it.
+    """
     return (Service("scheduler", (*_PENSTOCK, "scheduler")), agent_of(devices))
 
 
 def agent_of(devices: str) -> Service:
-    """Only the agent, for a scheduler that runs elsewhere."""
+    """Return the agent alone, for a scheduler that runs elsewhere."""
     return Service(AGENT, (*_PENSTOCK, "worker", "--devices", devices))
 
 
@@ -182,9 +185,10 @@ def _asked_for(
 
 
 def _is_served_by_hand(settings: Settings, before: DesiredState | None) -> bool:
-    """Return whether an agent runs that others have started, who say how long and on which devices.
+    """Return True if an agent runs that others have started.
 
-    They are ``penstock worker`` in a terminal, or a worker of the user's Celery app.
+    They are ``penstock worker`` in a terminal, or a worker of the user's Celery app, and decide how
+    long and on which devices it serves.
     """
     ours = before is not None and any(service.name == AGENT for service in before.services)
     return not ours and locks.is_running(settings.run, AGENT)
@@ -221,7 +225,7 @@ def _check_policy(policy: str) -> None:
 
 
 def startup_trouble(settings: Settings) -> str | None:
-    """The scheduler's reason for not serving; None if it gives none within the timeout."""
+    """Return the scheduler's reason for not serving; None if it gives none within the timeout."""
     url, begun = server.broker_url(settings), time.monotonic()
     with server.connect(settings) as client:
         while (past := time.monotonic() - begun) < START_REPORT_TIMEOUT and not presence.is_served(
@@ -308,7 +312,7 @@ def _environment_of_scheduler(settings: Settings) -> Mapping[str, str] | None:
 
 
 def desired_state(settings: Settings) -> DesiredState | None:
-    """Return what should run in this state folder; None if nothing should."""
+    """Return the services that should run in this state folder; None if none should."""
     try:
         return _adapter().validate_json(_file(settings).read_bytes())
     except FileNotFoundError:
@@ -325,7 +329,7 @@ def _adapter() -> TypeAdapter[DesiredState]:
 
 
 def statuses(settings: Settings) -> tuple[Status, ...]:
-    """Broker (the private one), scheduler and agent, as they are now."""
+    """Return the present states of the private broker, the scheduler and the agent."""
     names = ("scheduler", AGENT) if settings.broker else (server.NAME, "scheduler", AGENT)
     return tuple(
         Status(name, locks.pid_of(settings.run, name), settings.logs / f"{name}.log")

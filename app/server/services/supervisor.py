@@ -53,7 +53,7 @@ class Supervisor(threading.Thread):
         self.join()
 
     def trouble(self) -> str | None:
-        """The service that keeps ending, with the end of its log; None while all is well."""
+        """Return the service that keeps ending, with the end of its log; None while all is well."""
         for name, past in list(self._restarts.items()):
             if past.early >= REPORTED_ENDS and not past.is_healthy(time.monotonic()):
                 words = logs.tail(self._settings.logs / f"{name}.log")
@@ -82,7 +82,7 @@ class Supervisor(threading.Thread):
                     start()
 
     def _starts(self) -> dict[str, Callable[[], object]]:
-        """Each service that should run, with what starts it."""
+        """Return each service that should run, with the function that starts it."""
         desired = services.desired_state(self._settings)
         if desired is None:
             return {}

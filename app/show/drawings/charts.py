@@ -52,7 +52,7 @@ def labelled(value: Any) -> Any:
 
 
 def colours(study: StudyRow, trials: Sequence[TrialRow]) -> dict[str, str]:
-    """Each trial's colour by its rank; trials without a value are grey."""
+    """Return each trial's colour by its rank; trials without a value are grey."""
     order = ranked(study, trials)
     chosen = {trial.id: UNRANKED for trial in trials}
     for index, trial in enumerate(order):
@@ -61,7 +61,7 @@ def colours(study: StudyRow, trials: Sequence[TrialRow]) -> dict[str, str]:
 
 
 def shade(share: float) -> str:
-    """The colour at ``share`` of the way from worst (0) to best (1)."""
+    """Return the colour at ``share`` of the way from worst (0) to best (1)."""
     for (low, dark), (high, light) in itertools.pairwise(SCALE):
         if share <= high:
             part = (share - low) / (high - low)
@@ -71,7 +71,7 @@ def shade(share: float) -> str:
 
 
 def unit_of(span: float) -> tuple[float, str]:
-    """The best unit to show ``span`` seconds in: its length in seconds, and its name."""
+    """Return the best unit to show ``span`` seconds in: its length in seconds, and its name."""
     for seconds, name in ((3600.0, "h"), (60.0, "min")):
         if span >= 3 * seconds:
             return seconds, name
@@ -84,12 +84,12 @@ def is_log(values: Sequence[float]) -> bool:
 
 
 def lanes_height(lanes: int) -> int:
-    """The height in pixels of a chart with this many lanes."""
+    """Return the height in pixels of a chart with this many lanes."""
     return max(LEAST_HEIGHT, MARGIN + lanes * (LANE if lanes <= WIDE_LANES else NARROW_LANE))
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
-    """A Plotly axis titled ``title``, with the settings ``more``."""
+    """Return a Plotly axis titled ``title``, with the settings ``more``."""
     return {"title": {"text": title}, **more}
 
 

@@ -112,5 +112,5 @@ def _beside(name: str) -> Markup:
 
 
 def moment(at: float) -> str:
-    """``at`` (seconds since 1970) as a date and time of UTC."""
+    """Return ``at`` (seconds since 1970) as a date and time of UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%-d %B %Y, %H:%M:%S UTC")

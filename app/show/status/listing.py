@@ -73,9 +73,9 @@ def view_facts(view: View) -> Facts:
 def status_facts(
     reader: Reader, study: StudyRow, waits: str | None = None, *, still: bool = False
 ) -> Facts:
-    """A study with all its trials. ``waits`` says why it makes no progress (``status.waiting``).
+    """Return the facts of a study with all its trials.
 
-    ``still`` as in ``View``.
+    ``waits`` is the reason why it makes no progress (``status.waiting``). ``still`` as in ``View``.
     """
     view = replace(Watcher(reader, study.id).poll(), still=still)
     found = usage_of(reader, study)
@@ -103,7 +103,7 @@ def _misses_by(reader: Reader, study: StudyRow) -> float | None:
 
 
 def _delays(reader: Reader, study: StudyRow, view: View) -> Delays | None:
-    """Return how long the study's trials waited and took so far; None before the first epoch."""
+    """Return the delays of the study's trials so far; None before the first epoch."""
     return summary(delays_of(study, view.trials, reader.epochs(study.id)))
 
 
@@ -115,7 +115,7 @@ def status_view(
     *,
     still: bool = False,
 ) -> RenderableType:
-    """A study as the live view shows it, why it makes no progress, all failures, and logs.
+    """Return the study's live view, the reason why it makes no progress, all failures, and logs.
 
     Of the logs it shows the ends that tell why. ``still`` as in ``View``.
     """

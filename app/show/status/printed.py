@@ -49,7 +49,7 @@ class PrintedLines:
         self._read: dict[Path, int] = {}
 
     def new(self, most: int | None = None, *, whole: bool = True) -> Printed:
-        """The newest ``most`` lines since the last call, or all of them.
+        """Return the newest ``most`` lines since the last call, or all of them.
 
         With ``whole`` a line is left for later until its end is there.
         """
@@ -79,7 +79,7 @@ class PrintedLines:
 
 
 def _shown(text: str) -> str:
-    """Return what a terminal would show of a line: a progress bar overwrites itself."""
+    """Return the visible text of a line: in a terminal a progress bar overwrites itself."""
     return plain(text.rpartition("\r")[2][:WIDEST])
 
 

@@ -67,7 +67,7 @@ class StallMonitor:
         self._scheduler = True
 
     def reason(self, study: StudyRow) -> str:
-        """Why ``study`` has made no progress for a while, in words; empty if it has.
+        """Return the reason why ``study`` has made no progress for a while; empty if it has.
 
         It may be called often, because it looks twice a second at most. It does not report a ledger
         that does not answer.
@@ -99,7 +99,10 @@ class StallMonitor:
         return self._words or "" if held else ""
 
     def now(self, study: StudyRow) -> str | None:
-        """Why it makes no progress at this moment. BackendError if the ledger does not answer."""
+        """Return the reason why it makes no progress at this moment; None if it does.
+
+        Raises BackendError if the ledger does not answer.
+        """
         if study.finished_at is not None:
             return None
         newest = self._reader.newest()
@@ -124,7 +127,7 @@ class StallMonitor:
         return Setback(event.reason, trial, event.refused, log)
 
     def _trainers_log(self) -> str:
-        """The last line of the trainer's log on this machine that was written last."""
+        """Return the last line of the newest trainer's log on this machine."""
         newest = max(self._settings.logs.glob("trainer-*.log"), key=_written_at, default=None)
         return "" if newest is None else logs.tail(newest, lines=1).strip()
 
@@ -142,7 +145,7 @@ class StallMonitor:
             return Services(broker=str(error))
 
     def _exit_loop(self, restart_trouble: str) -> str:
-        """A message that the scheduler ends again and again, if the supervisor has seen that."""
+        """Return a message if the supervisor has seen that the scheduler ends again and again."""
         if not restart_trouble.startswith("scheduler"):
             return ""
         log = self._settings.logs / "scheduler.log"
@@ -154,7 +157,7 @@ class StallMonitor:
         return connection.connect(broker_url(self._settings), timeout=BROKER_TIMEOUT)
 
     def _asked(self) -> Services:
-        """The services as a broker that answers describes them."""
+        """Return the services as a broker that answers describes them."""
         settings, url = self._settings, broker_url(self._settings)
         client = self._client
         client.set(_PROBE, 1, px=1000)
@@ -174,7 +177,7 @@ class StallMonitor:
         )
 
     def _agent(self) -> str:
-        """Why the devices of this machine are not served although they should be; else empty."""
+        """Return the reason why this machine's devices are wanted but not served; else empty."""
         settings = self._settings
         if services.desired_state(settings) is None or locks.is_running(settings.run, "agent"):
             return ""
@@ -189,7 +192,7 @@ def _is_shown(event: Event) -> bool:
 
 
 def _written_at(log: Path) -> float:
-    """When the log was written (seconds since 1970); 0 if user code removed or replaced it."""
+    """Return the time of the log's last write (s since 1970); 0 if user code removed it."""
     try:
         return log.stat().st_mtime
     except OSError:

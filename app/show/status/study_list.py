@@ -37,9 +37,9 @@ _CUT_SHORT = ("cancelled", "failed")
 
 
 def studies_facts(url: str, serves: Callable[[], bool]) -> list[Facts]:
-    """The studies in the ledger at ``url``, oldest first, each in one row.
+    """Return the studies in the ledger at ``url``, oldest first, each in one row.
 
-    ``serves`` says whether a scheduler runs; it is asked where that matters.
+    ``serves`` returns True if a scheduler runs; it is called where that matters.
     """
     ledger = ReadOnly(url)
     studies = [] if ledger.is_empty() else read_listed(ledger)
@@ -80,7 +80,7 @@ def _read(url: str, study: Listed, *, still: bool) -> Facts:
 
 
 def study_facts(reader: Reader, study: StudyRow, *, still: bool = False) -> Facts:
-    """A study in one row, of whose trials and epochs all are read (``summary.facts_of``).
+    """Return a study in one row, read from all its trials and epochs (``summary.facts_of``).
 
     ``still`` as in ``views.progress.View``.
     """
@@ -109,7 +109,7 @@ def progress_facts(
 
 
 def study_table(studies: list[Facts]) -> RenderableType:
-    """The studies, oldest first, one line each unless a name is too long for the terminal."""
+    """Return a table of studies, oldest first, one line each unless a name is too long."""
     if not studies:
         return Text("there is no study yet: start one with `penstock run SCRIPT`", style="dim")
     shares = [
@@ -175,7 +175,7 @@ def _row(facts: Facts) -> tuple[str, ...]:
 
 
 def started_words(facts: Facts) -> str:
-    """When a study was submitted, in local time: ``21:05``, ``27-Nov``, or the year before this."""
+    """Return a study's local time of submission: ``21:05``, ``27-Nov``, or an earlier year."""
     at, now = time.localtime(facts["created_at"]), time.localtime()
     if at[:3] == now[:3]:
         return time.strftime("%H:%M", at)
@@ -210,7 +210,7 @@ def done_words(facts: Facts, what: str) -> str:
 
 
 def _short(n: int) -> str:
-    """A count in few characters: ``80``, ``2.5e+06``."""
+    """Return a count in few characters: ``80``, ``2.5e+06``."""
     return str(n) if n < 1_000_000 else f"{n:.3g}"
 
 

@@ -69,7 +69,7 @@ def why_waiting(
     setbacks: Sequence[Setback],
     services: Services,
 ) -> str | None:
-    """Return what ``study`` waits for or needs to make progress; None if it makes progress.
+    """Return the condition for which ``study`` waits; None if it makes progress.
 
     ``running`` are the running trials of all studies. ``setbacks`` are the study's own since its
     last success, newest first.
@@ -89,14 +89,14 @@ def why_waiting(
 
 
 def _whose(setbacks: Sequence[Setback]) -> str:
-    """The attempts that failed. The trials of several are not named, since they change."""
+    """Return words for the failed attempts. Several trials are not named, since they change."""
     if len({each.trial for each in setbacks}) > 1:
         return "the last attempts of several trials"
     return f"the last attempts of trial {setbacks[0].trial}"
 
 
 def _held(study: StudyRow) -> str:
-    """Return what its user has to do; empty if nothing."""
+    """Return the action that the study needs of its user; empty if none."""
     if study.status == "paused":
         return f"it is paused: continue it with `penstock resume {in_shell(study.name, study.id)}`"
     if study.contract == "ask":
@@ -105,7 +105,7 @@ def _held(study: StudyRow) -> str:
 
 
 def _unserved(services: Services) -> str:
-    """Why no scheduler dispatches its trials, or nobody runs them; empty if all are at work."""
+    """Return the reason why the services do not serve its trials; empty if they do."""
     if services.stopped:
         return f"it stands still: {services.stopped}"
     if services.broker:
@@ -124,7 +124,7 @@ def _untaken(
     setbacks: Sequence[Setback],
     services: Services,
 ) -> str:
-    """Why no device takes any of its trials; empty if one may."""
+    """Return the reason why no device takes any of its trials; empty if one may."""
     if present and setbacks and setbacks[0].refused:
         typed = in_shell(study.name, study.id)
         return (
@@ -140,13 +140,13 @@ def _untaken(
 
 
 def _obstacle(study: StudyRow, device: Device) -> str:
-    """Return why an extension keeps the study from the device; empty if none does."""
+    """Return the reason why an extension keeps the study from the device; empty if none does."""
     found = (obstacle(study, device) for obstacle in of_ends("show", "obstacle"))
     return next(filter(None, found), "")
 
 
 def _absent(devices: Sequence[DeviceRecord], services: Services) -> str:
-    """Why there is no device."""
+    """Return the reason why there is no device."""
     if services.agent:
         return f"no device serves: {services.agent}"
     if not devices:
@@ -159,7 +159,7 @@ def _absent(devices: Sequence[DeviceRecord], services: Services) -> str:
 
 
 def _unusable(present: Sequence[DeviceRecord], services: Services) -> str:
-    """Why none of the devices takes a trial; empty if one does or is only resting."""
+    """Return the reason why all devices are unusable; empty if one is usable or only resting."""
     if {record.device.name for record in present} <= {*services.leaving}:
         return (
             f"the services are stopping, which takes up to {DRAIN_GRACE:g} s; the study"
@@ -171,7 +171,7 @@ def _unusable(present: Sequence[DeviceRecord], services: Services) -> str:
 
 
 def _in_use(present: Sequence[DeviceRecord], running: Mapping[tuple[str, int], Work]) -> str | None:
-    """A message naming the studies that occupy all devices; None if one is free."""
+    """Return a message naming the studies that occupy all devices; None if one is free."""
     free = {record.device.name for record in present if record.state == "joined"}
     free -= {device for device, _ in running}
     if free:

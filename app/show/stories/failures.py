@@ -47,7 +47,7 @@ def failures_view(study: StudyRow, failed: Sequence[TrialRow], of: int) -> Rende
 
 
 def by_traceback(failed: Iterable[TrialRow]) -> list[list[TrialRow]]:
-    """Failed trials, those with the same kind of exception from the same lines together."""
+    """Group failed trials by the kind of their exception and its lines."""
     groups: dict[tuple[str, ...], list[TrialRow]] = {}
     for trial in failed:
         lines = (trial.failure_traceback or "").splitlines()
@@ -71,13 +71,13 @@ def shared_words(study: StudyRow, trials: Sequence[TrialRow]) -> str:
 
 
 def params_words(trial: TrialRow) -> str:
-    """The trial's parameters in brackets, as *(heads 5, lr 0.1)*, after a space; or nothing."""
+    """Return the trial's parameters, as *(heads 5, lr 0.1)*, after a space; or nothing."""
     words = ", ".join(f"{name} {number(value)}" for name, value in trial.params.items())
     return f" ({words})" if words else ""
 
 
 def _traced(study: StudyRow, failed: Sequence[TrialRow]) -> Iterator[Text]:
-    """The end of the first traceback that there is, and the command that shows all of it."""
+    """Yield the end of the first traceback, if any, after the command that shows all of it."""
     for trial in failed:
         if trial.failure_traceback:
             head = f"the end of trial {trial.number}'s traceback; all of it: {_story(study, trial)}"
@@ -87,7 +87,7 @@ def _traced(study: StudyRow, failed: Sequence[TrialRow]) -> Iterator[Text]:
 
 
 def traceback_end(traceback: str) -> str:
-    """A traceback from its last frame on: the user's own line that failed, and the exception."""
+    """Return a traceback from its last frame on: the failed line and the exception."""
     lines = traceback.rstrip().splitlines()
     frames = [n for n, line in enumerate(lines) if line.lstrip(" |").startswith('File "')]
     return "\n".join(lines[frames[-1] if frames else 0 :][:LINES])

@@ -29,12 +29,12 @@ LONG = 1.0
 
 
 def planless(event: happened.PolicyFailed) -> str:
-    """A sentence: a user's policy gave no plan, why, and what follows."""
+    """Return a sentence that a user's policy gave no plan, the reason, and what follows."""
     return f"policy {event.policy or 'of yours'} {event.reason}: {instead()}"
 
 
 def fence_of(event: Event) -> int | None:
-    """The fence of the attempt that reported ``event``; None if its user did, or the scheduler."""
+    """Return the fence of the attempt that reported ``event``; None for a user or the scheduler."""
     return getattr(event, "fence", None) or None
 
 
@@ -47,7 +47,7 @@ def sentence(
     *,
     bounds: Metrics = (),
 ) -> str:
-    """``event`` as a sentence.
+    """Return ``event`` as a sentence.
 
     ``accepted`` are the trial's epochs by (epoch, fence), ``attempts`` the numbers of its attempts
     by fence, ``several`` the devices with several slots, ``bounds`` the study's constraints.
@@ -93,7 +93,7 @@ def _of_extension(event: Event) -> str:
 
 
 def kind_of(event: Event) -> str:
-    """Return what an event is called of which there is nothing to say."""
+    """Return a name for an event that has no sentence of its own."""
     if isinstance(event, happened.Unread):
         return f"{event.kind} of the extension {event.extension}, which is not there,"
     return type(event).__name__
@@ -149,7 +149,7 @@ def _ended(event: happened.AttemptFailed | happened.AttemptLost, attempt: str) -
 def _by_hand(
     event: happened.TrialTold | happened.TrialAdded | happened.TrialWritten, metric: str
 ) -> str:
-    """Return what the trial's user did, or its objective."""
+    """Return a sentence about an action of the trial's user or its objective."""
     match event:
         case happened.TrialAdded():
             return f"its user {_added(event)}"
@@ -160,7 +160,7 @@ def _by_hand(
 
 
 def _added(event: happened.TrialAdded) -> str:
-    """Return what the user did who added a trial."""
+    """Return words for the way in which the user added a trial."""
     values = f": {', '.join(map(number, event.values))}" if event.values else ""
     return {
         "running": "asked for it",
@@ -171,7 +171,7 @@ def _added(event: happened.TrialAdded) -> str:
 
 
 def _written(event: happened.TrialWritten) -> str:
-    """Return what an objective or a user wrote of the trial, and did with it."""
+    """Return words for all that an objective or a user wrote of the trial."""
     writing, parts = event.writing, []
     if writing.suggestions:
         suggested = ", ".join(f"{each.name} = {number(each.value)}" for each in writing.suggestions)
@@ -206,7 +206,7 @@ def _names(noun: str, attributes: Attributes) -> str:
 
 
 def _widths(event: happened.WidthsMeasured) -> str:
-    """Seconds a step by width, or why there are none."""
+    """Return the seconds a step by width, or the reason why there are none."""
     steps = [f"{duration(took)} on {count(width, 'device')}" for width, took in event.seconds]
     text = f"steps were measured: {', '.join(steps)}" if steps else "its epochs have too few steps"
     if event.meeting and not event.met:
@@ -215,7 +215,7 @@ def _widths(event: happened.WidthsMeasured) -> str:
 
 
 def _signatures(event: happened.EpochReported, before: EpochRow | None) -> str:
-    """A note if the epoch's numeric signature differs from that of the epoch before it."""
+    """Return a note if the epoch's numeric signature differs from that of the epoch before it."""
     if before is None or agree(before.signature, event.signature):
         return ""
     return f"; computed under {event.signature}, epoch {before.epoch} under {before.signature}"

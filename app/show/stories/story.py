@@ -80,7 +80,7 @@ class Story:
 
 
 def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
-    """The story of ``trial`` from the ledger."""
+    """Return the story of ``trial`` from the ledger."""
     study, spec = reader.with_names(study), spec_from_json(study.spec_json)
     events = reader.events(trial.id)
     causes = {cause for _, event in events if (cause := _taken_at(event)) is not None}
@@ -139,7 +139,7 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
 
 
 def _by_time(lines: Sequence[Line], taken: Sequence[Line]) -> tuple[Line, ...]:
-    """``lines`` in their order, with each of ``taken`` behind all that was before it."""
+    """Return ``lines`` in order, with each of ``taken`` behind all that was before it."""
     found = list(lines)
     for each in taken:
         later = (n for n, line in enumerate(found) if line.after > each.after)
@@ -150,7 +150,7 @@ def _by_time(lines: Sequence[Line], taken: Sequence[Line]) -> tuple[Line, ...]:
 def cause_words(
     event: Event, trial: str, reasons: Mapping[int, Event], names: Mapping[str, str]
 ) -> str:
-    """Why ``event`` happened: the event whose handling sent the attempt that it answers.
+    """Return the cause of ``event``: the event whose handling sent the attempt that it answers.
 
     ``reasons`` are such events by their numbers, ``names`` those of studies by id.
     """
@@ -164,7 +164,7 @@ def cause_words(
 
 
 def _taken_at(event: Event) -> int | None:
-    """The number of the event that led to the decision which ``event`` answers."""
+    """Return the number of the event that led to the decision which ``event`` answers."""
     seq, _, index = event.cause.partition(".")
     return int(seq) if seq.isdecimal() and index.isdecimal() else None
 
@@ -229,7 +229,7 @@ _TIERS = {SegmentStart.TRAINER: "in the trainer", SegmentStart.STORE: "from the 
 
 
 def length_words(length: SegmentLength) -> str:
-    """``length`` in a line: *5 epochs: overhead 12 ms, resume 3 ms in the trainer, ...*."""
+    """Return ``length`` in a line: *5 epochs: overhead 12 ms, resume 3 ms in the trainer, ...*."""
     head = count(length.epochs, "epoch")
     if (limit := _LIMITS.get(length.reason)) is not None:
         return f"{head}: {limit}"
@@ -243,7 +243,7 @@ def length_words(length: SegmentLength) -> str:
 
 
 def _time(seconds: float) -> str:
-    """``12 ms`` below a second, else as ``duration``."""
+    """Return ``12 ms`` below a second, else as ``duration``."""
     return f"{1e3 * seconds:.3g} ms" if seconds < 1.0 else duration(seconds)
 
 
@@ -254,9 +254,9 @@ PROMOTES = set(STRATEGIES) - {"full", "pbt", *RULES}
 def standing(
     study: StudyRow, spec: StudySpec, trial: TrialRow, epochs: Sequence[EpochRow]
 ) -> list[str]:
-    """The sentence of a trial that is paused or was stopped, as a list; else empty.
+    """Return the sentence of a trial that is paused or was stopped, as a list; else empty.
 
-    ``epochs`` are the study's. With several objectives there is no place among others.
+    ``epochs`` are the study's. With several objectives there is no rank, so the list is empty.
     """
     if trial.state not in {TrialState.PAUSED, TrialState.STOPPED} or len(spec.objectives) > 1:
         return []
@@ -280,7 +280,7 @@ def _end(study: StudyRow, spec: StudySpec, trial: TrialRow) -> str:
 
 
 def render(story: Story) -> RenderableType:
-    """The story for the terminal: the cause of each attempt, and below it what the attempt did.
+    """Return the story for the terminal: each attempt's cause, then its events below it.
 
     Tracebacks follow at the end, over the terminal's whole width.
     """
@@ -326,7 +326,7 @@ def _values(values: Mapping[str, object]) -> str:
 
 
 def find_trial(reader: Reader, name: str) -> tuple[StudyRow, TrialRow]:
-    """The trial with the id ``name`` or ``STUDY/NUMBER``. Raises UsageError if unknown."""
+    """Return the trial with the id ``name`` or ``STUDY/NUMBER``. Raises UsageError if unknown."""
     study_name, slash, last = name.rpartition("/")
     if not slash:
         for study in reversed(reader.studies()):

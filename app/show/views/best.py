@@ -30,7 +30,7 @@ STORE_TIMEOUT = 5.0
 
 
 def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
-    """The best trial, as ``progress.front_of`` defines it. UsageError if no trial has a value.
+    """Return the best trial by ``progress.front_of``. Raises UsageError if no trial has a value.
 
     With several objectives it is the first trial of the front, and ``front`` holds the whole front.
     With replicates it is the first of the best configuration, ``mean`` is the mean of its values,
@@ -75,7 +75,7 @@ def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
 
 
 def _replicates(study: StudyRow, best: Sequence[TrialRow]) -> dict[str, Any]:
-    """The mean of the best configuration's replicates, and each of them; empty without any."""
+    """Return the best configuration's mean and its replicates; empty for a single replicate."""
     if study.replicates == 1:
         return {}
     values = [trial.value or 0.0 for trial in best]
@@ -132,7 +132,7 @@ def _where(state: dict[str, Any]) -> str:
 
 
 def best_view(facts: dict[str, Any]) -> RenderableType:
-    """The same for the terminal, without an energy of which nothing was measured."""
+    """Return ``best_facts`` for the terminal, without energy if none was measured."""
     if "front" in facts:
         return _front_view(facts)
     several = facts.get("replicates")
@@ -165,7 +165,7 @@ def best_view(facts: dict[str, Any]) -> RenderableType:
 
 
 def _front_view(facts: dict[str, Any]) -> RenderableType:
-    """One line per trial of the Pareto front, and the places of the checkpoints that were kept."""
+    """Return a line per trial of the Pareto front, and the places of kept checkpoints."""
     head = Text.assemble(
         (facts["study"], "bold"),
         f" {facts['status']}: Pareto front{' so far' if facts['so_far'] else ''} of",

@@ -77,10 +77,10 @@ def trial_delays(
     rungs: Collection[int] = (),
     over: Collection[str] | None = None,
 ) -> list[TrialDelays]:
-    """The times of a study's trials that have an epoch.
+    """Return the times of a study's trials that have an epoch.
 
-    ``submitted`` is when the study was submitted. ``over`` are the trials that are over, all by
-    default. Between an epoch of ``rungs`` and the next one a trial does not wait for a device.
+    ``submitted`` is the time of the study's submission. ``over`` are the trials that are over, all
+    by default. Between an epoch of ``rungs`` and the next one a trial does not wait for a device.
     """
     rows = list(epochs)
     known = {(row.trial, row.epoch): row for row in rows}
@@ -107,7 +107,7 @@ def trial_delays(
 
 
 def summary(trials: Sequence[TrialDelays]) -> Delays | None:
-    """Means and percentiles over ``trials``; None if there are none."""
+    """Return means and percentiles over ``trials``; None if there are none."""
     if not trials:
         return None
     ended = [(each.completion, each.trained) for each in trials if each.completion is not None]
@@ -131,7 +131,7 @@ def summary(trials: Sequence[TrialDelays]) -> Delays | None:
 
 
 def percentile(ordered: Sequence[float], part: float) -> float:
-    """The smallest of the ``ordered`` values that at least ``part`` of them do not exceed.
+    """Return the smallest of the ``ordered`` values that at least ``part`` of them do not exceed.
 
     >>> percentile([1.0, 2.0, 3.0, 4.0], 0.5)
     2.0
@@ -142,15 +142,15 @@ def percentile(ordered: Sequence[float], part: float) -> float:
 def delays_of(
     study: StudyRow, trials: Iterable[TrialRow], epochs: Iterable[EpochRow]
 ) -> list[TrialDelays]:
-    """The times of the trials of a study of the ledger."""
+    """Return the times of the trials of a study of the ledger."""
     over = {trial.id for trial in trials if trial.state in FINAL}
     return trial_delays(study.created_at, epochs, frozenset(pauses_of(study.plan)), over)
 
 
 def delay_words(found: Delays) -> str:
-    """``found`` in a line: *trials began after 4.0 s and waited 9.0 s (means); completion ...*.
+    """Return ``found`` in a line: *trials began after 4.0 s and waited 9.0 s (means); ...*.
 
-    It says what completion and slowdown are.
+    The line defines completion and slowdown.
     """
     text = (
         f"trials began after {duration(found.start)} and waited {duration(found.waiting)} (means)"

@@ -37,9 +37,9 @@ _STYLES = {"joined": "green", "left": "dim", "held": "dim"}
 
 
 def device_facts(reader: Reader, *, served: bool) -> list[Facts]:
-    """Every device that ever joined, by name, and what runs there. Times are seconds since 1970.
+    """Return every device that ever joined, by name, with its work. Times are s since 1970.
 
-    ``served`` says whether a scheduler runs. If none does, the ledger holds the devices as last
+    ``served`` is True if a scheduler runs. If none does, the ledger holds the devices as last
     seen, and all count as gone since an unknown time.
     """
     works = reader.running() if served else {}
@@ -83,7 +83,7 @@ def _facts(record: DeviceRecord, works: dict[tuple[str, int], Work]) -> Facts:
 
 
 def device_table(devices: list[Facts]) -> RenderableType:
-    """The devices as a table, one line each; devices that are gone come last.
+    """Return the devices as a table, one line each; devices that are gone come last.
 
     Devices that left more than ``SHOWN_AFTER`` seconds ago are only counted. On a narrow terminal
     the least important columns are left out.
@@ -101,7 +101,7 @@ def device_table(devices: list[Facts]) -> RenderableType:
 
 
 def shown_devices(devices: Sequence[Facts], now: float) -> list[Facts]:
-    """Those that are here or left within ``SHOWN_AFTER`` seconds; what is gone comes last."""
+    """Return the devices that are here or left within ``SHOWN_AFTER`` seconds, gone ones last."""
     shown = [facts for facts in devices if not _left_long_ago(facts, now)]
     return sorted(shown, key=lambda facts: facts["state"] in GONE)
 
@@ -158,7 +158,7 @@ def _state(facts: Facts, now: float) -> Text:
 
 
 def _runs(facts: Facts, now: float) -> Text:
-    """Return what runs on the device, or why nothing does."""
+    """Return the work on the device, and the reason for its state if there is one."""
     text = Text("\n".join(_work(facts, work, now) for work in facts["running"]))
     if facts["reason"]:
         text.append(f"{chr(10) if text else ''}({facts['reason']})", style="dim")

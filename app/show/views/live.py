@@ -79,7 +79,7 @@ class Watcher:
     _due: float = 0.0
 
     def poll(self) -> View:
-        """The study now. Raises BackendError when the ledger does not answer."""
+        """Return the study's present view. Raises BackendError if the ledger does not answer."""
         study = self.reader.study(self.study_id)
         if self._view is not None and not study.stands and time.monotonic() < self._due:
             return replace(self._view, study=replace(study, names=self._view.study.names))
@@ -225,7 +225,7 @@ class Limit:
         return self._end is not None and time.monotonic() >= self._end
 
     def carry_out(self) -> None:
-        """Do, once, what is to be done at the end."""
+        """Run, once, the function that was set for the end."""
         if self._at_end is not None:
             self._at_end()
             self._timeout = self._end = None

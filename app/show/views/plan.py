@@ -38,7 +38,7 @@ def plan_view(plan: Facts) -> RenderableType:
 
 
 def plan_rows(plan: Facts) -> list[tuple[str, ...]]:
-    """A row of ``COLUMNS`` for each trial that runs, then for the first ones that wait."""
+    """Return a row of ``COLUMNS`` for each running trial, then for the first waiting ones."""
     rows = [
         (*_first(row, ", ".join(row["slots"])), _free_in(row), row["why"])
         for row in plan["running"]
@@ -54,7 +54,7 @@ def plan_rows(plan: Facts) -> list[tuple[str, ...]]:
 
 
 def head_words(plan: Facts) -> str:
-    """The policy, how old its plan is, and when a slot is free; or that nothing is planned."""
+    """Return the policy, its plan's age, and the next free slot; or that nothing is planned."""
     if plan["studies"]:
         return _head(plan)
     trouble = f"; {_trouble(plan)}" if plan["trouble"] else ""
@@ -62,7 +62,7 @@ def head_words(plan: Facts) -> str:
 
 
 def detail_words(plan: Facts) -> Iterator[str]:
-    """A line for each shared device, each of its lanes, and each study."""
+    """Yield a line for each shared device, each of its lanes, and each study."""
     for row in plan["shared"]:
         yield _shared(row)
         for lane_words in of_ends("show", "lane_words"):
@@ -130,7 +130,7 @@ def _next_free(plan: Facts) -> str:
 
 
 def _free_in(row: Facts) -> str:
-    """When a running trial's slot is free; empty where only its objective knows."""
+    """Return the time until a running trial's slot is free; empty if only its objective knows."""
     return "" if row["ends"] is None and _is_open(row) else _time(row["ends"])
 
 
@@ -170,7 +170,7 @@ def _study(row: Facts, unlisted: int) -> str:
 
 
 def _deadline(left: float, misses: float | None) -> str:
-    """*its deadline is in 2 h 00 min, which it will miss by about 20 min 00 s*."""
+    """Return *its deadline is in 2 h 00 min, which it will miss by about 20 min 00 s*."""
     when = f"its deadline is in {duration(left)}" if left > 0 else "its deadline is over"
     return f"{when}, which it will miss by {_time(misses)}" if misses else when
 

@@ -102,7 +102,7 @@ class View:
 
 
 def scores(study: StudyRow, trial: TrialRow) -> str:
-    """The trial's values in words: ``loss 0.12``, ``loss 0.12, size 17335``."""
+    """Return the trial's values in words: ``loss 0.12``, ``loss 0.12, size 17335``."""
     pairs = zip(study.objectives, trial.values, strict=False)
     digits = 5 if study.further else 4
     text = ", ".join(f"{each.metric} {number(value, digits)}" for each, value in pairs)
@@ -110,9 +110,9 @@ def scores(study: StudyRow, trial: TrialRow) -> str:
 
 
 def violated(trial: TrialRow) -> str:
-    """The constraints that the trial violates: ``constraint 0``, ``constraints size, time``.
+    """Return the constraints that the trial violates, as ``constraints size, time``.
 
-    Optuna's have numbers. Empty where there are none.
+    Optuna's have numbers: ``constraint 0``. Empty where there are none.
     """
     names = [name for name, excess in trial.constraints.items() if excess > 0]
     noun = "constraint " if len(names) == 1 else "constraints " if names else ""
@@ -120,21 +120,21 @@ def violated(trial: TrialRow) -> str:
 
 
 def failure_words(trial: TrialRow) -> str:
-    """Why a trial failed: ``failed (exception): ValueError``, ``failed: its user said so``."""
+    """Return a trial's failure in words: ``failed (exception): ValueError``."""
     if trial.failure_kind == TOLD:
         return f"failed: {told(trial)}"
     return f"failed ({trial.failure_kind}): {trial.failure_message}"
 
 
 def told(trial: TrialRow) -> str:
-    """Why a trial failed that failed because its user says so."""
+    """Return the reason for a failure that the trial's user reported."""
     if trial.failure_message == ADDED:
         return "it had failed before it was added"
     return "its user said so" + (f": {trial.failure_message}" if trial.failure_message else "")
 
 
 def objective_words(study: StudyRow) -> str:
-    """The study's aim in words: ``minimize loss``, ``minimize loss, maximize accuracy``."""
+    """Return the study's aim in words: ``minimize loss``, ``minimize loss, maximize accuracy``."""
     return ", ".join(f"{each.direction} {each.metric}" for each in study.objectives)
 
 
@@ -152,7 +152,7 @@ def tools_words(spec: StudySpec) -> str:
 
 
 def search_words(study: StudyRow) -> str:
-    """Return how a study searches: *ASHA · TPE*, *TPESampler, MedianPruner (the script's)*."""
+    """Return a study's search in words: *ASHA · TPE*, *TPESampler, MedianPruner (the script's)*."""
     from ...ledger.codec import spec_from_json
 
     if not (tools := tools_words(spec_from_json(study.spec_json))):
@@ -161,7 +161,7 @@ def search_words(study: StudyRow) -> str:
 
 
 def seed_words(study: StudyRow) -> str:
-    """The study's seed, and who draws the same: ``3, shared by all trials``."""
+    """Return the study's seed and the trials that share it: ``3, shared by all trials``."""
     if study.seeding != "shared":
         return str(study.seed)
     each = f", {study.replicates} replicates each" if study.replicates > 1 else ""
@@ -181,28 +181,28 @@ def best_who(study: StudyRow, best: Sequence[TrialRow]) -> str:
 
 
 def numbers_of(trials: Sequence[TrialRow]) -> str:
-    """``4``, ``4, 5``."""
+    """Return the trials' numbers as ``4`` or ``4, 5``."""
     return ", ".join(str(trial.number) for trial in trials)
 
 
 def best_of(study: StudyRow, trials: Iterable[TrialRow]) -> TrialRow | None:
-    """The first of ``front_of``; None if it is empty."""
+    """Return the first of ``front_of``; None if it is empty."""
     return next(iter(front_of(study, trials)), None)
 
 
 def so_far(study: StudyRow) -> str:
-    """The words after *best* in a title: `` so far`` while the study runs."""
+    """Return the words after *best* in a title: `` so far`` while the study runs."""
     return " so far" if study.finished_at is None else ""
 
 
 def best_words(study: StudyRow) -> str:
-    """The name of the best trials: *best trial so far*, *best configuration*, *Pareto front*."""
+    """Return a name for the best trials: *best trial so far*, *Pareto front*."""
     one = "best trial" if study.replicates == 1 else "best configuration"
     return f"{'Pareto front' if study.further else one}{so_far(study)}"
 
 
 def reached(trial: TrialRow) -> str:
-    """The training behind a trial's value: *running, epoch 3*; *completed after 9 epochs*.
+    """Return the training behind a value: *running, epoch 3*; *completed after 9 epochs*.
 
     It is only *completed* for an objective that returned its value and reported none on the way,
     and only *failed* where its user said so.
@@ -216,13 +216,13 @@ def reached(trial: TrialRow) -> str:
 
 
 def final_metrics(trial: TrialRow, epochs: Iterable[EpochRow]) -> dict[str, float]:
-    """All metrics of the trial's last epoch; empty when it has none."""
+    """Return all metrics of the trial's last epoch; empty when it has none."""
     last = (row for row in epochs if row.trial == trial.id and row.epoch == trial.epoch)
     return next((dict(row.metrics) for row in last), {})
 
 
 def signature_changes(epochs: Iterable[EpochRow]) -> list[EpochRow]:
-    """The epochs whose numeric signature differs from that of the trial's epoch before."""
+    """Return the epochs whose numeric signature differs from that of the trial's epoch before."""
     found, known = [], dict[str, str]()
     for row in sorted(epochs, key=lambda row: row.epoch):
         before = known.setdefault(row.trial, row.signature)
@@ -233,7 +233,7 @@ def signature_changes(epochs: Iterable[EpochRow]) -> list[EpochRow]:
 
 
 def changes(trial: TrialRow, trials: Sequence[TrialRow]) -> list[tuple[str, str, str]]:
-    """Return what a branch has otherwise than its parent: name, value before, and value now."""
+    """Return a branch's changes against its parent: name, value before, and value now."""
     if trial.replaces != "":  # no branch: a fork of a population explores by itself
         return []
     parent = next(other for other in trials if other.id == trial.origin_trial)
@@ -246,7 +246,7 @@ def changes(trial: TrialRow, trials: Sequence[TrialRow]) -> list[tuple[str, str,
 
 
 def origins(trial: TrialRow, trials: Sequence[TrialRow]) -> list[str]:
-    """Sentences about forks: the trial that this one was forked from, and the forks of this one."""
+    """Return sentences about forks: the trial's source, and the forks made of the trial."""
     sentences = []
     if trial.origin_trial is not None:
         source = number_of(trial.origin_trial)
@@ -270,7 +270,7 @@ def origins(trial: TrialRow, trials: Sequence[TrialRow]) -> list[str]:
 def study_progress(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> StudyProgress:
-    """The progress of ``study``, given all its rows."""
+    """Return the progress of ``study``, given all its rows."""
     done = len(epochs)
     expected = epochs_expected(study, trials, done)
     counts = Counter(TrialState(trial.state) for trial in trials)
@@ -291,7 +291,7 @@ def study_progress(
 
 
 def epochs_expected(study: StudyRow, trials: Sequence[TrialRow], done: int) -> int | None:
-    """Return how many epochs the whole study takes, of which it has ``done``."""
+    """Return the number of epochs that the whole study takes, of which it has ``done``."""
     plan = study.plan
     expected = None if study.endless else expected_epochs(plan, study.n_trials)
     if expected is None:
@@ -302,7 +302,7 @@ def epochs_expected(study: StudyRow, trials: Sequence[TrialRow], done: int) -> i
 
 
 def _to_do(study: StudyRow, plan: StrategySpec, trials: Sequence[TrialRow]) -> int:
-    """Epochs that are certain to come: up to the present targets, and of trials yet to come."""
+    """Return the number of certain epochs: up to present targets, and of trials yet to come."""
     active = (TrialState.WAITING, TrialState.RUNNING)
     under_way = sum(t.target - t.epoch for t in trials if t.state in active)
     first = plan.min_epochs if plan.name != "full" else plan.max_epochs or 0
@@ -310,7 +310,7 @@ def _to_do(study: StudyRow, plan: StrategySpec, trials: Sequence[TrialRow]) -> i
 
 
 def _at_once(recent: Sequence[EpochRow]) -> float:
-    """In how many slots trials are at work; one that has only turns counts with its part."""
+    """Return the number of slots at work; a slot used in turns counts with its part."""
     parts: dict[tuple[str, int], list[float]] = {}
     for row in recent:
         whole = row.at - row.begin
@@ -320,7 +320,7 @@ def _at_once(recent: Sequence[EpochRow]) -> float:
 
 
 def _to_others(study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]) -> int:
-    """Return how many epochs that are to come need no training, as trials take them over."""
+    """Return the number of coming epochs that trials take over and nobody trains."""
     if study.seeding != "shared" or study.finished_at is not None:
         return 0
     from ...ledger.codec import spec_from_json

@@ -71,21 +71,21 @@ def progress_words(view: View) -> str:
 
 
 def _epochs(progress: StudyProgress) -> str:
-    """``9/63 epochs``; empty for an objective that has reported none and may never do so."""
+    """Return ``9/63 epochs``; empty for an objective without reports, which may never report."""
     if progress.expected:
         return f"{progress.epochs}/{progress.expected} epochs"
     return count(progress.epochs, "epoch") if progress.epochs else ""
 
 
 def _trials(progress: StudyProgress) -> str:
-    """``7/9 trials``; ``7 trials`` where nobody knows how many there will be."""
+    """Return ``7/9 trials``; ``7 trials`` if the total is unknown."""
     if progress.trials is None:
         return count(progress.done, "trial")
     return f"{progress.done}/{progress.trials} trials"
 
 
 def study_screen(view: View, now: float) -> RenderableType:
-    """Return what the terminal shows of ``view`` at ``now`` (seconds)."""
+    """Return the terminal's screen of ``view`` at ``now`` (seconds)."""
     shown = select(view.study, view.trials)
     parts = [_header(view, now), Text(), _table(view, shown)]
     hidden = [trial for trial in view.trials if trial not in shown]
@@ -95,7 +95,7 @@ def study_screen(view: View, now: float) -> RenderableType:
 
 
 def select(study: StudyRow, trials: Sequence[TrialRow]) -> list[TrialRow]:
-    """All trials if they are few; otherwise the running, the best and the newest failed ones."""
+    """Return all trials if they are few; else the running, the best and the newest failed ones."""
     if len(trials) <= FULL_TABLE:
         return list(trials)
     running = [trial for trial in trials if trial.state == TrialState.RUNNING]
@@ -138,7 +138,7 @@ def _header(view: View, now: float) -> RenderableType:
 
 
 def _bar(progress: StudyProgress) -> list[RenderableType]:
-    """The bar of what is done; none where nobody knows how much there is to do."""
+    """Return a progress bar; empty if the total is unknown."""
     total = progress.expected or progress.trials
     if total is None:
         return []
@@ -191,7 +191,7 @@ def _table(view: View, shown: Sequence[TrialRow]) -> Table:
 
 
 def _values(study: StudyRow, trial: TrialRow, style: str) -> list[Text]:
-    """One cell per objective."""
+    """Return one cell per objective."""
     digits = 5 if study.further else 4
     shown = [number(value, digits) for value in trial.values] or [""] * len(study.objectives)
     return [Text(each, style if trial.feasible else "dim strike") for each in shown]
@@ -216,7 +216,7 @@ def _params(trial: TrialRow) -> str:
 
 
 def _range(curves: dict[str, list[float]]) -> tuple[float, float]:
-    """The range of the sparklines: all values but the outermost twentieth on either side."""
+    """Return the range of the sparklines, without the outermost twentieth on either side."""
     values = sorted(value for curve in curves.values() for value in curve)
     if not values:
         return 0.0, 0.0
@@ -231,7 +231,7 @@ def _others(hidden: Sequence[TrialRow]) -> Text:
 
 
 def _devices(view: View) -> Text:
-    """One line: each device and what it does."""
+    """Return one line: each device and its work."""
     text = Text(overflow="ellipsis", no_wrap=True)
     for record in view.devices:
         if record.gone:

@@ -35,9 +35,9 @@ class Metered(Protocol):
 
 
 def joules_of(epochs: Iterable[Metered]) -> float | None:
-    """The joules of all ``epochs`` together; None if one was not measured or there are none.
+    """Return the joules of all ``epochs`` together; None if one was not measured or for no epochs.
 
-    One that was taken over took none: its joules are those of the trial that trained it.
+    An epoch that was taken over took none: its joules are those of the trial that trained it.
     """
     each = [row.joules for row in epochs if not row.taken_from]
     known = [joules for joules in each if joules is not None]
@@ -45,7 +45,7 @@ def joules_of(epochs: Iterable[Metered]) -> float | None:
 
 
 def energy_words(epochs: Sequence[EpochRow], devices: Iterable[DeviceRecord]) -> str:
-    """A sentence: the joules measured, for which share of device-seconds, and why not for all."""
+    """Return a sentence on the measured joules, their share of device time, and causes of gaps."""
     trained = [row for row in epochs if not row.taken_from]
     if epochs and not trained:
         return "none of its own: other trials trained its epochs"
@@ -64,7 +64,7 @@ def energy_words(epochs: Sequence[EpochRow], devices: Iterable[DeviceRecord]) ->
 
 
 def _why(names: set[str], devices: Iterable[DeviceRecord]) -> str:
-    """The reasons, in brackets, why epochs on the devices ``names`` have no joules."""
+    """Return the reasons, in brackets, why epochs on the devices ``names`` have no joules."""
     unmetered = {record.device.name: record.device.unmetered for record in devices}
     known = {unmetered[name] for name in names if name in unmetered}
     reasons = sorted(reason or "a reading was lost" for reason in known)
@@ -72,7 +72,7 @@ def _why(names: set[str], devices: Iterable[DeviceRecord]) -> str:
 
 
 def spent_facts(study: StudyRow, now: float) -> Facts:
-    """Return what the study has had of devices at ``now`` (s), and what extensions say of that.
+    """Return the study's device time, energy and cost at ``now`` (s), and extensions' facts.
 
     Amounts of a study without limits are known once it is over; until then they are None.
     """
@@ -95,7 +95,7 @@ def late_words(misses: float | None) -> str:
 
 
 def spent_words(study: StudyRow, now: float) -> str:
-    """``spent_facts`` in a line: *used 1.2 of 2 device-hours; at a limit it stops*.
+    """Return ``spent_facts`` in a line: *used 1.2 of 2 device-hours; at a limit it stops*.
 
     Empty for a study that has neither limits nor spent anything, as far as the ledger knows.
     """

@@ -81,7 +81,7 @@ def usage(
     others: Sequence[EpochRow] = (),
     devices: Sequence[DeviceRecord] = (),
 ) -> Usage | None:
-    """Return how ``study`` used its slots until ``end``; None if it has trained no epoch.
+    """Return the slot usage of ``study`` until ``end``; None if it has trained no epoch.
 
     ``others`` are epochs of other studies; ``devices`` are the devices as they stand.
     """
@@ -119,7 +119,7 @@ def usage(
 
 
 def usage_of(reader: Reader, study: StudyRow) -> Usage | None:
-    """Return how a study of the ledger used its slots, with other studies' epochs on them."""
+    """Return the slot usage of a study of the ledger, with other studies' epochs on the slots."""
     epochs = reader.epochs(study.id)
     end = study.finished_at or max((row.at for row in epochs), default=0.0)
     others = [row for other in beside(reader, study, end) for row in reader.epochs(other.id)]
@@ -128,7 +128,7 @@ def usage_of(reader: Reader, study: StudyRow) -> Usage | None:
 
 
 def beside(reader: Reader, study: StudyRow, end: float) -> list[StudyRow]:
-    """The other studies that existed between the submission of ``study`` and ``end``."""
+    """Return the other studies that existed between the submission of ``study`` and ``end``."""
     return [
         other
         for other in reader.studies()
@@ -186,7 +186,7 @@ def _ready(
 
 
 def _at_rungs(chains: dict[str, list[EpochRow]], rungs: frozenset[int]) -> Iterable[Span]:
-    """The times in which a trial that went on later waited at its rung."""
+    """Yield the times in which a trial that went on later waited at its rung."""
     for rows in chains.values():
         for before, after in itertools.pairwise(rows):
             if before.epoch in rungs:
@@ -194,7 +194,7 @@ def _at_rungs(chains: dict[str, list[EpochRow]], rungs: frozenset[int]) -> Itera
 
 
 def _moved(chains: dict[str, list[EpochRow]]) -> set[tuple[Slot, float]]:
-    """Place and begin of each epoch whose trial was on other devices in the epoch before."""
+    """Return the place and begin of each epoch before which its trial changed devices."""
     return {
         (slot, after.at - after.seconds)
         for rows in chains.values()
@@ -207,7 +207,7 @@ def _moved(chains: dict[str, list[EpochRow]]) -> set[tuple[Slot, float]]:
 def _by_lane(
     epochs: Iterable[EpochRow], turns: Iterable[Sequence[Span]], seats: Mapping[str, int]
 ) -> dict[Slot, list[Span]]:
-    """When each lane worked. Where lanes have one seat, they are slots."""
+    """Return each lane's spans of work. Where lanes have one seat, they are slots."""
     found: dict[Slot, list[Span]] = {}
     for row, spans in zip(epochs, turns, strict=True):
         for device, slot in row.slots:
@@ -216,7 +216,7 @@ def _by_lane(
 
 
 def _union(spans: Iterable[Span]) -> list[Span]:
-    """The union of ``spans`` as disjoint spans, in order."""
+    """Return the union of ``spans`` as disjoint spans, in order."""
     found: list[Span] = []
     for a, b in sorted(spans):
         if b <= a:
@@ -255,7 +255,7 @@ def _overlap(union: Sequence[Span], begin: float, end: float) -> float:
 
 
 def _available_until(busy: dict[Slot, list[Span]], away: dict[str, float]) -> list[float]:
-    """When each slot went away; infinite if it was still there at the last epoch's end."""
+    """Return each slot's time of leaving; infinite if it was there at the last epoch's end."""
     ends = {slot: max(b for _, b in spans) for slot, spans in busy.items()}
     last = max(ends.values())
     # A draining device still ends its epoch.
@@ -264,7 +264,7 @@ def _available_until(busy: dict[Slot, list[Span]], away: dict[str, float]) -> li
 
 
 def _min_time(work: Sequence[tuple[float, Hull]], left: Sequence[float]) -> float:
-    """The least seconds that ``work`` takes on slots that each remain for ``left`` seconds.
+    """Return the least seconds that ``work`` takes on slots that remain for ``left`` seconds.
 
     Speeds are concave, so the fluid bound holds for the mean number of slots. The longer the work
     takes, the lower that mean is. So the iteration starts too low, and each step is a valid bound.
@@ -309,10 +309,10 @@ def _over_bound(
 
 
 def words(found: Usage) -> str:
-    """``found`` in a line: *training 88 % of 2 slots; idle: barrier 12 %; 1.08 times the bound*.
+    """Return ``found`` in a line: *training 88 % of 2 slots; idle: barrier 12 %; ...*.
 
-    It says what the bound is. If other studies used a part of the slots, the percentages are of the
-    remaining time.
+    The line explains the bound. If other studies used a part of the slots, the percentages are of
+    the remaining time.
     """
     training, *idled = apportion([found.trained, *found.idle.values()], 100)
     named = sorted(zip(found.idle, idled, strict=True), key=lambda each: -each[1])
