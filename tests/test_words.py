@@ -28,6 +28,10 @@ def test_no_file_has_more_of_the_words_that_are_avoided() -> None:
     [
         ('"""What this is."""\n', [1]),
         ('def f():\n    """Whether it is so many."""\n', [2, 2]),
+        ('def f():\n    """The files of it."""\n', [2]),
+        ('def f():\n    """Return what it has."""\n', [2]),
+        ('@property\ndef f():\n    """The files of it."""\n', []),
+        ('class A:\n    """The files of it."""\n', []),
         ("#: How many\n#: Who has them.\nx = 1  # made anew\n", [1, 3]),
         (
             '"""Return it, `beside` and ``anew``."""\n# Who goes there?\nx = "anew"\n',

@@ -27,6 +27,13 @@ EXEMPT = {"tests/words.py", "tests/test_words.py", "CHANGELOG.md"}
 
 #: A docstring opens with a verb (what a function does) or with a noun (what a value is).
 OPENING = re.compile(r"(What|Whatever|Who|Whoever|Whom|Whose|Whether|How|Where|Which)\b")
+#: The same of a function: no noun, and no clause in place of one.
+FUNCTION = re.compile(
+    rf"{OPENING.pattern}|(The|A|An|Its|All|Those|That|They|As|Of|By|In|At|From|For|Each|Every|Any|No"
+    r"|One|Here|If|When|Why|To|With)\b|(Return|Yield|Tell) (what|whether|why|who|how|where|that)\b"
+)
+#: Folders whose functions are judged by ``OPENING`` alone.
+OF_TESTS = {"tests", "benchmarks", "examples", "docs"}
 #: Words, and what to write in their place.
 WORDS = {
     re.compile(r"\bso (many|much)\b(?! (as|that))", re.IGNORECASE): "a number, or `up to N`",
@@ -51,13 +58,15 @@ class Finding(NamedTuple):
 def findings(path: Path) -> list[Finding]:
     """Return the findings in a Python file's docstrings and comments, or in a page's prose."""
     text = path.read_text()
-    passages = python(text) if path.suffix == ".py" else prose(text)
+    inside = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+    function = OPENING if OF_TESTS & {*inside.parts} else FUNCTION
+    passages = python(text, function) if path.suffix == ".py" else prose(text)
     return [found for line, opens, passage in passages for found in judged(line, opens, passage)]
 
 
-def judged(line: int, opens: bool, passage: str) -> Iterator[Finding]:
-    """Yield the findings of one passage; ``opens``: its first word is a docstring's first."""
-    if opens and (opening := OPENING.match(passage)):
+def judged(line: int, opens: re.Pattern[str] | None, passage: str) -> Iterator[Finding]:
+    """Yield the findings of one passage; ``opens``: how it must not begin if it describes."""
+    if opens is not None and (opening := opens.match(passage)):
         yield Finding(line, f"opens with {opening[0]!r}: write a verb (function) or a noun (value)")
     quoted = re.sub(r"`+[^`]*`+|<!--.*?-->", "", passage)
     for word, instead in WORDS.items():
@@ -65,30 +74,37 @@ def judged(line: int, opens: bool, passage: str) -> Iterator[Finding]:
             yield Finding(line, f"{each[0]!r}: write {instead}")
 
 
-def python(text: str) -> Iterator[tuple[int, bool, str]]:
-    """Yield line, whether it opens a description, and text of each docstring and each comment."""
+def python(
+    text: str, function: re.Pattern[str]
+) -> Iterator[tuple[int, re.Pattern[str] | None, str]]:
+    """Yield line, how it must not begin, and text of each docstring and each comment."""
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
         if (docstring := ast.get_docstring(node)) is not None:
-            yield node.body[0].lineno, True, docstring
+            decorators = [ast.unparse(each) for each in getattr(node, "decorator_list", [])]
+            acts = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not any(
+                "property" in each for each in decorators
+            )
+            yield node.body[0].lineno, function if acts else OPENING, docstring
     last = -1  # the line of the last comment that described a value
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             line, comment = token.start[0], token.string
             describes = comment.startswith("#:")
-            yield line, describes and line - 1 != last, comment.lstrip("#: ")
+            opens = OPENING if describes and line - 1 != last else None
+            yield line, opens, comment.lstrip("#: ")
             last = line if describes else -1
 
 
-def prose(text: str) -> Iterator[tuple[int, bool, str]]:
+def prose(text: str) -> Iterator[tuple[int, None, str]]:
     """Yield the lines of a page that are no code."""
     code = False
     for number, line in enumerate(text.splitlines(), start=1):
         if line.lstrip().startswith("```"):
             code = not code
         elif not code and not line.startswith("    "):
-            yield number, False, line
+            yield number, None, line
 
 
 def files() -> Iterator[Path]:

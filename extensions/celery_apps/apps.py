@@ -27,7 +27,7 @@ def name_of(app: Any) -> str | None:
 
 
 def _places(app: Any) -> Iterator[tuple[str, str]]:
-    """Yield where ``app`` is held: modules and the names of their attributes."""
+    """Yield the modules that hold ``app``, and the names of their attributes that do."""
     for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
         if name != "__main__" and getattr(spec, "name", None) != name:
