@@ -329,8 +329,11 @@ def test_of_two_state_folders_that_begin_at_one_time_one_serves(
     os.kill(locks.pid_of(first.run, f"device-{name}"), signal.SIGKILL)
     until(lambda: client.get(protocol.claim_key(name)) == first.folder_id())
     until(lambda: another(client, name, served))
-    locks.stop(other.run, node_agent.NAME, grace=5)
-    locks.wait_gone(other.run, f"device-{name}", PATIENCE)
+    for site in (settings, other):
+        locks.stop(site.run, node_agent.NAME, grace=5)
+        locks.wait_gone(site.run, f"device-{name}", PATIENCE)
+    for each in agents:
+        each.wait(PATIENCE)
 
 
 def test_it_waits_for_a_broker_that_comes_up_later_and_serves_it(
