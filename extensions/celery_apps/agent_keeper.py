@@ -25,12 +25,10 @@ from contextlib import contextmanager, suppress
 from ...app.host import locks, logs
 from ...app.host.pidfd import Pidfd
 from ...app.host.settings import Settings, load
-from ...app.server.services.services import AGENT_GRACE, agent_of
+from ...app.server.services.services import AGENT, AGENT_GRACE, agent_of
 from ...base.backoff import Restarts
 from ...base.errors import PenstockError
 
-#: The lock of a machine's agent.
-AGENT = "agent"
 #: Seconds between two looks whether another agent of this machine has ended.
 RETRY_INTERVAL = 2.0
 #: Seconds that an agent may take that does not wait for its trials.

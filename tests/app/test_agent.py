@@ -27,6 +27,7 @@ from penstock.app.host.stopped import stop_of
 from penstock.app.node.agent import node_agent
 from penstock.app.node.worker import forks
 from penstock.app.node.worker.celery import worker_argv
+from penstock.app.server.services.services import AGENT
 from penstock.base.errors import BackendError, UsageError
 from penstock.profiling.devices.discovery import node_name
 
@@ -48,7 +49,7 @@ def settings(tmp_path):
     settings.ensure_home()
     server.start(settings)
     yield settings
-    locks.stop(settings.run, node_agent.NAME, grace=5)
+    locks.stop(settings.run, AGENT, grace=5)
     locks.wait_gone(settings.run, f"device-cpu.here.{core}", PATIENCE)
     server.stop(settings)
 
@@ -71,7 +72,7 @@ def start(settings):
     def start(settings=settings):
         process = locks.spawn_service(
             settings.run,
-            node_agent.NAME,
+            AGENT,
             [sys.executable, "-c", PROGRAM],
             env={**os.environ, **settings.environment()},
             log=settings.logs / "agent.log",
@@ -183,7 +184,7 @@ def test_a_worker_is_forked_and_is_as_a_new_program(settings, client, installati
     assert opened == {settings.logs / f"worker-{name}.log"}
     assert f"{agent.pid}" not in (settings.run / f"{lock}.lock").read_text()
     held = {each.path for each in forking.open_files()}
-    assert not held & {str(settings.run / f"{each}.lock") for each in (node_agent.NAME, lock)}
+    assert not held & {str(settings.run / f"{each}.lock") for each in (AGENT, lock)}
 
     first = serving(client)[name]["incarnation"]
     forking.kill()
@@ -277,7 +278,7 @@ def test_a_node_with_another_store_is_refused(settings, client, installation):
 
 def test_a_second_agent_of_the_state_folder_is_refused(settings):
     with (
-        locks.hold(settings.run, node_agent.NAME),
+        locks.hold(settings.run, AGENT),
         pytest.raises(UsageError, match=str(os.getpid())),
     ):
         node_agent.main(settings)
@@ -310,6 +311,22 @@ def test_a_second_state_folder_under_the_same_node_name_is_refused(
     assert client.get(protocol.claim_key(name)) is None, "nor keeps a name when it ends"
 
 
+def test_an_agent_that_is_refused_after_it_has_waited_leaves_the_names_of_another_folder(
+    other, client, installation, start
+):
+    core = sorted(os.sched_getaffinity(0))[0]
+    keys = [of(f"cpu.here.{core}") for of in (protocol.alive_key, protocol.claim_key)]
+    scheduler = client.get(protocol.SCHEDULER)
+    client.delete(protocol.SCHEDULER)
+    agent = start(other)
+    until(lambda: client.get(keys[1]) == other.folder_id())
+    client.mset(dict.fromkeys(keys, "another folder's"))
+    client.set(protocol.SCHEDULER, scheduler)
+    assert agent.wait(PATIENCE) != 0
+    assert "from another state folder" in (other.logs / "agent.log").read_text()
+    assert client.mget(keys) == ["another folder's"] * 2
+
+
 def test_of_two_state_folders_that_begin_at_one_time_one_serves(
     settings, other, client, installation, start
 ):
@@ -330,7 +347,7 @@ def test_of_two_state_folders_that_begin_at_one_time_one_serves(
     until(lambda: client.get(protocol.claim_key(name)) == first.folder_id())
     until(lambda: another(client, name, served))
     for site in (settings, other):
-        locks.stop(site.run, node_agent.NAME, grace=5)
+        locks.stop(site.run, AGENT, grace=5)
         locks.wait_gone(site.run, f"device-{name}", PATIENCE)
     for each in agents:
         each.wait(PATIENCE)

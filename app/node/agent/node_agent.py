@@ -35,6 +35,7 @@ from ...host.devices import devices_of, metered
 from ...host.launcher import end_strays
 from ...host.log_keeper import LogKeeper
 from ...host.settings import Settings
+from ...server.services.services import AGENT
 from ...server.services.supervisor import Supervisor
 from ..launching import client as launching
 from ..launching.variables import environment
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NAME = "agent"
 #: Seconds for a private broker that is being restarted, and for a broker that refuses the agent.
 BROKER_TIMEOUT = 5.0
 #: Milliseconds for which a device's name is taken by an agent whose worker is still to begin.
@@ -73,7 +73,7 @@ def main(settings: Settings) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings.ensure_home()
     with (
-        locks.hold(settings.run, NAME),
+        locks.hold(settings.run, AGENT),
         _forks() as forks,
         Supervisor(settings, tuple if forks is None else forks.processes),
         _signals() as wake,
@@ -292,9 +292,13 @@ class Agent:
 
     def _sign_off(self, client: redis.Redis) -> None:
         names = [served.device.name for served in self._served]
+        keys = [of(name) for name in names for of in (protocol.alive_key, protocol.claim_key)]
+        own = self._settings.folder_id()
         try:
             with connection.translate_errors(self._url):
-                client.delete(*map(protocol.alive_key, names), *map(protocol.claim_key, names))
+                # One that was refused its names has found another folder's.
+                if ours := [key for key in keys if client.get(key) == own]:
+                    client.delete(*ours)
         except BackendError as error:
             log.info("%s: the devices' entries will expire", error)
 

@@ -264,7 +264,7 @@ def _check_same(settings: Settings) -> None:
     """Refuse a setting that differs from the running scheduler's: it would have no effect."""
     if (environ := _environment_of_scheduler(settings)) is None:
         return
-    check_same_broker(settings)
+    _check_broker(settings, environ)
     for field in READ_AT_START & settings.model_fields_set:
         name, current = f"{PREFIX}{field.upper()}", Settings.model_fields[field].default
         if name in environ:  # in the scheduler's form, where a path has become a URL
@@ -281,9 +281,13 @@ def _check_same(settings: Settings) -> None:
 
 def check_same_broker(settings: Settings) -> None:
     """Raise UsageError if the scheduler of this state folder runs and has another broker."""
-    name, environ = f"{PREFIX}BROKER", _environment_of_scheduler(settings)
-    if environ is None:
-        return
+    if (environ := _environment_of_scheduler(settings)) is not None:
+        _check_broker(settings, environ)
+
+
+def _check_broker(settings: Settings, environ: Mapping[str, str]) -> None:
+    """Raise UsageError if a scheduler with these environment variables has another broker."""
+    name = f"{PREFIX}BROKER"
     url = environ.get(name) or None
     if url == OF_CELERY or (url is None and f"{PREFIX}CELERY_APP" in environ):
         return  # it has asked an app, by hand
