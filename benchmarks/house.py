@@ -28,6 +28,7 @@ from benchmarks._epoch_walk import walk
 from benchmarks._package import Package
 from benchmarks._results import Run
 from benchmarks._seams import seams
+from benchmarks._walls import walls
 from benchmarks._ways import ways
 from benchmarks.measured import PAGE, Home
 
@@ -69,7 +70,8 @@ def read(package: Package) -> dict[str, Any]:
 def measure(checkout: Checkout, epochs: int) -> dict[str, Any]:
     """All figures of a checkout, which are read from its files and seen in a study that it runs."""
     package = Package(checkout.root)
-    return read(package) | seams(package) | ways(package) | walk(checkout, epochs)
+    files = read(package) | seams(package) | walls(package) | ways(package)
+    return files | walk(checkout, epochs)
 
 
 def hunks(section: str) -> Iterator[tuple[str, str, str]]:
