@@ -7,6 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
+from collections import defaultdict
 from dataclasses import fields
 from pathlib import Path
 
@@ -273,6 +274,34 @@ def test_each_end_that_is_asked_for_is_told_of_in_the_list_and_in_the_design():
     assert {"scheduler", "cli", "elsewhere"} <= asked
     assert asked <= {*re.findall(r"``(\w+)``", extensions.__doc__)}
     assert asked <= {*re.findall(r"`(\w+)\.py`", section("docs/design.md", "Extensions"))}
+
+
+def values_asked():
+    """Return the names that ``of_ends`` looks for, by end, but for ends read in other ways, too."""
+    values, others = defaultdict(set), set()
+    for file in (*(ROOT / "app").rglob("*.py"), *(ROOT / "extensions").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            match node:
+                case ast.Call(ast.Name(called) | ast.Attribute(_, called), arguments):
+                    _sort(called, arguments, values, others)
+    return {end: values[end] for end in values.keys() - others}
+
+
+def _sort(called, arguments, values, others):
+    match called, arguments:
+        case "of_ends", [ast.Constant(end), ast.Constant(value)]:
+            values[end].add(value)
+        case ("of_ends", [ast.Constant(end), _]) | ("end_of", [_, ast.Constant(end), *_]):
+            others.add(end)
+
+
+def test_each_file_that_is_an_end_has_something_of_it():
+    """A file that is one by chance would be loaded for nothing: the pages' server, once."""
+    ends = values_asked()
+    assert {"server", "node", "page"} <= ends.keys()
+    for end, values in ends.items():
+        for file in sorted((ROOT / "extensions").glob(f"*/{end}.py")):
+            assert values & {*bound_names(ast.parse(file.read_text()))}, file
 
 
 def test_the_design_names_all_extensions():

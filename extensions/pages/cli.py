@@ -28,7 +28,7 @@ def ui(
 
     It listens on this machine only. The address that it prints lets in who opens it.
     """
-    from .server import serve
+    from .web_server import serve
 
     settings = settings_of()
     serve(settings, reader_of(settings), port, proxy, say)

@@ -88,7 +88,7 @@ def simulate(
             found, simulated, tuple(policy or POLICIES), known=known, tell=progress.tell
         )
     if report is not None:
-        from .page import write_simulation
+        from .timeline_page import write_simulation
 
         write_simulation(simulation, report)
     present(simulation, as_json, simulation_view, lambda done: done.facts())

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 from penstock.extensions.simulation.experiment import run, simulated_devices
-from penstock.extensions.simulation.page import render
+from penstock.extensions.simulation.timeline_page import render
 from penstock.extensions.simulation.waits import MAX_LANES, waits, waits_chart
 from penstock.extensions.simulation.workload import StudyWork, TrialWork, Workload, study_spec
 
