@@ -109,6 +109,15 @@ def test_a_scheduler_does_not_load_celery_and_a_worker_does_not_load_torch():
     assert heavy & worker == {"celery", "kombu"}
 
 
+def test_a_forked_worker_and_the_scheduler_do_not_load_what_they_do_not_run():
+    """Celery's command line loads Flower and a shell; the pages' server is its own process."""
+    unused = {"click_repl", "flower", "prompt_toolkit", "starlette", "tornado", "uvicorn"}
+    assert not unused & loaded("from penstock.app.node.worker import celery; celery.load()")
+    ends = "from penstock.app.extensions import of_ends; of_ends('server', 'Carrier')"
+    scheduler = loaded(f"import penstock.app.server.services.scheduler_process; {ends}")
+    assert not {*unused, "celery", "kombu", "jinja2", "rich", "torch"} & scheduler
+
+
 def test_celery_finds_the_app_from_a_folder_with_files_of_the_same_names(tmp_path):
     for name in ("celery", "app", "tasks"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('the user\\'s own file')")
