@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def spent(device: torch.device) -> float:
-    """Return the time in seconds by which steps together and alone are compared.
+    """Return the time in seconds by which fused steps and steps alone are compared.
 
     On a CPU it is the processor time of this thread, since other processes interrupt a long step
     more often than a short one. On a GPU, which computes asynchronously and for one process at a

@@ -107,11 +107,11 @@ def _metrics(
     return {str(name): value for name, value in values.items()}
 
 
-def _compare(run: Training, part: str, batch: tuple[Tensor, ...], together: _Values) -> None:
+def _compare(run: Training, part: str, batch: tuple[Tensor, ...], fused: _Values) -> None:
     run.model.eval()
     with run.system.computing(run.device):
         alone = _metrics(copy.copy(run.code), run.model, part, batch)
-    both = [{name: float(value) for name, value in each.items()} for each in (alone, together)]
+    both = [{name: float(value) for name, value in each.items()} for each in (alone, fused)]
     if not same_numbers(*both):
         raise Mismatch("a metric had other bits together than alone")
 

@@ -1,4 +1,4 @@
-"""Groups of trials that are stepped together: stacks, and losses and gradients in one pass."""
+"""Fused groups: the stacked parameters of their trials, and losses and gradients in one pass."""
 
 from __future__ import annotations
 

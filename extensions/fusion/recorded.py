@@ -106,7 +106,7 @@ class RecordedSteps:
         if known is not None and known.is_of(common):
             if known.compared:
                 return self._play(known, batch)
-            played = self._beside(seeds, lambda: self._play(known, _copied(batch)))
+            played = self._on_the_side(seeds, lambda: self._play(known, _copied(batch)))
             made = compute(batch)
             if not self._is_same(played, made):
                 raise Mismatch("a step had other bits than what was recorded of one before it")
@@ -142,7 +142,7 @@ class RecordedSteps:
 
         seen: list[Tensor | None] = []
         with suppress(Exception):  # it may fail only because it is recorded; else it fails below
-            seen = self._beside(seeds, record)
+            seen = self._on_the_side(seeds, record)
         made = compute(batch)
         self._recorded[kind] = None
         refused = recorder.refused or self._rules.changes_when_seen
@@ -158,7 +158,7 @@ class RecordedSteps:
         losses, *gradients = known.recording.play(batch)
         return losses, gradients
 
-    def _beside(self, seeds: Seeds, work: Callable[[], Made]) -> list[Tensor | None]:
+    def _on_the_side(self, seeds: Seeds, work: Callable[[], Made]) -> list[Tensor | None]:
         """Return the results of ``work`` and copies of the stacks after it; restore the stacks."""
         before = _copied(self._stacks)
         try:

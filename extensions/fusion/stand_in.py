@@ -2,8 +2,8 @@
 
 Theory of operation. The code must not silently read one trial's values from ``self``. So each read
 of a hyperparameter, of ``now`` or of an attribute gives the value that all trials have. If their
-values differ, it raises and names the value, so that trials can be kept apart by it. Nothing can be
-set. A value that is changed in place is noticed at the end of an epoch.
+values differ, it raises and names the value, so that trials that differ in it are not fused.
+Nothing can be set. A value that is changed in place is noticed at the end of an epoch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Structures, which trials must have in common to be stepped together; some trials have none.
+"""Structures, which trials must have in common to be fused; some trials have none.
 
 Values are compared by their keys: equal keys mean that code computes the same with one value as
 with the other.
@@ -38,7 +38,7 @@ _PLAIN = (
 )
 #: Knobs that change nothing in how a trial with its data in memory computes at one thread.
 _HARMLESS = {"threads", "loader_workers"}
-#: Knobs under which trials are stepped together as they are alone, if all have the same.
+#: Knobs under which fused trials have their bits alone, if all have the same.
 _EQUAL = {"autocast", "memory_format"}
 #: A value that code reads: ``("params", "lr")``, ``("now", "lr")``, ``("attribute", "classes")``.
 Read = tuple[str, str]
@@ -46,7 +46,7 @@ Read = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """A key: trials with equal structures may be stepped together in one process."""
+    """A key: trials with equal structures may be fused in one process."""
 
     #: Code, network and optimiser.
     network: Hashable

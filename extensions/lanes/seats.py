@@ -9,7 +9,7 @@ there. Under a policy that orders the trials of all studies, that is in the plac
 give way, or together with trials of its study that it is faster with; otherwise it is where no
 resident has a higher priority. Trials of one study would only slow each other down, and take the
 memory that a newcomer needs: a lane has one trial of each study, unless the plan fills devices
-(``Plan.packed``) or they gain by sharing a lane (``Extension.company``).
+(``Plan.packed``) or they gain by sharing a lane (``Extension.fused_groups``).
 
 Settings of a whole process must be the same for all residents, else they need two lanes:
 deterministic kernels or not, and the environment. A trial with a limit of memory is alone. So is a
@@ -82,7 +82,7 @@ class LaneSeats(Seats):
         if not state.cross_study or state.packed:
             return frozenset(ready)
         first = ready[: free + self._lanes_that_give_way()] if state.hold else []
-        gains = self._extensions.company.gains
+        gains = self._extensions.fused_groups.gains
         beside = (name for name in ready if gains(state.studies[state.trials[name].study]))
         return frozenset((*first, *beside))
 
@@ -205,11 +205,11 @@ class LaneSeats(Seats):
 
     def _crowded(self, slot: Member, study: str) -> str:
         """Say why no trial of the study may take the seat; empty if one may."""
-        state, company = self._state, self._extensions.company
+        state, fused_groups = self._state, self._extensions.fused_groups
         lane = state.devices[slot.device].device.lane(slot.slot)
         there = self._residents(slot)
         alike = sum(each.study == study for each in there)
-        faster = alike < company.most(state.studies[study])
+        faster = alike < fused_groups.most(state.studies[study])
         if faster and alike == len(there):
             return ""  # it takes no other study's turns
         if state.cross_study and not state.packed:
@@ -223,8 +223,8 @@ class LaneSeats(Seats):
 
     def _unmeasured(self, study: str) -> str:
         """Say that the gain of trials of the study together is not measured; empty if it is."""
-        known = self._state.costs.company_is_known(study)
-        if self._extensions.company.steps_at_once(self._state.studies[study]) and not known:
+        known = self._state.costs.group_slowdown_is_known(study)
+        if self._extensions.fused_groups.steps_at_once(self._state.studies[study]) and not known:
             return ", and what they would gain together is not measured yet"
         return ""
 
@@ -233,7 +233,7 @@ class LaneSeats(Seats):
         if self._state.cross_study:
             return None  # it is there in the place of residents that give way
         by_study = Counter(each.study for each in there)
-        most = self._extensions.company.most
+        most = self._extensions.fused_groups.most
         idle = {
             study
             for study, n in by_study.items()

@@ -9,8 +9,8 @@ If a trial's tensors are not known but processes of its study are, such a proces
 persistent. A trial of which neither is known counts with its seat's part of the lane: a user who
 gives a lane four seats expects four trials there. So the first trial of a study begins at once.
 
-Trials of a study may step at once (``Company.steps_at_once``): what their steps need adds up, with
-a copy of what they keep.
+Trials of a fused group step at once (``FusedGroups.steps_at_once``): what their steps need adds up,
+with a copy of what they keep.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from ...profiling.devices.device import Device
 from ...scheduler.model.decisions import Member
 from ...scheduler.model.trial import Trial
-from ...scheduler.state.company import Company
+from ...scheduler.state.fused_groups import FusedGroups
 from ...scheduler.state.state import EngineState
 from .fit import RESERVE, Need, fit_needs, gib, need
 from .known import known_study, known_trial
@@ -54,7 +54,7 @@ def lane_trials(state: EngineState, name: str) -> dict[int, list[Trial]]:
     }
 
 
-def lane_too_full(state: EngineState, company: Company, slot: Member, trial: Trial) -> str:
+def lane_too_full(state: EngineState, fused_groups: FusedGroups, slot: Member, trial: Trial) -> str:
     """Say why ``trial`` does not fit in the seat ``slot`` with the residents; empty if it does."""
     known = state.devices[slot.device]
     device, lane = known.device, known.device.lane(slot.slot)
@@ -67,12 +67,14 @@ def lane_too_full(state: EngineState, company: Company, slot: Member, trial: Tri
     if device.memory is None:
         return ""
     seat = int(lane_memory(device) / device.seats)
-    found = lane_need(state, company, device, together, unknown=seat)
+    found = lane_need(state, fused_groups, device, together, unknown=seat)
     assert found is not None
     if found.total + found.doubt > lane_memory(device):
         return in_words(found, len(together), device)
     needs = [
-        group_need(state, company, device, each, seat) for n, each in there.items() if n != lane
+        group_need(state, fused_groups, device, each, seat)
+        for n, each in there.items()
+        if n != lane
     ]
     own = Need(found.total, found.doubt)
     if fit_needs(state, device, [*needs, own]).trials <= len(needs):
@@ -80,7 +82,9 @@ def lane_too_full(state: EngineState, company: Company, slot: Member, trial: Tri
     return ""
 
 
-def left_in_lane(state: EngineState, company: Company, slot: Member, trial: Trial) -> float:
+def left_in_lane(
+    state: EngineState, fused_groups: FusedGroups, slot: Member, trial: Trial
+) -> float:
     """Return the bytes that stay free in the lane if ``trial`` takes the seat ``slot``.
 
     0 where the device's memory is not known.
@@ -91,15 +95,17 @@ def left_in_lane(state: EngineState, company: Company, slot: Member, trial: Tria
     lane = known.device.lane(slot.slot)
     there = state.residents(known, lane)
     together = [*(state.trials[each.segment.trial] for each in there), trial]
-    found = lane_need(state, company, known.device, together)
+    found = lane_need(state, fused_groups, known.device, together)
     return lane_memory(known.device) - (found.total if found else 0)
 
 
-def lane_facts(state: EngineState, company: Company, name: str, lane: int) -> dict[str, Any]:
+def lane_facts(
+    state: EngineState, fused_groups: FusedGroups, name: str, lane: int
+) -> dict[str, Any]:
     """Say in words what memory the residents of a lane need; None where that is not known."""
     device = state.devices[name].device
     trials = lane_trials(state, name)[lane]
-    found = None if device.memory is None else lane_need(state, company, device, trials)
+    found = None if device.memory is None else lane_need(state, fused_groups, device, trials)
     return {"memory": None if found is None else in_words(found, len(trials), device)}
 
 
@@ -110,15 +116,19 @@ def lane_memory(device: Device) -> float:
 
 
 def lane_is_too_small(
-    state: EngineState, company: Company, device: Device, trials: Sequence[Trial]
+    state: EngineState, fused_groups: FusedGroups, device: Device, trials: Sequence[Trial]
 ) -> bool:
     """Return True if these residents are known to need more than their lane has."""
-    found = None if device.memory is None else lane_need(state, company, device, trials)
+    found = None if device.memory is None else lane_need(state, fused_groups, device, trials)
     return found is not None and found.total > lane_memory(device)
 
 
 def group_need(
-    state: EngineState, company: Company, device: Device, trials: Sequence[Trial], unknown: int = 0
+    state: EngineState,
+    fused_groups: FusedGroups,
+    device: Device,
+    trials: Sequence[Trial],
+    unknown: int = 0,
 ) -> Need:
     """Return the need of a lane with these residents; ``unknown`` is that of ``lane_need``.
 
@@ -126,26 +136,30 @@ def group_need(
     """
     if len(trials) == 1 and (alone := need(state, trials[0], device.kind)).size:
         return alone
-    found = lane_need(state, company, device, trials, unknown)
+    found = lane_need(state, fused_groups, device, trials, unknown)
     return Need(0) if found is None else Need(found.total, found.doubt)
 
 
 def lane_need(
-    state: EngineState, company: Company, device: Device, trials: Sequence[Trial], unknown: int = 0
+    state: EngineState,
+    fused_groups: FusedGroups,
+    device: Device,
+    trials: Sequence[Trial],
+    unknown: int = 0,
 ) -> LaneNeed | None:
     """Return the need of these trials as residents of one lane.
 
     A trial of which nothing is known counts with ``unknown`` bytes; if that is 0, returns None.
     """
     guess = LaneNeed(unknown, 0, 0) if unknown else None
-    found = [_alone(state, company, device.kind, trial) or guess for trial in trials]
+    found = [_alone(state, fused_groups, device.kind, trial) or guess for trial in trials]
     known = [each for each in found if each is not None]
     if len(known) < len(found):
         return None
     persistent = sum(each.persistent for each in known)
     steps = dict[str, int]()  # by what is computed at a time: a trial, or those of a study together
     for trial, each in zip(trials, known, strict=True):
-        if company.steps_at_once(state.studies[trial.study]):
+        if fused_groups.steps_at_once(state.studies[trial.study]):
             # What is not known of a trial's tensors is guessed to be all it needs.
             own = each.persistent + each.ephemeral if each.ephemeral else 0
             steps[trial.study] = steps.get(trial.study, 0) + own
@@ -158,7 +172,9 @@ def lane_need(
     return LaneNeed(persistent, ephemeral, beside, round(doubt * total))
 
 
-def _alone(state: EngineState, company: Company, kind: str, trial: Trial) -> LaneNeed | None:
+def _alone(
+    state: EngineState, fused_groups: FusedGroups, kind: str, trial: Trial
+) -> LaneNeed | None:
     """Return the trial's need in a lane of its own, or None if nothing is known of it.
 
     Estimates count with their study's margin. A trial that has run out of memory counts with the
@@ -168,7 +184,7 @@ def _alone(state: EngineState, company: Company, kind: str, trial: Trial) -> Lan
     of_trial = known_trial(state, trial)
     known = known_study(state, trial.study).processes.get(kind)
     tensors = of_trial.tensors
-    if tensors is None and known is not None and company.gains(state.studies[trial.study]):
+    if tensors is None and known is not None and fused_groups.gains(state.studies[trial.study]):
         tensors = known.largest  # most are as large as others that they are trained with
     if known is None or tensors is None or not tensors.peak:
         whole = need(state, trial, kind)

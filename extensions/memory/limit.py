@@ -17,9 +17,9 @@ from ...scheduler.model.events import EpochReported
 from ...scheduler.model.trial import Trial
 from ...scheduler.resources import slots
 from ...scheduler.resources.slots import at_once
-from ...scheduler.state.company import Company
 from ...scheduler.state.core import Core
 from ...scheduler.state.extensions import SlotLimit
+from ...scheduler.state.fused_groups import FusedGroups
 from ...scheduler.state.state import Attempt, EngineState
 from .fit import Fit, fit, fit_needs
 from .known import known_study, note_trial
@@ -27,7 +27,7 @@ from .lanes import group_need, lane_trials
 
 
 def slot_limit(
-    state: EngineState, company: Company, name: str, newcomer: Trial | None = None
+    state: EngineState, fused_groups: FusedGroups, name: str, newcomer: Trial | None = None
 ) -> SlotLimit:
     """Return the number of trials that device ``name`` may hold, ``newcomer`` among them.
 
@@ -46,29 +46,39 @@ def slot_limit(
         if (own := study.trials.get(trial.id)) is not None and own.alone:
             return SlotLimit(1, f"trial {trial.number} ran out of memory beside others")
     if state.packed:
-        return _packed_limit(state, company, name, trials, newcomer)
-    return _gaining_limit(state, company, name, trials, newcomer)
+        return _packed_limit(state, fused_groups, name, trials, newcomer)
+    return _gaining_limit(state, fused_groups, name, trials, newcomer)
 
 
 def _fit(
-    state: EngineState, company: Company, name: str, trials: Sequence[Trial], newcomer: Trial | None
+    state: EngineState,
+    fused_groups: FusedGroups,
+    name: str,
+    trials: Sequence[Trial],
+    newcomer: Trial | None,
 ) -> Fit:
     """Return the number of trials, or of lanes with residents, that the device's memory holds."""
     device = state.devices[name].device
     if device.seats == 1:
         return fit(state, device, trials)
     groups = [*lane_trials(state, name).values(), *([[newcomer]] if newcomer else [])]
-    return fit_needs(state, device, [group_need(state, company, device, each) for each in groups])
+    return fit_needs(
+        state, device, [group_need(state, fused_groups, device, each) for each in groups]
+    )
 
 
 def _gaining_limit(
-    state: EngineState, company: Company, name: str, trials: Sequence[Trial], newcomer: Trial | None
+    state: EngineState,
+    fused_groups: FusedGroups,
+    name: str,
+    trials: Sequence[Trial],
+    newcomer: Trial | None,
 ) -> SlotLimit:
     """Return the number of trials up to which each one more gains total speed on the device."""
     device = state.devices[name].device
     max_slots = device.lanes
     if device.memory is not None and trials:
-        memory = _fit(state, company, name, trials, newcomer)
+        memory = _fit(state, fused_groups, name, trials, newcomer)
         max_slots = min(max_slots, memory.trials)
         if max_slots < max(2, at_once(state, name) + (newcomer is not None)):
             return SlotLimit(max(1, max_slots), memory.why)
@@ -83,13 +93,17 @@ def _gaining_limit(
 
 
 def _packed_limit(
-    state: EngineState, company: Company, name: str, trials: Sequence[Trial], newcomer: Trial | None
+    state: EngineState,
+    fused_groups: FusedGroups,
+    name: str,
+    trials: Sequence[Trial],
+    newcomer: Trial | None,
 ) -> SlotLimit:
     """Return the limit that the device's memory sets; all its lanes if it holds the trials."""
     device = state.devices[name].device
     if device.memory is None:
         return SlotLimit(device.lanes, "its slots are filled, and its memory is not known")
-    memory = _fit(state, company, name, trials, newcomer)
+    memory = _fit(state, fused_groups, name, trials, newcomer)
     fits = memory.trials >= at_once(state, name) + (newcomer is not None)
     return SlotLimit(device.lanes if fits else max(1, memory.trials), memory.why)
 

@@ -13,9 +13,9 @@ from ...app.show.drawings.columns import Column
 from ...app.show.views.devices import COLUMNS, GONE, NUMBERS, device_facts, shown_devices
 from ...scheduler.model.study import study_of_trial
 from ..report.timeline import holdings, study_colours
-from . import company
 from .forms import drain_form
 from .frame import Content, Page
+from .lane_groups import lane_groups
 from .pieces import link, part
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _devices(site: Site) -> Content:
     # What a scheduler that is gone left running is at work nowhere.
     running = reader.running() if any(facts["running"] for facts in known) else {}
     epochs = [] if empty else reader.newest_epochs(NEWEST)
-    groups = company.lane_groups(reader, [] if empty else reader.devices(), running)
+    groups = lane_groups(reader, [] if empty else reader.devices(), running)
     main = part(
         "devices.html",
         columns=columns,

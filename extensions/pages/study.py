@@ -20,10 +20,10 @@ from ...app.show.views.utilisation import usage_of
 from ...scheduler.model.events import EpochReported
 from ..report import device_sharing, figures, lineage, parameter_figures, report
 from ..report.timeline import timeline
-from . import company
 from .follower import TIME, topic_of
 from .forms import study_forms
 from .frame import Content, Page
+from .lane_groups import lane_groups
 from .pieces import link, part
 from .tables import markup_of
 from .trials import charted, partly, trials_part
@@ -87,7 +87,7 @@ def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
         best=report.best_card(study, view.progress, epochs),
         facts=report.facts_of(study, spec, trials, epochs, used, energy, end, forecast),
         common=report.common_section(site.reader, spec, trials, epochs),
-        groups=company.lane_groups(site.reader, view.devices, running, study.id),
+        groups=lane_groups(site.reader, view.devices, running, study.id),
         trials=trials_part(study, trials, epochs, query),
         printed=site.printed(study.id),
         drawings=drawings,
@@ -113,7 +113,7 @@ def _memory(site: Site, study: StudyRow) -> Content:
         (heading, markup_of(view(site.reader, study)))
         for heading, view in of_ends("show", "DETAILS")
     ]
-    together = device_sharing.company_words(reports) or "None was trained together with another."
+    together = device_sharing.group_words(reports) or "None was trained together with another."
     return Content(part("memory.html", details=details, together=together))
 
 

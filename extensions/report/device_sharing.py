@@ -88,7 +88,7 @@ def _stays(epochs: Iterable[EpochRow]) -> list[tuple[float, float, TrialSlot]]:
     return [*found, *last.values()]
 
 
-def company_words(reports: Sequence[EpochReported]) -> str:
+def group_words(reports: Sequence[EpochReported]) -> str:
     """Say how many epochs were trained together or shared their batches; empty if none did."""
     total = count(len(reports), "epoch")
     found = (
@@ -106,11 +106,11 @@ def company_words(reports: Sequence[EpochReported]) -> str:
 
 
 def section(
-    study: StudyRow, found: Sequence[SharedSpan], names: Mapping[str, str], company: str
+    study: StudyRow, found: Sequence[SharedSpan], names: Mapping[str, str], group_text: str
 ) -> Markup:
     """Return the report's section on ``found``, at least one span. ``names`` are by study id.
 
-    ``company`` is what its trials did together (``company_words``).
+    ``group_text`` says how many epochs its trials trained together (``group_words``).
     """
     longest = sorted(found, key=lambda each: each.begin - each.end)[:SHOWN]
     columns: Sequence[Column[SharedSpan]] = (
@@ -121,7 +121,7 @@ def section(
     )
     seconds = sum(each.end - each.begin for each in found)
     more = f" The {SHOWN} longest of {len(found)} are listed." if len(found) > SHOWN else ""
-    said = f"{duration(seconds)} in {count(len(found), 'span')}.{company}{more}"
+    said = f"{duration(seconds)} in {count(len(found), 'span')}.{group_text}{more}"
     spans = sorted(longest, key=lambda each: each.begin)
     return filled("report/shared.html", columns=columns, spans=spans, said=said)
 

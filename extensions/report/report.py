@@ -141,7 +141,7 @@ def _shared(reader: Reader, study: StudyRow, epochs: Sequence[EpochRow]) -> Mark
         return Markup()
     names = {other.id: other.name for other in others}
     reports = [event for _, event in reader.of_trials(study.id, EpochReported)]
-    return device_sharing.section(study, spans, names, device_sharing.company_words(reports))
+    return device_sharing.section(study, spans, names, device_sharing.group_words(reports))
 
 
 def _importances(

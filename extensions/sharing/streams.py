@@ -84,7 +84,7 @@ class _Kept:
     #: included.
     reader: _Reader
     seconds: float
-    party: int
+    readers: int
 
 
 class Streams:
@@ -145,8 +145,8 @@ class Streams:
         if (others or reader.reading.races) and is_copyable(made):
             copy = _timed_copy(made, reader)
             if others:
-                size, party = _bytes(made), 1 + len(others)
-                self._keep(name, _Kept(data, indices, copy, others, size, reader, seconds, party))
+                size, readers = _bytes(made), 1 + len(others)
+                self._keep(name, _Kept(data, indices, copy, others, size, reader, seconds, readers))
         return made
 
     def shared(self, trial: str, seconds: float, at_most: float) -> tuple[int, float]:
@@ -161,8 +161,8 @@ class Streams:
         if reader is None or reader.epoch != reader.training.epoch:
             return 0, 0.0  # nothing was read here
         reading = reader.reading
-        alone = reading.alone(seconds) if reading.party > 1 else 0.0
-        return reading.party if reading.pays(seconds, at_most) else 0, alone
+        alone = reading.alone(seconds) if reading.readers > 1 else 0.0
+        return reading.readers if reading.pays(seconds, at_most) else 0, alone
 
     def _others(self, reader: _Reader, name: int) -> set[_Reader]:
         """Return the trials at work here that will come to the batch that ``reader`` has read."""
@@ -189,8 +189,8 @@ class Streams:
         """Return a copy of a kept batch; the last trial that wants it gets the batch itself."""
         kept = self._kept[name]
         kept.wanted.discard(reader)
-        reader.reading.found(kept.seconds, kept.party)
-        kept.reader.reading.joined(kept.party)
+        reader.reading.found(kept.seconds, kept.readers)
+        kept.reader.reading.joined(kept.readers)
         if kept.wanted:
             return _timed_copy(kept.batch, reader)
         self._drop(name)

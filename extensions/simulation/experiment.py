@@ -154,7 +154,7 @@ def _outcome(
         enqueued=workload.enqueued,
         overhead=workload.overhead,
         needs=workload.memory,
-        company=workload.company,
+        group_slowdown=workload.group_slowdown,
         sharing=workload.peaks({device.kind for device in devices}) if known else None,
         tell=tell,
     )
@@ -262,7 +262,7 @@ def lower_bound(
         for study in workload.studies:
             if study.arrives < start:
                 continue
-            least = study.company.least
+            least = study.group_slowdown.least
             trial_ids = [trial for trial in epochs if trial.rpartition("-")[0] == study.spec.id]
             for name in sorted(trial_ids, key=number_of):
                 trial = workload.trial(study.spec.id, name)

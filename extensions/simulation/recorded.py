@@ -24,7 +24,7 @@ from ...app.extensions import of_ends
 from ...app.ledger.codec import spec_from_json
 from ...app.show.views.utilisation import beside
 from ...base.errors import UsageError
-from ...profiling.costs.company import Company
+from ...profiling.costs.group_slowdown import GroupSlowdown
 from ...profiling.costs.table import FIRST_RESIZE
 from ...scheduler.model.events import EpochReported
 from ...scheduler.model.study import study_of_trial
@@ -62,7 +62,7 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     merges = common and spec.replicates == 1
     devices = {each.device.name: each.device for each in reader.devices()}
     together = any(each.seats > 1 for each in devices.values())
-    company, alone = _together(reader, study.id) if together else (Company(), {})
+    group_slowdown, alone = _fused_times(reader, study.id) if together else (GroupSlowdown(), {})
     for row in _as_if_trained(epochs) if merges else epochs:
         seconds = alone.get((row.taken_from or row.trial, row.epoch), row.seconds)
         rows[row.trial].append(replace(row, seconds=seconds))
@@ -72,7 +72,7 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     budgets = spec.strategy.name == "full"
     kept = [trial for trial, each in rows.items() if each or not budgets]
     curves = [rows[trial] for trial in kept]
-    spec = _spec(spec, len(curves), max_width, merges=merges, fuses=bool(company.ratios))
+    spec = _spec(spec, len(curves), max_width, merges=merges, fuses=bool(group_slowdown.ratios))
     shape, assumed = _shape(epochs, spec.max_width)
     worst = max((each[-1].value for each in curves if each), key=lambda value: -spec.sign * value)
     trials = _trials(curves, shape, worst)
@@ -91,7 +91,7 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     shared = ", beside other studies, which are not simulated" if others else ""
     return Workload(
         f"study {study.name}",
-        (StudyWork(spec, trials, budgets=budgets, company=company),),
+        (StudyWork(spec, trials, budgets=budgets, group_slowdown=group_slowdown),),
         resize=max(0.0, _median(prices, FIRST_RESIZE)),
         overhead=overhead,
         kind=kind.pop() if len(kind) == 1 else "",
@@ -101,19 +101,19 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     )
 
 
-def _together(reader: Reader, study: str) -> tuple[Company, dict[tuple[str, int], float]]:
-    """Return the time of trials together over that alone, and the seconds alone by trial and epoch.
+def _fused_times(reader: Reader, study: str) -> tuple[GroupSlowdown, dict[tuple[str, int], float]]:
+    """Return the slowdown of fused groups, and the seconds alone by trial and epoch.
 
-    Both are of the epochs that were trained together, or whose batches were read once.
+    Both are of the epochs of fused groups, or whose batches were read once.
     """
     alone: dict[tuple[str, int], float] = {}
     ratios: dict[int, list[float]] = defaultdict(list)
     for _, event in reader.of_trials(study, EpochReported):
-        company = event.together or event.readers
-        if company > 1 and event.alone:
+        size = event.together or event.readers
+        if size > 1 and event.alone:
             alone[event.trial, event.epoch] = event.alone
-            ratios[company].append(event.seconds / event.alone)
-    return Company({n: min(1.0, median(each)) for n, each in ratios.items()}), alone
+            ratios[size].append(event.seconds / event.alone)
+    return GroupSlowdown({n: min(1.0, median(each)) for n, each in ratios.items()}), alone
 
 
 def _as_if_trained(epochs: Iterable[EpochRow]) -> Iterator[EpochRow]:

@@ -94,7 +94,7 @@ def simulate(
     enqueued: Mapping[str, Sequence[Params]] | None = None,
     overhead: float = OVERHEAD,
     needs: Callable[[Segment], MemoryNeed] = lambda _: UNKNOWN,
-    company: Callable[[str, int], float] = lambda _study, _together: 1.0,
+    group_slowdown: Callable[[str, int], float] = lambda _study, _size: 1.0,
     watts: Callable[[str, int], float] = lambda _trial, _epoch: 0.0,
     prices: Mapping[str, float] | None = None,
     tell: Callable[[float, int], None] = lambda now, epochs: None,
@@ -107,8 +107,8 @@ def simulate(
     ``strategies`` makes the strategy of each study. ``arrivals`` are the times of submission by
     study id, 0 by default;
     ``enqueued`` are the configurations that each study tries first. ``needs`` is what memory the
-    trial of a segment needs, nothing by default. ``company`` is what an epoch takes of each of so
-    many trials of a study that are trained together in a lane, over what it takes alone. ``watts``
+    trial of a segment needs, nothing by default. ``group_slowdown`` is an epoch's time in a fused
+    group of a study's trials of that size, over its time alone. ``watts``
     is what each of its devices draws in an epoch of a trial; 0: that is not measured. ``prices``
     are those of a device-hour, by kind of device. ``tell`` is called repeatedly with the simulated
     time and the number of epochs trained. ``clock`` is the simulated time, by default one that
@@ -121,7 +121,7 @@ def simulate(
     ledger = MemoryLedger()
     known = EngineState(costs=costs or CostTable(), sharing=sharing or SharingTable())
     engine = Engine(known, strategies, PLUGS)
-    transport = SimulatedTransport(clock, devices, work, overhead, needs, company, watts)
+    transport = SimulatedTransport(clock, devices, work, overhead, needs, group_slowdown, watts)
     with closing(PluginHost()) as policies:
         runner = Runner(
             engine,

@@ -11,8 +11,8 @@ from optuna.distributions import FloatDistribution, distribution_to_json
 
 from ...app.spec.space import parse_space
 from ...app.spec.steps import Steps, expanded
-from ...profiling.costs.company import Company
 from ...profiling.costs.fitting import fit
+from ...profiling.costs.group_slowdown import GroupSlowdown
 from ...profiling.costs.interference import SharingTable
 from ...profiling.costs.segment_costs import SegmentStart
 from ...profiling.costs.study_model import Expected
@@ -77,8 +77,8 @@ class StudyWork:
     trials: tuple[TrialWork, ...]
     arrives: float = 0.0
     budgets: bool = False
-    #: The time of trials that are trained together in a lane, over that alone.
-    company: Company = field(default_factory=Company)
+    #: Slowdown of fused groups of its trials.
+    group_slowdown: GroupSlowdown = field(default_factory=GroupSlowdown)
 
 
 @dataclass(frozen=True)
@@ -129,9 +129,9 @@ class Workload:
         trials = self.by_id[study].trials
         return trials[number_of(trial) % len(trials)]
 
-    def company(self, study: str, together: int) -> float:
-        """Return the time per trial of ``together`` trials of a study at once, over that alone."""
-        return self.by_id[study].company.ratio(together)
+    def group_slowdown(self, study: str, size: int) -> float:
+        """Return the slowdown of a fused group of ``size`` trials of a study."""
+        return self.by_id[study].group_slowdown.ratio(size)
 
     def memory(self, segment: Segment) -> MemoryNeed:
         """Return the memory need of a segment's trial."""
@@ -217,21 +217,21 @@ class KnownCosts(CostTable):
         """Learn nothing: it is known."""
         return False
 
-    def observe_company(self, study: str, together: int, ratio: float) -> None:
+    def observe_group(self, study: str, size: int, ratio: float) -> None:
         """Learn nothing: it is known."""
 
-    def company_ratio(self, study: str, together: int) -> float:
+    def group_slowdown(self, study: str, size: int) -> float:
         """Return the workload's ratio."""
-        return self.workload.company(study, together)
+        return self.workload.group_slowdown(study, size)
 
-    def company_is_known(self, study: str) -> bool:
+    def group_slowdown_is_known(self, study: str) -> bool:
         """Return True: the workload states it."""
         return True
 
     def worthwhile(self, study: str) -> int:
-        """Return the worthwhile number of trials together, by the workload's ratios."""
-        ratios = self.workload.by_id[study].company.ratios
-        return Company(rehearsed=ratios).worthwhile() if ratios else 1
+        """Return the worthwhile size of a fused group, by the workload's ratios."""
+        ratios = self.workload.by_id[study].group_slowdown.ratios
+        return GroupSlowdown(rehearsed=ratios).worthwhile() if ratios else 1
 
     def observe_segment(
         self,

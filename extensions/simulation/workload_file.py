@@ -18,7 +18,7 @@ from typing import Any
 from ...app.client.study.study_file import strategy_from
 from ...app.common.yaml_file import KeyPath, YamlFile
 from ...base.errors import UsageError
-from ...profiling.costs.company import Company
+from ...profiling.costs.group_slowdown import GroupSlowdown
 from ...profiling.costs.reference_curves import curve
 from ...profiling.costs.throughput import Shape
 from ...scheduler.model.study import StrategySpec
@@ -131,8 +131,8 @@ class _Reading:
             raise self._refused(
                 (*key_path, "n_trials"), len(trials), "at most one trial for each schedule"
             )
-        company = self._together((*key_path, "together"), given.get("together", []))
-        if company.ratios and plan is not None and plan.name == "pbt":
+        group_slowdown = self._group_slowdown((*key_path, "together"), given.get("together", []))
+        if group_slowdown.ratios and plan is not None and plan.name == "pbt":
             allowed = "any tuner but PBT, whose trials go on from each other's states"
             raise self._refused((*key_path, "together"), given["together"], allowed)
         spec = study_spec(
@@ -142,7 +142,7 @@ class _Reading:
             strategy=plan,
             number=number,
             pieces=pieces,
-            fuses=bool(company.ratios),
+            fuses=bool(group_slowdown.ratios),
         )
         if pieces:
             names = [PIECES if epoch == 0 else f"{PIECES}@{epoch}" for epoch in pieces]
@@ -152,7 +152,7 @@ class _Reading:
                 for trial, point in zip(trials, points, strict=False)
             )
         arrives = self._number(key_path, given, "arrives", default=0.0)
-        return StudyWork(spec, trials, arrives, budgets=plan is None, company=company)
+        return StudyWork(spec, trials, arrives, budgets=plan is None, group_slowdown=group_slowdown)
 
     def _pieces(self, key_path: KeyPath, value: Any) -> dict[int, range]:
         """Return the range of a step function's values in each piece, by the epoch before it."""
@@ -167,21 +167,21 @@ class _Reading:
             raise self._refused(key_path, value, allowed)
         return pieces
 
-    def _together(self, key_path: KeyPath, value: Any) -> Company:
+    def _group_slowdown(self, key_path: KeyPath, value: Any) -> GroupSlowdown:
         """Pairs of a number of trials, and what an epoch takes of each over what it takes alone."""
         allowed = (
             "pairs of a rising number of trials together and the part of its time alone that each"
             " takes, as [[4, 0.54], [32, 0.15]]"
         )
-        company = Company()
+        group_slowdown = GroupSlowdown()
         for at, pair in enumerate(value if isinstance(value, list) else [value]):
             fits = isinstance(pair, list) and len(pair) == 2
             fits = fits and type(pair[0]) is int and _is_number(pair[1])
-            least = max(company.ratios, default=1)
+            least = max(group_slowdown.ratios, default=1)
             if not fits or not least < pair[0] <= MAX_COUNT or not 1 / pair[0] <= pair[1] <= 1:
                 raise self._refused((*key_path, at), pair, allowed)
-            company.observe(pair[0], float(pair[1]))
-        return company
+            group_slowdown.observe(pair[0], float(pair[1]))
+        return group_slowdown
 
     def _trials(self, key_path: KeyPath, value: Any) -> tuple[TrialWork, ...]:
         found: list[TrialWork] = []

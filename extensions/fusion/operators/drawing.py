@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import Tensor
 
 from .loop import ByRow, looped
-from .together import fills_vectors
+from .vectorised import fills_vectors
 
 
 class Generators:

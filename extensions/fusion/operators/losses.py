@@ -12,7 +12,7 @@ from torch.autograd import Function
 
 from .loop import looped
 from .not_fused import NotFused
-from .together import last_dimension
+from .vectorised import last_dimension
 
 #: torch's default for ``ignore_index``.
 _IGNORED = -100

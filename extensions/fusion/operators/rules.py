@@ -24,7 +24,7 @@ from .listed import ELEMENTWISE, EXACT, LAST_DIMENSION, LOOPED, MOVED, READ, SEE
 from .loop import Loop
 from .losses import cross_entropy, nll_loss
 from .not_fused import NotFused
-from .together import elementwise, last_dimension, narrow
+from .vectorised import elementwise, last_dimension, narrow
 
 Rule = Callable[..., Any]
 #: Arguments with which operators in ``EXACT`` are not exact: a factor, or a rounding.

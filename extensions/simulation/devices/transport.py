@@ -60,8 +60,8 @@ class SimulatedTransport:
     overhead: float = OVERHEAD
     #: A function from a segment to the memory need of its trial.
     needs: Callable[[Segment], MemoryNeed] = lambda _: UNKNOWN
-    #: A function from a study and n to the time of n of its trials together, per trial, over alone.
-    company: Callable[[str, int], float] = lambda _study, _together: 1.0
+    #: A function from a study and a size to the slowdown of a fused group of its trials.
+    group_slowdown: Callable[[str, int], float] = lambda _study, _size: 1.0
     #: A function from a trial and an epoch to the watts of each of its devices; 0: not measured.
     watts: Callable[[str, int], float] = lambda _trial, _epoch: 0.0
     #: Reports to come.
@@ -84,7 +84,7 @@ class SimulatedTransport:
     def __post_init__(self) -> None:
         self._memory = DeviceMemory(self.devices)
         #: The residents that take turns, if lanes have several seats.
-        self._turns = LaneTurns(self.company)
+        self._turns = LaneTurns(self.group_slowdown)
 
     def open(self) -> None:
         """Do nothing: there is nothing to create."""
@@ -111,9 +111,9 @@ class SimulatedTransport:
             body["seconds"] = at - self._since[fence]
             self._since[fence] = at
         elif fence in self._turns:
-            together = self._turns.together(fence)
-            if together > 1:
-                body |= {"together": together, "alone": body["seconds"]}
+            size = self._turns.group_size(fence)
+            if size > 1:
+                body |= {"together": size, "alone": body["seconds"]}
             else:
                 body |= {"company": self._turns.expected(fence)}
             body["seconds"] = self._turns.seconds(fence, at)

@@ -26,7 +26,7 @@ class LaneGroup:
     device: str
     lane: int
     works: tuple[Work, ...]
-    #: Number stepped at once in the last epoch that one of them ended; 1: each alone.
+    #: Size of the fused group in the last epoch that one of them ended; 1: each alone.
     together: int = 1
     #: For how many of them the batches of that epoch were read once.
     readers: int = 0
