@@ -129,14 +129,14 @@ class Epoch:
         names = (first.seed, first.number, first.epoch)
         examples = self._begin()
         steps = -(-examples // self._size)
-        checked = key("fused step", *names) % steps, key("fused trial", *names)
+        check_keys = key("fused step", *names) % steps, key("fused trial", *names)
         for step in range(steps):
             self._tick(step + 1, steps)
             if not self.rows:
                 return []
             part = self._orders[:, step * self._size : (step + 1) * self._size]
             self._follow = max(0, examples // self._size - step - 1)
-            chosen = {checked[1] % len(self.rows)} if step == checked[0] else set()
+            chosen = {check_keys[1] % len(self.rows)} if step == check_keys[0] else set()
             self._step(step + 1, part, chosen)
             self._leave()
         self._end()
@@ -219,16 +219,16 @@ class Epoch:
         Both are summed over the shards of each batch as in ``tasks.gangs.shards``.
         """
         if self._shards == 1:
-            losses, made = self._shard(number, 0, part, 1.0)
-            self.group.take(made)
+            losses, gradient_tensors = self._shard(number, 0, part, 1.0)
+            self.group.take(gradient_tensors)
             return losses
         stack = list[Block]()
         for shard, span in enumerate(cut(part.shape[1], self._shards, self._size)):
             weight = len(span) / part.shape[1]
             piece = part[:, span.start : span.stop]
-            losses, made = self._shard(number, shard, piece, weight)
+            losses, gradient_tensors = self._shard(number, shard, piece, weight)
             # Copies: they are added to in place, and may have one memory.
-            gradients = [None if each is None else each.clone() for each in made]
+            gradients = [None if each is None else each.clone() for each in gradient_tensors]
             push(stack, Block(shard, 1, gradients, [(losses * weight).float()]))
         root = fold(stack)
         self.group.take(root.gradients)
@@ -251,15 +251,15 @@ class Epoch:
         run, optimiser = self.rows[k].training, self.group.optimiser
         self._solo.become(run, fresh=optimiser is not None and k in optimiser.fresh)
         seeds = [_seed(run, number, shard) for shard in range(self._shards)]
-        made = self._solo.step(run, part, seeds)
+        facts = self._solo.step(run, part, seeds)
         if len(part) == self._size and self._admission.step.undecided(self._about()):
             self._admission.step.alone.append(self._solo.seconds)
-        return made
+        return facts
 
     def _compare(self, k: int, number: int, loss: Tensor, alone: Facts) -> None:
-        if what := difference(facts(self.rows[k].training, loss), alone):
+        if name := difference(facts(self.rows[k].training, loss), alone):
             check_generators(self._before)  # the better reason
-            raise Mismatch(f"{what} had other bits together than alone, in step {number}")
+            raise Mismatch(f"{name} had other bits together than alone, in step {number}")
 
     def _clip(self) -> None:
         self.group.give_gradients()

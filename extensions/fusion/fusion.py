@@ -95,17 +95,17 @@ class Fusion:
             return [self._single(rows[0], structure, admission)]
         if not admission.may_step(count):
             return self._each_alone(rows, admission)
-        due = admission.epochs.is_due()
-        if due and admission.slower:
+        is_due = admission.epochs.is_due()
+        if is_due and admission.slower:
             admission.epochs.try_again(count)
         admission.slower, was_slower = admission.epochs.refusal(count), admission.slower
         if admission.slower:
             return self._each_alone(rows, admission)
-        if was_slower or not due:
+        if was_slower or not is_due:
             return self._fused(rows, structure)
         # Time the first one alone: the others are the remaining rows of the same stacks.
-        [one] = self._timed(rows[:1], admission)
-        return [one, *self._fused(rows[1:], structure, unfused=1)]
+        [first_outcome] = self._timed(rows[:1], admission)
+        return [first_outcome, *self._fused(rows[1:], structure, unfused=1)]
 
     def _single(self, row: Row, structure: Structure, admission: Admission) -> Outcome:
         """Train a single trial, and probe the gain of a fused group if there is time."""
@@ -278,22 +278,22 @@ class _Attempt:
             began = spent(device)
             fused = evaluate_all(group, part, data)
         except Exception as error:
-            found = each()
-            guilty = any(isinstance(values, BaseException) for values in found)
+            outcomes = each()
+            guilty = any(isinstance(values, BaseException) for values in outcomes)
             reason = self._reason(runs[0], error, guilty=guilty)
             admission.evaluation_reason = reason
-            return found
+            return outcomes
         seconds = (spent(device) - began) / len(runs)
         if not admission.evaluation.undecided(about):
             return fused
         began = spent(device)
-        found = each()
+        outcomes = each()
         admission.evaluation.alone.append((spent(device) - began) / len(runs))
         admission.evaluation.fused(about).append(seconds)
-        for one, other in zip(fused, found, strict=True):
-            if isinstance(other, BaseException) or not same_numbers(one, other):
+        for fused_values, other in zip(fused, outcomes, strict=True):
+            if isinstance(other, BaseException) or not same_numbers(fused_values, other):
                 admission.evaluation_reason = "a metric had other bits together than alone"
-        return found
+        return outcomes
 
     def _end(self, run: Training, metrics: _Metrics) -> None:
         """Step the schedule, after all else has gone well."""

@@ -78,13 +78,13 @@ class Grouping(FusedGroups):
 
     def known(self, study: StudyState) -> KnownStudy:
         """Return the read-only knowledge of a study."""
-        known: Known = self._state.ext.get(NAME, _NOTHING)
-        return known.studies.get(study.spec.id, _NO_STUDY)
+        state: Known = self._state.ext.get(NAME, _NOTHING)
+        return state.studies.get(study.spec.id, _NO_STUDY)
 
     def forget(self, study: str) -> None:
         """Drop what is known of a study that is over."""
-        known: Known = self._state.ext.get(NAME, _NOTHING)
-        known.studies.pop(study, None)
+        state: Known = self._state.ext.get(NAME, _NOTHING)
+        state.studies.pop(study, None)
 
     def observe(self, study: StudyState, attempt: Attempt, event: EpochReported) -> bool:
         """Learn from an accepted epoch of a fused group, or that reports the gain of one.
@@ -97,21 +97,21 @@ class Grouping(FusedGroups):
         lane_mates = self._lane_mates(attempt) if attempt.accompanied else 1
         ratio = event.seconds / event.alone if event.alone else None
         all_known: Known = state.ext.setdefault(NAME, Known())
-        known = all_known.studies.setdefault(name, KnownStudy())
+        record = all_known.studies.setdefault(name, KnownStudy())
         if together != 1:
-            known.unlike = not together
-            known.readers = max(known.readers, readers) if readers else 0
+            record.unlike = not together
+            record.readers = max(record.readers, readers) if readers else 0
         for trials, expected in event.company:
             costs.observe_probe(name, trials, expected)
-        known.together = max(known.together, together)
+        record.together = max(record.together, together)
         if together > 1 and ratio is not None:
             costs.observe_group(name, together, ratio)
         elif not together and readers and lane_mates > 1:
             costs.observe_group(name, lane_mates, 1.0 if ratio is None else ratio)
         if (together or readers) != 1:
-            known.singles = 0
+            record.singles = 0
         elif self.gains(study):
-            known.singles += lane_mates > 1
+            record.singles += lane_mates > 1
         return self.most(study) != before
 
     def gains(self, study: StudyState) -> bool:
@@ -120,9 +120,9 @@ class Grouping(FusedGroups):
         They do so to be fused. If they cannot be, their trainer may find that it pays to
         read each batch once for those in a lane.
         """
-        known = self.known(study)
-        pays = not known.unlike or known.readers > 0
-        return pays and known.singles < MAX_SINGLES and may_fuse(study.spec)
+        record = self.known(study)
+        pays = not record.unlike or record.readers > 0
+        return pays and record.singles < MAX_SINGLES and may_fuse(study.spec)
 
     def steps_at_once(self, study: StudyState) -> bool:
         return self.gains(study) and not self.known(study).unlike
@@ -154,24 +154,24 @@ class Grouping(FusedGroups):
         """Return the number of attempts of the same study in an attempt's lane, itself included."""
         member = attempt.segment.members[0]
         device = self._state.devices[member.device]
-        there = self._state.residents(device, device.device.lane(member.slot))
-        return sum(each.study == attempt.study for each in there)
+        residents = self._state.residents(device, device.device.lane(member.slot))
+        return sum(each.study == attempt.study for each in residents)
 
     def more(self, study: StudyState) -> int:
         """Return the number of free seats in the study's lanes in which more trials would pay."""
         if not self.gains(study) or self._would_slow_the_first(study):
             return 0
         state, name = self._state, study.spec.id
-        found, most = 0, self.most(study)
+        seats, most = 0, self.most(study)
         for each, device in state.devices.items():
             if device.device.seats == 1 or not state.usable(each) or each in study.refused:
                 continue
             for lane in device.lanes_in_use():
-                there = sum(other.study == name for other in state.residents(device, lane))
-                if there:
+                lane_mates = sum(other.study == name for other in state.residents(device, lane))
+                if lane_mates:
                     free = sum(not device.fences[slot] for slot in device.seats_of(lane))
-                    found += max(0, min(free, most - there))
-        return found
+                    seats += max(0, min(free, most - lane_mates))
+        return seats
 
     def _would_slow_the_first(self, study: StudyState) -> bool:
         return isinstance(study.strategy, Asha) and study.strategy.first_on_its_way
@@ -197,7 +197,7 @@ class Grouping(FusedGroups):
 
     def why_not(self, study: StudyState) -> str:
         """Say why trials of the study are not fused; empty if they may be."""
-        spec, known = study.spec, self.known(study)
+        spec, record = study.spec, self.known(study)
         limit = "a limit of memory or of an epoch's time holds for each trial alone"
         measured = self._state.costs.group_slowdown_is_known(spec.id)
         unlike = "those in one lane had different structures or batches, or were no faster so"
@@ -206,8 +206,8 @@ class Grouping(FusedGroups):
             (spec.contract != "torch", "only the steps of a TorchTrainable are Penstock's"),
             (spec.exactness != "bitwise", "only bitwise studies are"),
             (not may_fuse(spec), limit),
-            (known.singles >= MAX_SINGLES, unlike),
-            (known.unlike, "their trainer could not (penstock story says why)"),
+            (record.singles >= MAX_SINGLES, unlike),
+            (record.unlike, "their trainer could not (penstock story says why)"),
             (not measured, "what they would gain is not measured yet"),
             (self.most(study) == 1, "too little would be gained"),
             (self._would_slow_the_first(study), "it would slow the first to the top rung"),
@@ -215,11 +215,11 @@ class Grouping(FusedGroups):
         return next((why for holds, why in obstacles if holds), "")
 
     def facts(self, study: StudyState) -> Mapping[str, Any]:
-        known = self.known(study)
+        record = self.known(study)
         any_seats = any(each.device.seats > 1 for each in self._state.devices.values())
         return {
-            "together": known.together,
+            "together": record.together,
             "apart": self.why_not(study) if any_seats else "",
-            "readers": known.readers if self.most(study) > 1 else 0,
-            "readers_take": self._state.costs.group_slowdown(study.spec.id, known.readers),
+            "readers": record.readers if self.most(study) > 1 else 0,
+            "readers_take": self._state.costs.group_slowdown(study.spec.id, record.readers),
         }

@@ -107,8 +107,8 @@ class EpochTimes:
     def observe(self, seconds: float, size: int = 1) -> None:
         """Note the seconds of a trial's epoch in a group of ``size`` trials."""
         if self.groups > 1:  # the first one is slow
-            known = self._fused.setdefault(size.bit_length(), _last())
-            (known if size > 1 else self._alone).append(seconds)
+            times = self._fused.setdefault(size.bit_length(), _last())
+            (times if size > 1 else self._alone).append(seconds)
 
     def try_again(self, rows: int) -> None:
         """Forget the times of about ``rows`` fused trials."""
@@ -121,10 +121,10 @@ class EpochTimes:
 
     def refusal(self, rows: int) -> str:
         """Return the reason why epochs of ``rows`` trials are not faster; empty if they may be."""
-        known = self._fused.get(rows.bit_length(), ())
-        if min(len(known), len(self._alone)) < _SURE:
+        times = self._fused.get(rows.bit_length(), ())
+        if min(len(times), len(self._alone)) < _SURE:
             return ""
-        fused, alone = median(known), self.alone
+        fused, alone = median(times), self.alone
         if fused <= FASTER * alone:
             return ""
         return f"an epoch takes {fused:.3g} s a trial with {rows} together, and {alone:.3g} s alone"
@@ -149,8 +149,8 @@ class Admission:
 
     def refusal(self) -> str:
         """Return the reason why no size tried is fused; empty if one is, or may be."""
-        tried = self.step.refusals()
-        return self.reason or (tried[-1] if tried and all(tried) else self.slower)
+        refusals = self.step.refusals()
+        return self.reason or (refusals[-1] if refusals and all(refusals) else self.slower)
 
     def may_step(self, rows: int) -> bool:
         """Return True if the steps of ``rows`` trials are fused, even if only to measure it."""
@@ -185,13 +185,13 @@ class Known:
 
     def group(self, runs: Sequence[Training], structure: Structure) -> Group:
         """Return the stacks of these trials: existing ones, or new ones."""
-        made = self._there(runs, structure)
-        if made is None:
+        group = self._there(runs, structure)
+        if group is None:
             self.disband(runs, but=runs)
-            made = Group(runs, structure, vector=self.admission(structure).vector)
-        if made not in self._groups:
-            self._groups = [*self._groups, made][-_KEPT:]
-        return made
+            group = Group(runs, structure, vector=self.admission(structure).vector)
+        if group not in self._groups:
+            self._groups = [*self._groups, group][-_KEPT:]
+        return group
 
     def _there(self, runs: Sequence[Training], structure: Structure) -> Group | None:
         """Return the existing stacks of these trials, or their rows of larger stacks, or None."""
@@ -199,8 +199,8 @@ class Known:
         for group in sorted(self._groups, key=lambda each: len(each.runs)):
             if group.structure != structure or not (vector or group.optimiser is None):
                 continue
-            if (made := group.part(runs)) is not None:
-                return made
+            if (part := group.part(runs)) is not None:
+                return part
         return None
 
     def disband(self, runs: Sequence[Training], *, but: Sequence[Training] = ()) -> None:
@@ -210,19 +210,19 @@ class Known:
         stacks may be dropped while these are stepped.
         """
         names = {id(run) for run in runs}
-        kept = [g for g in self._groups if names.isdisjoint(id(run) for run in g.runs)]
-        left_out = {id(run) for run in but} | {id(run) for group in kept for run in group.runs}
+        groups = [g for g in self._groups if names.isdisjoint(id(run) for run in g.runs)]
+        left_out = {id(run) for run in but} | {id(run) for group in groups for run in group.runs}
         for group in self._groups:
-            if group in kept:
+            if group in groups:
                 continue
             for k, run in enumerate(group.runs):
                 if id(run) not in left_out:
                     group.release(k)
-        self._groups = kept
+        self._groups = groups
 
     def copy(self, run: Training, structure: Structure) -> SoloCopy:
         """Return the copy that steps alone for the trials of this structure."""
         if structure.network not in self._copies:
-            kept = list(self._copies.items())[1 - _KEPT :]
-            self._copies = {**dict(kept), structure.network: SoloCopy(run)}
+            newest = list(self._copies.items())[1 - _KEPT :]
+            self._copies = {**dict(newest), structure.network: SoloCopy(run)}
         return self._copies[structure.network]

@@ -36,8 +36,8 @@ def convert(snapshot: dict[str, Any]) -> None:
     """Move how trials of studies in a snapshot of 0.2 were trained to the extension's state."""
     studies = {}
     for name, study in snapshot["studies"].items():
-        found = {field: study.pop(field, default) for field, default in _OF_STUDIES.items()}
-        if found != _OF_STUDIES:
-            studies[name] = found
+        fields = {field: study.pop(field, default) for field, default in _OF_STUDIES.items()}
+        if fields != _OF_STUDIES:
+            studies[name] = fields
     if studies:
         snapshot["ext"][NAME] = {"studies": studies}

@@ -109,16 +109,16 @@ class _Params(Mapping[str, Any]):
 
 def stand_in(common: Common, code: type[TorchTrainable]) -> TorchTrainable:
     """Return the object of class ``code`` that stands for all."""
-    made: Any = object.__new__(_class_of(cast(Any, code)))
-    object.__setattr__(made, "_common", common)
-    object.__setattr__(made, "_read_params", _Params(common))
-    return cast("TorchTrainable", made)
+    stand_in_object: Any = object.__new__(_class_of(cast(Any, code)))
+    object.__setattr__(stand_in_object, "_common", common)
+    object.__setattr__(stand_in_object, "_read_params", _Params(common))
+    return cast("TorchTrainable", stand_in_object)
 
 
 @lru_cache(maxsize=16)
 def _class_of(code: Any) -> Any:
-    named = {"__module__": code.__module__, "__qualname__": code.__qualname__}
-    return type(code.__name__, (code,), {**named, **_METHODS})
+    names = {"__module__": code.__module__, "__qualname__": code.__qualname__}
+    return type(code.__name__, (code,), {**names, **_METHODS})
 
 
 def _get(self: Any, name: str) -> Any:

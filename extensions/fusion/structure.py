@@ -100,8 +100,8 @@ def value_of(code: TorchTrainable, read: Read) -> Any:
 def _attributes(model: nn.Module) -> Hashable:
     """Return the key of all modules; it is cached until an attribute is another object."""
     values = [value for each in model.modules() for value in looked_at(each)]
-    known, key = _KNOWN.get(model, ([], None))
-    if len(known) != len(values) or any(map(operator.is_not, known, values)):
+    cached_values, key = _KNOWN.get(model, ([], None))
+    if len(cached_values) != len(values) or any(map(operator.is_not, cached_values, values)):
         key = tuple((n, attributes(each, n)) for n, each in model.named_modules())
         _KNOWN[model] = values, key
     return key
@@ -210,27 +210,27 @@ _HOOKS = tuple(name for name in sorted(_MACHINERY) if name.endswith("_hooks"))
 
 def attributes(module: nn.Module, where: str) -> Hashable:
     """Return the key of a module's class and attributes, without parameters, buffers, modules."""
-    here = f"{where or 'the model'} ({type(module).__name__})"
+    module_name = f"{where or 'the model'} ({type(module).__name__})"
     if any(vars(module).get(name) for name in _HOOKS):
-        raise NotFused(f"{here} has hooks")
+        raise NotFused(f"{module_name} has hooks")
     if isinstance(module, nn.RNNBase):
-        raise NotFused(f"{here} is recurrent, for which there is no rule")
+        raise NotFused(f"{module_name} is recurrent, for which there is no rule")
     if vars(module).get("_compiled_call_impl") is not None:
-        raise NotFused(f"{here} is compiled")
+        raise NotFused(f"{module_name} is compiled")
     varying = {"p"} if type(module) is nn.Dropout else set()
     own = sorted(vars(module).keys() - _MACHINERY - varying - chosen(module))
-    return type(module), tuple((n, frozen(vars(module)[n], f"{here}.{n}")) for n in own)
+    return type(module), tuple((n, frozen(vars(module)[n], f"{module_name}.{n}")) for n in own)
 
 
 def looked_at(module: nn.Module) -> list[Any]:
     """Return the objects to compare by identity: class, attributes, and True if it has hooks."""
     own = vars(module)
     hooked = any(own[name] for name in _HOOKS if name in own)
-    named = [each for item in own.items() if item[0] not in _MACHINERY for each in item]
-    return [type(module), hooked, own.get("_compiled_call_impl"), *named]
+    attributes = [each for item in own.items() if item[0] not in _MACHINERY for each in item]
+    return [type(module), hooked, own.get("_compiled_call_impl"), *attributes]
 
 
 def chosen(module: nn.Module) -> set[str]:
     """Return the names of attributes that state a module's choices; its parts are compared."""
-    found = vars(module).items()
-    return {name for name, value in found if getattr(type(value), "told_by_parts", False)}
+    attributes = vars(module).items()
+    return {name for name, value in attributes if getattr(type(value), "told_by_parts", False)}

@@ -143,11 +143,11 @@ class FusionHook(Hook):
 
     def _lead(self, own: _Waiting) -> None:
         """Train an epoch of all waiting trials with the structure of ``own``, in its turn."""
-        others = [each for each in self._waiting if each.structure == own.structure]
+        followers = [each for each in self._waiting if each.structure == own.structure]
         self._waiting = [each for each in self._waiting if each.structure != own.structure]
         # The order does not depend on the leader, so the stacks of the last epoch are reused.
-        group = sorted([own, *others], key=lambda each: each.trial)
-        own.turn.hold([each.turn for each in others])
+        group = sorted([own, *followers], key=lambda each: each.trial)
+        own.turn.hold([each.turn for each in followers])
         self._led[own] = len(group)
         rows, lent = [], _Lent(own.turn)
         for each in group:
@@ -163,7 +163,7 @@ class FusionHook(Hook):
             del self._led[own]
             for each in group:
                 each.training.turn = each.turn
-            own.turn.let_go([each.turn for each in others])
+            own.turn.let_go([each.turn for each in followers])
 
     @staticmethod
     def _tick(own: _Waiting, each: _Waiting, lent: _Lent) -> loop.Tick:

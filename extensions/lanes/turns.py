@@ -159,16 +159,16 @@ class Turns:
                 turn.go.acquire()
                 return
         saved = self._host.save()
-        left = time.perf_counter()
+        left_at = time.perf_counter()
         with self._lock:
             self._give(following)
         turn.go.acquire()
-        turn.away += time.perf_counter() - left
+        turn.away += time.perf_counter() - left_at
         self._host.restore(saved)
         turn.resumed()
 
     def rest(self, turn: Turn) -> None:
-        left = time.perf_counter()
+        left_at = time.perf_counter()
         with self._lock:
             self._end(turn)
             others = set(self._robin.awake) - {turn}
@@ -179,7 +179,7 @@ class Turns:
             self._resting[turn] = others
             self._give(self._next())
         turn.go.acquire()
-        turn.away += time.perf_counter() - left
+        turn.away += time.perf_counter() - left_at
         turn.resumed()
 
     def hold(self, resting: Sequence[Turn]) -> None:
@@ -247,11 +247,11 @@ class Turns:
 
     def _count(self, turn: Turn) -> float:
         """Add the current turn's seconds to those that ``turn`` has had; return them."""
-        used = time.monotonic() - turn.began
-        turn.had += used
+        seconds = time.monotonic() - turn.began
+        turn.had += seconds
         if self._page is not None:
             self._page.had(turn.fence, turn.had)
-        return used
+        return seconds
 
     def _shorten(self, turn: Turn) -> None:
         """End the turn with its next step or a quantum after it began, since a new run waits."""

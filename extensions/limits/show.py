@@ -73,8 +73,8 @@ def metrics(state: EngineState, at: float) -> Iterable[Metric]:
     from prometheus_client.core import GaugeMetricFamily
 
     words = "What is left of a study's limit: device-hours, kWh, money, seconds to its deadline."
-    left = GaugeMetricFamily("penstock_study_left", words, labels=["study", "limit"])
+    gauge = GaugeMetricFamily("penstock_study_left", words, labels=["study", "limit"])
     for study in state.studies.values():
         for limit in limits_of(study.spec, study.spent, study.created_at, at):
-            left.add_metric([study.spec.name, limit.name], max(0.0, limit.most - limit.used))
-    yield left
+            gauge.add_metric([study.spec.name, limit.name], max(0.0, limit.most - limit.used))
+    yield gauge

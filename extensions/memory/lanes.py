@@ -56,11 +56,11 @@ def lane_trials(state: EngineState, name: str) -> dict[int, list[Trial]]:
 
 def lane_too_full(state: EngineState, fused_groups: FusedGroups, slot: Member, trial: Trial) -> str:
     """Say why ``trial`` does not fit in the seat ``slot`` with the residents; empty if it does."""
-    known = state.devices[slot.device]
-    device, lane = known.device, known.device.lane(slot.slot)
-    there = lane_trials(state, slot.device)
-    together = [*there[lane], trial]
-    for each in (trial, *there[lane]):
+    device_state = state.devices[slot.device]
+    device, lane = device_state.device, device_state.device.lane(slot.slot)
+    residents = lane_trials(state, slot.device)
+    together = [*residents[lane], trial]
+    for each in (trial, *residents[lane]):
         if known_trial(state, each).alone:
             name = state.studies[each.study].spec.name
             return f"trial {each.number} of {name} ran out of memory beside others"
@@ -73,7 +73,7 @@ def lane_too_full(state: EngineState, fused_groups: FusedGroups, slot: Member, t
         return in_words(found, len(together), device)
     needs = [
         group_need(state, fused_groups, device, each, seat)
-        for n, each in there.items()
+        for n, each in residents.items()
         if n != lane
     ]
     own = Need(found.total, found.doubt)
@@ -89,14 +89,14 @@ def left_in_lane(
 
     0 where the device's memory is not known.
     """
-    known = state.devices[slot.device]
-    if known.device.memory is None:
+    device_state = state.devices[slot.device]
+    if device_state.device.memory is None:
         return 0.0
-    lane = known.device.lane(slot.slot)
-    there = state.residents(known, lane)
-    together = [*(state.trials[each.segment.trial] for each in there), trial]
-    found = lane_need(state, fused_groups, known.device, together)
-    return lane_memory(known.device) - (found.total if found else 0)
+    lane = device_state.device.lane(slot.slot)
+    residents = state.residents(device_state, lane)
+    together = [*(state.trials[each.segment.trial] for each in residents), trial]
+    need = lane_need(state, fused_groups, device_state.device, together)
+    return lane_memory(device_state.device) - (need.total if need else 0)
 
 
 def lane_facts(
@@ -105,8 +105,8 @@ def lane_facts(
     """Say in words what memory the residents of a lane need; None where that is not known."""
     device = state.devices[name].device
     trials = lane_trials(state, name)[lane]
-    found = None if device.memory is None else lane_need(state, fused_groups, device, trials)
-    return {"memory": None if found is None else in_words(found, len(trials), device)}
+    lane_needs = None if device.memory is None else lane_need(state, fused_groups, device, trials)
+    return {"memory": None if lane_needs is None else in_words(lane_needs, len(trials), device)}
 
 
 def lane_memory(device: Device) -> float:
@@ -119,8 +119,8 @@ def lane_is_too_small(
     state: EngineState, fused_groups: FusedGroups, device: Device, trials: Sequence[Trial]
 ) -> bool:
     """Return True if these residents are known to need more than their lane has."""
-    found = None if device.memory is None else lane_need(state, fused_groups, device, trials)
-    return found is not None and found.total > lane_memory(device)
+    required = None if device.memory is None else lane_need(state, fused_groups, device, trials)
+    return required is not None and required.total > lane_memory(device)
 
 
 def group_need(
@@ -136,8 +136,8 @@ def group_need(
     """
     if len(trials) == 1 and (alone := need(state, trials[0], device.kind)).size:
         return alone
-    found = lane_need(state, fused_groups, device, trials, unknown)
-    return Need(0) if found is None else Need(found.total, found.doubt)
+    whole = lane_need(state, fused_groups, device, trials, unknown)
+    return Need(0) if whole is None else Need(whole.total, whole.doubt)
 
 
 def lane_need(
@@ -152,13 +152,13 @@ def lane_need(
     A trial of which nothing is known counts with ``unknown`` bytes; if that is 0, returns None.
     """
     guess = LaneNeed(unknown, 0, 0) if unknown else None
-    found = [_alone(state, fused_groups, device.kind, trial) or guess for trial in trials]
-    known = [each for each in found if each is not None]
-    if len(known) < len(found):
+    needs = [_alone(state, fused_groups, device.kind, trial) or guess for trial in trials]
+    known_needs = [each for each in needs if each is not None]
+    if len(known_needs) < len(needs):
         return None
-    persistent = sum(each.persistent for each in known)
+    persistent = sum(each.persistent for each in known_needs)
     steps = dict[str, int]()  # by what is computed at a time: a trial, or those of a study together
-    for trial, each in zip(trials, known, strict=True):
+    for trial, each in zip(trials, known_needs, strict=True):
         if fused_groups.steps_at_once(state.studies[trial.study]):
             # What is not known of a trial's tensors is guessed to be all it needs.
             own = each.persistent + each.ephemeral if each.ephemeral else 0
@@ -166,10 +166,10 @@ def lane_need(
         else:
             steps[trial.id] = each.ephemeral
     ephemeral = max(steps.values())
-    beside = max(each.beside for each in known)
-    total = persistent + ephemeral + beside
-    doubt = max(each.doubt / each.total for each in known)
-    return LaneNeed(persistent, ephemeral, beside, round(doubt * total))
+    process = max(each.beside for each in known_needs)
+    total = persistent + ephemeral + process
+    doubt = max(each.doubt / each.total for each in known_needs)
+    return LaneNeed(persistent, ephemeral, process, round(doubt * total))
 
 
 def _alone(
@@ -182,26 +182,26 @@ def _alone(
     as persistent.
     """
     of_trial = known_trial(state, trial)
-    known = known_study(state, trial.study).processes.get(kind)
+    processes = known_study(state, trial.study).processes.get(kind)
     tensors = of_trial.tensors
-    if tensors is None and known is not None and fused_groups.gains(state.studies[trial.study]):
-        tensors = known.largest  # most are as large as others that they are trained with
-    if known is None or tensors is None or not tensors.peak:
+    if tensors is None and processes is not None and fused_groups.gains(state.studies[trial.study]):
+        tensors = processes.largest  # most are as large as others that they are trained with
+    if processes is None or tensors is None or not tensors.peak:
         whole = need(state, trial, kind)
         return LaneNeed(whole.size, 0, 0, whole.doubt) if whole.size else None
-    factor = 1.0 + (known.margin if of_trial.measured is None else 0.0)
+    factor = 1.0 + (processes.margin if of_trial.measured is None else 0.0)
     doubt = 0.0
-    if known.base:  # on a CPU
-        beside = resident_bytes(known.base, 0.0, known.slope)
-        own = round(known.slope * factor * tensors.peak)
-        step = round(known.slope * factor * tensors.ephemeral)
-        doubt = known.doubt
+    if processes.base:  # on a CPU
+        process = resident_bytes(processes.base, 0.0, processes.slope)
+        own = round(processes.slope * factor * tensors.peak)
+        step = round(processes.slope * factor * tensors.ephemeral)
+        doubt = processes.doubt
     else:
         own = round(factor * max(tensors.reserved, tensors.peak))
-        beside = max(0, of_trial.peaks.get(kind, 0) - own)
+        process = max(0, of_trial.peaks.get(kind, 0) - own)
         step = own - round(factor * tensors.persistent)
-    more = max(0, of_trial.floors.get(kind, 0) - own - beside)
-    return LaneNeed(own - step, step + more, beside, round(doubt * (own + more + beside)))
+    more = max(0, of_trial.floors.get(kind, 0) - own - process)
+    return LaneNeed(own - step, step + more, process, round(doubt * (own + more + process)))
 
 
 def in_words(found: LaneNeed, n: int, device: Device) -> str:

@@ -82,12 +82,12 @@ def _gaining_limit(
         max_slots = min(max_slots, memory.trials)
         if max_slots < max(2, at_once(state, name) + (newcomer is not None)):
             return SlotLimit(max(1, max_slots), memory.why)
-    known = {t.study: state.sharing.of(t.study, device.kind) for t in trials}
+    interference = {t.study: state.sharing.of(t.study, device.kind) for t in trials}
     # A trial that only changes its lane knows its epochs with one lane less.
     compared = trials if device.seats > 1 else trials[: len(state.attempts_on(name))]
     limits = [
         _measured_limit(state, name, study, each, max_slots, compared)
-        for study, each in known.items()
+        for study, each in interference.items()
     ]
     return min(limits, default=SlotLimit(1, "nothing runs there"))
 
@@ -124,8 +124,10 @@ def _measured_limit(  # noqa: PLR0917 - one device, one study, and what is known
     if verdict.exploring:
         one_less = verdict.slots - 1
         if not any(known.has_baseline(each.id, one_less) for each in compared):
-            beside = "alone" if one_less == 1 else f"{one_less} at once"
-            return SlotLimit(one_less, f"its trials have too few epochs {beside} to compare with")
+            compared_words = "alone" if one_less == 1 else f"{one_less} at once"
+            return SlotLimit(
+                one_less, f"its trials have too few epochs {compared_words} to compare with"
+            )
         if at_once(state, name) < verdict.slots and _explored_elsewhere(
             state, study, name, verdict.slots
         ):
@@ -143,8 +145,8 @@ def _explored_elsewhere(state: EngineState, study: str, name: str, slots: int) -
     return any(
         at_once(state, other) >= slots
         and any(each.study == study for each in state.attempts_on(other))
-        for other, known in state.devices.items()
-        if other != name and known.device.lanes >= slots and known.device.kind == kind
+        for other, record in state.devices.items()
+        if other != name and record.device.lanes >= slots and record.device.kind == kind
     )
 
 
@@ -163,16 +165,16 @@ class Learner:
         """
         name = attempt.segment.members[0].device
         device = self._state.devices[name]
-        known = self._state.sharing.of(trial.study, device.device.kind)
+        interference = self._state.sharing.of(trial.study, device.device.kind)
         before = self._limit(name)
         if not attempt.accompanied:  # else the process has what others have left in it
-            known.memory = max(known.memory, event.memory)
+            interference.memory = max(interference.memory, event.memory)
             self._observe_memory(trial, device.device.kind, event.memory)
         if trial.id in device.cold:
             device.cold.remove(trial.id)
             device.since = self._core.at
         elif not device.cold and device.since <= attempt.began:
-            known.observe(trial.id, at_once(self._state, name), event.seconds)
+            interference.observe(trial.id, at_once(self._state, name), event.seconds)
         return self._limit(name) != before
 
     def _limit(self, name: str) -> int:
@@ -184,6 +186,6 @@ class Learner:
             return
         peaks = note_trial(self._state, trial).peaks
         peaks[kind] = max(memory, peaks.get(kind, 0))
-        known = known_study(self._state, trial.study).processes.get(kind)
-        if known is not None:
-            known.observe_process(trial.id, memory)
+        processes = known_study(self._state, trial.study).processes.get(kind)
+        if processes is not None:
+            processes.observe_process(trial.id, memory)
