@@ -71,10 +71,10 @@ def state_of(estimator: BaseEstimator) -> dict[str, Any]:
         try:
             state[name] = _packed(value)
         except RecursionError:  # Birch's tree, whose leaves refer to each other
-            class_name = type(estimator).__name__
+            kind = type(estimator).__name__
             raise UsageError(
-                f"{class_name}.{name} refers to itself and cannot be stored: PartialFit is for"
-                f" estimators that hold values only; tune {class_name} in an Optuna objective, which"
+                f"{kind}.{name} refers to itself and cannot be stored: PartialFit is for"
+                f" estimators that hold values only; tune {kind} in an Optuna objective, which"
                 " stores nothing",
                 field="estimator",
             ) from None

@@ -121,25 +121,25 @@ class _Retrace:
     def check_fits(self, state: dict[str, Any]) -> None:
         """Fail where the branch cannot go on from a state like this, and name the value."""
         own = self._beginning.training
-        there, own_outline = _outline(state, own), _outline(own.state(), own)
-        if there == own_outline:
+        stored, present = _outline(state, own), _outline(own.state(), own)
+        if stored == present:
             return
         before = self.last.params
         changed = {n: v for n, v in self._run.task.params.items() if before.get(n) != v}
         deciding = " and ".join(
             name
             for name, value in changed.items()
-            if _outline(self._made(self.last, {**before, name: value}).state(), own) != there
+            if _outline(self._made(self.last, {**before, name: value}).state(), own) != stored
         )
         where = next(
-            name for name in {**own_outline, **there} if own_outline.get(name) != there.get(name)
+            name for name in {**present, **stored} if present.get(name) != stored.get(name)
         )
         raise TrialFailed(
             "fork",
             f"{deciding or ' and '.join(changed)} decides what a state is made of: {where} is"
-            f" {own_outline.get(where, 'not there')} in this trial and {there.get(where, 'not there')} in"
-            f" {self.last.trial}, so it cannot go on from there. Leave that value as it was, or"
-            f" enqueue the parameters as a new trial",
+            f" {present.get(where, 'not there')} in this trial and"
+            f" {stored.get(where, 'not there')} in {self.last.trial}, so it cannot go on from"
+            " there. Leave that value as it was, or enqueue the parameters as a new trial",
         )
 
     def _stored(self) -> tuple[int, int, dict[str, Any] | None]:

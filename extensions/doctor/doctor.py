@@ -195,15 +195,17 @@ def _counters(_: Settings) -> Iterator[Finding]:
     by_source: dict[str, list[Capability]] = defaultdict(list)
     for capability in capabilities(_gpus()):
         by_source[capability.source].append(capability)
-    for source, found in by_source.items():
+    for source, of_source in by_source.items():
         absent: dict[str, list[str]] = defaultdict(list)
-        for capability in found:
+        for capability in of_source:
             if not capability.measured:
                 absent[capability.reason].append(capability.counter)
-        words = f"{sum(one.measured for one in found)} of {len(found)}"
+        words = f"{sum(one.measured for one in of_source)} of {len(of_source)}"
         for reason, names in absent.items():
-            shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
-            words += f"; without {shown}: {reason}"
+            first_names = ", ".join(names[:3]) + (
+                f" and {len(names) - 3} more" if names[3:] else ""
+            )
+            words += f"; without {first_names}: {reason}"
         yield Finding(f"counters: {source}", "ok", words)
 
 
@@ -311,8 +313,8 @@ def _contents(client: redis.Redis, url: str) -> Iterator[Finding]:
             if key is not None and presence.key_of(key) is None:
                 misplaced[protocol.INSTALLATION] = "its signing key is damaged"
     for name, words in list(misplaced.items())[:SHOWN]:
-        what = f"{key_at(url, name)}: {words}"
-        yield Finding("broker's keys", "fail", what, connection.MISPLACED_ADVICE)
+        key_words = f"{key_at(url, name)}: {words}"
+        yield Finding("broker's keys", "fail", key_words, connection.MISPLACED_ADVICE)
     dropped = counted(client, url)
     if dropped:
         key = shlex.quote(key_at(url, protocol.DROPPED))

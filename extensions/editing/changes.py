@@ -242,8 +242,10 @@ def _assumed(name: str, text: str, value: Any) -> Scalar:
         if value not in distribution.choices:
             raise UsageError.refuse(field, value, f"one of {list(distribution.choices)}")
         return distribution.choices[distribution.choices.index(value)]
-    number: Scalar = whole(field, value) if isinstance(distribution, Int) else finite(field, value)
-    return number
+    assumed_value: Scalar = (
+        whole(field, value) if isinstance(distribution, Int) else finite(field, value)
+    )
+    return assumed_value
 
 
 def _range(text: str) -> str:

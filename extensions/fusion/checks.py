@@ -129,13 +129,13 @@ class Facts:
 
     def named(self) -> dict[str, Any]:
         """Return each tensor and each value by its name."""
-        facts = dict(self.values)
+        by_name = dict(self.values)
         for kind, elements in self.elements.items():
             shapes = {name: shape for name, (its, shape) in self.shapes.items() if its == kind}
             parts = torch.split(elements, [shape.numel() for shape in shapes.values()])
             for (name, shape), part in zip(shapes.items(), parts, strict=True):
-                facts[name] = part.view(shape)
-        return facts
+                by_name[name] = part.view(shape)
+        return by_name
 
 
 @torch.no_grad()

@@ -136,8 +136,8 @@ class Epoch:
                 return []
             part = self._orders[:, step * self._size : (step + 1) * self._size]
             self._follow = max(0, examples // self._size - step - 1)
-            chosen = {check_keys[1] % len(self.rows)} if step == check_keys[0] else set()
-            self._step(step + 1, part, chosen)
+            rows_to_check = {check_keys[1] % len(self.rows)} if step == check_keys[0] else set()
+            self._step(step + 1, part, rows_to_check)
             self._leave()
         self._end()
         return mean_losses(self._losses, self._size, examples)
@@ -251,10 +251,10 @@ class Epoch:
         run, optimiser = self.rows[k].training, self.group.optimiser
         self._solo.become(run, fresh=optimiser is not None and k in optimiser.fresh)
         seeds = [_seed(run, number, shard) for shard in range(self._shards)]
-        facts = self._solo.step(run, part, seeds)
+        step_facts = self._solo.step(run, part, seeds)
         if len(part) == self._size and self._admission.step.undecided(self._about()):
             self._admission.step.alone.append(self._solo.seconds)
-        return facts
+        return step_facts
 
     def _compare(self, k: int, number: int, loss: Tensor, alone: Facts) -> None:
         if name := difference(facts(self.rows[k].training, loss), alone):

@@ -88,14 +88,14 @@ def _values(group: Group, code: TorchTrainable, part: str, batch: tuple[Tensor, 
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
     by_trial = group.call(tensors, batch, common=True)
-    made: _Values = {}
+    result: _Values = {}
     for name in [*by_trial, *common]:
         value = by_trial.get(name, common.get(name))
         if isinstance(value, Tensor):
-            made[name] = value.double().reshape(len(group.runs))
+            result[name] = value.double().reshape(len(group.runs))
         else:
-            made[name] = float(value)
-    return made
+            result[name] = float(value)
+    return result
 
 
 def _metrics(

@@ -188,9 +188,9 @@ def _pass_on(run: Training) -> Callable[[int, int, int], None]:
 
 
 def _copied(run: Training, code: TorchTrainable) -> Training:
-    copies = SoloCopy(run)
+    solo = SoloCopy(run)
     return replace(
-        run, code=code, model=copies.model, optimizer=copies.optimizer, schedule=None, batches=None
+        run, code=code, model=solo.model, optimizer=solo.optimizer, schedule=None, batches=None
     )
 
 

@@ -226,11 +226,11 @@ def looked_at(module: nn.Module) -> list[Any]:
     """Return the objects to compare by identity: class, attributes, and True if it has hooks."""
     own = vars(module)
     hooked = any(own[name] for name in _HOOKS if name in own)
-    attributes = [each for item in own.items() if item[0] not in _MACHINERY for each in item]
-    return [type(module), hooked, own.get("_compiled_call_impl"), *attributes]
+    own_attributes = [each for item in own.items() if item[0] not in _MACHINERY for each in item]
+    return [type(module), hooked, own.get("_compiled_call_impl"), *own_attributes]
 
 
 def chosen(module: nn.Module) -> set[str]:
     """Return the names of attributes that state a module's choices; its parts are compared."""
-    attributes = vars(module).items()
-    return {name for name, value in attributes if getattr(type(value), "told_by_parts", False)}
+    own_attributes = vars(module).items()
+    return {name for name, value in own_attributes if getattr(type(value), "told_by_parts", False)}

@@ -171,12 +171,12 @@ class Turns:
         left_at = time.perf_counter()
         with self._lock:
             self._end(turn)
-            others = set(self._robin.awake) - {turn}
-            if not others and not self._ready():
+            awaited = set(self._robin.awake) - {turn}
+            if not awaited and not self._ready():
                 self._begin(turn)
                 return
             self._robin.rest(turn)
-            self._resting[turn] = others
+            self._resting[turn] = awaited
             self._give(self._next())
         turn.go.acquire()
         turn.away += time.perf_counter() - left_at
@@ -215,7 +215,7 @@ class Turns:
     def _ready(self) -> list[Turn]:
         """Return the resting turns that wait for no other turn and are not held."""
         resting = self._resting.items()
-        return [turn for turn, others in resting if not others and turn not in self._held]
+        return [turn for turn, awaited in resting if not awaited and turn not in self._held]
 
     def _wake(self, turn: Turn) -> None:
         if self._resting.pop(turn, None) is not None:
@@ -241,8 +241,8 @@ class Turns:
             self._page.turn(turn.fence, turn.began)
 
     def _end(self, turn: Turn) -> None:
-        for others in self._resting.values():
-            others.discard(turn)
+        for awaited in self._resting.values():
+            awaited.discard(turn)
         self._robin.use(turn, self._count(turn))
 
     def _count(self, turn: Turn) -> float:

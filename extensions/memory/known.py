@@ -66,8 +66,8 @@ _NOTHING, _NO_STUDY, _NO_TRIAL = Known(), KnownStudy(), KnownTrial()
 
 def known_of(state: EngineState) -> Known:
     """Return the extension's read-only knowledge of all studies."""
-    state_of_extension: Known = state.ext.get(NAME, _NOTHING)
-    return state_of_extension
+    knowledge: Known = state.ext.get(NAME, _NOTHING)
+    return knowledge
 
 
 def known_study(state: EngineState, study: str) -> KnownStudy:
@@ -82,8 +82,8 @@ def known_trial(state: EngineState, trial: Trial) -> KnownTrial:
 
 def note_study(state: EngineState, study: str) -> KnownStudy:
     """Return the mutable knowledge of a study; it is created if missing."""
-    state_of_extension: Known = state.ext.setdefault(NAME, Known())
-    return state_of_extension.studies.setdefault(study, KnownStudy())
+    knowledge: Known = state.ext.setdefault(NAME, Known())
+    return knowledge.studies.setdefault(study, KnownStudy())
 
 
 def note_trial(state: EngineState, trial: Trial) -> KnownTrial:

@@ -67,18 +67,18 @@ def lane_too_full(state: EngineState, fused_groups: FusedGroups, slot: Member, t
     if device.memory is None:
         return ""
     seat = int(lane_memory(device) / device.seats)
-    found = lane_need(state, fused_groups, device, together, unknown=seat)
-    assert found is not None
-    if found.total + found.doubt > lane_memory(device):
-        return in_words(found, len(together), device)
+    required = lane_need(state, fused_groups, device, together, unknown=seat)
+    assert required is not None
+    if required.total + required.doubt > lane_memory(device):
+        return in_words(required, len(together), device)
     needs = [
         group_need(state, fused_groups, device, each, seat)
         for n, each in residents.items()
         if n != lane
     ]
-    own = Need(found.total, found.doubt)
+    own = Need(required.total, required.doubt)
     if fit_needs(state, device, [*needs, own]).trials <= len(needs):
-        return f"the other lanes leave too little: {in_words(found, len(together), device)}"
+        return f"the other lanes leave too little: {in_words(required, len(together), device)}"
     return ""
 
 
@@ -95,8 +95,8 @@ def left_in_lane(
     lane = device_state.device.lane(slot.slot)
     residents = state.residents(device_state, lane)
     together = [*(state.trials[each.segment.trial] for each in residents), trial]
-    need = lane_need(state, fused_groups, device_state.device, together)
-    return lane_memory(device_state.device) - (need.total if need else 0)
+    required = lane_need(state, fused_groups, device_state.device, together)
+    return lane_memory(device_state.device) - (required.total if required else 0)
 
 
 def lane_facts(
@@ -105,8 +105,8 @@ def lane_facts(
     """Say in words what memory the residents of a lane need; None where that is not known."""
     device = state.devices[name].device
     trials = lane_trials(state, name)[lane]
-    lane_needs = None if device.memory is None else lane_need(state, fused_groups, device, trials)
-    return {"memory": None if lane_needs is None else in_words(lane_needs, len(trials), device)}
+    required = None if device.memory is None else lane_need(state, fused_groups, device, trials)
+    return {"memory": None if required is None else in_words(required, len(trials), device)}
 
 
 def lane_memory(device: Device) -> float:

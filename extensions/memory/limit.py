@@ -124,9 +124,9 @@ def _measured_limit(  # noqa: PLR0917 - one device, one study, and what is known
     if verdict.exploring:
         one_less = verdict.slots - 1
         if not any(known.has_baseline(each.id, one_less) for each in compared):
-            compared_words = "alone" if one_less == 1 else f"{one_less} at once"
+            base_words = "alone" if one_less == 1 else f"{one_less} at once"
             return SlotLimit(
-                one_less, f"its trials have too few epochs {compared_words} to compare with"
+                one_less, f"its trials have too few epochs {base_words} to compare with"
             )
         if at_once(state, name) < verdict.slots and _explored_elsewhere(
             state, study, name, verdict.slots

@@ -65,10 +65,10 @@ def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
     late = late_words(None if forecast is None else forecast.misses)
     end = study.finished_at or time.time()
     # It reads the epochs of all studies that ran meanwhile: too slow while this is redrawn often.
-    used = usage_of(site.reader, study) if study.finished_at else None
+    usage = usage_of(site.reader, study) if study.finished_at else None
     energy = energy_words(epochs, view.devices)
-    noted = study.finished_at is not None or len(epochs) <= NOTED
-    ends = of_ends("show", "status_lines") if noted else ()
+    has_notes = study.finished_at is not None or len(epochs) <= NOTED
+    ends = of_ends("show", "status_lines") if has_notes else ()
     running = view.running if study.finished_at is None else {}
     drawings, words = _charts(study, trials, epochs)
     shares, is_due = site.shares.of(study, trials, epochs)
@@ -85,7 +85,7 @@ def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
         forms=study_forms(study, spec),
         best_title=best_words(study).capitalize(),
         best=report.best_card(study, view.progress, epochs),
-        facts=report.facts_of(study, spec, trials, epochs, used, energy, end, forecast),
+        facts=report.facts_of(study, spec, trials, epochs, usage, energy, end, forecast),
         common=report.common_section(site.reader, spec, trials, epochs),
         groups=lane_groups(site.reader, view.devices, running, study.id),
         trials=trials_part(study, trials, epochs, query),
@@ -147,5 +147,5 @@ def _charts(
 
 
 def _of(trials: Sequence[TrialRow], epochs: Sequence[EpochRow]) -> list[EpochRow]:
-    known = {trial.id for trial in trials}
-    return [row for row in epochs if row.trial in known]
+    trial_ids = {trial.id for trial in trials}
+    return [row for row in epochs if row.trial in trial_ids]

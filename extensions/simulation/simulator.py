@@ -53,8 +53,8 @@ def _tell_footprints(runner: Runner, needs: Callable[[Segment], MemoryNeed], now
     if reporter is None:
         return
     names = (*state.ready, *(each.segment.trial for each in state.attempts.values()))
-    known = runner.engine.extensions.footprints
-    unknown = [name for name in names if not known(state.trials[name])]
+    footprints_of = runner.engine.extensions.footprints
+    unknown = [name for name in names if not footprints_of(state.trials[name])]
     reports = []
     for name in unknown:
         need = needs(Segment(name, 1, 1, 0, ()))
@@ -119,8 +119,8 @@ def simulate(
     studies = [replace(spec, notify=(), on_end="", on_error="") for spec in studies]
     clock = clock or SimulatedClock()
     ledger = MemoryLedger()
-    known = EngineState(costs=costs or CostTable(), sharing=sharing or SharingTable())
-    engine = Engine(known, strategies, PLUGS)
+    state = EngineState(costs=costs or CostTable(), sharing=sharing or SharingTable())
+    engine = Engine(state, strategies, PLUGS)
     transport = SimulatedTransport(clock, devices, work, overhead, needs, group_slowdown, watts)
     with closing(PluginHost()) as policies:
         runner = Runner(
@@ -134,11 +134,11 @@ def simulate(
         )
         runner.snapshot()  # what the engine knows from the start comes from no event
         across = policy in CROSS_STUDY if cross_study is None else cross_study
-        chosen = PolicyChosen(
+        policy_event = PolicyChosen(
             at=0.0, policy=policy, cross_study=across, fill_at_end=True, keep_widths=True
         )
         priced = PricesChosen(at=0.0, prices=tuple((prices or {}).items()))
-        runner.start(chosen, *((priced,) if prices else ()))
+        runner.start(policy_event, *((priced,) if prices else ()))
         runner.turn(0.0)  # the devices join
         at = {spec.id: 0.0 for spec in studies} | dict(arrivals or {})
         first = {spec.id: tuple((enqueued or {}).get(spec.id, ())) for spec in studies}
@@ -146,12 +146,15 @@ def simulate(
         lanes = any(device.seats > 1 and device.memory is not None for device in devices)
         while waiting or runner.engine.state.studies:
             now = clock.now()
-            due = [spec for spec in waiting if at[spec.id] - now < INSTANT]
-            if due:
+            arrived = [spec for spec in waiting if at[spec.id] - now < INSTANT]
+            if arrived:
                 runner.start(
-                    *(StudySubmitted(at=now, study=spec, enqueued=first[spec.id]) for spec in due)
+                    *(
+                        StudySubmitted(at=now, study=spec, enqueued=first[spec.id])
+                        for spec in arrived
+                    )
                 )
-                del waiting[: len(due)]
+                del waiting[: len(arrived)]
             if lanes and "memory" in extensions("scheduler"):
                 runner.turn(0.0)  # samplers answer
                 _tell_footprints(runner, needs, clock.now())

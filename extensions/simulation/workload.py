@@ -105,8 +105,8 @@ class Workload:
 
         It comes from ``sharing``; for more trials than that has, it grows with their number.
         """
-        known = (1.0, *self.sharing)
-        return known[min(at_work, len(known)) - 1] * max(1.0, at_work / len(known))
+        factors = (1.0, *self.sharing)
+        return factors[min(at_work, len(factors)) - 1] * max(1.0, at_work / len(factors))
 
     @cached_property
     def by_id(self) -> dict[str, StudyWork]:
@@ -262,9 +262,9 @@ class KnownCosts(CostTable):
         self, study: str, trial: str, widest: int, features: tuple[float, ...] = ()
     ) -> Expected:
         """Return the workload's seconds, times the factor in ``beliefs``."""
-        known = self.workload.trial(study, trial)
-        level = known.level * self.beliefs.get(trial, 1.0)
-        shape = known.shape[:widest]
+        trial_work = self.workload.trial(study, trial)
+        level = trial_work.level * self.beliefs.get(trial, 1.0)
+        shape = trial_work.shape[:widest]
         return Expected(level, shape, self.error, shape, shape)
 
 
@@ -274,13 +274,13 @@ def shape_of(points: Iterable[tuple[int, float]], widest: int | None = None) -> 
     Widths in the curve keep their values. The others, up to its widest (or ``widest``), come from
     the fitted model (``profiling.costs.fitting``).
     """
-    known = dict(points)
-    last = max(known) if widest is None else widest
-    if all(width in known for width in range(1, last + 1)):
-        seconds = [known[width] for width in range(1, last + 1)]
+    seconds_of = dict(points)
+    last = max(seconds_of) if widest is None else widest
+    if all(width in seconds_of for width in range(1, last + 1)):
+        seconds = [seconds_of[width] for width in range(1, last + 1)]
     else:
-        model = fit(Measured(packed_allocation(width), each) for width, each in known.items())
-        seconds = [known.get(each.place.width, each.seconds) for each in model.curve(last)]
+        model = fit(Measured(packed_allocation(width), each) for width, each in seconds_of.items())
+        seconds = [seconds_of.get(each.place.width, each.seconds) for each in model.curve(last)]
     return seconds[0], tuple((at, each / seconds[0]) for at, each in enumerate(seconds, start=1))
 
 

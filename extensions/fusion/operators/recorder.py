@@ -120,11 +120,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
             self.refused = str(refused)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named = kwargs or {}
-        output = func(*args, **named)
+        keywords = kwargs or {}
+        output = func(*args, **keywords)
         if not self.refused:
             try:
-                self._take(func, args, named, output)
+                self._take(func, args, keywords, output)
             except _Refused as refused:
                 self.refused = f"{func} {refused}"
                 self._values.clear()

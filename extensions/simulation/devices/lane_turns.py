@@ -108,8 +108,8 @@ class LaneTurns:
         These are pairs of a number of copies and their time per trial over that alone, below 1.
         """
         study = self._residents[fence].study
-        found = [(n, self.group_slowdown(study, n)) for n in COPIES]
-        return [each for each in found if each[1] < 1.0]
+        slowdowns = [(n, self.group_slowdown(study, n)) for n in COPIES]
+        return [each for each in slowdowns if each[1] < 1.0]
 
     def parked(self, fence: int) -> list[Entry]:
         """Return the reports to come of a segment that stands still."""
@@ -120,36 +120,36 @@ class LaneTurns:
 
         What stands still is rescheduled; it returns the fences of all residents there.
         """
-        there = {fence for fence, each in self._residents.items() if each.lane[0] == device}
-        for fence in there:
+        fences = {fence for fence, each in self._residents.items() if each.lane[0] == device}
+        for fence in fences:
             parked = self._residents[fence].parked
             self._residents[fence].parked = [
-                (left * factor, number, of, body) for left, number, of, body in parked
+                (remaining * factor, number, of, body) for remaining, number, of, body in parked
             ]
-        return there
+        return fences
 
     def _reschedule(self, heap: list[Entry], now: float, lane: tuple[str, int]) -> None:
-        there = {fence: each for fence, each in self._residents.items() if each.lane == lane}
-        total = sum(each.weight for each in there.values())
-        others = list[Entry]()
+        residents = {fence: each for fence, each in self._residents.items() if each.lane == lane}
+        total = sum(each.weight for each in residents.values())
+        entries = list[Entry]()
         for at, number, fence, body in heap:
-            if fence in there:
-                left = (at - now) * there[fence].rate
-                there[fence].parked.append((left, number, fence, body))
+            if fence in residents:
+                remaining = (at - now) * residents[fence].rate
+                residents[fence].parked.append((remaining, number, fence, body))
             else:
-                others.append((at, number, fence, body))
-        for each in there.values():
+                entries.append((at, number, fence, body))
+        for each in residents.values():
             each.count(now)
-            each.part = each.weight / total if total else 1.0 / len(there)
-        at_work = Counter(each.study for each in there.values() if each.part)
-        for each in there.values():
+            each.part = each.weight / total if total else 1.0 / len(residents)
+        at_work = Counter(each.study for each in residents.values() if each.part)
+        for each in residents.values():
             each.group_size = max(1, at_work[each.study])
             each.rate = each.part / self.group_slowdown(each.study, each.group_size)
             if each.rate:
-                others += [
-                    (now + left / each.rate, number, fence, body)
-                    for left, number, fence, body in each.parked
+                entries += [
+                    (now + remaining / each.rate, number, fence, body)
+                    for remaining, number, fence, body in each.parked
                 ]
                 each.parked = []
-        heap[:] = others
+        heap[:] = entries
         heapq.heapify(heap)
