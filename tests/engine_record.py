@@ -50,6 +50,7 @@ RENAMED_CLASSES: dict[str, str] = {
     "Drain": "Hold",
     "WorkloadTuning": "Tuned",
     "Allocation": "Place",
+    "GroupSlowdown": "Company",
 }
 #: Fields that were renamed since: (present class, present field) to recorded field.
 RENAMED_FIELDS: dict[tuple[str, str], str] = {("Line", "fence"): "attempt"}

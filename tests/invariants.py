@@ -58,7 +58,7 @@ FILES = frozenset(
         "extensions/fusion/test_fusion_faults.py",
         "tasks/test_gang.py",
         "tasks/test_import_digest.py",
-        "extensions/fusion/test_lockstep.py",
+        "extensions/fusion/test_fused_groups.py",
         "tasks/test_meeting.py",
         "extensions/nas/test_nas.py",
         "extensions/nas/test_nas_capture.py",

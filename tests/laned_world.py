@@ -36,8 +36,8 @@ class Laned(World):
         return self.engine.state
 
     @property
-    def company(self):
-        return self.engine.extensions.company
+    def fused_groups(self):
+        return self.engine.extensions.fused_groups
 
     def trial(self, name):
         return self.state.trials[name if name in self.state.trials else f"{name}-0000"]
@@ -71,7 +71,7 @@ class Laned(World):
     def gain(self, study, ratios):
         """Add measured ratios of epochs of trials together, by the number of trials."""
         for together, ratio in ratios.items():
-            self.state.costs.observe_company(study, together, ratio)
+            self.state.costs.observe_group(study, together, ratio)
         self.at += 1.0
         self.send(Tick(at=self.at))
         check_invariants(self.engine)

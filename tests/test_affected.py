@@ -40,12 +40,16 @@ def test_a_change_of_the_core_does_not_reach_who_starts_nothing_of_it(reach):
 @pytest.mark.parametrize(
     ("file", "test", "distance"),
     [
-        ("tests/extensions/fusion/test_lockstep.py", "extensions/fusion/test_lockstep.py", 0),
+        (
+            "tests/extensions/fusion/test_fused_groups.py",
+            "extensions/fusion/test_fused_groups.py",
+            0,
+        ),
         ("tests/holder.py", "tasks/test_neighbours.py", 1),
-        ("tests/extensions/conftest.py", "extensions/fusion/test_lockstep.py", 1),
+        ("tests/extensions/conftest.py", "extensions/fusion/test_fused_groups.py", 1),
         ("app/spec/strategies.py", "integration/test_fused.py", 1),
         ("benchmarks/chaos.py", "integration/test_chaos.py", 1),
-        ("tasks/trainer/__main__.py", "extensions/fusion/test_lockstep.py", 2),
+        ("tasks/trainer/__main__.py", "extensions/fusion/test_fused_groups.py", 2),
         ("docs/measured.md", "test_docs.py", 0),
         ("app/client/study/epoch_callbacks.py", "test_house.py", 1),
     ],

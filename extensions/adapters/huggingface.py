@@ -66,8 +66,8 @@ class HuggingFaceCallback(TrainerCallback):
             raise UsageError.refuse("output_dir", args.output_dir, allowed)
         if args.save_strategy != "epoch":
             allowed = '"epoch", so that a trial can go on after any epoch'
-            given = getattr(args.save_strategy, "value", args.save_strategy)
-            raise UsageError.refuse("save_strategy", given, allowed)
+            strategy = getattr(args.save_strategy, "value", args.save_strategy)
+            raise UsageError.refuse("save_strategy", strategy, allowed)
         if args.save_only_model:
             allowed = "False, so that a trial goes on with its optimizer"
             raise UsageError.refuse("save_only_model", True, allowed)

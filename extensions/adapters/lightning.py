@@ -78,15 +78,15 @@ class LightningTrainable(TorchTrainable):
     def __init_subclass__(cls) -> None:
         """Refuse at once what can be seen from the classes alone."""
         for field, base in (("module", LightningModule), ("datamodule", LightningDataModule)):
-            made = getattr(cls, field, None)
-            if not isinstance(made, type):
-                if isinstance(made, base):
-                    raise UsageError.refuse(field, f"{type(made).__name__}(...)", _MAKER)
+            maker = getattr(cls, field, None)
+            if not isinstance(maker, type):
+                if isinstance(maker, base):
+                    raise UsageError.refuse(field, f"{type(maker).__name__}(...)", _MAKER)
                 continue
-            if not issubclass(made, base):
-                raise UsageError.refuse(field, made, f"a pytorch_lightning.{base.__name__}")
-            if (name := _overridden(made, base)) is not None:
-                raise UsageError(f"{made.__name__}.{name}: {_ADVICE}")
+            if not issubclass(maker, base):
+                raise UsageError.refuse(field, maker, f"a pytorch_lightning.{base.__name__}")
+            if (name := _overridden(maker, base)) is not None:
+                raise UsageError(f"{maker.__name__}.{name}: {_ADVICE}")
 
     def data(self) -> Data:
         """Return the data sets of the dataloaders. Penstock reads them, in an order of its own."""
@@ -138,32 +138,32 @@ class LightningTrainable(TorchTrainable):
             logged = ", ".join(sorted(values))
             raise TrialFailed("metric", f"no monitor {self._monitor!r}; those there are: {logged}")
         # The value for a plateau schedule. NaN if the module has none, which is not reported.
-        found = values.get(self._monitor or "loss", values.get("val_loss", out))
-        if not isinstance(found, torch.Tensor | float):
-            found = math.nan
-        return {**values, "loss": found}
+        objective = values.get(self._monitor or "loss", values.get("val_loss", out))
+        if not isinstance(objective, torch.Tensor | float):
+            objective = math.nan
+        return {**values, "loss": objective}
 
     def _module(self) -> LightningModule:
         if getattr(self, "module", None) is None:
             raise UsageError.refuse(f"{type(self).__name__}.module", None, _MAKER)
-        made = self.module(**_named(self.module, self.params))
-        _check("module", made, LightningModule)
-        return made
+        module = self.module(**_named(self.module, self.params))
+        _check("module", module, LightningModule)
+        return module
 
     def _datamodule(self) -> LightningDataModule:
         assert self.datamodule is not None
-        made = self.datamodule(**_named(self.datamodule, self.params))
-        _check("datamodule", made, LightningDataModule)
-        return made
+        datamodule = self.datamodule(**_named(self.datamodule, self.params))
+        _check("datamodule", datamodule, LightningDataModule)
+        return datamodule
 
     def _check_names(self) -> None:
         """Refuse a parameter that nothing reads. Methods may read any."""
         makers = [maker for maker in (self.module, self.datamodule) if maker is not None]
         if not all(isinstance(maker, type) for maker in makers):
             return
-        known = {"batch_size"}.union(*(_named(maker, self.params) for maker in makers))
+        allowed_names = {"batch_size"}.union(*(_named(maker, self.params) for maker in makers))
         for name in self.params:
-            if name not in known:
+            if name not in allowed_names:
                 takers = " nor ".join(maker.__name__ for maker in makers)
                 raise UsageError(f"the space has {name!r}, which {takers} does not take")
 

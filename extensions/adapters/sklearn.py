@@ -64,17 +64,17 @@ def state_of(estimator: BaseEstimator) -> dict[str, Any]:
 
     Raises ``UsageError`` naming an attribute that refers to itself.
     """
-    given, state = estimator.get_params(deep=False), {}
+    constructor_params, state = estimator.get_params(deep=False), {}
     for name, value in sorted(vars(estimator).items()):
-        if name in given:
+        if name in constructor_params:
             continue
         try:
             state[name] = _packed(value)
         except RecursionError:  # Birch's tree, whose leaves refer to each other
-            whose = type(estimator).__name__
+            kind = type(estimator).__name__
             raise UsageError(
-                f"{whose}.{name} refers to itself and cannot be stored: PartialFit is for"
-                f" estimators that hold values only; tune {whose} in an Optuna objective, which"
+                f"{kind}.{name} refers to itself and cannot be stored: PartialFit is for"
+                f" estimators that hold values only; tune {kind} in an Optuna objective, which"
                 " stores nothing",
                 field="estimator",
             ) from None
@@ -101,13 +101,13 @@ def _packed(value: Any) -> Any:
 
 
 def _disassembled(value: Any) -> Any:
-    made = type(value)
-    packed: dict[str, Any] = {_KIND: "object", "class": f"{made.__module__}:{made.__qualname__}"}
+    cls = type(value)
+    packed: dict[str, Any] = {_KIND: "object", "class": f"{cls.__module__}:{cls.__qualname__}"}
     if hasattr(value, "__dict__"):
         return packed | {"vars": _packed(dict(sorted(vars(value).items())))}
     # An object written in Cython, such as the losses: it names the call that makes it again.
     reduced = value.__reduce__()
-    return packed | {"call": _packed(reduced[1])} if reduced[0] is made else value
+    return packed | {"call": _packed(reduced[1])} if reduced[0] is cls else value
 
 
 def _unpacked(value: Any) -> Any:
@@ -131,15 +131,15 @@ def _unpacked(value: Any) -> Any:
 def _rebuilt(packed: dict[str, Any]) -> Any:
     name = packed["class"]
     module, _, qualname = name.partition(":")
-    found = None
+    cls = None
     if module.startswith("sklearn."):
-        found = getattr(importlib.import_module(module), qualname, None)
-    if not isinstance(found, type) or found.__module__ != module:
+        cls = getattr(importlib.import_module(module), qualname, None)
+    if not isinstance(cls, type) or cls.__module__ != module:
         raise UsageError(
             f"the trial's checkpoint names {name}, which is not a class of scikit-learn"
         )
     if "call" in packed:
-        return found(*_unpacked(packed["call"]))
-    made: Any = object.__new__(found)
-    vars(made).update(_unpacked(packed["vars"]))
-    return made
+        return cls(*_unpacked(packed["call"]))
+    instance: Any = object.__new__(cls)
+    vars(instance).update(_unpacked(packed["vars"]))
+    return instance

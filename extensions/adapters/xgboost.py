@@ -57,8 +57,8 @@ class XGBoostCallback(TrainingCallback):
         if (epoch + 1) % self._rounds == 0:
             metrics = {
                 f"{data}-{name}": values[-1]
-                for data, found in evals_log.items()
-                for name, values in found.items()
+                for data, by_name in evals_log.items()
+                for name, values in by_name.items()
             }
             self._passes.report(metrics, bytes(model.save_raw("ubj")))
         return False

@@ -66,11 +66,15 @@ def _obstacles(study: StudyState, trial: Trial, epoch: int, to: int, copies: int
         not trial.begin < epoch <= trial.epoch,
         f"epoch {epoch} is none of its accepted ones, {trial.begin + 1} to {trial.epoch}",
     )
-    kept = sorted(state.epoch for state in trial.parents if state.epoch > trial.begin)
-    there = f"those after epochs {', '.join(map(str, kept))} are" if kept else "none of its own is"
+    durable_epochs = sorted(state.epoch for state in trial.parents if state.epoch > trial.begin)
+    stored_words = (
+        f"those after epochs {', '.join(map(str, durable_epochs))} are"
+        if durable_epochs
+        else "none of its own is"
+    )
     yield (
-        not spec.replays and epoch not in kept,
-        f"the state after epoch {epoch} is not in the store; {there}, and {_NOT_EXACT}",
+        not spec.replays and epoch not in durable_epochs,
+        f"the state after epoch {epoch} is not in the store; {stored_words}, and {_NOT_EXACT}",
     )
     yield not trial.hashes.get(epoch), f"the state after epoch {epoch} is not known"
     yield (

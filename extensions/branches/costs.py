@@ -56,8 +56,8 @@ def cost_words(cost: Cost) -> str:
         words += f", after computing {_span(cost.again, at)} again"
     if cost.seconds is not None:
         words += f": about {duration(cost.seconds)} of a slot{' in all' * (cost.copies > 1)}"
-    kept = "not kept, but a trainer may have it still" if replayed else "kept"
-    return f"{words}. The state after epoch {at} is {kept}."
+    storage_words = "not kept, but a trainer may have it still" if replayed else "kept"
+    return f"{words}. The state after epoch {at} is {storage_words}."
 
 
 def _span(first: int, last: int) -> str:

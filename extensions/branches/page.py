@@ -63,14 +63,14 @@ def trial_form(reader: Reader, study: StudyRow, trial: TrialRow) -> Markup:
     begin = trial.origin_epoch or 0
     if trial.epoch <= begin:
         return Markup()
-    known = _known(reader, study, trial)
-    refused = ""
-    if not any(_possible(known, epoch) for epoch in range(trial.epoch, begin, -1)):
-        refused = refusal(known.study, known.trial, trial.epoch, trial.epoch + 1, 1)
+    facts = _known(reader, study, trial)
+    obstacle = ""
+    if not any(_possible(facts, epoch) for epoch in range(trial.epoch, begin, -1)):
+        obstacle = refusal(facts.study, facts.trial, trial.epoch, trial.epoch + 1, 1)
     params = dict(trial.params)
     fields = [
         (name, _PARAM + name, parameter(text), params.get(name))
-        for name, text in known.study.spec.space or ()
+        for name, text in facts.study.spec.space or ()
     ]
     return filled(
         "branches/form.html",
@@ -78,9 +78,9 @@ def trial_form(reader: Reader, study: StudyRow, trial: TrialRow) -> Markup:
         trial=trial,
         begin=begin,
         fields=fields,
-        last=last_epoch(known.study),
+        last=last_epoch(facts.study),
         most=MOST,
-        refused=refused,
+        refused=obstacle,
     )
 
 
@@ -88,38 +88,38 @@ def made_by(settings: Settings, reader: Reader, fields: Fields) -> str:
     """Make the branches that a form asks for, and say so. Errors as ``control.branch``."""
     from ...app.client.study.control import client_of
 
-    asked = _asked(reader, fields)
+    request = _asked(reader, fields)
     numbers = control.branch(
         client_of(settings),
-        asked.study.id,
-        asked.number,
-        asked.at,
-        asked.params,
-        to=asked.to,
-        copies=asked.copies,
-        outside=asked.outside,
+        request.study.id,
+        request.number,
+        request.at,
+        request.params,
+        to=request.to,
+        copies=request.copies,
+        outside=request.outside,
         why=fields.get("reason", ""),
     )
-    return control.made(asked.study, asked.number, asked.at, numbers)
+    return control.made(request.study, request.number, request.at, numbers)
 
 
 def cost_by(settings: Settings, reader: Reader, fields: Fields) -> str:
     """Say what the branches would cost that a form asks for. Raises UsageError as they would."""
-    asked = _asked(reader, fields)
-    rows = reader.trials_of([trial_id(asked.study.id, asked.number)])
+    request = _asked(reader, fields)
+    rows = reader.trials_of([trial_id(request.study.id, request.number)])
     if not rows:
-        raise UsageError(f"{asked.study.name} has no trial {asked.number}")
-    known = _known(reader, asked.study, rows[0])
-    to = asked.to or last_epoch(known.study)
-    check(known.study, known.trial, asked.at, to, asked.copies)
-    given = known.trial.params
-    values = values_of(known.study.spec, given, asked.params, outside=asked.outside)
-    check_differs(values, asked.number, asked.copies)
-    own = [each.seconds for each in known.epochs if not each.taken_from]
+        raise UsageError(f"{request.study.name} has no trial {request.number}")
+    facts = _known(reader, request.study, rows[0])
+    to = request.to or last_epoch(facts.study)
+    check(facts.study, facts.trial, request.at, to, request.copies)
+    parent_params = facts.trial.params
+    values = values_of(facts.study.spec, parent_params, request.params, outside=request.outside)
+    check_differs(values, request.number, request.copies)
+    own = [each.seconds for each in facts.epochs if not each.taken_from]
     cost = cost_of(
-        asked.at, to, asked.copies, begin=known.trial.begin, kept=known.kept, seconds=own
+        request.at, to, request.copies, begin=facts.trial.begin, kept=facts.kept, seconds=own
     )
-    return f"{cost_words(cost)} {_start(settings, asked)}"
+    return f"{cost_words(cost)} {_start(settings, request)}"
 
 
 def _start(settings: Settings, asked: _Asked) -> str:
@@ -157,8 +157,8 @@ def _asked(reader: Reader, fields: Fields) -> _Asked:
 def _known(reader: Reader, study: StudyRow, row: TrialRow) -> _Known:
     epochs = reader.epochs_of(row.id)
     hashes = {each.epoch: each.state_hash for each in epochs}
-    found = reader.durables(study.id, hashes.values())
-    states = [each for each in found if hashes.get(each.epoch) == each.state_hash]
+    checkpoints = reader.durables(study.id, hashes.values())
+    states = [each for each in checkpoints if hashes.get(each.epoch) == each.state_hash]
     own = tuple(Parent(s.epoch, s.uri, s.state_hash) for s in states if s.trial == row.id)
     trial = replace(row.record(), parents=own, hashes=hashes)
     spec = spec_from_json(study.spec_json)

@@ -60,16 +60,16 @@ class _Branches:
             raise Refused(f"{parent.id}: {why}")
         self._proposals.go_on(study, NAME)
         states = list(self._states(study, parent, event.epoch))
-        made = list[Trial]()
+        branches = list[Trial]()
         for copy in range(event.copies):
             trial = self._proposals.make_trial(study)
             keys = trial.number if copy else key_number(study, parent)
             trial.params = event.params
             origin = Origin(parent.id, event.epoch, keys=keys)
             self._checkpoints.begin_after(trial, origin, states)
-            made.append(trial)
-        self._proposals.enter(study, tuple(Entry(trial.id, event.to) for trial in made))
-        for trial in reversed(made):
+            branches.append(trial)
+        self._proposals.enter(study, tuple(Entry(trial.id, event.to) for trial in branches))
+        for trial in reversed(branches):
             self._proposals.put_first(trial)
         self._core.touch_study(study)
         self._core.invalidate_plan()
@@ -89,7 +89,7 @@ class _Branches:
         parts = list[dict[str, Any]]()
         while trial.origin is not None:
             parent, last = self._state.trials[trial.origin.trial], trial.origin.epoch
-            known = self._states(study, parent, last) if study.spec.replays else ()
+            states = self._states(study, parent, last) if study.spec.replays else ()
             parts.append(
                 {
                     "trial": parent.id,
@@ -102,7 +102,7 @@ class _Branches:
                     "epoch": last,
                     "hash": parent.hashes.get(last, ""),
                     "holder": parent.holder if parent.epoch == last else "",
-                    "states": [[s.epoch, s.uri, s.state_hash] for s in known],
+                    "states": [[s.epoch, s.uri, s.state_hash] for s in states],
                 }
             )
             trial = parent
@@ -113,14 +113,14 @@ class _Branches:
 
         Those of trials that had the same state then are its own, too.
         """
-        found = dict[int, Parent]()
+        states = dict[int, Parent]()
         for other in self._core.trials_of(study):
             for state in other.parents:
                 same = trial.hashes.get(state.epoch) == state.state_hash
                 if trial.begin < state.epoch <= last and same:
-                    found.setdefault(state.epoch, state)
-        for epoch in sorted(found, reverse=True):
-            yield found[epoch]
+                    states.setdefault(state.epoch, state)
+        for epoch in sorted(states, reverse=True):
+            yield states[epoch]
 
 
 def key_number(study: StudyState, trial: Trial) -> int:

@@ -35,10 +35,10 @@ def _branched(
     who: Words = "",
     why: Words = "",
 ) -> Event:
-    known, trial = context.trial_at_work(study, number)
-    to = to or last_epoch(known)
-    check(known, trial, epoch, to, copies)
-    values = values_of(known.spec, trial.params, params, outside=outside)
+    study_state, trial = context.trial_at_work(study, number)
+    to = to or last_epoch(study_state)
+    check(study_state, trial, epoch, to, copies)
+    values = values_of(study_state.spec, trial.params, params, outside=outside)
     check_differs(values, number, copies)
     return Branched(
         at=context.at,
@@ -81,11 +81,11 @@ def check_past(body: Mapping[str, Any], record: StudyRecord, past: FinishedStudy
         body.get(name, default)
         for name, default in (("number", -1), ("epoch", 0), ("to", 0), ("copies", 1))
     )
-    spec, found = record.spec, [trial for trial in past.trials if trial.number == number]
-    if not found or not all(isinstance(each, int) for each in (epoch, to, copies)):
+    spec, matches = record.spec, [trial for trial in past.trials if trial.number == number]
+    if not matches or not all(isinstance(each, int) for each in (epoch, to, copies)):
         raise no_trial(spec.name, number, len(past.trials))
     study = StudyState(spec, FullBudget(0, 0), past.created_at)
-    check(study, found[0].record(), epoch, to or last_epoch(study), copies)
+    check(study, matches[0].record(), epoch, to or last_epoch(study), copies)
     params = body.get("params")
     if isinstance(params, dict):
-        values_of(spec, found[0].params, params, outside=bool(body.get("outside")))
+        values_of(spec, matches[0].params, params, outside=bool(body.get("outside")))

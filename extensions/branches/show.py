@@ -26,10 +26,10 @@ def branched(event: Branched) -> str:
     values = ", ".join(f"{name} {number(value)}" for name, value in event.changed)
     under = f" with {values}" if values else ""
     beyond = f" ({', '.join(event.outside)} outside of the space)" if event.outside else ""
-    made = "a branch" if event.copies == 1 else count(event.copies, "branch") + "es"
+    branches = "a branch" if event.copies == 1 else count(event.copies, "branch") + "es"
     why = f": {event.why}" if event.why else ""
-    who = event.who or "a user"
-    return f"{who} made {made} of it after epoch {event.epoch}{under}{beyond}{why}"
+    user = event.who or "a user"
+    return f"{user} made {branches} of it after epoch {event.epoch}{under}{beyond}{why}"
 
 
 class _Branch(NamedTuple):
@@ -76,8 +76,10 @@ def _tree(
     """Yield the branches of a trial, each followed by its own."""
     for trial in trials:
         if trial.origin_trial == parent.id and trial.replaces == "":
-            made = (e for e in events if e.trial == parent.id and e.epoch == trial.origin_epoch)
-            event = next((e for e in made if dict(e.params) == dict(trial.params)), None)
+            branchings = (
+                e for e in events if e.trial == parent.id and e.epoch == trial.origin_epoch
+            )
+            event = next((e for e in branchings if dict(e.params) == dict(trial.params)), None)
             differ = changes(trial, trials)
             values = ", ".join(f"{name} {old} → {new}" for name, old, new in differ)
             yield _Branch(level, trial, values, event)

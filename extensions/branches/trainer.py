@@ -62,10 +62,10 @@ class _Part:
 
 class _Origins(Hook):
     def origin(self, beginning: Beginning) -> dict[str, Any] | None:
-        told = beginning.run.task.ext.get(NAME)
-        if told is None or beginning.run.task.exactness == "statistical":
+        request = beginning.run.task.ext.get(NAME)
+        if request is None or beginning.run.task.exactness == "statistical":
             return None
-        retrace = _Retrace(beginning, [_Part(**part) for part in told["way"]])
+        retrace = _Retrace(beginning, [_Part(**part) for part in request["way"]])
         state = _in_memory(beginning, retrace.last)
         if state is None:
             return retrace.state()
@@ -121,23 +121,25 @@ class _Retrace:
     def check_fits(self, state: dict[str, Any]) -> None:
         """Fail where the branch cannot go on from a state like this, and name the value."""
         own = self._beginning.training
-        there, here = _outline(state, own), _outline(own.state(), own)
-        if there == here:
+        stored, present = _outline(state, own), _outline(own.state(), own)
+        if stored == present:
             return
         before = self.last.params
         changed = {n: v for n, v in self._run.task.params.items() if before.get(n) != v}
         deciding = " and ".join(
             name
             for name, value in changed.items()
-            if _outline(self._made(self.last, {**before, name: value}).state(), own) != there
+            if _outline(self._made(self.last, {**before, name: value}).state(), own) != stored
         )
-        where = next(name for name in {**here, **there} if here.get(name) != there.get(name))
+        where = next(
+            name for name in {**present, **stored} if present.get(name) != stored.get(name)
+        )
         raise TrialFailed(
             "fork",
             f"{deciding or ' and '.join(changed)} decides what a state is made of: {where} is"
-            f" {here.get(where, 'not there')} in this trial and {there.get(where, 'not there')} in"
-            f" {self.last.trial}, so it cannot go on from there. Leave that value as it was, or"
-            f" enqueue the parameters as a new trial",
+            f" {present.get(where, 'not there')} in this trial and"
+            f" {stored.get(where, 'not there')} in {self.last.trial}, so it cannot go on from"
+            " there. Leave that value as it was, or enqueue the parameters as a new trial",
         )
 
     def _stored(self) -> tuple[int, int, dict[str, Any] | None]:
@@ -162,12 +164,12 @@ class _Retrace:
         while training.epoch < part.epoch:
             run.replaying(training.epoch + 1)
             loop.run_epoch(training, lambda *_: run.check(), evaluated=False)
-        found, own = training.hash(), determinism.signature(training)
+        state_hash, own = training.hash(), determinism.signature(training)
         broken = run.task.on_signature_change == "record" and own != part.signature
-        if found != part.hash and not broken:
+        if state_hash != part.hash and not broken:
             raise TrialFailed(
                 "diverged",
-                f"epoch {part.epoch} of {part.trial} came out as {found}, the ledger has"
+                f"epoch {part.epoch} of {part.trial} came out as {state_hash}, the ledger has"
                 f" {part.hash}: the training code is not deterministic, or this device computes"
                 f" differently",
             )
@@ -193,13 +195,13 @@ def _outline(state: Mapping[str, Any], own: Training) -> dict[str, Any]:
     These are the shape of each tensor of the model, and the presence of the entries that its
     optimiser and a schedule that looks at losses read. Further entries do not matter.
     """
-    found: dict[str, Any] = {
+    outline: dict[str, Any] = {
         name: tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         for name, value in state["model"].items()
     }
     for number, group in enumerate(state["optimizer"]["param_groups"]):
         options = sorted(name for name in own.optimizer.defaults if name in group)
-        found[f"optimiser group {number}"] = (len(group["params"]), *options)
+        outline[f"optimiser group {number}"] = (len(group["params"]), *options)
     if isinstance(own.schedule, ReduceLROnPlateau):
-        found["schedule"] = "best" in (state["schedule"] or {})
-    return found
+        outline["schedule"] = "best" in (state["schedule"] or {})
+    return outline

@@ -17,9 +17,9 @@ from .checks import refusal
 
 def check(study: StudyState, trial: Trial, epoch: int, to: int, copies: int) -> None:
     """Raise UsageError with the reason where the trial cannot be branched so."""
-    if refused := refusal(study, trial, epoch, to, copies):
+    if reason := refusal(study, trial, epoch, to, copies):
         name = study.spec.name
-        raise UsageError(f"trial {trial.number} of {name} cannot be branched: {refused}")
+        raise UsageError(f"trial {trial.number} of {name} cannot be branched: {reason}")
 
 
 class Values(NamedTuple):
@@ -40,33 +40,33 @@ def values_of(
     Those that are inactive with it are left out. Raises UsageError for an unknown name, a value of
     a wrong type or outside its range (unless ``outside``), and where a parameter has no value.
     """
-    known = {name: parameter(text, f"space[{name!r}]") for name, text in spec.space or ()}
+    distributions = {name: parameter(text, f"space[{name!r}]") for name, text in spec.space or ()}
     for name in given:
-        if name not in known:
-            raise UsageError.refuse("a name in params", name, f"one of {', '.join(known)}")
+        if name not in distributions:
+            raise UsageError.refuse("a name in params", name, f"one of {', '.join(distributions)}")
     before, merged = dict(parent), dict[str, Any]()
-    added = dict(spec.edits.assumed) if spec.edits is not None else {}
-    for name in known:
+    assumed = dict(spec.edits.assumed) if spec.edits is not None else {}
+    for name in distributions:
         if name in given:
             merged[name] = given[name]
         elif is_active(name, spec.conditions, merged):
             if name not in before:
-                if name in added:  # after the parent: it goes on without
+                if name in assumed:  # after the parent: it goes on without
                     continue
                 raise UsageError(f"with these values {name} is a parameter, too: give its value")
             merged[name] = before[name]
-    ranges = {name: _range_left(known[name], value) for name, value in given.items()}
-    beyond = {name: left for name, left in ranges.items() if left}
-    numbers = {name: _number(known[name], given[name]) for name in beyond}
+    ranges = {name: _range_left(distributions[name], value) for name, value in given.items()}
+    beyond = {name: remainder for name, remainder in ranges.items() if remainder}
+    numbers = {name: _number(distributions[name], given[name]) for name in beyond}
     for name, inside in beyond.items():
         if not outside:
             allowed = f"{inside}, or any with --outside (from Python outside=True)"
             raise UsageError.refuse(f"params[{name!r}]", given[name], allowed)
-        if getattr(known[name], "log", False) and merged[name] <= 0:
+        if getattr(distributions[name], "log", False) and merged[name] <= 0:
             raise UsageError.refuse(f"params[{name!r}]", merged[name], "more than 0: it is log")
     # What lies outside, and what the parent has, also where its study was edited since, is taken.
-    taken = {name: value for name, value in merged.items() if name not in given} | numbers
-    texts = {name: Categorical([value]).to_json() for name, value in taken.items()}
+    fixed = {name: value for name, value in merged.items() if name not in given} | numbers
+    texts = {name: Categorical([value]).to_json() for name, value in fixed.items()}
     space = tuple((name, texts.get(name, text)) for name, text in spec.space or ())
     params = dict(check_params(space, merged | numbers, spec.conditions))
     changed = {name: value for name, value in params.items() if before.get(name, params) != value}

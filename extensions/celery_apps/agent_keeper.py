@@ -52,30 +52,30 @@ class AgentKeeper:
 
     def run(self) -> None:
         """Keep an agent running until told to end it."""
-        past, told = Restarts(), None
-        while told is None:
+        past, stop_signal = Restarts(), None
+        while stop_signal is None:
             began = time.monotonic()
             try:
                 agent = self._start()
             except (PenstockError, OSError) as error:
                 past = past.started(began).ended(began)
                 self._say("error", f"this machine's devices cannot be served: {error}")
-                told = self._wait(None, past.due - began)
+                stop_signal = self._wait(None, past.due - began)
                 continue
             if agent is None:
-                told = self._wait(None, RETRY_INTERVAL)
+                stop_signal = self._wait(None, RETRY_INTERVAL)
                 continue
             past = past.started(began)
             with Pidfd.of(agent.pid) as process:
-                told = self._wait(process, math.inf)
-                if told is not None:
-                    self._end(agent, process, told)
+                stop_signal = self._wait(process, math.inf)
+                if stop_signal is not None:
+                    self._end(agent, process, stop_signal)
                     return
             past = past.ended(time.monotonic())
             if past.early == 0:
                 self._said.clear()
             self._report(agent.wait())
-            told = self._wait(None, past.due - time.monotonic())
+            stop_signal = self._wait(None, past.due - time.monotonic())
 
     def _start(self) -> subprocess.Popen[bytes] | None:
         """Return a new agent; None while another one serves this machine."""
@@ -125,8 +125,8 @@ class AgentKeeper:
         deadline = time.monotonic() + timeout
         watched: list[int | Pidfd] = [self._wake, self._worker]
         watched += [process] if process is not None else []
-        while (left := deadline - time.monotonic()) > 0:
-            limit = None if math.isinf(left) else left
+        while (remaining := deadline - time.monotonic()) > 0:
+            limit = None if math.isinf(remaining) else remaining
             ready, _, _ = select.select(watched, [], [], limit)
             if self._worker in ready:
                 return END

@@ -46,10 +46,10 @@ def _name_of_script() -> str | None:
     if file is None or not Path(file).stem.isidentifier():
         return None
     try:
-        known = find_spec(Path(file).stem)
+        module_spec = find_spec(Path(file).stem)
     except (ImportError, ValueError):
         return None
-    same = known is not None and known.origin and Path(known.origin).resolve()
+    same = module_spec is not None and module_spec.origin and Path(module_spec.origin).resolve()
     return Path(file).stem if same == Path(file).resolve() else None
 
 

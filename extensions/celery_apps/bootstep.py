@@ -68,8 +68,8 @@ class ServedDevices:
             log.error("this worker serves no devices: %s", error)
         else:
             # Studies that the worker's tasks begin are for these devices. The pool forks later.
-            told = self._settings.environment()
-            os.environ.update({name: told[name] for name in _TOLD})
+            variables = self._settings.environment()
+            os.environ.update({name: variables[name] for name in _TOLD})
 
     def start(self) -> None:
         """Begin to serve them. A failure is logged: the worker's own tasks do without."""
@@ -156,8 +156,8 @@ class ServedDevices:
 
 def _settings(app: Any, devices: str) -> Settings:
     """Return the settings of what serves the devices. Raises UsageError."""
-    given = {} if devices == Settings.model_fields["devices"].default else {"devices": devices}
-    settings = load(**given)
+    overrides = {} if devices == Settings.model_fields["devices"].default else {"devices": devices}
+    settings = load(**overrides)
     if settings.broker is not None:
         return settings
-    return load(**given, broker=broker_of_app(app, app.main or "of this worker"))
+    return load(**overrides, broker=broker_of_app(app, app.main or "of this worker"))

@@ -30,8 +30,8 @@ def of_state(study: StudyState, trials: Sequence[Trial], at: float) -> Facts:
         _trial(trial.number * size, (trial.value or 0.0, *trial.further), dict(trial.params))
         for trial in best_trials(spec, trials)
     ]
-    named = {"id": spec.id, "name": spec.name, **ending(study, trials, at)}
-    return named | _best(best, several=bool(spec.further))
+    figures = {"id": spec.id, "name": spec.name, **ending(study, trials, at)}
+    return figures | _best(best, several=bool(spec.further))
 
 
 def of_ledger(reader: Reader, study: StudyRow) -> Facts:

@@ -83,10 +83,10 @@ def _app(name: str) -> Any:
 def _publish(app: Any, asked: dict[str, Any], connection: Any) -> None:
     from celery.canvas import Signature
 
-    told = with_study(asked["signature"], asked["study"], asked["task_id"])
+    body = with_study(asked["signature"], asked["study"], asked["task_id"])
     # RabbitMQ has no null in a header's list; an object in JSON is the same for every broker.
     headers = {"penstock_study": json.dumps(asked["study"]), "penstock_again": asked["again"]}
-    signature = Signature.from_dict(told, app=app)
+    signature = Signature.from_dict(body, app=app)
     headers = {**(signature.options.pop("headers", None) or {}), **headers}
     signature.apply_async(
         task_id=asked["task_id"], headers=headers, connection=connection, retry=False
@@ -121,11 +121,11 @@ def _worded(error: BaseException) -> str:
 def main() -> None:
     """Send the task that the input has."""
     signal.alarm(TIMEOUT)
-    asked = json.load(sys.stdin)
+    request = json.load(sys.stdin)
     # What the user's code prints is no answer.
     answer = os.dup(1)
     os.dup2(2, 1)
-    result = outcome(asked)
+    result = outcome(request)
     os.write(answer, json.dumps(result).encode())
     os._exit(0)  # threads of the user's code are nobody's to wait for
 

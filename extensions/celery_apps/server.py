@@ -27,13 +27,13 @@ PAUSES = Backoff(first=1.0, longest=60.0)
 
 def attempt(call: Call) -> Outcome:
     """Send a task in a process of its own, and wait for its end."""
-    asked = json.loads(call.call) | {
+    request = json.loads(call.call) | {
         "task_id": call.task_id,
         "study": dict(call.facts),
         "again": call.again,
         "scheduler": os.getpid(),
     }
-    outcome = try_in_process(send.__name__, asked, send.TIMEOUT, "its broker")
+    outcome = try_in_process(send.__name__, request, send.TIMEOUT, "its broker")
     if outcome.why and outcome.limit != 1:
         name = call.facts["name"]
         log.warning(

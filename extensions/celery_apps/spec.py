@@ -255,5 +255,7 @@ def _plain(field: str, value: Any, kind: type | None = None) -> Any:
     is_plain = value is None or isinstance(value, bool | int | str)
     if kind is None and (is_plain or (isinstance(value, float) and isfinite(value))):
         return value
-    what = "JSON" if kind is None else "a list" if kind is list else "a mapping"
-    raise UsageError.refuse(field, value, f"{what}: text, numbers, true, false, lists, mappings")
+    expected = "JSON" if kind is None else "a list" if kind is list else "a mapping"
+    raise UsageError.refuse(
+        field, value, f"{expected}: text, numbers, true, false, lists, mappings"
+    )

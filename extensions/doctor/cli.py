@@ -41,8 +41,8 @@ def findings_view(findings: Sequence[Finding]) -> RenderableType:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for finding in findings:
-        what = Text(finding.what)
+        description = Text(finding.what)
         if finding.advice:
-            what.append(f"\n{finding.advice}", style="yellow")
-        table.add_row(Text(*GRADES[finding.grade]), finding.name, what)
+            description.append(f"\n{finding.advice}", style="yellow")
+        table.add_row(Text(*GRADES[finding.grade]), finding.name, description)
     return table

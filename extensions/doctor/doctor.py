@@ -138,9 +138,9 @@ def _trainers(_: Settings) -> Iterator[Finding]:
     if not reason:
         yield Finding("trainers", "ok", "are forked by a process that has imported torch")
         return
-    what = f"start as new programs, and import torch anew each time: {reason}"
+    problem = f"start as new programs, and import torch anew each time: {reason}"
     advice = "see what this Python starts by itself: its sitecustomize and .pth files"
-    yield Finding("trainers", "warn", what, advice)
+    yield Finding("trainers", "warn", problem, advice)
 
 
 def _of_extensions(_: Settings) -> Iterator[Finding]:
@@ -155,15 +155,15 @@ def _home(settings: Settings) -> Iterator[Finding]:
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
-    what = f"{settings.home}, {free / (1 << 30):.1f} GiB free"
+    facts = f"{settings.home}, {free / (1 << 30):.1f} GiB free"
     if folder != settings.home:
         # Checked, not created: the doctor leaves nothing behind.
         if not os.access(folder, os.W_OK | os.X_OK):
             yield Finding(
-                "state folder", "fail", f"{what}; cannot be made", _ADVICE["state folder"]
+                "state folder", "fail", f"{facts}; cannot be made", _ADVICE["state folder"]
             )
             return
-        what += "; created at the first run"
+        facts += "; created at the first run"
     else:
         if (open_to := settings.close_home()) is not None:
             yield Finding(
@@ -172,9 +172,9 @@ def _home(settings: Settings) -> Iterator[Finding]:
             return
         settings.ensure_home()
     if free < MIN_FREE_SPACE:
-        yield Finding("state folder", "warn", what, "make room: checkpoints will not fit")
+        yield Finding("state folder", "warn", facts, "make room: checkpoints will not fit")
     else:
-        yield Finding("state folder", "ok", what)
+        yield Finding("state folder", "ok", facts)
 
 
 def _devices(settings: Settings) -> Iterator[Finding]:
@@ -185,8 +185,8 @@ def _devices(settings: Settings) -> Iterator[Finding]:
         names = ", ".join(nvml.name(index) for index in range(nvml.count()))
         yield Finding("GPUs", "ok", names or "none: the driver sees none")
     device_list = machine(settings, nvml)
-    found = find_devices(settings.devices, device_list)
-    names = ", ".join(device.name for device in found)
+    devices = find_devices(settings.devices, device_list)
+    names = ", ".join(device.name for device in devices)
     yield Finding("devices", "ok", f"{device_list}; {settings.devices} means {names}")
 
 
@@ -195,16 +195,18 @@ def _counters(_: Settings) -> Iterator[Finding]:
     by_source: dict[str, list[Capability]] = defaultdict(list)
     for capability in capabilities(_gpus()):
         by_source[capability.source].append(capability)
-    for source, found in by_source.items():
+    for source, of_source in by_source.items():
         absent: dict[str, list[str]] = defaultdict(list)
-        for capability in found:
+        for capability in of_source:
             if not capability.measured:
                 absent[capability.reason].append(capability.counter)
-        what = f"{sum(one.measured for one in found)} of {len(found)}"
+        words = f"{sum(one.measured for one in of_source)} of {len(of_source)}"
         for reason, names in absent.items():
-            shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
-            what += f"; without {shown}: {reason}"
-        yield Finding(f"counters: {source}", "ok", what)
+            first_names = ", ".join(names[:3]) + (
+                f" and {len(names) - 3} more" if names[3:] else ""
+            )
+            words += f"; without {first_names}: {reason}"
+        yield Finding(f"counters: {source}", "ok", words)
 
 
 def _energy(settings: Settings) -> Iterator[Finding]:
@@ -255,8 +257,8 @@ def _broker(settings: Settings) -> Iterator[Finding]:
     else:
         yield Finding("broker", "ok", f"{words}: is not running (it is started when needed)")
     for aside in server.unreadable(settings):
-        what = f"a log that it could not read was moved to {aside}"
-        yield Finding("broker", "warn", what, "nothing is lost; remove the folder when you like")
+        problem = f"a log that it could not read was moved to {aside}"
+        yield Finding("broker", "warn", problem, "nothing is lost; remove the folder when you like")
 
 
 def _owner(client: redis.Redis, settings: Settings) -> Iterator[Finding]:
@@ -296,9 +298,9 @@ def _eviction(client: redis.Redis, url: str) -> Iterator[Finding]:
     policy, limit = connection.eviction_policy(client, url)
     if policy != connection.NO_EVICTION:
         removes = f"keys are removed at maxmemory = {limit} bytes; no scheduler starts"
-        what = removes if limit else "no key is removed, as long as maxmemory is 0"
+        effect = removes if limit else "no key is removed, as long as maxmemory is 0"
         grade: Grade = "fail" if limit else "warn"
-        words = f"maxmemory-policy {policy}: {what}"
+        words = f"maxmemory-policy {policy}: {effect}"
         yield Finding("broker's memory", grade, words, connection.EVICTION_ADVICE)
 
 
@@ -311,12 +313,12 @@ def _contents(client: redis.Redis, url: str) -> Iterator[Finding]:
             if key is not None and presence.key_of(key) is None:
                 misplaced[protocol.INSTALLATION] = "its signing key is damaged"
     for name, words in list(misplaced.items())[:SHOWN]:
-        what = f"{key_at(url, name)}: {words}"
-        yield Finding("broker's keys", "fail", what, connection.MISPLACED_ADVICE)
+        key_words = f"{key_at(url, name)}: {words}"
+        yield Finding("broker's keys", "fail", key_words, connection.MISPLACED_ADVICE)
     dropped = counted(client, url)
     if dropped:
         key = shlex.quote(key_at(url, protocol.DROPPED))
-        shown = ", ".join(
+        summary = ", ".join(
             f"{n} of {location} ({check})" for (location, check), n in dropped.items()
         )
         advice = (
@@ -324,7 +326,7 @@ def _contents(client: redis.Redis, url: str) -> Iterator[Finding]:
             f" details. Something else writes to this broker. `redis-cli DEL {key}`"
             " resets the counts"
         )
-        yield Finding("dropped messages", "warn", shown, advice)
+        yield Finding("dropped messages", "warn", summary, advice)
 
 
 def _services(settings: Settings) -> Iterator[Finding]:
@@ -334,29 +336,29 @@ def _services(settings: Settings) -> Iterator[Finding]:
         yield Finding(name, "fail", stop_words(name, pid, stop))
     changing = locks.pid_of(settings.run, services.CHANGE)
     if changing is not None and (held_up := stop_of(changing)) is not None:
-        what = f"process {changing}, which was starting or stopping them, {held_up}"
+        problem = f"process {changing}, which was starting or stopping them, {held_up}"
         advice = f"nothing is restarted until it goes on (`kill -CONT {changing}`) or is ended"
-        yield Finding("services", "fail", what, advice)
-    known = services.statuses(settings)
-    for name in (services.CHANGE, *(status.name for status in known)):
+        yield Finding("services", "fail", problem, advice)
+    statuses = services.statuses(settings)
+    for name in (services.CHANGE, *(status.name for status in statuses)):
         try:
             locks.check(settings.run, name)
         except OSError as error:  # a service that is restarted could only log this
             yield Finding(name, "fail", unusable(error, settings.home) or str(error))
-    for status in known:
+    for status in statuses:
         if status.name == server.NAME or _stopped(settings, status.name):
             continue
         if status.pid is not None:
             trouble = _trouble(settings, status.name)
-            what = f"runs (process {status.pid})"
+            problem = f"runs (process {status.pid})"
             if trouble is None:
-                yield Finding(status.name, "ok", what)
+                yield Finding(status.name, "ok", problem)
             else:
-                yield Finding(status.name, "fail", f"{what} and cannot serve: {trouble}")
+                yield Finding(status.name, "fail", f"{problem} and cannot serve: {trouble}")
         elif status.name in should_run:
             words = logs.tail(status.log, lines=3)
-            what = f"should be running but is not; its log ends with: {words or 'none'}"
-            yield Finding(status.name, "fail", what, f"read {status.log}, then `penstock up`")
+            problem = f"should be running but is not; its log ends with: {words or 'none'}"
+            yield Finding(status.name, "fail", problem, f"read {status.log}, then `penstock up`")
         else:
             yield Finding(status.name, "ok", "not running (it is started when needed)")
 
@@ -392,7 +394,7 @@ def _ledger(settings: Settings) -> Iterator[Finding]:
     from ...app.server.services.backups import GONE_ADVICE, is_ledger_gone
     from ...app.server.services.ledger_location import elsewhere
 
-    shown = hide_password(settings.ledger_url)
+    url = hide_password(settings.ledger_url)
     if settings.ledger is not None:
         database_at(settings.ledger).check()
     reader = Reader(settings.ledger_url)
@@ -400,10 +402,10 @@ def _ledger(settings: Settings) -> Iterator[Finding]:
         if reader.is_empty():
             if is_ledger_gone(settings):
                 yield Finding(
-                    "ledger", "fail", f"{shown} is missing, though there was one", GONE_ADVICE
+                    "ledger", "fail", f"{url} is missing, though there was one", GONE_ADVICE
                 )
                 return
-            words = f"{shown}; created at the first run"
+            words = f"{url}; created at the first run"
             with suppress(BackendError):  # that finding is the broker's
                 words = elsewhere(settings) or words
             yield Finding("ledger", "ok", words)
@@ -415,27 +417,27 @@ def _ledger(settings: Settings) -> Iterator[Finding]:
     except PenstockError:
         raise
     except Exception as error:  # whatever the database's library raises
-        what = f"{shown} cannot be read: {type(error).__name__}"
-        yield Finding("ledger", "fail", what, _ADVICE["ledger"])
+        problem = f"{url} cannot be read: {type(error).__name__}"
+        yield Finding("ledger", "fail", problem, _ADVICE["ledger"])
         return
-    yield Finding("ledger", "ok", f"{shown}: {count} {'study' if count == 1 else 'studies'}")
+    yield Finding("ledger", "ok", f"{url}: {count} {'study' if count == 1 else 'studies'}")
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
     """Check the store in use if a scheduler serves, and if these settings agree with it."""
     name, configured = "checkpoint store", hide_password(settings.store_url)
-    installation, served = _installation(settings)
+    installation, is_serving = _installation(settings)
     # A node that is given only a broker learns its store from the broker.
     joins = settings.store is None and settings.broker is not None
-    if installation is not None and (served or joins):
+    if installation is not None and (is_serving or joins):
         store.check(installation.store, installation.key)
-        shown = hide_password(installation.store)
+        url = hide_password(installation.store)
         if joins or installation.store == settings.store_url:
-            yield Finding(name, "ok", f"{shown}: usable")
+            yield Finding(name, "ok", f"{url}: usable")
         else:
-            what = f"{shown}: usable, and in use; these settings say {configured}"
+            words = f"{url}: usable, and in use; these settings say {configured}"
             advice = f"run `penstock down`, then `penstock up` with the right {PREFIX}STORE"
-            yield Finding(name, "warn", what, advice)
+            yield Finding(name, "warn", words, advice)
     elif store.probe(settings.store_url):
         yield Finding(name, "ok", f"{configured}: usable")
     else:

@@ -92,12 +92,12 @@ def _with_settings(spec: StudySpec, given: Mapping[str, Any], changes: list[Chan
         if name not in SETTINGS:
             raise UsageError.refuse("a setting", name, f"one of {', '.join(SETTINGS)}")
         before = spec.strategy.max_epochs if name == "max_epochs" else getattr(spec, name)
-        checked = SETTINGS[name](value)
-        if checked == before:
+        after = SETTINGS[name](value)
+        if after == before:
             continue
         longer = name == "max_epochs"
-        spec = _longer(spec, checked) if longer else replace(spec, **{name: checked})
-        changes.append(Change(name, _words(before), _words(checked)))
+        spec = _longer(spec, after) if longer else replace(spec, **{name: after})
+        changes.append(Change(name, _words(before), _words(after)))
     return spec
 
 
@@ -186,18 +186,18 @@ def _check_editable(spec: StudySpec) -> None:
 
 
 def _fields(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(text)["attributes"]
-    return found
+    attributes: dict[str, Any] = json.loads(text)["attributes"]
+    return attributes
 
 
 def _changed(name: str, before: str, form: Form) -> str:
     """Return the distribution of a parameter after a change. It stays of its kind and scale."""
-    known, field = json.loads(before), f"space[{name!r}]"
-    kind, had = known["name"].removesuffix("Distribution"), known["attributes"]
+    distribution, field = json.loads(before), f"space[{name!r}]"
+    kind, had = distribution["name"].removesuffix("Distribution"), distribution["attributes"]
     if isinstance(form, str):
         parameter(form, field)
         now = json.loads(form)
-        same = now["name"] == known["name"]
+        same = now["name"] == distribution["name"]
         if not same or now["attributes"].get("log") != had.get("log"):
             logarithmic = ", log=True" if had.get("log") else ""
             allowed = f"a {kind} as before{logarithmic}: earlier trials drew from that"
@@ -213,11 +213,11 @@ def _changed(name: str, before: str, form: Form) -> str:
         value = whole(field, value) if kind == "Int" else finite(field, value)
         if had["log"] and value <= 0:
             raise UsageError.refuse(field, value, "more than 0: it is log")
-        return json.dumps(known | {"attributes": had | {"low": value, "high": value}})
+        return json.dumps(distribution | {"attributes": had | {"low": value, "high": value}})
     if kind == "Categorical":
         raise UsageError.refuse(field, f"{form['low']} to {form['high']}", "a list of choices")
-    made: type[Float] | type[Int] = Int if kind == "Int" else Float
-    return made(form["low"], form["high"], log=had["log"], step=had["step"]).to_json()
+    cls: type[Float] | type[Int] = Int if kind == "Int" else Float
+    return cls(form["low"], form["high"], log=had["log"], step=had["step"]).to_json()
 
 
 def _added(name: str, form: Form) -> str:
@@ -237,13 +237,15 @@ def _added(name: str, form: Form) -> str:
 
 def _assumed(name: str, text: str, value: Any) -> Scalar:
     """Return the value that earlier trials are taken to have had. It may lie outside the range."""
-    known, field = parameter(text), f"assumed[{name!r}]"
-    if isinstance(known, Categorical):
-        if value not in known.choices:
-            raise UsageError.refuse(field, value, f"one of {list(known.choices)}")
-        return known.choices[known.choices.index(value)]
-    found: Scalar = whole(field, value) if isinstance(known, Int) else finite(field, value)
-    return found
+    distribution, field = parameter(text), f"assumed[{name!r}]"
+    if isinstance(distribution, Categorical):
+        if value not in distribution.choices:
+            raise UsageError.refuse(field, value, f"one of {list(distribution.choices)}")
+        return distribution.choices[distribution.choices.index(value)]
+    assumed_value: Scalar = (
+        whole(field, value) if isinstance(distribution, Int) else finite(field, value)
+    )
+    return assumed_value
 
 
 def _range(text: str) -> str:

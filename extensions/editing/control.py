@@ -29,16 +29,16 @@ def edit(
     ``space`` has parameters, ranges or values by name (``changes.form_of``). Raises UsageError if
     it is refused, BackendError if no scheduler answers.
     """
-    for name, given in (("space", space), ("assumed", assumed)):
-        if not isinstance(given, Mapping):
-            raise UsageError.refuse(name, given, "a mapping of the names of parameters")
+    for name, mapping in (("space", space), ("assumed", assumed)):
+        if not isinstance(mapping, Mapping):
+            raise UsageError.refuse(name, mapping, "a mapping of the names of parameters")
     for name in settings:
         if name not in SETTINGS:
             raise UsageError(f"edit() takes no {name}: it takes {', '.join(SETTINGS)}", name)
     answer = client.send(
         "edit",
         study=study,
-        space={name: form_of(name, given) for name, given in space.items()},
+        space={name: form_of(name, mapping) for name, mapping in space.items()},
         assumed=dict(assumed),
         settings={name: SETTINGS[name](value) for name, value in settings.items()},
         who=user(),

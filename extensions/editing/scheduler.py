@@ -69,8 +69,8 @@ class _Editing:
         if study.spec.sampler != "grid" or not isinstance(study.strategy, EXTENSIBLE):
             return
         trials = [trial for trial in self._core.trials_of(study) if not trial.branched]
-        made = sum(trial.begun or trial.state is not TrialState.CANCELLED for trial in trials)
-        study.strategy.asked = min(study.spec.n_trials, made + study.to_come)
+        drawn = sum(trial.begun or trial.state is not TrialState.CANCELLED for trial in trials)
+        study.strategy.asked = min(study.spec.n_trials, drawn + study.to_come)
 
     def _train_longer(self, study: StudyState, before: StudySpec) -> None:
         """Have the strategy go on to the new last epoch, and trials that are on their way."""
@@ -96,8 +96,8 @@ class _Editing:
     def _may_go_on(self, study: StudyState, strategy: Asha, trial: Trial, last: int) -> None:
         """Have a trial that has completed wait at its rung, if its state can be had."""
         newest = next(iter(trial.parents), None)
-        kept = newest is not None and newest.state_hash == trial.state_hash
-        if trial.epoch != last or not (kept or study.spec.replays):
+        is_durable = newest is not None and newest.state_hash == trial.state_hash
+        if trial.epoch != last or not (is_durable or study.spec.replays):
             strategy.abandoned(trial.id)
             return
         if trial.id in study.best:

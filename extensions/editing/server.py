@@ -30,13 +30,15 @@ def _edited(
     if context.is_over(study):
         name = context.past(study)[0].spec.name
         raise UsageError(f"{name} is over: extend it first, as penstock extend {name} --by 10")
-    known = context.at_work(study)
-    if known.status in OVER:
-        raise UsageError(f"{known.spec.name} is over but for single trials: extend it first")
-    if known.ending:
-        raise UsageError(f"{known.spec.name} has reached a limit, and ends: extend it after that")
-    spec, changes = edited(known.spec, space, assumed, settings)
-    end = deadline_of(spec, known.created_at)
+    study_state = context.at_work(study)
+    if study_state.status in OVER:
+        raise UsageError(f"{study_state.spec.name} is over but for single trials: extend it first")
+    if study_state.ending:
+        raise UsageError(
+            f"{study_state.spec.name} has reached a limit, and ends: extend it after that"
+        )
+    spec, changes = edited(study_state.spec, space, assumed, settings)
+    end = deadline_of(spec, study_state.created_at)
     if "deadline" in settings and end is not None and end <= context.at:
         moment = datetime.fromtimestamp(end, UTC).isoformat()
         raise UsageError.refuse("deadline", moment, "a point in time that is yet to come")

@@ -61,19 +61,21 @@ def _launch(environment: str, variables: Mapping[str, str]) -> Launch:
     kind, where = Environment.of(environment)
     if kind not in KINDS:
         raise CannotStart(f"{environment!a}: this worker knows {', '.join(KINDS)}")
-    told = {name: value for name, value in variables.items() if name not in _PYTHONS_OWN}
-    told[names.ENVIRONMENT] = environment
+    environment_variables = {
+        name: value for name, value in variables.items() if name not in _PYTHONS_OWN
+    }
+    environment_variables[names.ENVIRONMENT] = environment
     if kind == "venv":
-        return _in_venv(environment, Path(where), told)
+        return _in_venv(environment, Path(where), environment_variables)
     # Libraries in the user's home folder are those of the node's Python.
-    told["PYTHONNOUSERSITE"] = "1"
+    environment_variables["PYTHONNOUSERSITE"] = "1"
     if kind == "rootfs":
-        return _in_root(environment, Path(where), told)
+        return _in_root(environment, Path(where), environment_variables)
     program, *words = shlex.split(where)
-    found = shutil.which(program, path=told.get("PATH"))
-    if found is None:
+    executable = shutil.which(program, path=environment_variables.get("PATH"))
+    if executable is None:
         raise CannotStart(f"{environment}: there is no program {program} on the path of the worker")
-    return Launch((found, *words, PYTHON, *ARGUMENTS), told, wrapped=True)
+    return Launch((executable, *words, PYTHON, *ARGUMENTS), environment_variables, wrapped=True)
 
 
 def _in_venv(environment: str, folder: Path, told: dict[str, str]) -> Launch:
@@ -105,10 +107,12 @@ def _in_root(environment: str, root: Path, told: dict[str, str]) -> Launch:
 
 def _folders_of_node(home: str | None) -> list[Path]:
     """Return the folders that stay the node's: all but its system, and the folder ``home``."""
-    found = [Path(entry.path) for entry in os.scandir("/") if entry.name not in SYSTEM]
-    kept = [Path(each) for each in (home, *_KEPT) if each is not None and Path(each).is_dir()]
-    below = [each for each in kept if not any(map(each.is_relative_to, found))]
-    return [each for each in found if each.is_dir()] + below
+    folders = [Path(entry.path) for entry in os.scandir("/") if entry.name not in SYSTEM]
+    extra_folders = [
+        Path(each) for each in (home, *_KEPT) if each is not None and Path(each).is_dir()
+    ]
+    below = [each for each in extra_folders if not any(map(each.is_relative_to, folders))]
+    return [each for each in folders if each.is_dir()] + below
 
 
 def _mounts(root: Path, nodes: Sequence[Path]) -> Iterator[str]:

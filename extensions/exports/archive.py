@@ -184,7 +184,7 @@ def archive_of(reader: Reader, study_id: str) -> Archive:
         durables[state.trial].append(Checkpoint(**fields))
     rows = reader.trials(study.id)
     updates = LedgerUpdates(reader, study.id).read_written()
-    written, (user_attrs, system_attrs) = merged(updates), study_attributes(updates)
+    attributes, (user_attrs, system_attrs) = merged(updates), study_attributes(updates)
     by_objective = spec_from_json(study.spec_json).space is None
     return Archive(
         penstock_version=version("penstock"),
@@ -195,7 +195,9 @@ def archive_of(reader: Reader, study_id: str) -> Archive:
         finished_at=study.finished_at,
         spec=_without_addresses(json.loads(study.spec_json)),
         trials=[
-            _trial(row, written.get(row.number, {}), epochs[row.id], durables[row.id], by_objective)
+            _trial(
+                row, attributes.get(row.number, {}), epochs[row.id], durables[row.id], by_objective
+            )
             for row in rows
         ],
         user_attrs=user_attrs,
@@ -224,9 +226,11 @@ def to_event(archive: Archive) -> StudyImported:
             f"up to {MAX_EPOCHS} in all, so that the scheduler is not busy for too long",
         )
     spec = spec_from_json(json.dumps(_without_addresses(archive.spec)))
-    found, spent = archive.spent, NOTHING_SPENT
-    if found is not None:
-        spent = Spent(found.device_seconds, found.joules, found.money, tuple(found.reached))
+    archived, spent = archive.spent, NOTHING_SPENT
+    if archived is not None:
+        spent = Spent(
+            archived.device_seconds, archived.joules, archived.money, tuple(archived.reached)
+        )
     times = archive.created_at, archive.finished_at
     record = StudyRecord(spec, archive.status, *times, archive.message, spent)
     trials = tuple(_past(spec.id, trial) for trial in archive.trials)
@@ -253,10 +257,10 @@ def _trial(
             message=row.failure_message or "",
             traceback=row.failure_traceback or "",
         )
-    given = ("number", "params", "epoch", "target", "value")
+    copied_fields = ("number", "params", "epoch", "target", "value")
     times = ("created_at", "dispatched_at", "finished_at")
     return TrialBody(
-        **{name: getattr(row, name) for name in (*given, *times)},
+        **{name: getattr(row, name) for name in (*copied_fields, *times)},
         further=list(row.further),
         constraints=dict(row.constraints),
         state=TrialState(row.state),

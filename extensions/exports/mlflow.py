@@ -73,8 +73,12 @@ class _Experiment:
         self._study = study
         with self._translate_errors():
             self._client = MlflowClient(tracking_uri=uri)
-            found = self._client.get_experiment_by_name(study.name)
-            self._id = found.experiment_id if found else self._client.create_experiment(study.name)
+            experiment = self._client.get_experiment_by_name(study.name)
+            self._id = (
+                experiment.experiment_id
+                if experiment
+                else self._client.create_experiment(study.name)
+            )
             self._runs = self._known_runs()
 
     def write(self, trial: TrialRow, points: Sequence[Point], *, over: bool) -> None:
@@ -100,17 +104,21 @@ class _Experiment:
             "penstock.study": self._study.id,
             "penstock.trial": str(trial.number),
         }
-        made = self._client.create_run(self._id, _ms(trial.created_at), tags)
-        return _MlRun(made)
+        run = self._client.create_run(self._id, _ms(trial.created_at), tags)
+        return _MlRun(run)
 
     def _known_runs(self) -> dict[int, _MlRun]:
         """Return the study's existing runs by trial number."""
-        ours, page, known = f"tags.`penstock.study` = '{self._study.id}'", None, dict[int, _MlRun]()
+        query, page, runs_by_trial = (
+            f"tags.`penstock.study` = '{self._study.id}'",
+            None,
+            dict[int, _MlRun](),
+        )
         while True:
-            runs = self._client.search_runs([self._id], ours, 1, _AT_ONCE, page_token=page)
-            known |= {int(run.data.tags["penstock.trial"]): _MlRun(run) for run in runs}
+            runs = self._client.search_runs([self._id], query, 1, _AT_ONCE, page_token=page)
+            runs_by_trial |= {int(run.data.tags["penstock.trial"]): _MlRun(run) for run in runs}
             if not (page := runs.token):
-                return known
+                return runs_by_trial
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -121,20 +129,20 @@ class _Experiment:
                 yield
         except (MlflowException, OSError) as error:
             # from None: the library's message shows the whole URI, which may contain a password.
-            shown = hide_password(self._uri)
-            message = str(error).replace(self._uri, shown)
-            raise BackendError(f"MLflow at {shown}: {message}") from None
+            safe_uri = hide_password(self._uri)
+            message = str(error).replace(self._uri, safe_uri)
+            raise BackendError(f"MLflow at {safe_uri}: {message}") from None
 
 
 @contextmanager
 def _timeouts() -> Iterator[None]:
     """Apply ``_TIMEOUTS`` during our requests, unless the user has set these variables."""
-    ours = {name: value for name, value in _TIMEOUTS.items() if name not in os.environ}
-    os.environ.update(ours)
+    defaults = {name: value for name, value in _TIMEOUTS.items() if name not in os.environ}
+    os.environ.update(defaults)
     try:
         yield
     finally:
-        for name in ours:
+        for name in defaults:
             del os.environ[name]
 
 

@@ -108,8 +108,8 @@ class Collector:
         demand = GaugeMetricFamily("penstock_devices_wanted", words, value=self._demand[1])
         families.append(demand)
         return families, {
-            name: [known.device.queue(slot) for slot in range(known.device.slots)]
-            for name, known in state.devices.items()
+            name: [record.device.queue(slot) for slot in range(record.device.slots)]
+            for name, record in state.devices.items()
         }
 
     def _newest(self) -> Engine:
@@ -137,10 +137,10 @@ class Collector:
         yield GaugeMetricFamily("penstock_open_attempts", words, value=len(state.attempts))
 
     def _devices(self, state: EngineState) -> Iterable[Metric]:
-        gone = Counter(each.state for each in self._reader.devices() if each.gone)
+        gone_counts = Counter(each.state for each in self._reader.devices() if each.gone)
         by_state = Counter(state.device_status(name) for name in state.devices)
-        known = dict.fromkeys(("joined", "resting", "draining", "drained", "left", "held"), 0)
-        yield _by("penstock_devices", "Devices by state.", "state", known | by_state | gone)
+        counts = dict.fromkeys(("joined", "resting", "draining", "drained", "left", "held"), 0)
+        yield _by("penstock_devices", "Devices by state.", "state", counts | by_state | gone_counts)
         slots = dict.fromkeys(("busy", "idle", "resting", "draining", "drained"), 0)
         for name, device in state.devices.items():
             free = "idle" if state.usable(name) else state.device_status(name)
@@ -151,7 +151,7 @@ class Collector:
 
     def _broker(self, queues: dict[str, list[str]]) -> Iterable[Metric]:
         """Yield if broker and scheduler are up, and the queues' lengths if the broker answers."""
-        served = locks.is_running(self._settings.run, "scheduler")
+        is_up = locks.is_running(self._settings.run, "scheduler")
         lengths: dict[str, int] | None = None
         dropped: dict[tuple[str, str], int] = {}
         try:
@@ -161,7 +161,7 @@ class Collector:
                 connection.translate_errors(url),
             ):
                 dropped = counted(client, url)
-                served = served or presence.is_served(client, url)
+                is_up = is_up or presence.is_served(client, url)
                 commands = [("LLEN", queue) for each in queues.values() for queue in each]
                 answers = iter(protocol.execute(client, commands))
             # A value of another type is not a queue, and its worker removes it.
@@ -174,9 +174,7 @@ class Collector:
         yield GaugeMetricFamily(
             "penstock_broker_up", "Whether the broker answers.", value=lengths is not None
         )
-        yield GaugeMetricFamily(
-            "penstock_scheduler_up", "Whether the scheduler runs.", value=served
-        )
+        yield GaugeMetricFamily("penstock_scheduler_up", "Whether the scheduler runs.", value=is_up)
         words = "Tasks in a device's queues that its worker has not fetched."
         yield _by("penstock_queued_tasks", words, "device", lengths or {})
         words = "Entries in the broker that could not be used, by place and failed check."

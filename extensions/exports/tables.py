@@ -169,8 +169,8 @@ def _values(trial: TrialBody) -> list[float]:
 
 def _user_attrs(trial: TrialBody) -> dict[str, Any]:
     """Return the trial's user attributes: numbers and texts as they are, all else as JSON."""
-    found = json.loads(trial.written or "{}").get("user_attrs", ())
-    values = {name: value_of(text) for name, text in found}
+    pairs = json.loads(trial.written or "{}").get("user_attrs", ())
+    values = {name: value_of(text) for name, text in pairs}
     return {
         name: value if isinstance(value, str | int | float | None) else json.dumps(value)
         for name, value in values.items()

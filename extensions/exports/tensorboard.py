@@ -57,8 +57,8 @@ class TensorBoardCallback(EpochCallback):
 
     def open(self, study: StudyRow) -> Log:
         """Return the folder of ``study``."""
-        known = spec_from_json(study.spec_json).space is not None
-        return _Folder(self._directory / study.id, known)
+        has_space = spec_from_json(study.spec_json).space is not None
+        return _Folder(self._directory / study.id, has_space)
 
 
 class _Folder:

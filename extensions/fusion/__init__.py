@@ -1,1 +1,1 @@
-"""Trials of one structure in one process, stepped together with the bits that each has alone."""
+"""Trials of one structure in one process, fused with the bits that each has alone."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def spent(device: torch.device) -> float:
-    """Return the time in seconds by which steps together and alone are compared.
+    """Return the time in seconds by which fused steps and steps alone are compared.
 
     On a CPU it is the processor time of this thread, since other processes interrupt a long step
     more often than a short one. On a GPU, which computes asynchronously and for one process at a
@@ -62,9 +62,9 @@ class SoloCopy:
         """Take the trial's state. ``fresh``: the optimiser has none yet."""
         torch._foreach_copy_(_tensors(self.model), _tensors(run.model))
         modules = zip(self.model.modules(), run.model.modules(), strict=True)
-        for mine, theirs in modules:
-            if isinstance(theirs, nn.Dropout) and isinstance(mine, nn.Dropout):
-                mine.p = theirs.p  # the one attribute that may differ
+        for own_module, module in modules:
+            if isinstance(module, nn.Dropout) and isinstance(own_module, nn.Dropout):
+                own_module.p = module.p  # the one attribute that may differ
         self.optimizer.state.clear()
         groups = zip(self.optimizer.param_groups, run.optimizer.param_groups, strict=True)
         for options, group in groups:
@@ -129,31 +129,31 @@ class Facts:
 
     def named(self) -> dict[str, Any]:
         """Return each tensor and each value by its name."""
-        found = dict(self.values)
+        by_name = dict(self.values)
         for kind, elements in self.elements.items():
             shapes = {name: shape for name, (its, shape) in self.shapes.items() if its == kind}
             parts = torch.split(elements, [shape.numel() for shape in shapes.values()])
             for (name, shape), part in zip(shapes.items(), parts, strict=True):
-                found[name] = part.view(shape)
-        return found
+                by_name[name] = part.view(shape)
+        return by_name
 
 
 @torch.no_grad()
 def facts(run: Training, loss: Tensor) -> Facts:
     """Return copies of a trial's loss, weights, buffers and optimiser state after a step."""
-    found: dict[str, Any] = {"the loss": loss}
+    tensors: dict[str, Any] = {"the loss": loss}
     names = dict[int, str]()
     for name, tensor in _named(run.model):
-        found[name], names[id(tensor)] = tensor, name
+        tensors[name], names[id(tensor)] = tensor, name
     for group in run.optimizer.param_groups:
         for parameter in group["params"]:
             for name, value in run.optimizer.state.get(parameter, {}).items():
-                found[f"{name} of {names[id(parameter)]}"] = value
+                tensors[f"{name} of {names[id(parameter)]}"] = value
     shapes: dict[str, tuple[_Kind, torch.Size]] = {}
     parts: dict[_Kind, list[Tensor]] = {}
     values: dict[str, Any] = {}
-    for name in sorted(found):
-        value = found[name]
+    for name in sorted(tensors):
+        value = tensors[name]
         if isinstance(value, Tensor):
             kind = value.dtype, value.device
             shapes[name] = kind, value.shape
@@ -169,10 +169,10 @@ def difference(one: Facts, other: Facts) -> str:
         pairs = ((each, other.elements[kind]) for kind, each in one.elements.items())
         if all(same_bits(*both) for both in pairs):
             return ""
-    found, its = one.named(), other.named()
-    if found.keys() != its.keys():
-        return sorted(found.keys() ^ its.keys())[0]
-    return next((name for name, value in found.items() if not same(value, its[name])), "")
+    first, its = one.named(), other.named()
+    if first.keys() != its.keys():
+        return sorted(first.keys() ^ its.keys())[0]
+    return next((name for name, value in first.items() if not same(value, its[name])), "")
 
 
 def same(one: Any, other: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The training of one epoch of all trials of a group, step by step together.
+"""The training of one epoch of a fused group, step by step.
 
 Theory of operation. Everything that decides an epoch's bits (the order of examples, keys, options)
 is computed for each trial as ``tasks.training.loop`` does. A trial whose tick, ``clip`` or own
@@ -42,7 +42,7 @@ _NEAR = 1 << 28
 
 @dataclass
 class Row:
-    """A trial to be stepped together with others, and what is called before each of its steps."""
+    """A trial of a fused group, and the function that is called before each of its steps."""
 
     training: Training
     tick: Tick
@@ -52,16 +52,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Result(loop.Result):
-    """An epoch's metrics, seconds and company."""
+    """An epoch's metrics and seconds, and the times of its fused group."""
 
     #: Seconds that it would have taken alone, if it was trained with others and that is known;
     #: else 0.
     alone: float = 0.0
-    #: Number of trials that were trained together, itself included.
-    together: int = 1
-    #: Pairs of a number of trials and the expected time of an epoch of each in a group of that
-    #: size, over its time alone.
-    company: tuple[tuple[int, float], ...] = ()
+    #: Number of trials in the fused group, itself included.
+    group_size: int = 1
+    #: Pairs of the size of a fused group and the expected time of an epoch of each trial in it,
+    #: over its time alone.
+    slowdowns: tuple[tuple[int, float], ...] = ()
 
 
 def alone(result: loop.Result) -> Result:
@@ -83,7 +83,7 @@ class Epoch:
         solo: SoloCopy,
         regroup: Callable[[Sequence[Training]], Group],
         *,
-        apart: int = 0,
+        unfused: int = 0,
     ) -> None:
         """Prepare an epoch of ``rows``.
 
@@ -93,7 +93,7 @@ class Epoch:
             admission: Facts of their structure, which are added to.
             solo: A copy that repeats steps alone.
             regroup: Stacks the trials that are left after others have gone.
-            apart: Number of trials of the group that are trained alone in this epoch. Times count
+            unfused: Number of trials of the group that are trained alone in this epoch. Times count
                 as if these were included.
         """
         self.rows = list(rows)
@@ -103,7 +103,7 @@ class Epoch:
         self._admission = admission
         self._solo = solo
         self._regroup = regroup
-        self._apart = apart
+        self._unfused = unfused
         first = rows[0].training
         self._device = first.device
         self._data = in_memory(first.data.train) or ()
@@ -129,23 +129,23 @@ class Epoch:
         names = (first.seed, first.number, first.epoch)
         examples = self._begin()
         steps = -(-examples // self._size)
-        checked = key("fused step", *names) % steps, key("fused trial", *names)
+        check_keys = key("fused step", *names) % steps, key("fused trial", *names)
         for step in range(steps):
             self._tick(step + 1, steps)
             if not self.rows:
                 return []
             part = self._orders[:, step * self._size : (step + 1) * self._size]
             self._follow = max(0, examples // self._size - step - 1)
-            chosen = {checked[1] % len(self.rows)} if step == checked[0] else set()
-            self._step(step + 1, part, chosen)
+            rows_to_check = {check_keys[1] % len(self.rows)} if step == check_keys[0] else set()
+            self._step(step + 1, part, rows_to_check)
             self._leave()
         self._end()
         return mean_losses(self._losses, self._size, examples)
 
-    def rehearse(self) -> None:
+    def probe(self) -> None:
         """Step rows that are copies over whole batches, until they are compared and timed.
 
-        After each step together one row steps alone, so that both are timed under the same load of
+        After each fused step one row steps alone, so that both are timed under the same load of
         the machine. There must be at least one whole batch. The states are unusable afterwards.
         Raises as ``train``.
         """
@@ -203,7 +203,7 @@ class Epoch:
             self._clip()
         self.group.step(self._part_with)
         if timed:
-            admission.step.together(self._about()).append((spent(self._device) - began) / count)
+            admission.step.fused(self._about()).append((spent(self._device) - began) / count)
         self._losses.append(losses)
         for k, alone in expected.items():
             if k not in self._gone:
@@ -211,7 +211,7 @@ class Epoch:
 
     def _about(self) -> int:
         """Return the number of trials under which times are kept."""
-        return len(self.rows) + self._apart
+        return len(self.rows) + self._unfused
 
     def _losses_of(self, number: int, part: Tensor) -> Tensor:
         """Return the losses of a step, (K,), and leave the gradients in the stack.
@@ -219,16 +219,16 @@ class Epoch:
         Both are summed over the shards of each batch as in ``tasks.gangs.shards``.
         """
         if self._shards == 1:
-            losses, made = self._shard(number, 0, part, 1.0)
-            self.group.take(made)
+            losses, gradient_tensors = self._shard(number, 0, part, 1.0)
+            self.group.take(gradient_tensors)
             return losses
         stack = list[Block]()
         for shard, span in enumerate(cut(part.shape[1], self._shards, self._size)):
             weight = len(span) / part.shape[1]
             piece = part[:, span.start : span.stop]
-            losses, made = self._shard(number, shard, piece, weight)
+            losses, gradient_tensors = self._shard(number, shard, piece, weight)
             # Copies: they are added to in place, and may have one memory.
-            gradients = [None if each is None else each.clone() for each in made]
+            gradients = [None if each is None else each.clone() for each in gradient_tensors]
             push(stack, Block(shard, 1, gradients, [(losses * weight).float()]))
         root = fold(stack)
         self.group.take(root.gradients)
@@ -251,15 +251,15 @@ class Epoch:
         run, optimiser = self.rows[k].training, self.group.optimiser
         self._solo.become(run, fresh=optimiser is not None and k in optimiser.fresh)
         seeds = [_seed(run, number, shard) for shard in range(self._shards)]
-        made = self._solo.step(run, part, seeds)
+        step_facts = self._solo.step(run, part, seeds)
         if len(part) == self._size and self._admission.step.undecided(self._about()):
             self._admission.step.alone.append(self._solo.seconds)
-        return made
+        return step_facts
 
     def _compare(self, k: int, number: int, loss: Tensor, alone: Facts) -> None:
-        if what := difference(facts(self.rows[k].training, loss), alone):
+        if name := difference(facts(self.rows[k].training, loss), alone):
             check_generators(self._before)  # the better reason
-            raise Mismatch(f"{what} had other bits together than alone, in step {number}")
+            raise Mismatch(f"{name} had other bits together than alone, in step {number}")
 
     def _clip(self) -> None:
         self.group.give_gradients()

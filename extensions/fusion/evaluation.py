@@ -49,7 +49,7 @@ def evaluate_all(group: Group, part: str, data: Dataset[Any]) -> list[dict[str, 
     code = stand_in(common, type(first.code))
     examples, names = length(data), (first.seed, first.number, first.epoch)
     parts = torch.split(torch.arange(examples), first.code.eval_batch_size)
-    chosen = key(f"fused {part} batch", *names) % len(parts)
+    checked_batch = key(f"fused {part} batch", *names) % len(parts)
     k = key(f"fused {part} trial", *names) % len(group.runs)
     group.model.eval()
     group.generators.begin(_no_random_numbers)
@@ -59,9 +59,9 @@ def evaluate_all(group: Group, part: str, data: Dataset[Any]) -> list[dict[str, 
         for i, indices in enumerate(parts):
             batch = batch_of(in_memory(data) or (), indices, first)
             values = _values(group, code, part, batch)
-            if i == chosen:
-                one = {n: v[k] if isinstance(v, Tensor) else v for n, v in values.items()}
-                _compare(group.runs[k], part, batch, one)
+            if i == checked_batch:
+                row_values = {n: v[k] if isinstance(v, Tensor) else v for n, v in values.items()}
+                _compare(group.runs[k], part, batch, row_values)
             if totals and totals.keys() != values.keys():
                 raise NotFused("metrics() has other names from batch to batch")
             for name, value in values.items():
@@ -87,15 +87,15 @@ def _values(group: Group, code: TorchTrainable, part: str, batch: tuple[Tensor, 
         common.update({n: v for n, v in values.items() if not isinstance(v, Tensor)})
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
-    found = group.call(tensors, batch, common=True)
-    made: _Values = {}
-    for name in [*found, *common]:
-        value = found.get(name, common.get(name))
+    by_trial = group.call(tensors, batch, common=True)
+    result: _Values = {}
+    for name in [*by_trial, *common]:
+        value = by_trial.get(name, common.get(name))
         if isinstance(value, Tensor):
-            made[name] = value.double().reshape(len(group.runs))
+            result[name] = value.double().reshape(len(group.runs))
         else:
-            made[name] = float(value)
-    return made
+            result[name] = float(value)
+    return result
 
 
 def _metrics(
@@ -107,11 +107,11 @@ def _metrics(
     return {str(name): value for name, value in values.items()}
 
 
-def _compare(run: Training, part: str, batch: tuple[Tensor, ...], together: _Values) -> None:
+def _compare(run: Training, part: str, batch: tuple[Tensor, ...], fused: _Values) -> None:
     run.model.eval()
     with run.system.computing(run.device):
         alone = _metrics(copy.copy(run.code), run.model, part, batch)
-    both = [{name: float(value) for name, value in each.items()} for each in (alone, together)]
+    both = [{name: float(value) for name, value in each.items()} for each in (alone, fused)]
     if not same_numbers(*both):
         raise Mismatch("a metric had other bits together than alone")
 
@@ -138,8 +138,8 @@ def _sums(losses: Sequence[Tensor]) -> list[float]:
     rows = torch.stack(list(losses), 1).double()
     while rows.shape[1] >= FOLD:
         rows = torch.cat([_added(rows[:, :FOLD]), rows[:, FOLD:]], 1)
-    made: list[float] = _added(rows)[:, 0].tolist()
-    return made
+    totals: list[float] = _added(rows)[:, 0].tolist()
+    return totals
 
 
 def _added(rows: Tensor) -> Tensor:

@@ -20,10 +20,10 @@ from .checks import spent
 from .epoch import Epoch, Outcome, Result, Row, alone
 from .evaluation import evaluate_all, same_numbers
 from .group import Group, Snapshot
+from .group_probe import GroupProbes
 from .known import Admission, Known
 from .operators.not_fused import NotFused
 from .optimisers import StepsByItself
-from .rehearsal import Rehearsals
 from .stand_in import Differs
 from .structure import Structure
 
@@ -44,11 +44,11 @@ def _alone(row: Row) -> Outcome:
 
 
 class Fusion:
-    """Training of several trials of one trainer together; remembers the structures admitted."""
+    """Training of fused groups of one trainer's trials; remembers the structures admitted."""
 
     def __init__(self) -> None:
         self._known = Known()
-        self._rehearsals = Rehearsals()
+        self._probes = GroupProbes()
 
     def structure(self, training: Training) -> Structure | None:
         """Return the structure by which a trial is grouped; None if it must be trained alone."""
@@ -65,11 +65,11 @@ class Fusion:
             return str(refused)
         return self._known.admission(structure).refusal()
 
-    def company(self, structure: Structure, rows: int) -> int:
-        """Return the number of trials, out of ``rows``, that are trained together.
+    def group_size(self, structure: Structure, rows: int) -> int:
+        """Return the size of the fused group that ``rows`` trials would train in.
 
         It is ``rows``, or 1 if groups of that size are not faster, or 0 if trials of this structure
-        are never trained together.
+        are never fused.
         """
         admission = self._known.admission(structure)
         if admission.reason:
@@ -80,7 +80,7 @@ class Fusion:
         """Train and evaluate an epoch of each trial, as ``run_epoch`` does.
 
         If their structures differ, or if that is faster, each is trained alone. From time to time
-        one is trained alone, or all are trained together, to measure the times. A trial's outcome
+        one is trained alone, or all are fused, to measure the times. A trial's outcome
         is its result with its share of the seconds, or the exception that its tick or its code has
         raised. No trial's outcome changes another one's. No trial may take turns by itself
         (``Training.turn``) meanwhile.
@@ -95,44 +95,44 @@ class Fusion:
             return [self._single(rows[0], structure, admission)]
         if not admission.may_step(count):
             return self._each_alone(rows, admission)
-        due = admission.epochs.is_due()
-        if due and admission.slower:
+        is_due = admission.epochs.is_due()
+        if is_due and admission.slower:
             admission.epochs.try_again(count)
         admission.slower, was_slower = admission.epochs.refusal(count), admission.slower
         if admission.slower:
             return self._each_alone(rows, admission)
-        if was_slower or not due:
-            return self._together(rows, structure)
+        if was_slower or not is_due:
+            return self._fused(rows, structure)
         # Time the first one alone: the others are the remaining rows of the same stacks.
-        [one] = self._timed(rows[:1], admission)
-        return [one, *self._together(rows[1:], structure, apart=1)]
+        [first_outcome] = self._timed(rows[:1], admission)
+        return [first_outcome, *self._fused(rows[1:], structure, unfused=1)]
 
     def _single(self, row: Row, structure: Structure, admission: Admission) -> Outcome:
-        """Train a trial without company, and rehearse the gain of company if there is time."""
+        """Train a single trial, and probe the gain of a fused group if there is time."""
         began = spent(row.training.device)
         [outcome] = self._each_alone([row], admission)
         if admission.reason or not isinstance(outcome, Result):
             return outcome
         seconds = spent(row.training.device) - began
-        admission.reason = self._rehearsals.alone(row.training, structure, seconds)
-        found = {} if admission.reason else self._rehearsals.of(structure)
-        return replace(outcome, company=tuple(found.items()))
+        admission.reason = self._probes.observe_alone(row.training, structure, seconds)
+        slowdowns = {} if admission.reason else self._probes.of(structure)
+        return replace(outcome, slowdowns=tuple(slowdowns.items()))
 
-    def _together(
-        self, rows: Sequence[Row], structure: Structure, *, apart: int = 0
+    def _fused(
+        self, rows: Sequence[Row], structure: Structure, *, unfused: int = 0
     ) -> list[Outcome]:
-        """Return the outcomes of training ``rows`` together, and keep their times.
+        """Return the outcomes of training ``rows`` as a fused group, and keep their times.
 
-        ``apart``: number of trials of the group that are trained alone in this epoch. Times count
+        ``unfused``: number of trials of the group that are trained alone in this epoch. Times count
         as if these were included.
         """
         admission = self._known.admission(structure)
         if len(rows) == 1:  # of two: their stacks stay
             return self._timed(rows, admission)
-        outcomes = _Attempt(self._known, rows, structure, apart).run()
+        outcomes = _Attempt(self._known, rows, structure, unfused).run()
         for outcome in outcomes:
-            if isinstance(outcome, Result) and outcome.together == len(rows):
-                admission.epochs.observe(outcome.seconds, len(rows) + apart)
+            if isinstance(outcome, Result) and outcome.group_size == len(rows):
+                admission.epochs.observe(outcome.seconds, len(rows) + unfused)
                 break  # they have equal shares
         return outcomes
 
@@ -157,10 +157,12 @@ class Fusion:
 class _Attempt:
     """One epoch of trials of one structure, which are trained alone if it fails."""
 
-    def __init__(self, known: Known, rows: Sequence[Row], structure: Structure, apart: int) -> None:
+    def __init__(
+        self, known: Known, rows: Sequence[Row], structure: Structure, unfused: int
+    ) -> None:
         self._known = known
         self._rows = rows
-        self._apart = apart
+        self._unfused = unfused
         self._structure = structure
         self._admission = known.admission(structure)
         #: By the identity of the training.
@@ -172,7 +174,7 @@ class _Attempt:
         began = clock()
         try:
             rows, group, losses = self._train(self._rows)
-        except _NotTogether:
+        except _Unfused:
             return [self._outcomes[id(row.training)] for row in self._rows]
         metrics: list[_Metrics] = [{"train_loss": loss} for loss in losses]
         self._evaluate(rows, group, "validation", metrics)
@@ -182,7 +184,7 @@ class _Attempt:
         count = len(self._rows)
         share, alone = (clock() - began) / count, self._admission.epochs.alone
         return [
-            replace(outcome, seconds=share, alone=alone, together=count)
+            replace(outcome, seconds=share, alone=alone, group_size=count)
             if isinstance(outcome := self._outcomes[id(row.training)], Result)
             else outcome
             for row in self._rows
@@ -193,7 +195,7 @@ class _Attempt:
     def _train(self, rows: Sequence[Row]) -> tuple[list[Row], Group, list[float]]:
         """Return the trials that have not left, their group, and the mean loss of each.
 
-        Raises ``_NotTogether`` once all have been trained alone.
+        Raises ``_Unfused`` once all have been trained alone.
         """
         runs = [row.training for row in rows]
         try:
@@ -202,7 +204,7 @@ class _Attempt:
             snapshot = Snapshot(group)
         except Exception as error:
             self._train_alone(rows, error)
-        epoch = Epoch(rows, group, self._admission, copy, self._regroup, apart=self._apart)
+        epoch = Epoch(rows, group, self._admission, copy, self._regroup, unfused=self._unfused)
         try:
             losses = epoch.train()
         except Exception as error:
@@ -225,10 +227,10 @@ class _Attempt:
         guilty = any(not isinstance(outcome, Result) for outcome in outcomes.values())
         if reason := self._reason(rows[0].training if rows else None, error, guilty=guilty):
             self._admission.reason = reason
-        raise _NotTogether from error
+        raise _Unfused from error
 
     def _reason(self, run: Training | None, error: Exception, *, guilty: bool) -> str:
-        """Return the reason to train these trials apart from now on; empty if there is none."""
+        """Return the reason to train these trials unfused from now on; empty if there is none."""
         if isinstance(error, Differs) and run is not None:
             self._known.learn(type(run.code), error.read)
             return ""
@@ -263,7 +265,7 @@ class _Attempt:
         self, group: Group, part: str, data: Dataset[Any]
     ) -> Sequence[_Metrics | BaseException]:
         runs, admission = group.runs, self._admission
-        about, device = len(runs) + self._apart, runs[0].device
+        about, device = len(runs) + self._unfused, runs[0].device
 
         def each() -> list[_Metrics | BaseException]:
             return [_caught(evaluate, run, part, data) for run in runs]
@@ -274,24 +276,24 @@ class _Attempt:
             if admission.evaluation.undecided(about) and not group.is_watched(common=True):
                 evaluate_all(group, part, data)  # the first one is watched, which takes longer
             began = spent(device)
-            together = evaluate_all(group, part, data)
+            fused = evaluate_all(group, part, data)
         except Exception as error:
-            found = each()
-            guilty = any(isinstance(values, BaseException) for values in found)
+            outcomes = each()
+            guilty = any(isinstance(values, BaseException) for values in outcomes)
             reason = self._reason(runs[0], error, guilty=guilty)
             admission.evaluation_reason = reason
-            return found
+            return outcomes
         seconds = (spent(device) - began) / len(runs)
         if not admission.evaluation.undecided(about):
-            return together
+            return fused
         began = spent(device)
-        found = each()
+        outcomes = each()
         admission.evaluation.alone.append((spent(device) - began) / len(runs))
-        admission.evaluation.together(about).append(seconds)
-        for one, other in zip(together, found, strict=True):
-            if isinstance(other, BaseException) or not same_numbers(one, other):
+        admission.evaluation.fused(about).append(seconds)
+        for fused_values, other in zip(fused, outcomes, strict=True):
+            if isinstance(other, BaseException) or not same_numbers(fused_values, other):
                 admission.evaluation_reason = "a metric had other bits together than alone"
-        return found
+        return outcomes
 
     def _end(self, run: Training, metrics: _Metrics) -> None:
         """Step the schedule, after all else has gone well."""
@@ -308,7 +310,7 @@ class _Attempt:
         self._outcomes[id(run)] = outcome
 
 
-class _NotTogether(Exception):
+class _Unfused(Exception):
     """All trials have been trained alone."""
 
 

@@ -1,4 +1,4 @@
-"""Groups of trials that are stepped together: stacks, and losses and gradients in one pass."""
+"""Fused groups: the stacked parameters of their trials, and losses and gradients in one pass."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Group:
         self._there = [True] * len(self.stepped[0])
         self.optimiser: VectorOptimiser | None = None
         if vector and is_plain(runs[0].optimizer):
-            made = VectorOptimiser([run.optimizer for run in runs], self.weights)
-            self.optimiser = made if made.bind() else None
+            optimiser = VectorOptimiser([run.optimizer for run in runs], self.weights)
+            self.optimiser = optimiser if optimiser.bind() else None
 
     def _compute(self) -> None:
         """Make the model, inputs, rules and recorder that belong to these trials only."""
@@ -94,23 +94,23 @@ class Group:
             return self if self._is_whole() else None
         if self.optimiser is not None and self.optimiser.fresh:
             return None
-        made = copy.copy(self)
-        made.runs, made._tensors = self.runs[of], self._tensors[of]
-        made.weights, made.gradients = self.weights.part(of), self.gradients.part(of)
-        made.stepped = self.stepped[of]
+        group = copy.copy(self)
+        group.runs, group._tensors = self.runs[of], self._tensors[of]
+        group.weights, group.gradients = self.weights.part(of), self.gradients.part(of)
+        group.stepped = self.stepped[of]
         if self.optimiser is not None:
-            made.optimiser = self.optimiser.part(of, made.weights)
-        if not made._is_whole():
+            group.optimiser = self.optimiser.part(of, group.weights)
+        if not group._is_whole():
             return None
-        made._compute()
-        return made
+        group._compute()
+        return group
 
     def begin(self) -> None:
         """Begin an epoch: give each dropout the rates of the trials."""
         models = [run.model.modules() for run in self.runs]
         for module, *each in zip(self.model.modules(), *models, strict=True):
             if isinstance(module, nn.Dropout):
-                rates = ByRow(one.p for one in each)
+                rates = ByRow(dropout.p for dropout in each)
                 rate = rates[0] if len(set(rates)) == 1 else rates
                 if module.p != rate:
                     module.p = rate  # type: ignore[assignment]
@@ -139,16 +139,16 @@ class Group:
         """Return ``function(model, batch)`` of all trials. ``common``: one batch for all."""
 
         def each(tensors: Sequence[Tensor], batch: tuple[Tensor, ...]) -> Any:
-            for (named, name), tensor in zip(self._entries, tensors, strict=True):
-                named[name] = tensor
+            for (owner, name), tensor in zip(self._entries, tensors, strict=True):
+                owner[name] = tensor
             with self._rules, nullcontext() if common in self._watched else Watch(self._rules):
-                made = function(self.model, batch)
+                outputs = function(self.model, batch)
             self._watched.add(common)
             for i in self._buffers:
-                named, name = self._entries[i]
-                if named[name] is not tensors[i]:
+                owner, name = self._entries[i]
+                if owner[name] is not tensors[i]:
                     raise NotFused(f"the model replaces its buffer {name}")
-            return made
+            return outputs
 
         with self._computing:
             return self._all.call(each, self._inputs, batch, common=common)
@@ -166,16 +166,16 @@ class Group:
         inputs = self._inputs[: len(self.stepped[0])]
         weighted = losses if weight == 1.0 else losses * weight
         # By their sum: for given gradients of losses torch imports sympy, 0.3 s in each trainer.
-        made = torch.autograd.grad(weighted.sum(), inputs, allow_unused=True)
-        return losses.detach().clone(), made  # they may be a view of a parameter
+        gradients = torch.autograd.grad(weighted.sum(), inputs, allow_unused=True)
+        return losses.detach().clone(), gradients  # they may be a view of a parameter
 
     def take(self, made: Sequence[Tensor | None]) -> None:
         """Put gradients into the stack."""
         self._there = [each is not None for each in made]
         pairs = zip(self.gradients.stacked, made, strict=True)
-        there = [(stack, each) for stack, each in pairs if each is not None]
+        present = [(stack, each) for stack, each in pairs if each is not None]
         with torch.no_grad():
-            torch._foreach_copy_([stack for stack, _ in there], [each for _, each in there])
+            torch._foreach_copy_([stack for stack, _ in present], [each for _, each in present])
 
     def step(self, failed: Callable[[int, Exception], None]) -> None:
         """Step the optimisers with the gradients in the stack.
@@ -199,14 +199,14 @@ class Group:
     def give_gradients(self) -> None:
         """Give the trials' parameters their gradients, as views of the stack."""
         for parameters, views in zip(self.stepped, self.gradients.rows, strict=True):
-            for parameter, view, there in zip(parameters, views, self._there, strict=True):
-                parameter.grad = view if there else None
+            for parameter, view, has_gradient in zip(parameters, views, self._there, strict=True):
+                parameter.grad = view if has_gradient else None
 
     def take_gradients(self, k: int) -> None:
         """Take over the gradients that a trial's code has changed."""
         each = zip(self.stepped[k], self.gradients.rows[k], self._there, strict=True)
-        for parameter, view, there in each:
-            if (parameter.grad is not None) != there:
+        for parameter, view, had_gradient in each:
+            if (parameter.grad is not None) != had_gradient:
                 raise NotFused("clip() gives or takes away gradients")
             if parameter.grad is not None and parameter.grad is not view:
                 view.copy_(parameter.grad)
@@ -220,21 +220,21 @@ class Group:
 def _tensors(run: Training) -> list[Tensor]:
     """Return the stepped parameters, the other parameters, and the buffers, in that order."""
     first = stepped(run.optimizer)
-    known = {id(each) for each in first}
+    stepped_ids = {id(each) for each in first}
     modules = list(run.model.modules())
     parameters = [each for module in modules for each in module._parameters.values()]
-    rest = [each for each in parameters if each is not None and id(each) not in known]
+    rest = [each for each in parameters if each is not None and id(each) not in stepped_ids]
     buffers = [each for module in modules for each in module._buffers.values()]
     return [*first, *rest, *(each for each in buffers if each is not None)]
 
 
 def _entries(made: nn.Module, tensors: Sequence[Tensor]) -> list[tuple[dict[str, Any], str]]:
     """Return, for each of ``tensors``, the dict and the key under which ``made`` has it."""
-    found: dict[int, tuple[dict[str, Any], str]] = {}
+    entries: dict[int, tuple[dict[str, Any], str]] = {}
     for module in made.modules():
-        for named in (module._parameters, module._buffers):
-            found |= {id(each): (named, name) for name, each in named.items() if each is not None}
-    return [found[id(each)] for each in tensors]
+        for owner in (module._parameters, module._buffers):
+            entries |= {id(each): (owner, name) for name, each in owner.items() if each is not None}
+    return [entries[id(each)] for each in tensors]
 
 
 class Snapshot:

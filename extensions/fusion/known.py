@@ -1,14 +1,14 @@
-"""Facts of structures in one process: trials are stepped together if bit-equal and faster.
+"""Facts of structures in one process: trials are fused if they are bit-equal and faster.
 
 Theory of operation. Bits are compared for each size of batch, in the first steps of the first
-epoch, for every trial of the group. Then steps are timed, together and alone, in processor time: a
+epoch, for every trial of the group. Then steps are timed, fused and alone, in processor time: a
 long step is interrupted by other processes more often than a short one. The speedup depends on the
 number of trials, so each doubling of their number has times of its own. A structure whose bits
 differ once is never tried again in this process.
 
 The gain of whole epochs is measured separately: an epoch does more than steps, and other processes
 may share memory and caches. So from time to time one trial of a group trains its epoch alone. If
-that is faster, all trials do, except for an occasional epoch together.
+that is faster, all trials do, except for an occasional fused epoch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Number of steps of each size that are compared for all trials, and number that are timed.
 CHECKED, TIMED = 3, 6
-#: Largest time of a trial together, over its time alone, that counts as faster.
+#: Largest time of a trial in a fused group, over its time alone, that counts as faster.
 FASTER = 0.95
 #: Number of epochs that are remembered, and number that suffice to decide what is faster.
 _LAST, _SURE = 5, 2
@@ -46,33 +46,33 @@ class Times:
     #: Number of times that each is timed.
     needed: int
     alone: list[float] = field(default_factory=list)
-    _together: dict[int, list[float]] = field(default_factory=dict)
-    #: Last number of trials together, by the same key: each doubling is timed once.
+    _fused: dict[int, list[float]] = field(default_factory=dict)
+    #: Last size of the fused group, by the same key: each doubling is timed once.
     _rows: dict[int, int] = field(default_factory=dict)
 
-    def together(self, rows: int) -> list[float]:
+    def fused(self, rows: int) -> list[float]:
         """Return the list of times with about ``rows`` trials, to be added to."""
         self._rows[rows.bit_length()] = rows
-        return self._together.setdefault(rows.bit_length(), [])
+        return self._fused.setdefault(rows.bit_length(), [])
 
     def undecided(self, rows: int) -> bool:
         """Return True if there are too few times to decide about ``rows`` trials."""
         return min(len(self.alone), len(self._times(rows))) < self.needed
 
     def refusal(self, rows: int) -> str:
-        """Return the reason why ``rows`` trials together are not faster; empty if they may be."""
+        """Return the reason why ``rows`` fused trials are not faster; empty if they may be."""
         if self.undecided(rows):
             return ""
-        together, alone = min(self._times(rows)), min(self.alone)
-        if together <= FASTER * alone:
+        fused, alone = min(self._times(rows)), min(self.alone)
+        if fused <= FASTER * alone:
             return ""
         return (
-            f"{self.what} takes {1e3 * together:.3g} ms a trial with {rows} together,"
+            f"{self.what} takes {1e3 * fused:.3g} ms a trial with {rows} together,"
             f" and {1e3 * alone:.3g} ms alone"
         )
 
     def _times(self, rows: int) -> list[float]:
-        return self._together.get(rows.bit_length(), [])
+        return self._fused.get(rows.bit_length(), [])
 
     def refusals(self) -> list[str]:
         """Return ``refusal`` for each number of trials that was tried, the fewest first."""
@@ -93,7 +93,7 @@ class EpochTimes:
     #: Number of epochs that groups have begun.
     groups: int = 0
     _alone: deque[float] = field(default_factory=_last)
-    _together: dict[int, deque[float]] = field(default_factory=dict)
+    _fused: dict[int, deque[float]] = field(default_factory=dict)
 
     def is_due(self) -> bool:
         """Count an epoch of a group; return True if it is to be trained in the other way and timed.
@@ -104,15 +104,15 @@ class EpochTimes:
         self.groups += 1
         return self.groups > 1 and not self.groups & (self.groups - 1)
 
-    def observe(self, seconds: float, together: int = 1) -> None:
-        """Note the seconds of a trial's epoch in a group of ``together`` trials."""
+    def observe(self, seconds: float, size: int = 1) -> None:
+        """Note the seconds of a trial's epoch in a group of ``size`` trials."""
         if self.groups > 1:  # the first one is slow
-            known = self._together.setdefault(together.bit_length(), _last())
-            (known if together > 1 else self._alone).append(seconds)
+            times = self._fused.setdefault(size.bit_length(), _last())
+            (times if size > 1 else self._alone).append(seconds)
 
     def try_again(self, rows: int) -> None:
-        """Forget the times of about ``rows`` trials together."""
-        self._together.pop(rows.bit_length(), None)
+        """Forget the times of about ``rows`` fused trials."""
+        self._fused.pop(rows.bit_length(), None)
 
     @property
     def alone(self) -> float:
@@ -121,22 +121,20 @@ class EpochTimes:
 
     def refusal(self, rows: int) -> str:
         """Return the reason why epochs of ``rows`` trials are not faster; empty if they may be."""
-        known = self._together.get(rows.bit_length(), ())
-        if min(len(known), len(self._alone)) < _SURE:
+        times = self._fused.get(rows.bit_length(), ())
+        if min(len(times), len(self._alone)) < _SURE:
             return ""
-        together, alone = median(known), self.alone
-        if together <= FASTER * alone:
+        fused, alone = median(times), self.alone
+        if fused <= FASTER * alone:
             return ""
-        return (
-            f"an epoch takes {together:.3g} s a trial with {rows} together, and {alone:.3g} s alone"
-        )
+        return f"an epoch takes {fused:.3g} s a trial with {rows} together, and {alone:.3g} s alone"
 
 
 @dataclass(slots=True)
 class Admission:
-    """Facts of one structure in this process, which decide what is computed together."""
+    """Facts of one structure in this process, which decide what is fused."""
 
-    #: Reasons that it is never stepped together, and never evaluated together; empty if it may be.
+    #: Reasons that its steps, and its evaluations, are never fused; empty if they may be.
     reason: str = ""
     evaluation_reason: str = ""
     #: Number of steps whose bits were compared for all trials, by the size of the batch.
@@ -146,20 +144,20 @@ class Admission:
     step: Times = field(default_factory=lambda: Times("a step", TIMED))
     evaluation: Times = field(default_factory=lambda: Times("an evaluation", 2))
     epochs: EpochTimes = field(default_factory=EpochTimes)
-    #: Reason that each trial of the last group trains its epochs alone for now; empty if together.
+    #: Reason that trials of the last group train their epochs alone for now; empty if fused.
     slower: str = ""
 
     def refusal(self) -> str:
-        """Return the reason why no size tried is stepped together; empty if one is, or may be."""
-        tried = self.step.refusals()
-        return self.reason or (tried[-1] if tried and all(tried) else self.slower)
+        """Return the reason why no size tried is fused; empty if one is, or may be."""
+        refusals = self.step.refusals()
+        return self.reason or (refusals[-1] if refusals and all(refusals) else self.slower)
 
     def may_step(self, rows: int) -> bool:
-        """Return True if ``rows`` trials are stepped together, even if only to measure it."""
+        """Return True if the steps of ``rows`` trials are fused, even if only to measure it."""
         return not (self.reason or self.step.refusal(rows))
 
     def may_evaluate(self, rows: int) -> bool:
-        """Return True if ``rows`` trials are evaluated together, even if only to measure it."""
+        """Return True if evaluations of ``rows`` trials are fused, even if only to measure it."""
         return not (self.evaluation_reason or self.evaluation.refusal(rows))
 
 
@@ -182,18 +180,18 @@ class Known:
         return self._admissions.setdefault(structure.network, Admission())
 
     def learn(self, code: type[TorchTrainable], read: Read) -> None:
-        """Note that code of this class reads this, so that trials that differ in it are apart."""
+        """Note that code of this class reads this: trials that differ in it are not fused."""
         self._reads.setdefault(code, set()).add(read)
 
     def group(self, runs: Sequence[Training], structure: Structure) -> Group:
         """Return the stacks of these trials: existing ones, or new ones."""
-        made = self._there(runs, structure)
-        if made is None:
+        group = self._there(runs, structure)
+        if group is None:
             self.disband(runs, but=runs)
-            made = Group(runs, structure, vector=self.admission(structure).vector)
-        if made not in self._groups:
-            self._groups = [*self._groups, made][-_KEPT:]
-        return made
+            group = Group(runs, structure, vector=self.admission(structure).vector)
+        if group not in self._groups:
+            self._groups = [*self._groups, group][-_KEPT:]
+        return group
 
     def _there(self, runs: Sequence[Training], structure: Structure) -> Group | None:
         """Return the existing stacks of these trials, or their rows of larger stacks, or None."""
@@ -201,8 +199,8 @@ class Known:
         for group in sorted(self._groups, key=lambda each: len(each.runs)):
             if group.structure != structure or not (vector or group.optimiser is None):
                 continue
-            if (made := group.part(runs)) is not None:
-                return made
+            if (part := group.part(runs)) is not None:
+                return part
         return None
 
     def disband(self, runs: Sequence[Training], *, but: Sequence[Training] = ()) -> None:
@@ -212,19 +210,19 @@ class Known:
         stacks may be dropped while these are stepped.
         """
         names = {id(run) for run in runs}
-        kept = [g for g in self._groups if names.isdisjoint(id(run) for run in g.runs)]
-        left_out = {id(run) for run in but} | {id(run) for group in kept for run in group.runs}
+        groups = [g for g in self._groups if names.isdisjoint(id(run) for run in g.runs)]
+        left_out = {id(run) for run in but} | {id(run) for group in groups for run in group.runs}
         for group in self._groups:
-            if group in kept:
+            if group in groups:
                 continue
             for k, run in enumerate(group.runs):
                 if id(run) not in left_out:
                     group.release(k)
-        self._groups = kept
+        self._groups = groups
 
     def copy(self, run: Training, structure: Structure) -> SoloCopy:
         """Return the copy that steps alone for the trials of this structure."""
         if structure.network not in self._copies:
-            kept = list(self._copies.items())[1 - _KEPT :]
-            self._copies = {**dict(kept), structure.network: SoloCopy(run)}
+            newest = list(self._copies.items())[1 - _KEPT :]
+            self._copies = {**dict(newest), structure.network: SoloCopy(run)}
         return self._copies[structure.network]

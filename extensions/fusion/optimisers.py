@@ -123,12 +123,12 @@ class VectorOptimiser:
 
         All of them must have stepped.
         """
-        made = copy.copy(self)
-        made._parameters = self._parameters[of]
-        made.state = {name: stack.part(of) for name, stack in self.state.items()}
-        made.fresh = set()
-        made._take(self._optimizers[of], weights)
-        return made
+        optimiser = copy.copy(self)
+        optimiser._parameters = self._parameters[of]
+        optimiser.state = {name: stack.part(of) for name, stack in self.state.items()}
+        optimiser.fresh = set()
+        optimiser._take(self._optimizers[of], weights)
+        return optimiser
 
     def bind(self) -> bool:
         """Make the state views of stacks; a trial without a state gets the initial one.
@@ -167,8 +167,8 @@ class VectorOptimiser:
             state = self._optimizers[k].state
             each = [state.get(parameter, {}) for parameter in parameters]
             for name, stack in self.state.items():
-                found = [its[name] for its in each if its.get(name) is not None]
-                if not are_in(found, stack.rows[k]):
+                tensors = [its[name] for its in each if its.get(name) is not None]
+                if not are_in(tensors, stack.rows[k]):
                     return False
         return True
 
@@ -212,28 +212,28 @@ class VectorOptimiser:
 
     def _column(self, values: Sequence[float]) -> Tensor:
         """Return a column of numbers, one a trial, rounded to the dtype as torch does."""
-        made = torch.tensor(values, dtype=self._dtype, device=self._weights.device)
-        return made.unsqueeze(1)
+        column = torch.tensor(values, dtype=self._dtype, device=self._weights.device)
+        return column.unsqueeze(1)
 
     def _tensors(self, k: int, name: str) -> list[Tensor]:
         state = self._optimizers[k].state
-        found = (state[p].get(name) for p in self._parameters[k] if p in state)
-        return [each for each in found if each is not None]
+        tensors = (state[p].get(name) for p in self._parameters[k] if p in state)
+        return [each for each in tensors if each is not None]
 
     def _count(self) -> list[float]:
         """Add a step to each trial's count; return the counts."""
         [flat] = self.state["step"].flats.values()
-        counted: list[float] = flat.add_(1)[:, 0].tolist()
-        return counted
+        counts: list[float] = flat.add_(1)[:, 0].tolist()
+        return counts
 
     def _bias(self, group: Sequence[Any], steps: Sequence[float]) -> dict[str, Tensor]:
         """Return Adam's bias corrections of each trial, by its options and its count of steps."""
-        known: dict[Any, tuple[float, float]] = {}
+        corrections: dict[Any, tuple[float, float]] = {}
         roots, sizes = [], []
         for (lr, _, _, betas), step in zip(group, steps, strict=True):
-            if (betas, step) not in known:
-                known[betas, step] = (1 - betas[1] ** step) ** 0.5, 1 - betas[0] ** step
-            root, first = known[betas, step]
+            if (betas, step) not in corrections:
+                corrections[betas, step] = (1 - betas[1] ** step) ** 0.5, 1 - betas[0] ** step
+            root, first = corrections[betas, step]
             roots.append(root)
             sizes.append(-(lr / first))
         root, size = self._column([*roots, *sizes]).view(2, -1, 1)
@@ -274,13 +274,13 @@ def _slices(optimizer: Optimizer, weights: Stack, dtype: torch.dtype) -> list[sl
     """Return the columns of the stack that each parameter group has."""
     counts = [sum(p.requires_grad for p in group["params"]) for group in optimizer.param_groups]
     ends = [weights.ends[i] for i in range(sum(counts))]
-    found, begin, done = [], 0, 0
+    slices, begin, count_so_far = [], 0, 0
     for count in counts:
-        done += count
-        end = ends[done - 1] if done else 0
-        found.append(slice(begin, end))
+        count_so_far += count
+        end = ends[count_so_far - 1] if count_so_far else 0
+        slices.append(slice(begin, end))
         begin = end
-    return found
+    return slices
 
 
 def _is_number(value: Any) -> bool:
@@ -290,9 +290,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _begun(state: dict[str, Any], name: str, parameter: Tensor) -> Tensor:
-    found = state.get(name)
-    if isinstance(found, Tensor):
-        return found
+    tensor = state.get(name)
+    if isinstance(tensor, Tensor):
+        return tensor
     if name == "step":
         return torch.tensor(0.0)
     return torch.full_like(parameter.detach(), _EMPTY[name])
@@ -324,5 +324,5 @@ def _decay(decays: list[float]) -> dict[str, list[float]]:
 
 def _decayed(g: Tensor, weights: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
     """Return the gradients with weight decay; unchanged, even a -0.0, where a trial has none."""
-    made = torch.addcmul(g, weights, columns["decay"])
-    return made.where(columns["decays"] != 0, g) if "decays" in columns else made
+    gradient = torch.addcmul(g, weights, columns["decay"])
+    return gradient.where(columns["decays"] != 0, g) if "decays" in columns else gradient

@@ -102,17 +102,17 @@ class RecordedSteps:
         Raises ``Mismatch`` if the same calls give other bits, as in code that counts its calls.
         """
         self._generators.begin(seeds)
-        known = self._recorded.get(kind)
-        if known is not None and known.is_of(common):
-            if known.compared:
-                return self._play(known, batch)
-            played = self._beside(seeds, lambda: self._play(known, _copied(batch)))
-            made = compute(batch)
-            if not self._is_same(played, made):
+        recording = self._recorded.get(kind)
+        if recording is not None and recording.is_of(common):
+            if recording.compared:
+                return self._play(recording, batch)
+            played = self._on_the_side(seeds, lambda: self._play(recording, _copied(batch)))
+            results = compute(batch)
+            if not self._is_same(played, results):
                 raise Mismatch("a step had other bits than what was recorded of one before it")
-            known.compared = True
-            return made
-        if known is not None:
+            recording.compared = True
+            return results
+        if recording is not None:
             del self._recorded[kind]
             self._calls[kind] = 0
         if self._calls[kind] == 0:
@@ -140,17 +140,17 @@ class RecordedSteps:
             with recorder:
                 return compute(copies)
 
-        seen: list[Tensor | None] = []
+        recorded_results: list[Tensor | None] = []
         with suppress(Exception):  # it may fail only because it is recorded; else it fails below
-            seen = self._beside(seeds, record)
-        made = compute(batch)
+            recorded_results = self._on_the_side(seeds, record)
+        results = compute(batch)
         self._recorded[kind] = None
-        refused = recorder.refused or self._rules.changes_when_seen
-        if seen and not refused and self._is_same(seen, made):
+        is_refused = recorder.refused or self._rules.changes_when_seen
+        if recorded_results and not is_refused and self._is_same(recorded_results, results):
             with suppress(NotFused):  # the values that the code reads cannot be compared
-                ended = recorder.end(seen[: -len(self._stacks)])
-                self._recorded[kind] = _Recorded(ended, recorder.draws, common.reads(), common)
-        return made
+                recording = recorder.end(recorded_results[: -len(self._stacks)])
+                self._recorded[kind] = _Recorded(recording, recorder.draws, common.reads(), common)
+        return results
 
     def _play(self, known: _Recorded, batch: Batch) -> Made:
         if known.draws:
@@ -158,7 +158,7 @@ class RecordedSteps:
         losses, *gradients = known.recording.play(batch)
         return losses, gradients
 
-    def _beside(self, seeds: Seeds, work: Callable[[], Made]) -> list[Tensor | None]:
+    def _on_the_side(self, seeds: Seeds, work: Callable[[], Made]) -> list[Tensor | None]:
         """Return the results of ``work`` and copies of the stacks after it; restore the stacks."""
         before = _copied(self._stacks)
         try:

@@ -1,4 +1,4 @@
-"""Seats trials that are trained together in one lane: the scheduler's end of the extension."""
+"""The scheduler's end of the extension: fused groups of the trials in one lane."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from typing import Any
 
 from ...scheduler.engine.engine import Parts
 from ...scheduler.state.extensions import Extension, SegmentValues
+from .grouping import Grouping, Known, may_fuse
 from .name import NAME
-from .seating import Known, Seating, may_fuse
 
 __all__ = ["STATE", "convert", "plug"]
 
 #: The type of the extension's state, by which snapshots are read.
 STATE = Known
 
-#: Values of a segment whose trial may be trained together with others.
+#: Values of a segment whose trial may be fused with others.
 _MAY_FUSE = SegmentValues(ext={NAME: {}})
 #: Fields of a study's state in 0.2 that are the extension's, each with its default.
 _OF_STUDIES = {"together": 1, "unlike": False, "readers": 0, "singles": 0}
 
 
 def plug(parts: Parts) -> Extension:
-    """Return the extension that seats trials together which are faster so."""
-    seating = Seating(parts.core.state)
+    """Return the extension that fuses trials which are faster so."""
+    grouping = Grouping(parts.core.state)
     return Extension(
         name=NAME,
         needed_by=may_fuse,
         segment=lambda study, trial, members: _MAY_FUSE,
-        company=seating,
-        forget=seating.forget,
+        fused_groups=grouping,
+        forget=grouping.forget,
     )
 
 
@@ -36,8 +36,8 @@ def convert(snapshot: dict[str, Any]) -> None:
     """Move how trials of studies in a snapshot of 0.2 were trained to the extension's state."""
     studies = {}
     for name, study in snapshot["studies"].items():
-        found = {field: study.pop(field, default) for field, default in _OF_STUDIES.items()}
-        if found != _OF_STUDIES:
-            studies[name] = found
+        fields = {field: study.pop(field, default) for field, default in _OF_STUDIES.items()}
+        if fields != _OF_STUDIES:
+            studies[name] = fields
     if studies:
         snapshot["ext"][NAME] = {"studies": studies}

@@ -58,11 +58,11 @@ class Stack:
 
     def part(self, of: slice) -> Stack:
         """Return the stack of a slice of the trials, in the same memory."""
-        made = copy.copy(self)
-        made.flats = {dtype: flat[of] for dtype, flat in self.flats.items()}
-        made.stacked = [each[of] for each in self.stacked]
-        made.rows = self.rows[of]
-        return made
+        stack = copy.copy(self)
+        stack.flats = {dtype: flat[of] for dtype, flat in self.flats.items()}
+        stack.stacked = [each[of] for each in self.stacked]
+        stack.rows = self.rows[of]
+        return stack
 
     def _columns(self, tensor: Tensor, end: int, like: Tensor) -> Tensor:
         unit = _ALIGNED // tensor.element_size()
@@ -84,8 +84,8 @@ def batch_of(tensors: Sequence[Tensor], part: Tensor, run: Training) -> tuple[Te
     if not run.system.channels_last:
         return batch
     return tuple(
-        made.movedim(-3, -1).contiguous().movedim(-1, -3) if each.dim() == 4 else made
-        for made, each in zip(batch, tensors, strict=True)
+        examples.movedim(-3, -1).contiguous().movedim(-1, -3) if each.dim() == 4 else examples
+        for examples, each in zip(batch, tensors, strict=True)
     )
 
 

@@ -2,8 +2,8 @@
 
 Theory of operation. The code must not silently read one trial's values from ``self``. So each read
 of a hyperparameter, of ``now`` or of an attribute gives the value that all trials have. If their
-values differ, it raises and names the value, so that trials can be kept apart by it. Nothing can be
-set. A value that is changed in place is noticed at the end of an epoch.
+values differ, it raises and names the value, so that trials that differ in it are not fused.
+Nothing can be set. A value that is changed in place is noticed at the end of an epoch.
 """
 
 from __future__ import annotations
@@ -109,16 +109,16 @@ class _Params(Mapping[str, Any]):
 
 def stand_in(common: Common, code: type[TorchTrainable]) -> TorchTrainable:
     """Return the object of class ``code`` that stands for all."""
-    made: Any = object.__new__(_class_of(cast(Any, code)))
-    object.__setattr__(made, "_common", common)
-    object.__setattr__(made, "_read_params", _Params(common))
-    return cast("TorchTrainable", made)
+    stand_in_object: Any = object.__new__(_class_of(cast(Any, code)))
+    object.__setattr__(stand_in_object, "_common", common)
+    object.__setattr__(stand_in_object, "_read_params", _Params(common))
+    return cast("TorchTrainable", stand_in_object)
 
 
 @lru_cache(maxsize=16)
 def _class_of(code: Any) -> Any:
-    named = {"__module__": code.__module__, "__qualname__": code.__qualname__}
-    return type(code.__name__, (code,), {**named, **_METHODS})
+    names = {"__module__": code.__module__, "__qualname__": code.__qualname__}
+    return type(code.__name__, (code,), {**names, **_METHODS})
 
 
 def _get(self: Any, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Structures, which trials must have in common to be stepped together; some trials have none.
+"""Structures, which trials must have in common to be fused; some trials have none.
 
 Values are compared by their keys: equal keys mean that code computes the same with one value as
 with the other.
@@ -38,7 +38,7 @@ _PLAIN = (
 )
 #: Knobs that change nothing in how a trial with its data in memory computes at one thread.
 _HARMLESS = {"threads", "loader_workers"}
-#: Knobs under which trials are stepped together as they are alone, if all have the same.
+#: Knobs under which fused trials have their bits alone, if all have the same.
 _EQUAL = {"autocast", "memory_format"}
 #: A value that code reads: ``("params", "lr")``, ``("now", "lr")``, ``("attribute", "classes")``.
 Read = tuple[str, str]
@@ -46,7 +46,7 @@ Read = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """A key: trials with equal structures may be stepped together in one process."""
+    """A key: trials with equal structures may be fused in one process."""
 
     #: Code, network and optimiser.
     network: Hashable
@@ -100,8 +100,8 @@ def value_of(code: TorchTrainable, read: Read) -> Any:
 def _attributes(model: nn.Module) -> Hashable:
     """Return the key of all modules; it is cached until an attribute is another object."""
     values = [value for each in model.modules() for value in looked_at(each)]
-    known, key = _KNOWN.get(model, ([], None))
-    if len(known) != len(values) or any(map(operator.is_not, known, values)):
+    cached_values, key = _KNOWN.get(model, ([], None))
+    if len(cached_values) != len(values) or any(map(operator.is_not, cached_values, values)):
         key = tuple((n, attributes(each, n)) for n, each in model.named_modules())
         _KNOWN[model] = values, key
     return key
@@ -210,27 +210,27 @@ _HOOKS = tuple(name for name in sorted(_MACHINERY) if name.endswith("_hooks"))
 
 def attributes(module: nn.Module, where: str) -> Hashable:
     """Return the key of a module's class and attributes, without parameters, buffers, modules."""
-    here = f"{where or 'the model'} ({type(module).__name__})"
+    module_name = f"{where or 'the model'} ({type(module).__name__})"
     if any(vars(module).get(name) for name in _HOOKS):
-        raise NotFused(f"{here} has hooks")
+        raise NotFused(f"{module_name} has hooks")
     if isinstance(module, nn.RNNBase):
-        raise NotFused(f"{here} is recurrent, for which there is no rule")
+        raise NotFused(f"{module_name} is recurrent, for which there is no rule")
     if vars(module).get("_compiled_call_impl") is not None:
-        raise NotFused(f"{here} is compiled")
+        raise NotFused(f"{module_name} is compiled")
     varying = {"p"} if type(module) is nn.Dropout else set()
     own = sorted(vars(module).keys() - _MACHINERY - varying - chosen(module))
-    return type(module), tuple((n, frozen(vars(module)[n], f"{here}.{n}")) for n in own)
+    return type(module), tuple((n, frozen(vars(module)[n], f"{module_name}.{n}")) for n in own)
 
 
 def looked_at(module: nn.Module) -> list[Any]:
     """Return the objects to compare by identity: class, attributes, and True if it has hooks."""
     own = vars(module)
     hooked = any(own[name] for name in _HOOKS if name in own)
-    named = [each for item in own.items() if item[0] not in _MACHINERY for each in item]
-    return [type(module), hooked, own.get("_compiled_call_impl"), *named]
+    own_attributes = [each for item in own.items() if item[0] not in _MACHINERY for each in item]
+    return [type(module), hooked, own.get("_compiled_call_impl"), *own_attributes]
 
 
 def chosen(module: nn.Module) -> set[str]:
     """Return the names of attributes that state a module's choices; its parts are compared."""
-    found = vars(module).items()
-    return {name for name, value in found if getattr(type(value), "told_by_parts", False)}
+    own_attributes = vars(module).items()
+    return {name for name, value in own_attributes if getattr(type(value), "told_by_parts", False)}

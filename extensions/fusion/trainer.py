@@ -1,4 +1,4 @@
-"""Lockstep: trials in the seats of one lane train their epochs together.
+"""Fused groups: trials in the seats of one lane that train their epochs together.
 
 Theory of operation. A trial at the beginning of an epoch *rests* (``extensions.lanes.turns``): the
 others have a turn each, in which those of the same structure come to the beginning of an epoch,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..lanes.turns import Turn
 
 #: Name of the note with the last reported reason that the trial is trained alone.
-_APART = "is trained alone"
+_UNFUSED = "is trained alone"
 
 
 @dataclass(slots=True, eq=False)
@@ -44,8 +44,8 @@ class _Waiting:
     training: Training
     tick: loop.Tick
     outcome: Outcome | None = None
-    #: Number of trials that were trained together, itself included; 0 if they never are.
-    together: int = 1
+    #: Number of trials in its fused group, itself included; 0 if it is never fused.
+    group_size: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +67,22 @@ class _Lent:
 
 def hook(parts: Parts) -> Hook:
     """Return the hook of one trainer."""
-    return Lockstep()
+    return FusionHook()
 
 
-class Lockstep(Hook):
-    """The trials of this trainer that may be trained together."""
+class FusionHook(Hook):
+    """The trials of this trainer that may be fused."""
 
     def __init__(self) -> None:
         self._fusion = Fusion()
         self._waiting: list[_Waiting] = []
         #: Number of trials that are being trained in the turn of each leading trial.
         self._led: dict[_Waiting, int] = {}
-        #: Trials that were trained together, as long as they are in memory.
+        #: Trials that were fused, as long as they are in memory.
         self._trained: dict[str, Training] = {}
 
     def run_epoch(self, epoch: Epoch) -> loop.Result | None:
-        """Train the epoch, together with others if possible; return its result.
+        """Train the epoch, in a fused group if possible; return its result.
 
         Returns None, with nothing done, if no other trial may be in it. Raises any error of this
         trial's own code, and ``Abandoned`` if it is fenced off.
@@ -112,19 +112,19 @@ class Lockstep(Hook):
         if isinstance(own.outcome, BaseException):
             raise own.outcome
         assert own.outcome is not None
-        epoch.values["together"] = own.together
+        epoch.values["together"] = own.group_size
         epoch.values["alone"] = own.outcome.alone
-        epoch.values["company"] = own.outcome.company
+        epoch.values["company"] = own.outcome.slowdowns
         return own.outcome
 
     def report(self, epoch: Epoch) -> None:
-        """Say once why the trial is not trained together with others, and what they share."""
+        """Say once why the trial is not fused with others, and what they share."""
         if epoch.values.get("together") != 0:
             return
         segment = epoch.segment
         why = self._fusion.refusal(segment.training)
-        if segment.warm.notes.get(_APART, "") != why:
-            segment.warm.notes[_APART] = why
+        if segment.warm.notes.get(_UNFUSED, "") != why:
+            segment.warm.notes[_UNFUSED] = why
             pays = "; batches are read once for all trials in its lane, which pays"
             reads_once = epoch.values.get("readers", 0) > 0
             segment.run.remarks(f"its steps are its own: {why}{pays if reads_once else ''}")
@@ -137,17 +137,17 @@ class Lockstep(Hook):
     def _could_join(self, structure: Structure) -> bool:
         """Return True if an epoch is being trained that one more trial could have joined."""
         return any(
-            each.structure == structure and self._fusion.company(structure, n + 1) > 1
+            each.structure == structure and self._fusion.group_size(structure, n + 1) > 1
             for each, n in self._led.items()
         )
 
     def _lead(self, own: _Waiting) -> None:
         """Train an epoch of all waiting trials with the structure of ``own``, in its turn."""
-        others = [each for each in self._waiting if each.structure == own.structure]
+        followers = [each for each in self._waiting if each.structure == own.structure]
         self._waiting = [each for each in self._waiting if each.structure != own.structure]
         # The order does not depend on the leader, so the stacks of the last epoch are reused.
-        group = sorted([own, *others], key=lambda each: each.trial)
-        own.turn.hold([each.turn for each in others])
+        group = sorted([own, *followers], key=lambda each: each.trial)
+        own.turn.hold([each.turn for each in followers])
         self._led[own] = len(group)
         rows, lent = [], _Lent(own.turn)
         for each in group:
@@ -157,13 +157,13 @@ class Lockstep(Hook):
         try:
             for each, outcome in zip(group, self._fusion.run_epochs(rows), strict=True):
                 each.outcome = outcome
-                there = outcome.together if isinstance(outcome, Result) else 1
-                each.together = there if self._fusion.company(own.structure, len(group)) else 0
+                size = outcome.group_size if isinstance(outcome, Result) else 1
+                each.group_size = size if self._fusion.group_size(own.structure, len(group)) else 0
         finally:
             del self._led[own]
             for each in group:
                 each.training.turn = each.turn
-            own.turn.let_go([each.turn for each in others])
+            own.turn.let_go([each.turn for each in followers])
 
     @staticmethod
     def _tick(own: _Waiting, each: _Waiting, lent: _Lent) -> loop.Tick:

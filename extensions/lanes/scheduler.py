@@ -43,7 +43,7 @@ def convert(snapshot: dict[str, Any]) -> None:
 
 
 def _note_need(snapshot: dict[str, Any], attempt: dict[str, Any]) -> None:
-    """Note that the study of an attempt which has had company in its lane needs the extension."""
+    """Note that the study of an attempt which has shared its lane needs the extension."""
     if attempt.get("accompanied"):
         needs = snapshot["studies"][attempt["study"]].setdefault("needs", [])
         needs += [] if NAME in needs else [NAME]

@@ -9,7 +9,7 @@ there. Under a policy that orders the trials of all studies, that is in the plac
 give way, or together with trials of its study that it is faster with; otherwise it is where no
 resident has a higher priority. Trials of one study would only slow each other down, and take the
 memory that a newcomer needs: a lane has one trial of each study, unless the plan fills devices
-(``Plan.packed``) or they gain by sharing a lane (``Extension.company``).
+(``Plan.packed``) or they gain by sharing a lane (``Extension.fused_groups``).
 
 Settings of a whole process must be the same for all residents, else they need two lanes:
 deterministic kernels or not, and the environment. A trial with a limit of memory is alone. So is a
@@ -53,14 +53,14 @@ class LaneSeats(Seats):
         self._weights = TurnWeights(core)
 
     def free(self) -> list[Member]:
-        found = list[Member]()
+        free_seats = list[Member]()
         for name, device in self._state.devices.items():
             if device.device.seats == 1 or all(device.fences) or not self._state.usable(name):
                 continue
             for lane in device.lanes_in_use():
                 free = (slot for slot in device.seats_of(lane) if not device.fences[slot])
-                found += [Member(name, slot) for slot in free][:1]
-        return found
+                free_seats += [Member(name, slot) for slot in free][:1]
+        return free_seats
 
     def open_to(self, seats: Sequence[Member], free: int) -> Callable[[Trial], Sequence[Member]]:
         seatable, offered = self._seatable(free), tuple(seats)
@@ -82,9 +82,9 @@ class LaneSeats(Seats):
         if not state.cross_study or state.packed:
             return frozenset(ready)
         first = ready[: free + self._lanes_that_give_way()] if state.hold else []
-        gains = self._extensions.company.gains
-        beside = (name for name in ready if gains(state.studies[state.trials[name].study]))
-        return frozenset((*first, *beside))
+        gains = self._extensions.fused_groups.gains
+        gaining = (name for name in ready if gains(state.studies[state.trials[name].study]))
+        return frozenset((*first, *gaining))
 
     def no_seat(self, trial: Trial, slot: Member) -> str:
         """Say why a trial may not take a free slot in a lane with residents.
@@ -95,15 +95,15 @@ class LaneSeats(Seats):
             return ""
         if why := self._crowded(slot, trial.study):
             return why
-        there = self._residents(slot)
-        return self._difference(trial, [self._state.trials[a.segment.trial] for a in there])
+        residents = self._residents(slot)
+        return self._difference(trial, [self._state.trials[a.segment.trial] for a in residents])
 
     def turns_beside(self, trial: Trial, slot: Member) -> float:
         """Return the total weight of the turns of others in the lane of a free slot."""
         if not self._state.is_beside(slot):
             return 0.0
-        there, hold = self._residents(slot), self._state.hold
-        return sum(weight_of(self._state, a) for a in there if a.segment.trial not in hold)
+        residents, hold = self._residents(slot), self._state.hold
+        return sum(weight_of(self._state, a) for a in residents if a.segment.trial not in hold)
 
     def entered(self, attempt: Attempt) -> Mapping[str, Any]:
         weights = self._weights.enter(attempt)
@@ -121,11 +121,11 @@ class LaneSeats(Seats):
     def use_lanes(self, free: Sequence[Member]) -> None:
         """Have residents leave the fullest lanes for free ones."""
         shared = [
-            there
+            residents
             for device in self._state.devices.values()
             if device.device.seats > 1
             for lane in device.lanes_in_use()
-            if len(there := self._state.residents(device, lane)) > 1
+            if len(residents := self._state.residents(device, lane)) > 1
         ]
         shared.sort(key=len, reverse=True)
         lanes = [
@@ -133,27 +133,29 @@ class LaneSeats(Seats):
             for slot in free
             if self._state.is_free(slot.device) or self._state.devices[slot.device].device.seats > 1
         ]
-        for there, slot in zip(shared, lanes, strict=False):
-            leaving = any(each.leaves for each in there)
-            refused = self._state.studies[there[-1].study].refused
-            if not leaving and slot.device not in refused:
-                leave_if_it_can(self._core, there[-1])
+        for residents, slot in zip(shared, lanes, strict=False):
+            leaving = any(each.leaves for each in residents)
+            refused_devices = self._state.studies[residents[-1].study].refused
+            if not leaving and slot.device not in refused_devices:
+                leave_if_it_can(self._core, residents[-1])
 
     def thin_out(self, device: str) -> None:
         """Have residents leave if too many lanes are in use, or a lane has too little room."""
-        known = self._state.devices[device]
-        lanes = {lane: self._state.residents(known, lane) for lane in known.lanes_in_use()}
+        device_state = self._state.devices[device]
+        lanes = {
+            lane: self._state.residents(device_state, lane) for lane in device_state.lanes_in_use()
+        }
         limit = slot_limit(self._state, self._extensions, device).slots
         excess = at_once(self._state, device) - limit
         newest = sorted(lanes, key=lambda lane: lanes[lane][0].segment.fence)
         for lane in newest[max(1, len(newest) - excess) :] if excess > 0 else ():
             for attempt in lanes[lane]:
                 leave_if_it_can(self._core, attempt)
-        for there in lanes.values():
-            trials = [self._state.trials[each.segment.trial] for each in there]
-            if len(there) > 1 and self._extensions.overfull(known.device, trials):
-                leave_if_it_can(self._core, there[-1])
-            elif (gains_nothing := self._without_gain(there)) is not None:
+        for residents in lanes.values():
+            trials = [self._state.trials[each.segment.trial] for each in residents]
+            if len(residents) > 1 and self._extensions.overfull(device_state.device, trials):
+                leave_if_it_can(self._core, residents[-1])
+            elif (gains_nothing := self._without_gain(residents)) is not None:
                 leave_if_it_can(self._core, gains_nothing)
 
     def why_idle(self, attempt: Attempt) -> str:
@@ -164,13 +166,13 @@ class LaneSeats(Seats):
 
         ``part`` is a resident's part of the lane's time; ``why`` says why it has none.
         """
-        state, known = self._state, self._state.devices[device]
-        found = list[Mapping[str, Any]]()
-        for lane in known.lanes_in_use():
-            there = state.residents(known, lane)
-            trials = [state.trials[each.segment.trial] for each in there]
-            measuring = who_measures(there)
-            found.append(
+        state, device_state = self._state, self._state.devices[device]
+        facts = list[Mapping[str, Any]]()
+        for lane in device_state.lanes_in_use():
+            residents = state.residents(device_state, lane)
+            trials = [state.trials[each.segment.trial] for each in residents]
+            measuring = who_measures(residents)
+            facts.append(
                 {
                     "lane": lane,
                     **self._extensions.of_lane(device, lane),
@@ -181,11 +183,11 @@ class LaneSeats(Seats):
                             "part": each.part if measuring is None else float(each is measuring),
                             "why": why_without_turns(state, each),
                         }
-                        for each, trial in zip(there, trials, strict=True)
+                        for each, trial in zip(residents, trials, strict=True)
                     ],
                 }
             )
-        return found
+        return facts
 
     def _residents(self, slot: Member) -> list[Attempt]:
         device = self._state.devices[slot.device]
@@ -205,17 +207,17 @@ class LaneSeats(Seats):
 
     def _crowded(self, slot: Member, study: str) -> str:
         """Say why no trial of the study may take the seat; empty if one may."""
-        state, company = self._state, self._extensions.company
+        state, fused_groups = self._state, self._extensions.fused_groups
         lane = state.devices[slot.device].device.lane(slot.slot)
-        there = self._residents(slot)
-        alike = sum(each.study == study for each in there)
-        faster = alike < company.most(state.studies[study])
-        if faster and alike == len(there):
+        residents = self._residents(slot)
+        alike = sum(each.study == study for each in residents)
+        faster = alike < fused_groups.most(state.studies[study])
+        if faster and alike == len(residents):
             return ""  # it takes no other study's turns
         if state.cross_study and not state.packed:
             return "" if self._all_give_way(slot) else f"nobody gives way in lane {lane}"
         priority = state.studies[study].spec.priority
-        if any(state.studies[each.study].spec.priority > priority for each in there):
+        if any(state.studies[each.study].spec.priority > priority for each in residents):
             return f"a trial of a higher priority is in lane {lane}"
         if alike and not (state.packed or faster):
             return f"a trial of its study is in lane {lane}{self._unmeasured(study)}"
@@ -223,8 +225,11 @@ class LaneSeats(Seats):
 
     def _unmeasured(self, study: str) -> str:
         """Say that the gain of trials of the study together is not measured; empty if it is."""
-        known = self._state.costs.company_is_known(study)
-        if self._extensions.company.steps_at_once(self._state.studies[study]) and not known:
+        is_measured = self._state.costs.group_slowdown_is_known(study)
+        if (
+            self._extensions.fused_groups.steps_at_once(self._state.studies[study])
+            and not is_measured
+        ):
             return ", and what they would gain together is not measured yet"
         return ""
 
@@ -233,7 +238,7 @@ class LaneSeats(Seats):
         if self._state.cross_study:
             return None  # it is there in the place of residents that give way
         by_study = Counter(each.study for each in there)
-        most = self._extensions.company.most
+        most = self._extensions.fused_groups.most
         idle = {
             study
             for study, n in by_study.items()

@@ -22,7 +22,7 @@ def lane_words(device: Mapping[str, Any]) -> Iterator[str]:
             + (f"none, as {each['why']}" if each["why"] else f"{each['part']:.0%}")
             for each in row["residents"]
         ]
-        said = [
-            str(said) for fact, said in row.items() if fact not in ("lane", "residents") and said
+        words = [
+            str(words) for fact, words in row.items() if fact not in ("lane", "residents") and words
         ]
-        yield f"  lane {row['lane']}: {'; '.join([*said, 'turns: ' + ', '.join(turns)])}"
+        yield f"  lane {row['lane']}: {'; '.join([*words, 'turns: ' + ', '.join(turns)])}"

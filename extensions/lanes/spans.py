@@ -28,17 +28,17 @@ def shared_spans(rows: Sequence[Epoch], seats: Mapping[str, int]) -> dict[int, l
 
     ``seats`` is how many seats each lane of a device has, by the device's name.
     """
-    found = dict[int, list[Span]]()
+    spans_by_row = dict[int, list[Span]]()
     lanes: dict[tuple[str, int], list[int]] = {}
     for index, row in enumerate(rows):
         if row.began is not None:
             lane = row.device, row.slot // seats.get(row.device, 1)
             lanes.setdefault(lane, []).append(index)
     for indices in lanes.values():
-        taken: list[Span] = []
+        busy: list[Span] = []
         for index in sorted(indices, key=lambda each: rows[each].seconds):
-            found[index] = _take_latest(taken, rows[index].at, rows[index].seconds)
-    return found
+            spans_by_row[index] = _take_latest(busy, rows[index].at, rows[index].seconds)
+    return spans_by_row
 
 
 def _take_latest(taken: list[Span], end: float, seconds: float) -> list[Span]:

@@ -159,27 +159,27 @@ class Turns:
                 turn.go.acquire()
                 return
         saved = self._host.save()
-        left = time.perf_counter()
+        left_at = time.perf_counter()
         with self._lock:
             self._give(following)
         turn.go.acquire()
-        turn.away += time.perf_counter() - left
+        turn.away += time.perf_counter() - left_at
         self._host.restore(saved)
         turn.resumed()
 
     def rest(self, turn: Turn) -> None:
-        left = time.perf_counter()
+        left_at = time.perf_counter()
         with self._lock:
             self._end(turn)
-            others = set(self._robin.awake) - {turn}
-            if not others and not self._ready():
+            awaited = set(self._robin.awake) - {turn}
+            if not awaited and not self._ready():
                 self._begin(turn)
                 return
             self._robin.rest(turn)
-            self._resting[turn] = others
+            self._resting[turn] = awaited
             self._give(self._next())
         turn.go.acquire()
-        turn.away += time.perf_counter() - left
+        turn.away += time.perf_counter() - left_at
         turn.resumed()
 
     def hold(self, resting: Sequence[Turn]) -> None:
@@ -215,7 +215,7 @@ class Turns:
     def _ready(self) -> list[Turn]:
         """Return the resting turns that wait for no other turn and are not held."""
         resting = self._resting.items()
-        return [turn for turn, others in resting if not others and turn not in self._held]
+        return [turn for turn, awaited in resting if not awaited and turn not in self._held]
 
     def _wake(self, turn: Turn) -> None:
         if self._resting.pop(turn, None) is not None:
@@ -241,17 +241,17 @@ class Turns:
             self._page.turn(turn.fence, turn.began)
 
     def _end(self, turn: Turn) -> None:
-        for others in self._resting.values():
-            others.discard(turn)
+        for awaited in self._resting.values():
+            awaited.discard(turn)
         self._robin.use(turn, self._count(turn))
 
     def _count(self, turn: Turn) -> float:
         """Add the current turn's seconds to those that ``turn`` has had; return them."""
-        used = time.monotonic() - turn.began
-        turn.had += used
+        seconds = time.monotonic() - turn.began
+        turn.had += seconds
         if self._page is not None:
             self._page.had(turn.fence, turn.had)
-        return used
+        return seconds
 
     def _shorten(self, turn: Turn) -> None:
         """End the turn with its next step or a quantum after it began, since a new run waits."""

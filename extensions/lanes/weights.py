@@ -34,8 +34,8 @@ _NOTHING = Turns()
 
 def weight_of(state: EngineState, attempt: Attempt) -> float:
     """Return the weight of a resident's turns."""
-    known: Turns = state.ext.get(NAME, _NOTHING)
-    return known.weights.get(attempt.segment.fence, 1.0)
+    turns: Turns = state.ext.get(NAME, _NOTHING)
+    return turns.weights.get(attempt.segment.fence, 1.0)
 
 
 class TurnWeights:
@@ -54,35 +54,35 @@ class TurnWeights:
         device = self._state.devices[member.device]
         lane = device.device.lane(member.slot)
         attempt.counted_at = self._core.at
-        there = self._state.residents(device, lane)
-        known: Turns = self._state.ext.setdefault(NAME, Turns())
-        weights = [self._weight(each, there) for each in there]
-        known.weights.update(
-            (each.segment.fence, weight) for each, weight in zip(there, weights, strict=True)
+        residents = self._state.residents(device, lane)
+        turns: Turns = self._state.ext.setdefault(NAME, Turns())
+        weights = [self._weight(each, residents) for each in residents]
+        turns.weights.update(
+            (each.segment.fence, weight) for each, weight in zip(residents, weights, strict=True)
         )
         self.divide(device, lane)
         return tuple(
-            (each.segment.trial, weight) for each, weight in zip(there, weights, strict=True)
+            (each.segment.trial, weight) for each, weight in zip(residents, weights, strict=True)
         )
 
     def leave(self, device: DeviceState, lane: int) -> None:
         """Divide the time of a lane that a resident has left, and forget weights of those gone."""
         self.divide(device, lane)
-        known: Turns = self._state.ext.get(NAME, _NOTHING)
-        gone = known.weights.keys() - self._state.attempts.keys()
-        for fence in gone:
-            del known.weights[fence]
+        turns: Turns = self._state.ext.get(NAME, _NOTHING)
+        ended_fences = turns.weights.keys() - self._state.attempts.keys()
+        for fence in ended_fences:
+            del turns.weights[fence]
 
     def divide(self, device: DeviceState, lane: int) -> None:
         """Give each resident of a lane its part from now on, by the weights of their turns."""
         state, at = self._state, self._core.at
-        found = [each for each in state.residents(device, lane) if each.counted_at is not None]
-        weights = [weight_of(state, each) for each in found]
+        residents = [each for each in state.residents(device, lane) if each.counted_at is not None]
+        weights = [weight_of(state, each) for each in residents]
         total = sum(weights)
-        for each, weight in zip(found, weights, strict=True):
+        for each, weight in zip(residents, weights, strict=True):
             settle(state, each, at)
-            each.part = weight / total if total else 1.0 / len(found)
-            each.accompanied = each.accompanied or len(found) > 1
+            each.part = weight / total if total else 1.0 / len(residents)
+            each.accompanied = each.accompanied or len(residents) > 1
 
     def _weight(self, attempt: Attempt, there: Sequence[Attempt]) -> float:
         if self._state.cross_study:
@@ -104,8 +104,8 @@ def why_without_turns(state: EngineState, attempt: Attempt) -> str:
     member = attempt.segment.members[0]
     device = state.devices[member.device]
     if attempt.counted_at is not None:
-        there = state.residents(device, device.device.lane(member.slot))
-        measuring = who_measures(there)
+        residents = state.residents(device, device.device.lane(member.slot))
+        measuring = who_measures(residents)
         if measuring is attempt:
             return ""
         if measuring is not None:

@@ -30,13 +30,13 @@ class Limit(NamedTuple):
 def limits_of(spec: StudySpec, spent: Spent, created_at: float, at: float) -> list[Limit]:
     """Return the limits that the study has, as they stand at ``at`` (the runner's clock)."""
     end = deadline_of(spec, created_at)
-    found = (
+    amounts = (
         ("device_hours", spent.device_seconds / HOUR, spec.device_hours),
         ("kwh", spent.joules / KWH, spec.kwh),
         ("money", spent.money, spec.money),
         ("deadline", at - created_at, None if end is None else end - created_at),
     )
-    return [Limit(name, used, most) for name, used, most in found if most is not None]
+    return [Limit(name, used, most) for name, used, most in amounts if most is not None]
 
 
 def no_price(kind: str) -> str:

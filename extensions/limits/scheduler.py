@@ -80,8 +80,8 @@ class _Keeper:
 
     def _watts(self) -> dict[str, float]:
         """Return the most that devices have drawn in an epoch, by study that limits energy."""
-        known: dict[str, dict[str, float]] = self._state.ext.setdefault(NAME, {"watts": {}})
-        return known["watts"]
+        state: dict[str, dict[str, float]] = self._state.ext.setdefault(NAME, {"watts": {}})
+        return state["watts"]
 
     def refusal(self, spec: StudySpec, device: Device) -> str:
         return unaccountable(spec, self._state.prices, device)
@@ -100,8 +100,8 @@ class _Keeper:
     ) -> None:
         seconds = event.seconds * len(attempt.segment.members)
         if study.spec.kwh is not None and seconds > 0.0:
-            known, watts = self._watts(), (event.joules or 0.0) / seconds
-            known[study.spec.id] = max(known.get(study.spec.id, 0.0), watts)
+            highest, watts = self._watts(), (event.joules or 0.0) / seconds
+            highest[study.spec.id] = max(highest.get(study.spec.id, 0.0), watts)
         self._enforce()
 
     def on_begun(self, study: StudyState, event: Begins) -> None:

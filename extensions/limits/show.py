@@ -54,15 +54,15 @@ def spent_words(
     limits, words = facts["limits"], []
     for name, unit in units.items():
         if (limit := limits.get(name)) is not None:
-            left = f"{number(limit['left'], 3)} left"
-            amounts[name] = f"{number(limit['used'], 3)} of {limit['most']:g} {unit}, {left}"
+            rest = f"{number(limit['left'], 3)} left"
+            amounts[name] = f"{number(limit['used'], 3)} of {limit['most']:g} {unit}, {rest}"
     if (limit := limits.get("deadline")) is not None:
-        left = limit["left"]
+        remaining = limit["left"]
         if over:
-            before = f"{duration(left)} before" if left else "at or after"
+            before = f"{duration(remaining)} before" if remaining else "at or after"
             words.append(f"it ended {before} its deadline")
         else:
-            words.append(f"its deadline is {f'in {duration(left)}' if left else 'over'}")
+            words.append(f"its deadline is {f'in {duration(remaining)}' if remaining else 'over'}")
     if limits and not over:
         words.append(f"at a limit {_AT_LIMIT[facts['at_limit']]}")
     return words
@@ -73,8 +73,8 @@ def metrics(state: EngineState, at: float) -> Iterable[Metric]:
     from prometheus_client.core import GaugeMetricFamily
 
     words = "What is left of a study's limit: device-hours, kWh, money, seconds to its deadline."
-    left = GaugeMetricFamily("penstock_study_left", words, labels=["study", "limit"])
+    gauge = GaugeMetricFamily("penstock_study_left", words, labels=["study", "limit"])
     for study in state.studies.values():
         for limit in limits_of(study.spec, study.spent, study.created_at, at):
-            left.add_metric([study.spec.name, limit.name], max(0.0, limit.most - limit.used))
-    yield left
+            gauge.add_metric([study.spec.name, limit.name], max(0.0, limit.most - limit.used))
+    yield gauge

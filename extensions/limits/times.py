@@ -31,12 +31,12 @@ def reached_at(state: EngineState, study: StudyState) -> float | None:
 
     In the runner's clock. None if nothing runs, or no such limit is left to reach.
     """
-    found = []
+    times = []
     for name, most, used in _device_limits(study):
         level, rate = _level_and_rate(state, study, used, priced=name == "money")
         if rate > 0.0:
-            found.append((most - level) / rate + LATER)
-    return min(found, default=None)
+            times.append((most - level) / rate + LATER)
+    return min(times, default=None)
 
 
 def begins_until(state: EngineState, study: StudyState, at: float, watts: float) -> float | None:
@@ -50,22 +50,22 @@ def begins_until(state: EngineState, study: StudyState, at: float, watts: float)
         return None
     reached = study.spent.reached
     devices = [e.device for name, e in state.devices.items() if name not in study.refused]
-    found = []
+    times = []
     end = deadline_of(study.spec, study.created_at)
     if end is not None and "deadline" not in reached:
-        found.append(end)
+        times.append(end)
     for name, most, used in _device_limits(study):
         priced = name == "money"
         level, rate = _level_and_rate(state, study, used, priced=priced)
         prices = [state.prices.get(e.kind, 0.0) / HOUR if priced else 1.0 for e in devices]
         if fastest := sum(prices):
-            found.append(at + (most - level - rate * at) / fastest)
+            times.append(at + (most - level - rate * at) / fastest)
     if study.spec.kwh is not None and "kwh" not in reached:
-        left = study.spec.kwh * KWH - study.spent.joules
-        left -= watts * _unreported(state, study, at)
+        remaining = study.spec.kwh * KWH - study.spent.joules
+        remaining -= watts * _unreported(state, study, at)
         fastest = watts * sum(each.lanes for each in devices)
-        found.append(at + left / fastest if fastest else at)
-    return min(found) - MARGIN if found else None
+        times.append(at + remaining / fastest if fastest else at)
+    return min(times) - MARGIN if times else None
 
 
 def _device_limits(study: StudyState) -> list[tuple[str, float, float]]:

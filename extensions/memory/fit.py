@@ -49,18 +49,18 @@ def _expected(state: EngineState, trial: Trial, kind: str) -> Need:
     own = known_trial(state, trial)
     if own.peaks.get(kind):
         return Need(own.peaks[kind])
-    seen = state.sharing.of(trial.study, kind).memory
-    known = known_study(state, trial.study).processes.get(kind)
-    if known is None:
-        return Need(seen)
+    highest = state.sharing.of(trial.study, kind).memory
+    processes = known_study(state, trial.study).processes.get(kind)
+    if processes is None:
+        return Need(highest)
     tensors = own.tensors
     if tensors is None or not tensors.peak:
-        counted = state.counted(trial)
-        tensors = None if counted is None else counted.tensors
-    expected = tensors and known.expected(tensors, estimated=own.measured is None)
+        counted_trial = state.counted(trial)
+        tensors = None if counted_trial is None else counted_trial.tensors
+    expected = tensors and processes.expected(tensors, estimated=own.measured is None)
     if not expected:
-        return Need(max(seen, known.most))
-    return Need(expected, round(expected * known.doubt))
+        return Need(max(highest, processes.most))
+    return Need(expected, round(expected * processes.doubt))
 
 
 def _together(needs: Sequence[Need]) -> int:
@@ -92,8 +92,8 @@ def fit_needs(state: EngineState, device: Device, needs: Sequence[Need]) -> Fit:
 
 def _least(state: EngineState, kind: str, needs: Sequence[Need]) -> int:
     """Return the least need (bytes) to expect of a trial that may join."""
-    known = (study.processes.get(kind) for study in known_of(state).studies.values())
-    expected = [each.least for each in known if each is not None and each.least]
+    processes = (study.processes.get(kind) for study in known_of(state).studies.values())
+    expected = [each.least for each in processes if each is not None and each.least]
     return min([*(each.size for each in needs), *expected])
 
 
@@ -121,12 +121,12 @@ def is_too_small(state: EngineState, name: str, trial: Trial) -> bool:
 def has_larger(state: EngineState, trial: Trial, than: Device) -> bool:
     """Return True if the trial can use a device of ``than``'s kind with more memory."""
     assert than.memory is not None
-    refused = state.studies[trial.study].refused
+    refused_devices = state.studies[trial.study].refused
     return any(
         each.device.kind == than.kind
         and (each.device.memory or 0) > than.memory
         and not state.cordoned(name)
-        and name not in refused
+        and name not in refused_devices
         for name, each in state.devices.items()
     )
 

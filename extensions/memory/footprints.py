@@ -33,24 +33,24 @@ class Footprints:
         self, study: StudyState, trial: Trial, members: tuple[Member, ...]
     ) -> SegmentValues:
         """Tell the trainer which trials to estimate with the next segment of ``trial``."""
-        known = known_study(self._state, study.spec.id)
-        if known.untraced >= MAX_UNTRACED:
+        record = known_study(self._state, study.spec.id)
+        if record.untraced >= MAX_UNTRACED:
             return NO_VALUES
 
         def is_unknown(each: Trial) -> bool:
-            own = known.trials.get(each.id)
+            own = record.trials.get(each.id)
             return own is None or own.estimate is None
 
-        found = next_trials(self._state, study, trial, is_unknown)
-        return SegmentValues(ext={NAME: {"estimate": found}}) if found else NO_VALUES
+        estimates = next_trials(self._state, study, trial, is_unknown)
+        return SegmentValues(ext={NAME: {"estimate": estimates}}) if estimates else NO_VALUES
 
     def on_footprint_reported(self, event: FootprintReported) -> None:
         trial = self._keep(event)
         if trial is None:
             return
         # A resident that needs less than its seat's part makes room in its lane.
-        there = [each for each in trial.members if each.device in self._state.devices]
-        resident = any(self._state.is_beside(member) for member in there)
+        members = [each for each in trial.members if each.device in self._state.devices]
+        resident = any(self._state.is_beside(member) for member in members)
         if trial.state is TrialState.WAITING or (resident and self._state.ready):
             self._core.offer_slots()
 
@@ -63,15 +63,15 @@ class Footprints:
             return None
         study = self._state.studies[trial.study]
         device = self._state.devices[reporter.members[0].device].device
-        noted, own = note_study(self._state, trial.study), note_trial(self._state, trial)
-        known = noted.processes.setdefault(device.kind, Processes())
-        known.observe_base(event.base, recurrent=event.recurrent)
+        record, own = note_study(self._state, trial.study), note_trial(self._state, trial)
+        processes = record.processes.setdefault(device.kind, Processes())
+        processes.observe_base(event.base, recurrent=event.recurrent)
         self._core.extensions.tell(study, "on_footprint", trial, event.footprint)
         if event.measured:
             own.measured = event.footprint
-            known.observe_tensors(trial.id, event.footprint, own.estimate)
+            processes.observe_tensors(trial.id, event.footprint, own.estimate)
             return trial
         own.estimate = event.footprint
-        noted.untraced = noted.untraced + 1 if event.failed else 0
-        known.observe_estimate(event.footprint)
+        record.untraced = record.untraced + 1 if event.failed else 0
+        processes.observe_estimate(event.footprint)
         return trial

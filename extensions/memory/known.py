@@ -66,8 +66,8 @@ _NOTHING, _NO_STUDY, _NO_TRIAL = Known(), KnownStudy(), KnownTrial()
 
 def known_of(state: EngineState) -> Known:
     """Return the extension's read-only knowledge of all studies."""
-    found: Known = state.ext.get(NAME, _NOTHING)
-    return found
+    knowledge: Known = state.ext.get(NAME, _NOTHING)
+    return knowledge
 
 
 def known_study(state: EngineState, study: str) -> KnownStudy:
@@ -82,8 +82,8 @@ def known_trial(state: EngineState, trial: Trial) -> KnownTrial:
 
 def note_study(state: EngineState, study: str) -> KnownStudy:
     """Return the mutable knowledge of a study; it is created if missing."""
-    known: Known = state.ext.setdefault(NAME, Known())
-    return known.studies.setdefault(study, KnownStudy())
+    knowledge: Known = state.ext.setdefault(NAME, Known())
+    return knowledge.studies.setdefault(study, KnownStudy())
 
 
 def note_trial(state: EngineState, trial: Trial) -> KnownTrial:
@@ -98,17 +98,17 @@ def forget_study(state: EngineState, study: str) -> None:
 
 def footprints_of(state: EngineState, trial: Trial) -> Iterable[Footprint]:
     """Return the trial's estimated and measured footprints, those that exist."""
-    known = known_trial(state, trial)
-    return (each for each in (known.estimate, known.measured) if each is not None)
+    record = known_trial(state, trial)
+    return (each for each in (record.estimate, record.measured) if each is not None)
 
 
 def convert(snapshot: dict[str, Any]) -> None:
     """Move what studies and trials in a snapshot of 0.2 knew of memory to where it is kept now."""
     studies: dict[str, dict[str, Any]] = {}
     for name, study in snapshot["studies"].items():
-        found = {key: study.pop(key, None) for key in ("untraced", "processes")}
-        if any(found.values()):
-            studies[name] = found
+        fields = {key: study.pop(key, None) for key in ("untraced", "processes")}
+        if any(fields.values()):
+            studies[name] = fields
     for name, trial in snapshot["trials"].items():
         own = {key: trial.pop(key, None) for key in KnownTrial.__slots__}
         if any(own.values()):

@@ -9,8 +9,8 @@ If a trial's tensors are not known but processes of its study are, such a proces
 persistent. A trial of which neither is known counts with its seat's part of the lane: a user who
 gives a lane four seats expects four trials there. So the first trial of a study begins at once.
 
-Trials of a study may step at once (``Company.steps_at_once``): what their steps need adds up, with
-a copy of what they keep.
+Trials of a fused group step at once (``FusedGroups.steps_at_once``): what their steps need adds up,
+with a copy of what they keep.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from ...profiling.devices.device import Device
 from ...scheduler.model.decisions import Member
 from ...scheduler.model.trial import Trial
-from ...scheduler.state.company import Company
+from ...scheduler.state.fused_groups import FusedGroups
 from ...scheduler.state.state import EngineState
 from .fit import RESERVE, Need, fit_needs, gib, need
 from .known import known_study, known_trial
@@ -54,53 +54,59 @@ def lane_trials(state: EngineState, name: str) -> dict[int, list[Trial]]:
     }
 
 
-def lane_too_full(state: EngineState, company: Company, slot: Member, trial: Trial) -> str:
+def lane_too_full(state: EngineState, fused_groups: FusedGroups, slot: Member, trial: Trial) -> str:
     """Say why ``trial`` does not fit in the seat ``slot`` with the residents; empty if it does."""
-    known = state.devices[slot.device]
-    device, lane = known.device, known.device.lane(slot.slot)
-    there = lane_trials(state, slot.device)
-    together = [*there[lane], trial]
-    for each in (trial, *there[lane]):
+    device_state = state.devices[slot.device]
+    device, lane = device_state.device, device_state.device.lane(slot.slot)
+    residents = lane_trials(state, slot.device)
+    together = [*residents[lane], trial]
+    for each in (trial, *residents[lane]):
         if known_trial(state, each).alone:
             name = state.studies[each.study].spec.name
             return f"trial {each.number} of {name} ran out of memory beside others"
     if device.memory is None:
         return ""
     seat = int(lane_memory(device) / device.seats)
-    found = lane_need(state, company, device, together, unknown=seat)
-    assert found is not None
-    if found.total + found.doubt > lane_memory(device):
-        return in_words(found, len(together), device)
+    required = lane_need(state, fused_groups, device, together, unknown=seat)
+    assert required is not None
+    if required.total + required.doubt > lane_memory(device):
+        return in_words(required, len(together), device)
     needs = [
-        group_need(state, company, device, each, seat) for n, each in there.items() if n != lane
+        group_need(state, fused_groups, device, each, seat)
+        for n, each in residents.items()
+        if n != lane
     ]
-    own = Need(found.total, found.doubt)
+    own = Need(required.total, required.doubt)
     if fit_needs(state, device, [*needs, own]).trials <= len(needs):
-        return f"the other lanes leave too little: {in_words(found, len(together), device)}"
+        return f"the other lanes leave too little: {in_words(required, len(together), device)}"
     return ""
 
 
-def left_in_lane(state: EngineState, company: Company, slot: Member, trial: Trial) -> float:
+def left_in_lane(
+    state: EngineState, fused_groups: FusedGroups, slot: Member, trial: Trial
+) -> float:
     """Return the bytes that stay free in the lane if ``trial`` takes the seat ``slot``.
 
     0 where the device's memory is not known.
     """
-    known = state.devices[slot.device]
-    if known.device.memory is None:
+    device_state = state.devices[slot.device]
+    if device_state.device.memory is None:
         return 0.0
-    lane = known.device.lane(slot.slot)
-    there = state.residents(known, lane)
-    together = [*(state.trials[each.segment.trial] for each in there), trial]
-    found = lane_need(state, company, known.device, together)
-    return lane_memory(known.device) - (found.total if found else 0)
+    lane = device_state.device.lane(slot.slot)
+    residents = state.residents(device_state, lane)
+    together = [*(state.trials[each.segment.trial] for each in residents), trial]
+    required = lane_need(state, fused_groups, device_state.device, together)
+    return lane_memory(device_state.device) - (required.total if required else 0)
 
 
-def lane_facts(state: EngineState, company: Company, name: str, lane: int) -> dict[str, Any]:
+def lane_facts(
+    state: EngineState, fused_groups: FusedGroups, name: str, lane: int
+) -> dict[str, Any]:
     """Say in words what memory the residents of a lane need; None where that is not known."""
     device = state.devices[name].device
     trials = lane_trials(state, name)[lane]
-    found = None if device.memory is None else lane_need(state, company, device, trials)
-    return {"memory": None if found is None else in_words(found, len(trials), device)}
+    required = None if device.memory is None else lane_need(state, fused_groups, device, trials)
+    return {"memory": None if required is None else in_words(required, len(trials), device)}
 
 
 def lane_memory(device: Device) -> float:
@@ -110,15 +116,19 @@ def lane_memory(device: Device) -> float:
 
 
 def lane_is_too_small(
-    state: EngineState, company: Company, device: Device, trials: Sequence[Trial]
+    state: EngineState, fused_groups: FusedGroups, device: Device, trials: Sequence[Trial]
 ) -> bool:
     """Return True if these residents are known to need more than their lane has."""
-    found = None if device.memory is None else lane_need(state, company, device, trials)
-    return found is not None and found.total > lane_memory(device)
+    required = None if device.memory is None else lane_need(state, fused_groups, device, trials)
+    return required is not None and required.total > lane_memory(device)
 
 
 def group_need(
-    state: EngineState, company: Company, device: Device, trials: Sequence[Trial], unknown: int = 0
+    state: EngineState,
+    fused_groups: FusedGroups,
+    device: Device,
+    trials: Sequence[Trial],
+    unknown: int = 0,
 ) -> Need:
     """Return the need of a lane with these residents; ``unknown`` is that of ``lane_need``.
 
@@ -126,39 +136,45 @@ def group_need(
     """
     if len(trials) == 1 and (alone := need(state, trials[0], device.kind)).size:
         return alone
-    found = lane_need(state, company, device, trials, unknown)
-    return Need(0) if found is None else Need(found.total, found.doubt)
+    whole = lane_need(state, fused_groups, device, trials, unknown)
+    return Need(0) if whole is None else Need(whole.total, whole.doubt)
 
 
 def lane_need(
-    state: EngineState, company: Company, device: Device, trials: Sequence[Trial], unknown: int = 0
+    state: EngineState,
+    fused_groups: FusedGroups,
+    device: Device,
+    trials: Sequence[Trial],
+    unknown: int = 0,
 ) -> LaneNeed | None:
     """Return the need of these trials as residents of one lane.
 
     A trial of which nothing is known counts with ``unknown`` bytes; if that is 0, returns None.
     """
     guess = LaneNeed(unknown, 0, 0) if unknown else None
-    found = [_alone(state, company, device.kind, trial) or guess for trial in trials]
-    known = [each for each in found if each is not None]
-    if len(known) < len(found):
+    needs = [_alone(state, fused_groups, device.kind, trial) or guess for trial in trials]
+    known_needs = [each for each in needs if each is not None]
+    if len(known_needs) < len(needs):
         return None
-    persistent = sum(each.persistent for each in known)
+    persistent = sum(each.persistent for each in known_needs)
     steps = dict[str, int]()  # by what is computed at a time: a trial, or those of a study together
-    for trial, each in zip(trials, known, strict=True):
-        if company.steps_at_once(state.studies[trial.study]):
+    for trial, each in zip(trials, known_needs, strict=True):
+        if fused_groups.steps_at_once(state.studies[trial.study]):
             # What is not known of a trial's tensors is guessed to be all it needs.
             own = each.persistent + each.ephemeral if each.ephemeral else 0
             steps[trial.study] = steps.get(trial.study, 0) + own
         else:
             steps[trial.id] = each.ephemeral
     ephemeral = max(steps.values())
-    beside = max(each.beside for each in known)
-    total = persistent + ephemeral + beside
-    doubt = max(each.doubt / each.total for each in known)
-    return LaneNeed(persistent, ephemeral, beside, round(doubt * total))
+    process = max(each.beside for each in known_needs)
+    total = persistent + ephemeral + process
+    doubt = max(each.doubt / each.total for each in known_needs)
+    return LaneNeed(persistent, ephemeral, process, round(doubt * total))
 
 
-def _alone(state: EngineState, company: Company, kind: str, trial: Trial) -> LaneNeed | None:
+def _alone(
+    state: EngineState, fused_groups: FusedGroups, kind: str, trial: Trial
+) -> LaneNeed | None:
     """Return the trial's need in a lane of its own, or None if nothing is known of it.
 
     Estimates count with their study's margin. A trial that has run out of memory counts with the
@@ -166,26 +182,26 @@ def _alone(state: EngineState, company: Company, kind: str, trial: Trial) -> Lan
     as persistent.
     """
     of_trial = known_trial(state, trial)
-    known = known_study(state, trial.study).processes.get(kind)
+    processes = known_study(state, trial.study).processes.get(kind)
     tensors = of_trial.tensors
-    if tensors is None and known is not None and company.gains(state.studies[trial.study]):
-        tensors = known.largest  # most are as large as others that they are trained with
-    if known is None or tensors is None or not tensors.peak:
+    if tensors is None and processes is not None and fused_groups.gains(state.studies[trial.study]):
+        tensors = processes.largest  # most are as large as others that they are trained with
+    if processes is None or tensors is None or not tensors.peak:
         whole = need(state, trial, kind)
         return LaneNeed(whole.size, 0, 0, whole.doubt) if whole.size else None
-    factor = 1.0 + (known.margin if of_trial.measured is None else 0.0)
+    factor = 1.0 + (processes.margin if of_trial.measured is None else 0.0)
     doubt = 0.0
-    if known.base:  # on a CPU
-        beside = resident_bytes(known.base, 0.0, known.slope)
-        own = round(known.slope * factor * tensors.peak)
-        step = round(known.slope * factor * tensors.ephemeral)
-        doubt = known.doubt
+    if processes.base:  # on a CPU
+        process = resident_bytes(processes.base, 0.0, processes.slope)
+        own = round(processes.slope * factor * tensors.peak)
+        step = round(processes.slope * factor * tensors.ephemeral)
+        doubt = processes.doubt
     else:
         own = round(factor * max(tensors.reserved, tensors.peak))
-        beside = max(0, of_trial.peaks.get(kind, 0) - own)
+        process = max(0, of_trial.peaks.get(kind, 0) - own)
         step = own - round(factor * tensors.persistent)
-    more = max(0, of_trial.floors.get(kind, 0) - own - beside)
-    return LaneNeed(own - step, step + more, beside, round(doubt * (own + more + beside)))
+    more = max(0, of_trial.floors.get(kind, 0) - own - process)
+    return LaneNeed(own - step, step + more, process, round(doubt * (own + more + process)))
 
 
 def in_words(found: LaneNeed, n: int, device: Device) -> str:

@@ -17,9 +17,9 @@ from ...scheduler.model.events import EpochReported
 from ...scheduler.model.trial import Trial
 from ...scheduler.resources import slots
 from ...scheduler.resources.slots import at_once
-from ...scheduler.state.company import Company
 from ...scheduler.state.core import Core
 from ...scheduler.state.extensions import SlotLimit
+from ...scheduler.state.fused_groups import FusedGroups
 from ...scheduler.state.state import Attempt, EngineState
 from .fit import Fit, fit, fit_needs
 from .known import known_study, note_trial
@@ -27,7 +27,7 @@ from .lanes import group_need, lane_trials
 
 
 def slot_limit(
-    state: EngineState, company: Company, name: str, newcomer: Trial | None = None
+    state: EngineState, fused_groups: FusedGroups, name: str, newcomer: Trial | None = None
 ) -> SlotLimit:
     """Return the number of trials that device ``name`` may hold, ``newcomer`` among them.
 
@@ -46,50 +46,64 @@ def slot_limit(
         if (own := study.trials.get(trial.id)) is not None and own.alone:
             return SlotLimit(1, f"trial {trial.number} ran out of memory beside others")
     if state.packed:
-        return _packed_limit(state, company, name, trials, newcomer)
-    return _gaining_limit(state, company, name, trials, newcomer)
+        return _packed_limit(state, fused_groups, name, trials, newcomer)
+    return _gaining_limit(state, fused_groups, name, trials, newcomer)
 
 
 def _fit(
-    state: EngineState, company: Company, name: str, trials: Sequence[Trial], newcomer: Trial | None
+    state: EngineState,
+    fused_groups: FusedGroups,
+    name: str,
+    trials: Sequence[Trial],
+    newcomer: Trial | None,
 ) -> Fit:
     """Return the number of trials, or of lanes with residents, that the device's memory holds."""
     device = state.devices[name].device
     if device.seats == 1:
         return fit(state, device, trials)
     groups = [*lane_trials(state, name).values(), *([[newcomer]] if newcomer else [])]
-    return fit_needs(state, device, [group_need(state, company, device, each) for each in groups])
+    return fit_needs(
+        state, device, [group_need(state, fused_groups, device, each) for each in groups]
+    )
 
 
 def _gaining_limit(
-    state: EngineState, company: Company, name: str, trials: Sequence[Trial], newcomer: Trial | None
+    state: EngineState,
+    fused_groups: FusedGroups,
+    name: str,
+    trials: Sequence[Trial],
+    newcomer: Trial | None,
 ) -> SlotLimit:
     """Return the number of trials up to which each one more gains total speed on the device."""
     device = state.devices[name].device
     max_slots = device.lanes
     if device.memory is not None and trials:
-        memory = _fit(state, company, name, trials, newcomer)
+        memory = _fit(state, fused_groups, name, trials, newcomer)
         max_slots = min(max_slots, memory.trials)
         if max_slots < max(2, at_once(state, name) + (newcomer is not None)):
             return SlotLimit(max(1, max_slots), memory.why)
-    known = {t.study: state.sharing.of(t.study, device.kind) for t in trials}
+    interference = {t.study: state.sharing.of(t.study, device.kind) for t in trials}
     # A trial that only changes its lane knows its epochs with one lane less.
     compared = trials if device.seats > 1 else trials[: len(state.attempts_on(name))]
     limits = [
         _measured_limit(state, name, study, each, max_slots, compared)
-        for study, each in known.items()
+        for study, each in interference.items()
     ]
     return min(limits, default=SlotLimit(1, "nothing runs there"))
 
 
 def _packed_limit(
-    state: EngineState, company: Company, name: str, trials: Sequence[Trial], newcomer: Trial | None
+    state: EngineState,
+    fused_groups: FusedGroups,
+    name: str,
+    trials: Sequence[Trial],
+    newcomer: Trial | None,
 ) -> SlotLimit:
     """Return the limit that the device's memory sets; all its lanes if it holds the trials."""
     device = state.devices[name].device
     if device.memory is None:
         return SlotLimit(device.lanes, "its slots are filled, and its memory is not known")
-    memory = _fit(state, company, name, trials, newcomer)
+    memory = _fit(state, fused_groups, name, trials, newcomer)
     fits = memory.trials >= at_once(state, name) + (newcomer is not None)
     return SlotLimit(device.lanes if fits else max(1, memory.trials), memory.why)
 
@@ -110,8 +124,10 @@ def _measured_limit(  # noqa: PLR0917 - one device, one study, and what is known
     if verdict.exploring:
         one_less = verdict.slots - 1
         if not any(known.has_baseline(each.id, one_less) for each in compared):
-            beside = "alone" if one_less == 1 else f"{one_less} at once"
-            return SlotLimit(one_less, f"its trials have too few epochs {beside} to compare with")
+            base_words = "alone" if one_less == 1 else f"{one_less} at once"
+            return SlotLimit(
+                one_less, f"its trials have too few epochs {base_words} to compare with"
+            )
         if at_once(state, name) < verdict.slots and _explored_elsewhere(
             state, study, name, verdict.slots
         ):
@@ -129,8 +145,8 @@ def _explored_elsewhere(state: EngineState, study: str, name: str, slots: int) -
     return any(
         at_once(state, other) >= slots
         and any(each.study == study for each in state.attempts_on(other))
-        for other, known in state.devices.items()
-        if other != name and known.device.lanes >= slots and known.device.kind == kind
+        for other, record in state.devices.items()
+        if other != name and record.device.lanes >= slots and record.device.kind == kind
     )
 
 
@@ -149,16 +165,16 @@ class Learner:
         """
         name = attempt.segment.members[0].device
         device = self._state.devices[name]
-        known = self._state.sharing.of(trial.study, device.device.kind)
+        interference = self._state.sharing.of(trial.study, device.device.kind)
         before = self._limit(name)
         if not attempt.accompanied:  # else the process has what others have left in it
-            known.memory = max(known.memory, event.memory)
+            interference.memory = max(interference.memory, event.memory)
             self._observe_memory(trial, device.device.kind, event.memory)
         if trial.id in device.cold:
             device.cold.remove(trial.id)
             device.since = self._core.at
         elif not device.cold and device.since <= attempt.began:
-            known.observe(trial.id, at_once(self._state, name), event.seconds)
+            interference.observe(trial.id, at_once(self._state, name), event.seconds)
         return self._limit(name) != before
 
     def _limit(self, name: str) -> int:
@@ -170,6 +186,6 @@ class Learner:
             return
         peaks = note_trial(self._state, trial).peaks
         peaks[kind] = max(memory, peaks.get(kind, 0))
-        known = known_study(self._state, trial.study).processes.get(kind)
-        if known is not None:
-            known.observe_process(trial.id, memory)
+        processes = known_study(self._state, trial.study).processes.get(kind)
+        if processes is not None:
+            processes.observe_process(trial.id, memory)

@@ -30,7 +30,7 @@ def margin(errors: Sequence[float], *, recurrent: bool = False) -> float:
     ``errors`` are (measured - estimated) / estimated of earlier trials of the family.
     """
     rank = math.ceil((len(errors) + 1) * (1 - MISS))
-    known = sorted(errors)[min(rank, len(errors)) - 1] if errors else 0.0
+    error = sorted(errors)[min(rank, len(errors)) - 1] if errors else 0.0
     if len(errors) < FEW:
-        known = max(known, RECURRENT if recurrent else OTHERS)
-    return max(LEAST, known)
+        error = max(error, RECURRENT if recurrent else OTHERS)
+    return max(LEAST, error)

@@ -75,13 +75,15 @@ class Processes:
 
     def observe_process(self, trial: str, process: int) -> None:
         """Take in the bytes of a trial's process at its peak so far."""
-        known = self.grown.get(trial)
-        if known is not None and process > known.process:
-            self.grown[trial] = replace(known, process=process)
-            seen = [each for each in self.grown.values() if each.process]
-            self.slope = slope(seen)
-            expected = [resident_bytes(each.base, each.peak, self.slope) for each in seen]
-            errors = [each.process / size - 1 for each, size in zip(seen, expected, strict=True)]
+        record = self.grown.get(trial)
+        if record is not None and process > record.process:
+            self.grown[trial] = replace(record, process=process)
+            measured = [each for each in self.grown.values() if each.process]
+            self.slope = slope(measured)
+            expected = [resident_bytes(each.base, each.peak, self.slope) for each in measured]
+            errors = [
+                each.process / size - 1 for each, size in zip(measured, expected, strict=True)
+            ]
             self.doubt = margin(errors)
 
     def _judge(self) -> None:

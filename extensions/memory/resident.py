@@ -35,9 +35,9 @@ def slope(seen: Sequence[Grown]) -> float:
 
     ``seen`` are earlier trials of the family, oldest first.
     """
-    known = [each for each in seen if each.peak > 0][-MOST:]
-    grown = sum(each.process - each.base - LOADED for each in known)
-    return max(1.0, grown / sum(each.peak for each in known)) if known else SLOPE
+    measured = [each for each in seen if each.peak > 0][-MOST:]
+    grown = sum(each.process - each.base - LOADED for each in measured)
+    return max(1.0, grown / sum(each.peak for each in measured)) if measured else SLOPE
 
 
 def resident_bytes(base: int, peak: float, slope: float) -> int:

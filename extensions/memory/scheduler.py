@@ -32,33 +32,33 @@ def plug(parts: Parts) -> Extension:
         handlers={FootprintReported: footprints.on_footprint_reported},
         segment=footprints.next_segment,
         too_full=lambda trial, slot: _too_full(core, trial, slot),
-        limit=lambda name: slot_limit(state, core.extensions.company, name),
+        limit=lambda name: slot_limit(state, core.extensions.fused_groups, name),
         crowding=lambda trial, slot: _left_free(core, trial, slot),
         overfull=lambda device, trials: lane_is_too_small(
-            state, core.extensions.company, device, trials
+            state, core.extensions.fused_groups, device, trials
         ),
         foresees=lambda: any(study.processes for study in known_of(state).studies.values()),
         excuses=Shortages(core).excuses,
         on_shared=Learner(core).on_shared,
         footprints=lambda trial: footprints_of(state, trial),
         forget=lambda study: forget_study(state, study),
-        of_lane=lambda name, lane: lane_facts(state, core.extensions.company, name, lane),
+        of_lane=lambda name, lane: lane_facts(state, core.extensions.fused_groups, name, lane),
     )
 
 
 def _too_full(core: Core, trial: Trial, slot: Member) -> str:
     """Return the reason why a free slot is too full for the trial; empty if it is not."""
-    state, company, name = core.state, core.extensions.company, slot.device
+    state, fused_groups, name = core.state, core.extensions.fused_groups, slot.device
     if state.is_free(name):
         return "it ran out of all memory of the device" if is_too_small(state, name, trial) else ""
     if state.is_beside(slot):
-        return lane_too_full(state, company, slot, trial)
-    limit = slot_limit(state, company, name, trial)
+        return lane_too_full(state, fused_groups, slot, trial)
+    limit = slot_limit(state, fused_groups, name, trial)
     return "" if at_once(state, name) < limit.slots else limit.why
 
 
 def _left_free(core: Core, trial: Trial, slot: Member) -> float:
     """Return the bytes that stay free if the trial takes a slot next to others."""
     if core.state.is_beside(slot):
-        return left_in_lane(core.state, core.extensions.company, slot, trial)
+        return left_in_lane(core.state, core.extensions.fused_groups, slot, trial)
     return left(core.state, slot.device, trial)

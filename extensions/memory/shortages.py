@@ -50,19 +50,19 @@ class Shortages:
             return False
         device = self._state.devices[members[0].device].device
         at_work = self._state.attempts_on(device.name)
-        others = [each for each in at_work if each.segment.trial != trial.id]
-        if not others:
+        neighbours = [each for each in at_work if each.segment.trial != trial.id]
+        if not neighbours:
             return event.kind == "memory" and self._can_have_more(trial, device)
-        known = note_trial(self._state, trial)
-        if known.alone:
+        record = note_trial(self._state, trial)
+        if record.alone:
             return False
-        known.shortages += 1
+        record.shortages += 1
         limited = study.spec.memory_limit is not None
         size = need(self._state, trial, device.kind).size
-        if limited or not size or device.memory is None or known.shortages >= TOGETHER:
-            known.alone = True
-        elif not (known.peaks.get(device.kind) and self._blame(others, device)):
-            known.floors[device.kind] = round(RAISE * size)
+        if limited or not size or device.memory is None or record.shortages >= TOGETHER:
+            record.alone = True
+        elif not (record.peaks.get(device.kind) and self._blame(neighbours, device)):
+            record.floors[device.kind] = round(RAISE * size)
         return True
 
     def _can_have_more(self, trial: Trial, device: Device) -> bool:

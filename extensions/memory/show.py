@@ -82,23 +82,23 @@ def memory_of(reader: Reader, study: StudyRow) -> StudyMemory:
     ]
     trials = []
     for row in reader.trials(study.id):
-        estimate, found = estimated.get(row.id), measured.get(row.id)
-        if found is not None:
+        estimate, footprint = estimated.get(row.id), measured.get(row.id)
+        if footprint is not None:
             # A GPU's allocator reserves more than the peak; how much more, the estimate says.
             more = estimate.reserved / max(1, estimate.peak) if estimate is not None else 1.0
-            needs: int | None = round(found.reserved * max(1.0, more) * (1 + LEAST))
+            needs: int | None = round(footprint.reserved * max(1.0, more) * (1 + LEAST))
         else:
             needs = None if estimate is None else round(estimate.reserved * (1 + margin_now))
-        error = None if estimate is None or found is None else _error(estimate, found)
+        error = None if estimate is None or footprint is None else _error(estimate, footprint)
         trials.append(
             TrialMemory(
                 row.number,
                 estimate,
-                found,
+                footprint,
                 needs,
                 error,
                 process.get(row.id, 0),
-                _expected(found or estimate, bases, grown),
+                _expected(footprint or estimate, bases, grown),
                 failed.get(row.id, ""),
             )
         )
@@ -107,10 +107,10 @@ def memory_of(reader: Reader, study: StudyRow) -> StudyMemory:
 
 def _expected(of: Footprint | None, bases: Mapping[str, int], grown: Sequence[Grown]) -> int | None:
     """Return the bytes of a trial's process on a CPU, where nothing is reserved beyond the peak."""
-    known = [base for base in bases.values() if base]
-    if of is None or not known or of.reserved != of.peak:
+    known_bases = [base for base in bases.values() if base]
+    if of is None or not known_bases or of.reserved != of.peak:
         return None
-    return resident_bytes(known[-1], of.peak, slope(grown))
+    return resident_bytes(known_bases[-1], of.peak, slope(grown))
 
 
 def _code(study: StudyRow) -> tuple[str, str]:
@@ -160,11 +160,11 @@ def memory_view(found: StudyMemory) -> RenderableType:
         box=None,
     )  # fmt: skip
     for each in found.trials:
-        known = each.measured or each.estimate
+        footprint = each.measured or each.estimate
         table.add_row(
             str(each.number),
-            "" if known is None else size_words(known.persistent),
-            "" if known is None else size_words(known.ephemeral),
+            "" if footprint is None else size_words(footprint.persistent),
+            "" if footprint is None else size_words(footprint.ephemeral),
             _reserved(each.estimate) or each.failed,
             _reserved(each.measured),
             "" if each.error is None else _percent(each.error),
@@ -175,8 +175,8 @@ def memory_view(found: StudyMemory) -> RenderableType:
 
 
 def _headline(found: StudyMemory) -> str:
-    known = [each for each in found.trials if each.estimate or each.measured]
-    if not known:
+    footprints = [each for each in found.trials if each.estimate or each.measured]
+    if not footprints:
         return (
             f"{found.study}: no trial was estimated or measured: that is done for trials of"
             " TorchTrainables, in at most 1 % of the time that they are trained"

@@ -37,11 +37,11 @@ class _Footprints(Hook):
                 return
             run.preparing()
             task = run.task.model_copy(update=each)
-            found = self.estimator.estimate(
+            body = self.estimator.estimate(
                 lambda task=task: maker.initial(task, segment.code, CPU),  # type: ignore[misc]
                 maker.first_examples(),
             )
-            run.say("footprint", of=task.trial, base=run.memory.base, **found)
+            run.say("footprint", of=task.trial, base=run.memory.base, **body)
 
     def before_epoch(self, epoch: Epoch) -> None:
         """Have the trial's memory measured in the epoch, once, if there is time.
@@ -57,8 +57,8 @@ class _Footprints(Hook):
         notes[_MEASURED] = True
         if training.device.type == "cpu" and paths_of(training.model):
             return
-        beside = tuple(held_beside(training.code, training.model))
-        meter = MemoryMeter(training.model, training.optimizer, training.device, beside)
+        other_tensors = tuple(held_beside(training.code, training.model))
+        meter = MemoryMeter(training.model, training.optimizer, training.device, other_tensors)
         training.meter = self._meters[run.task.trial] = meter
         epoch.measured = True
 
@@ -70,8 +70,8 @@ class _Footprints(Hook):
             meter.close()
             if (measured := meter.footprint()) is not None:
                 self.estimator.measured(meter.seconds)
-                found = footprint_body(measured, measured=True)
-                run.say("footprint", of=run.task.trial, base=run.memory.base, **found)
+                body = footprint_body(measured, measured=True)
+                run.say("footprint", of=run.task.trial, base=run.memory.base, **body)
         self.estimator.trained(result.seconds)
 
     def forget(self, trial: str) -> None:

@@ -55,12 +55,12 @@ def open_study(
 
     Raises as ``Mirror.open``, and ValueError without a name where there is not one study.
     """
-    known = only_name(storage) if name is None else name
-    found = StudyElsewhere.open(
-        storage, known, directions, may_exist=may_exist, must_exist=must_exist
+    study_name = only_name(storage) if name is None else name
+    mirror = StudyElsewhere.open(
+        storage, study_name, directions, may_exist=may_exist, must_exist=must_exist
     )
-    _bring_late_trials(found, settings)
-    return found
+    _bring_late_trials(mirror, settings)
+    return mirror
 
 
 def only_name(storage: Any) -> str:
@@ -79,14 +79,14 @@ def _bring_late_trials(mirror: Mirror, settings: Settings) -> None:
             row = ledger_reader(settings).study(study)
         except (BackendError, UsageError):  # it is another installation's, or was deleted
             return None
-        ours = open_storage(settings)
-        number = ours.get_study_id_from_name(study)
-        return ours.get_all_trials(number, deepcopy=False), row.status in OVER
+        storage = open_storage(settings)
+        number = storage.get_study_id_from_name(study)
+        return storage.get_all_trials(number, deepcopy=False), row.status in OVER
 
     count, running = late_trials.bring(mirror, ask, *_locks(settings))
     if count:
-        ended = "1 trial that had ended" if count == 1 else f"{count} trials that had ended"
-        sys.stderr.write(f"{ended} after an earlier script is now in your storage.\n")
+        trials_words = "1 trial that had ended" if count == 1 else f"{count} trials that had ended"
+        sys.stderr.write(f"{trials_words} after an earlier script is now in your storage.\n")
     for study in running:
         sys.stderr.write(
             f"An earlier script's study {study} still runs. What it finds comes to your storage"

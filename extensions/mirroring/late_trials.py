@@ -65,10 +65,10 @@ def bring(mirror: Mirror, ask: Ask, folder: Path, where: str) -> tuple[int, list
                     lock.enter_context(hold(folder, study))
             except UsageError:
                 continue  # its script lives
-            known = ask(study)
-            if known is None:
+            answer = ask(study)
+            if answer is None:
                 continue
-            trials, over = known
+            trials, over = answer
             if study in _kept:
                 _kept[study][0].sync()
             else:
@@ -81,15 +81,15 @@ def bring(mirror: Mirror, ask: Ask, folder: Path, where: str) -> tuple[int, list
 
 
 def _write(storage: BaseStorage, study_id: int, trials: Sequence[FrozenTrial]) -> None:
-    there = storage.get_all_trials(study_id, deepcopy=False)
-    known = Counter(_content(trial) for trial in there if trial.state.is_finished())
-    waiting = {_enqueued(t): t._trial_id for t in there if t.state is TrialState.WAITING}
+    existing = storage.get_all_trials(study_id, deepcopy=False)
+    counts = Counter(_content(trial) for trial in existing if trial.state.is_finished())
+    waiting = {_enqueued(t): t._trial_id for t in existing if t.state is TrialState.WAITING}
     for trial in trials:
         content = _content(trial)
         if not trial.state.is_finished():
             continue
-        if known[content]:
-            known[content] -= 1
+        if counts[content]:
+            counts[content] -= 1
             continue
         waits = waiting.pop(_enqueued(trial), None)
         if waits is None or not end_waiting(storage, waits, trial):

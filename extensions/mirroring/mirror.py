@@ -61,16 +61,16 @@ class Mirror:
         """
         try:
             storage = optuna.storages.get_storage(given)
-            known = {study.study_name: study for study in storage.get_all_studies()}
+            studies = {study.study_name: study for study in storage.get_all_studies()}
         except Exception as error:  # whatever a driver raises
             raise UsageError.refuse("storage", given, f"one that opens ({error})") from error
-        if name in known:
+        if name in studies:
             if not may_exist:
                 raise optuna.exceptions.DuplicatedStudyError(
                     f"{given} has a study {name!r} already: give this one another study_name, or"
                     " continue that one with load_if_exists=True"
                 )
-            return cls(storage, known[name]._study_id)
+            return cls(storage, studies[name]._study_id)
         if must_exist:
             raise KeyError(f"there is no study {name!r} in {given}")
         ways = [StudyDirection[each.upper()] for each in directions]
@@ -98,8 +98,8 @@ class Mirror:
             self.here, self.study_here = storage, study_id
             if scheduled and not self._scheduled:
                 waited = [self._ids[number] for number in sorted(self._open - self._taken)]
-                for known in (self._ids, self._numbers, self._foreign, self._open, self._taken):
-                    known.clear()
+                for table in (self._ids, self._numbers, self._foreign, self._open, self._taken):
+                    table.clear()
                 for number, trial_id in enumerate(waited):
                     self._link(number, trial_id)
                     self._open.add(number)
@@ -108,13 +108,13 @@ class Mirror:
     def sync(self) -> None:
         """Bring either side what the other one has more."""
         with self._lock:
-            here = self.here.get_all_trials(self.study_here, deepcopy=False)
-            there = self.storage.get_all_trials(self.study_id, deepcopy=False)
-            by_id = {trial._trial_id: trial for trial in there}
+            own_trials = self.here.get_all_trials(self.study_here, deepcopy=False)
+            foreign_trials = self.storage.get_all_trials(self.study_id, deepcopy=False)
+            by_id = {trial._trial_id: trial for trial in foreign_trials}
             for number in sorted(self._open):
-                if number < len(here):  # a scheduler may not have begun it yet
-                    self._compare(here[number], by_id[self._ids[number]])
-            for trial in here:
+                if number < len(own_trials):  # a scheduler may not have begun it yet
+                    self._compare(own_trials[number], by_id[self._ids[number]])
+            for trial in own_trials:
                 if trial.number not in self._ids:
                     if trial.state is TrialState.RUNNING:
                         break
@@ -122,7 +122,7 @@ class Mirror:
                     trial_id = self.storage.create_new_trial(self.study_id, trial)
                     self._note(trial.number, trial_id, trial.state)
             if not self._scheduled:
-                self._take(there)
+                self._take(foreign_trials)
             self._sync_attrs()
             self.storage.remove_session()
 
@@ -151,8 +151,8 @@ class Mirror:
         for trial in there:
             if trial._trial_id in self._numbers:
                 continue
-            made = self.here.create_new_trial(self.study_here, trial)
-            number = self.here.get_trial_number_from_id(made)
+            trial_id = self.here.create_new_trial(self.study_here, trial)
+            number = self.here.get_trial_number_from_id(trial_id)
             self._note(number, trial._trial_id, trial.state)
             if trial.state.is_finished():
                 self._foreign.add(number)
@@ -180,14 +180,14 @@ class Mirror:
 
     def _sync_attrs(self) -> None:
         """Bring either side the user's attributes that were set on the other one since."""
-        here = self.here.get_study_user_attrs(self.study_here)
-        there = self.storage.get_study_user_attrs(self.study_id)
-        for key, value in _news(here, self._attrs).items():
+        own_attrs = self.here.get_study_user_attrs(self.study_here)
+        foreign_attrs = self.storage.get_study_user_attrs(self.study_id)
+        for key, value in _news(own_attrs, self._attrs).items():
             self.storage.set_study_user_attr(self.study_id, key, value)
-            self._attrs[key] = there[key] = value
+            self._attrs[key] = foreign_attrs[key] = value
         if self._scheduled:
             return  # what is there may be facts about another study
-        for key, value in _news(there, self._attrs).items():
+        for key, value in _news(foreign_attrs, self._attrs).items():
             self.here.set_study_user_attr(self.study_here, key, value)
             self._attrs[key] = value
 

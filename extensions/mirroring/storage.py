@@ -84,9 +84,11 @@ class _Ours(_Theirs):
     @property
     def system_attrs(self) -> dict[str, Any]:
         """The attributes that Optuna's own code wrote here."""
-        kept = {key: value for key, value in super().system_attrs.items() if not holds_ids(key)}
-        ids = {key: [self._mirror.id_of(n) for n in found] for key, found in self._numbers.items()}
-        return kept | ids
+        attrs = {key: value for key, value in super().system_attrs.items() if not holds_ids(key)}
+        ids = {
+            key: [self._mirror.id_of(n) for n in numbers] for key, numbers in self._numbers.items()
+        }
+        return attrs | ids
 
     def trials(self, states: Container[TrialState] | None) -> list[FrozenTrial]:
         """Return the trials, with what was written on either side."""
@@ -101,13 +103,13 @@ class _Ours(_Theirs):
         """Return our storage and our id of the trial that has this id in the mirror."""
         number = self._mirror.number_of(trial_id)
         assert number is not None
-        here = self._storage
-        return here, here.get_trial_id_from_study_id_trial_number(self._id, number)
+        storage = self._storage
+        return storage, storage.get_trial_id_from_study_id_trial_number(self._id, number)
 
     def _with_id(self, trial: FrozenTrial) -> FrozenTrial:
-        known = copy.copy(trial)
-        known._trial_id = self._mirror.id_of(trial.number)
-        return known
+        renumbered = copy.copy(trial)
+        renumbered._trial_id = self._mirror.id_of(trial.number)
+        return renumbered
 
 
 class MirroredStorage(ReadSide):

@@ -26,5 +26,5 @@ def write_trained(
     from .model_folder import write_model
     from .trained import trained_model
 
-    found = trained_model(reader, study, trial, code_is_named=code is not None, store=store)
-    write_model(found if code is None else found.of_code(code), folder)
+    model = trained_model(reader, study, trial, code_is_named=code is not None, store=store)
+    write_model(model if code is None else model.of_code(code), folder)

@@ -43,15 +43,15 @@ def section(study: StudyRow, trials: Sequence[TrialRow], derived: Iterable[Deriv
     Equal architectures are shown once, with the best trial that has one.
     """
     newest = {event.trial: event for event in derived}
-    shown = _best(study, trials, newest)
-    if not shown:
+    best = _best(study, trials, newest)
+    if not best:
         return Markup()
-    labels = dict.fromkeys(box.label for _, boxes in shown for box in boxes if box.label)
+    labels = dict.fromkeys(box.label for _, boxes in best for box in boxes if box.label)
     colours = {label: STUDIES[n % len(STUDIES)] for n, label in enumerate(labels)}
-    cards = [_card(study, trial, newest[trial.id], boxes, colours) for trial, boxes in shown]
+    cards = [_card(study, trial, newest[trial.id], boxes, colours) for trial, boxes in best]
     distinct = len({event.digest for event in newest.values()})
     which = (
-        "The only one" if distinct == 1 else f"The best {len(shown)} of {distinct} different ones"
+        "The only one" if distinct == 1 else f"The best {len(best)} of {distinct} different ones"
     )
     lead = (
         f"{which}, of {count(len(newest), 'trial')}. What a choice put there has its colour, what a"
@@ -66,16 +66,16 @@ def _best(
     """Return the best trials of different architectures that can be drawn, each with its boxes."""
     first = front_of(study, trials)
     order = [*first, *(trial for trial in ranked(study, trials) if trial not in first)]
-    shown: list[tuple[TrialRow, list[Box]]] = []
-    seen: set[str] = set()
+    best: list[tuple[TrialRow, list[Box]]] = []
+    digests: set[str] = set()
     for trial in order:
         event = newest.get(trial.id)
-        if event is None or event.digest in seen or len(shown) == SHOWN:
+        if event is None or event.digest in digests or len(best) == SHOWN:
             continue
         if boxes := boxes_of(event.outline):
-            seen.add(event.digest)
-            shown.append((trial, boxes))
-    return shown
+            digests.add(event.digest)
+            best.append((trial, boxes))
+    return best
 
 
 def _card(
@@ -87,9 +87,9 @@ def _card(
 ) -> Card:
     params = ", ".join(f"{name} {number(value, 3)}" for name, value in trial.params.items())
     words = [params]
-    if done := json.loads(event.log):
-        words.append("; ".join(map(primitive_words, done)))
+    if primitives := json.loads(event.log):
+        words.append("; ".join(map(primitive_words, primitives)))
     svg, width = picture(boxes, colours, f"the architecture of trial {trial.number}")
     columns = "one" if width <= COLUMN else "wide" if width <= 2 * COLUMN else "whole"
-    said = [shortened(each, LONGEST) for each in words]
-    return Card(trial.number, scores(study, trial), said, svg, columns)
+    captions = [shortened(each, LONGEST) for each in words]
+    return Card(trial.number, scores(study, trial), captions, svg, columns)

@@ -50,8 +50,8 @@ class CountedTrial:
     @property
     def tensors(self) -> Footprint | None:
         """Expected footprint of its tensors, from other models; None if unknown."""
-        stay, added = self.of_study.tensors(self.own, self.examples)
-        return Footprint(stay, added, stay + added) if stay else None
+        stay, ephemeral = self.of_study.tensors(self.own, self.examples)
+        return Footprint(stay, ephemeral, stay + ephemeral) if stay else None
 
 
 @dataclass(slots=True)
@@ -74,27 +74,33 @@ _NOTHING = Known()
 
 def known_of(state: EngineState) -> Known:
     """Return the extension's read-only knowledge of all studies."""
-    found: Known = state.ext.get(NAME, _NOTHING)
-    return found
+    knowledge: Known = state.ext.get(NAME, _NOTHING)
+    return knowledge
 
 
 def convert(snapshot: dict[str, Any]) -> None:
     """Move what a snapshot of 0.2 has of architectures to where it is kept now."""
     trials: dict[str, dict[str, Any]] = {}
     for name, trial in snapshot["trials"].items():
-        if (found := trial.pop("architecture", None)) is not None:
-            trials.setdefault(trial["study"], {})[name] = found
+        if (fields := trial.pop("architecture", None)) is not None:
+            trials.setdefault(trial["study"], {})[name] = fields
     studies: dict[str, Any] = {}
     better = snapshot["costs"].setdefault("features", {})
     for name, study in snapshot["studies"].items():
-        found = study.pop("architectures", None)
-        if not found or not found["counted"]:
+        fields = study.pop("architectures", None)
+        if not fields or not fields["counted"]:
             continue
-        counted = trials.get(name, {})
-        studies[name] = {"architectures": found, "trials": counted}
-        first = Architecture(**found["first"])
-        known = Architectures(first, counted=found["counted"], sums=found["sums"])
-        features = {trial: known.features(Architecture(**own)) for trial, own in counted.items()}
-        better[name] = {"instead_of": found["choices"], "trials": features, "mean": known.mean}
+        of_trials = trials.get(name, {})
+        studies[name] = {"architectures": fields, "trials": of_trials}
+        first = Architecture(**fields["first"])
+        architectures = Architectures(first, counted=fields["counted"], sums=fields["sums"])
+        features = {
+            trial: architectures.features(Architecture(**own)) for trial, own in of_trials.items()
+        }
+        better[name] = {
+            "instead_of": fields["choices"],
+            "trials": features,
+            "mean": architectures.mean,
+        }
     if studies:
         snapshot["ext"][NAME] = {"studies": studies}

@@ -51,20 +51,20 @@ def OneShot(  # noqa: N802 - reads as the value it is, as the other strategies d
             " train the super-net here",
         )
     try:
-        found = trained_model(reader, reader.study(study.id), trial)
+        model = trained_model(reader, reader.study(study.id), trial)
     except UsageError as error:
         if error.field != "study":
             raise
         raise _refused(study.study_name, str(error)) from error
-    if not _makes_supernet(found):
+    if not _makes_supernet(model):
         raise _refused(
             study.study_name,
-            f"{found.name}.model() makes no super-net: have it return nas.supernet(Net,"
+            f"{model.name}.model() makes no super-net: have it return nas.supernet(Net,"
             " self.params), train that in a study, and give that study",
         )
-    name = "trial {trial} of {study} after epoch {epoch}".format_map(found.trained)
+    name = "trial {trial} of {study} after epoch {epoch}".format_map(model.trained)
     return StrategySpec(
-        "full", max_epochs=1, supernet=SuperNet(name, found.uri, found.state_hash, measured)
+        "full", max_epochs=1, supernet=SuperNet(name, model.uri, model.state_hash, measured)
     )
 
 

@@ -58,19 +58,21 @@ class _Keeper:
         self, study: StudyState, trial: Trial, members: tuple[Member, ...]
     ) -> SegmentValues:
         """Tell the trainer which models to count, and whose weights a candidate has."""
-        told: dict[str, Any] = {}
-        known = known_of(self._state).studies.get(study.spec.id)
-        if known is not None:
-            counted = known.trials
-            found = next_trials(self._state, study, trial, lambda each: each.id not in counted)
-            told = {"count": found} if found else {}
+        values: dict[str, Any] = {}
+        record = known_of(self._state).studies.get(study.spec.id)
+        if record is not None:
+            of_trials = record.trials
+            uncounted = next_trials(
+                self._state, study, trial, lambda each: each.id not in of_trials
+            )
+            values = {"count": uncounted} if uncounted else {}
         if (of := study.spec.strategy.supernet) is not None:
-            told["supernet"] = {
+            values["supernet"] = {
                 "uri": of.uri,
                 "state_hash": of.state_hash,
                 "batches": of.batches,
             }
-        return SegmentValues(ext={NAME: told}) if told else NO_VALUES
+        return SegmentValues(ext={NAME: values}) if values else NO_VALUES
 
     def on_derived(self, event: Derived) -> None:
         """Refuse what an attempt says that is not the trial's any more."""
@@ -84,19 +86,19 @@ class _Keeper:
         if trial is None or trial.state in FINAL or self._state.counted(trial) is not None:
             return
         study = self._state.studies[trial.study]
-        known = self._note(study)
-        before = known.architectures.choices, bool(known.architectures.counted)
-        known.trials[trial.id] = event.architecture
-        known.architectures.observe(event.architecture, event.choices)
+        record = self._note(study)
+        before = record.architectures.choices, bool(record.architectures.counted)
+        record.trials[trial.id] = event.architecture
+        record.architectures.observe(event.architecture, event.choices)
         costs = self._state.costs
         better = costs.features.setdefault(study.spec.id, StudyFeatures())
-        better.trials[trial.id] = known.architectures.features(event.architecture)
-        better.instead_of = tuple(known.architectures.choices)
-        better.mean = known.architectures.mean
-        others: Sequence[str] = (trial.id,)
-        if before != (known.architectures.choices, True):
-            others = study.trials  # all have as many features
-        for name in others:
+        better.trials[trial.id] = record.architectures.features(event.architecture)
+        better.instead_of = tuple(record.architectures.choices)
+        better.mean = record.architectures.mean
+        trial_ids: Sequence[str] = (trial.id,)
+        if before != (record.architectures.choices, True):
+            trial_ids = study.trials  # all have as many features
+        for name in trial_ids:
             features = self._state.features_of(self._state.trials[name])
             costs.describe(study.spec.id, name, features)
         for footprint in self._core.extensions.footprints(trial):
@@ -108,16 +110,16 @@ class _Keeper:
     def _note(self, study: StudyState) -> KnownStudy:
         """Return the mutable knowledge of a study, which needs the extension from now on."""
         state: Known = self._state.ext.setdefault(NAME, Known())
-        known = state.studies.get(study.spec.id)
-        if known is None:
-            known = state.studies[study.spec.id] = KnownStudy()
+        record = state.studies.get(study.spec.id)
+        if record is None:
+            record = state.studies[study.spec.id] = KnownStudy()
             self._core.extensions.study_begins(study)
-        return known
+        return record
 
     def on_footprint(self, study: StudyState, trial: Trial, found: Footprint) -> None:
         """Learn from a trial's tensors, estimated or measured, what others' will be."""
-        known = known_of(self._state).studies.get(study.spec.id)
-        own = None if known is None else known.trials.get(trial.id)
+        record = known_of(self._state).studies.get(study.spec.id)
+        own = None if record is None else record.trials.get(trial.id)
         if own is not None:
             self._relate_tensors(study, trial, own, found)
 
@@ -125,8 +127,8 @@ class _Keeper:
         self, study: StudyState, trial: Trial, own: Architecture, found: Footprint
     ) -> None:
         examples = batch_of(study.spec, trial.params)
-        known = known_of(self._state).studies[study.spec.id].architectures
-        known.observe_tensors(own, examples, found.persistent, found.ephemeral)
+        architectures = known_of(self._state).studies[study.spec.id].architectures
+        architectures.observe_tensors(own, examples, found.persistent, found.ephemeral)
 
     def forget(self, study: str) -> None:
         """Drop what is kept of a study that is over."""

@@ -28,13 +28,17 @@ def derived(event: Derived) -> str:
 
 def described(event: Described) -> str:
     """Return a sentence on the counts of a trial's model."""
-    found = event.architecture
-    whose = "its model" if event.of == event.trial else f"the model of trial {number_of(event.of)}"
-    text = f"{whose} has {found.parameters:,} parameters"
-    if not found.operators:
+    architecture = event.architecture
+    subject = (
+        "its model" if event.of == event.trial else f"the model of trial {number_of(event.of)}"
+    )
+    text = f"{subject} has {architecture.parameters:,} parameters"
+    if not architecture.operators:
         return f"{text}; its operations could not be counted"
-    per_example = f"{found.flops:,} operations and {found.activations:,} activations an example"
-    return f"{text}, {per_example}, {found.operators} operators deep"
+    per_example = (
+        f"{architecture.flops:,} operations and {architecture.activations:,} activations an example"
+    )
+    return f"{text}, {per_example}, {architecture.operators} operators deep"
 
 
 def others_alike(reader: Reader, study: str, events: Sequence[tuple[int, Event]]) -> str:
@@ -47,6 +51,6 @@ def others_alike(reader: Reader, study: str, events: Sequence[tuple[int, Event]]
         return ""
     of_study = [event for _, event in reader.of_trials(study, Derived)]
     like = {event.trial for event in of_study if event.digest == own[-1].digest}
-    others = sorted(number_of(each) for each in like - {own[-1].trial})
-    noun = "trial" if len(others) == 1 else "trials"
-    return f"its architecture is that of {noun} {', '.join(map(str, others))}" if others else ""
+    numbers = sorted(number_of(each) for each in like - {own[-1].trial})
+    noun = "trial" if len(numbers) == 1 else "trials"
+    return f"its architecture is that of {noun} {', '.join(map(str, numbers))}" if numbers else ""

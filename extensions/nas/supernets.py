@@ -23,10 +23,10 @@ def weights_of(spec: StudySpec, trial: TrialRow) -> str:
     of = spec.strategy.supernet
     if of is None:
         return ""
-    done = "was evaluated" if trial.epoch else "is to be evaluated"
+    verb = "was evaluated" if trial.epoch else "is to be evaluated"
     over = "1 batch" if of.batches == 1 else f"{of.batches} batches"
     return (
-        f"it is a candidate of a super-net and is not trained: it {done} with the weights of"
+        f"it is a candidate of a super-net and is not trained: it {verb} with the weights of"
         f" {of.name}, and running statistics that are measured anew over {over}"
     )
 
@@ -42,13 +42,13 @@ def candidates_of(reader: Reader, own: Sequence[EpochRow]) -> list[str]:
         for study, of in reader.supernets().items()
         if of.state_hash in after
     }
-    found = []
+    sentences = []
     for study in reader.studies() if epochs else ():
         if study.id in epochs:
             evaluated = sum(trial.epoch > 0 for trial in reader.trials(study.id))
             were = "was" if evaluated == 1 else "were"
-            found.append(
+            sentences.append(
                 f"it is a super-net: {count(evaluated, 'candidate')} {were} evaluated with its"
                 f" weights after epoch {epochs[study.id]}, in study {study.name}"
             )
-    return found
+    return sentences

@@ -126,9 +126,9 @@ def best_model(
 
     study._handle.check_submitted()
     reader = study._handle.reader()
-    row, named = reader.study(study.id), code is not None
-    found = trained_model(reader, row, trial, code_is_named=named, store=store)
-    return rebuilt(code or found.code(), found.trained, found.weights())
+    row, code_is_named = reader.study(study.id), code is not None
+    model = trained_model(reader, row, trial, code_is_named=code_is_named, store=store)
+    return rebuilt(code or model.code(), model.trained, model.weights())
 
 
 def trained_model(

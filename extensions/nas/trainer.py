@@ -98,11 +98,11 @@ class _Descriptions(Hook):
         """Report the counts of the models of the segment's trial and of those that it names."""
         run, training = segment.run, segment.training
         task, account = run.task, self.accounts[run.task.study]
-        told = task.ext.get(NAME, {}).get("count", ())
-        named: dict[str, dict[str, Any]] = {each["trial"]: each["params"] for each in told}
+        requests = task.ext.get(NAME, {}).get("count", ())
+        params_of: dict[str, dict[str, Any]] = {each["trial"]: each["params"] for each in requests}
         if task.first == task.origin + 1:
-            named = {task.trial: task.params} | named
-        if not named or task.rank or not account.affords(account.counting):
+            params_of = {task.trial: task.params} | params_of
+        if not params_of or task.rank or not account.affords(account.counting):
             return
         if not choices_of(training.model):
             return
@@ -111,15 +111,15 @@ class _Descriptions(Hook):
 
         with unchanged(training.model):
             batch = batch_of_one(training.data.train, segment.maker.first_examples)
-            for trial, params in named.items():
+            for trial, params in params_of.items():
                 if not account.affords(account.counting):
                     return
                 run.preparing()
                 began = time.perf_counter()
-                found = counted(training.code, params, batch)
+                counts = counted(training.code, params, batch)
                 account.counting.done(began)
-                if found is not None:
-                    run.say("described", of=trial, choices=found[1], **asdict(found[0]))
+                if counts is not None:
+                    run.say("described", of=trial, choices=counts[1], **asdict(counts[0]))
 
     def after_epoch(self, epoch: Epoch, result: Result) -> None:
         """Add the seconds of training to the study's account."""
@@ -148,8 +148,14 @@ class _Descriptions(Hook):
         from .graphs.derivation import described
 
         began = time.perf_counter()
-        found, outline = described(model)
-        log = dumps(found.as_json()["log"])
-        run.say("derived", base=found.base, log=log, digest=found.digest, outline=dumps(outline))
+        derivation, outline = described(model)
+        log = dumps(derivation.as_json()["log"])
+        run.say(
+            "derived",
+            base=derivation.base,
+            log=log,
+            digest=derivation.digest,
+            outline=dumps(outline),
+        )
         account.tracing.done(began)
         return True

@@ -44,10 +44,10 @@ class SuperNetWeights:
             if getattr(self._weights.get(name), "shape", None) != tensor.shape
         ]
         if lacking:
-            shown = ", ".join(lacking[:_SHOWN]) + (", ..." if len(lacking) > _SHOWN else "")
+            names = ", ".join(lacking[:_SHOWN]) + (", ..." if len(lacking) > _SHOWN else "")
             raise TrialFailed(
                 "fork",
-                f"the super-net has no weights of this shape for {shown}: candidates have the"
+                f"the super-net has no weights of this shape for {names}: candidates have the"
                 " choices that it has, and the values that it was made with",
             )
         # Not load_state_dict, which walks through all modules: 3 times as long.

@@ -117,14 +117,14 @@ def python_of(cell: Cell, tell: Callable[[str], None]) -> str:
 
 def _leave_out(lines: list[str], at: int, cell: int, tell: Callable[[str], None]) -> bool:
     """Replace line ``at`` if it is IPython's; returns whether it was."""
-    found = _MAGIC.fullmatch(lines[at])
+    match = _MAGIC.fullmatch(lines[at])
     indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
-    if found is None and not lines[at].rstrip().endswith("?") and not _ASSIGNED.match(lines[at]):
+    if match is None and not lines[at].rstrip().endswith("?") and not _ASSIGNED.match(lines[at]):
         return False
-    if found is not None and found["mark"] == "%" and found["name"] in _TRANSPARENT:
-        lines[at] = f"{indent}{found['rest'].strip() or 'pass'}"
+    if match is not None and match["mark"] == "%" and match["name"] in _TRANSPARENT:
+        lines[at] = f"{indent}{match['rest'].strip() or 'pass'}"
         return True
-    if found is None or found["mark"] != "%" or found["name"] not in _NEEDLESS:
+    if match is None or match["mark"] != "%" or match["name"] not in _NEEDLESS:
         tell(f"cell {cell}, line {at + 1} is IPython's and was not run: {lines[at].strip()}")
     end = at
     while lines[end].endswith("\\") and end + 1 < len(lines):
@@ -168,20 +168,20 @@ def _compiled(tree: ast.Module | ast.Expression, mode: str, name: str, cell: Cel
 
 @contextmanager
 def _as_main(module: ModuleType) -> Iterator[None]:
-    kept = sys.modules["__main__"]
+    main_module = sys.modules["__main__"]
     sys.modules["__main__"] = module
     try:
         yield
     finally:
-        sys.modules["__main__"] = kept
+        sys.modules["__main__"] = main_module
 
 
 @contextmanager
 def _in_folder_of(file: Path) -> Iterator[None]:
     """Work in the folder of ``file`` meanwhile, as Jupyter does."""
-    kept = Path.cwd()
+    folder = Path.cwd()
     os.chdir(file.absolute().parent)
     try:
         yield
     finally:
-        os.chdir(kept)
+        os.chdir(folder)

@@ -49,6 +49,6 @@ def resolve(to: str, variables: Mapping[str, str]) -> str | None:
     if not to.startswith("$"):
         return to
     name, _, place = to[1:].partition("/")
-    found = variables.get(name, "").split()
+    words = variables.get(name, "").split()
     index = int(place or 0)
-    return found[index] if index < len(found) else None
+    return words[index] if index < len(words) else None

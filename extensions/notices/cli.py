@@ -30,11 +30,11 @@ def notify(
     from .spec import CHECKS
 
     installed = settings_of().notify_list
-    given = CHECKS["notify"]("notify", list(addresses or installed))
-    if not given:
+    targets = CHECKS["notify"]("notify", list(addresses or installed))
+    if not targets:
         raise UsageError("there is no address: give one, or set PENSTOCK_NOTIFY", "notify")
     failed = False
-    for to in given:
+    for to in targets:
         address = resolve(to, os.environ)
         if address is None:
             raise UsageError(f"{to} is not set here", "notify")

@@ -70,8 +70,8 @@ def _stands_still(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _late(facts: Mapping[str, Any]) -> list[str]:
-    late, left = duration(facts["seconds"]), duration(facts["left"])
-    return [f"It is expected to end {late} after its deadline, which is in {left}."]
+    late, remaining = duration(facts["seconds"]), duration(facts["left"])
+    return [f"It is expected to end {late} after its deadline, which is in {remaining}."]
 
 
 _LINES = {

@@ -32,5 +32,5 @@ def attempt(notice: Tell) -> Outcome:
 
 def deliver(address: str, title: str, body: str, mark: str) -> Outcome:
     """Send a message in a process of its own, and wait for its end."""
-    asked = {"address": address, "title": title, "body": body, "mark": mark}
-    return try_in_process(send.__name__, asked, send.TIMEOUT, "the service")
+    request = {"address": address, "title": title, "body": body, "mark": mark}
+    return try_in_process(send.__name__, request, send.TIMEOUT, "the service")

@@ -138,8 +138,8 @@ class _Teller:
             return
         trials = self._core.trials_of(study)
         failed = [trial for trial in trials if trial.state is TrialState.FAILED]
-        others = sum(trial.epoch > 0 for trial in trials if trial.state is not TrialState.FAILED)
-        if all_fail(len(failed), others):
+        trained = sum(trial.epoch > 0 for trial in trials if trial.state is not TrialState.FAILED)
+        if all_fail(len(failed), trained):
             last = max(failed, key=lambda trial: (trial.finished_at or 0.0, trial.number))
             why = "" if last.failure is None else last.failure.message[:LONGEST]
             self._tell(study, "all_fail", {"failed": len(failed), "why": why})
@@ -158,11 +158,11 @@ class _Teller:
 
     def _tell(self, study: StudyState, kind: Kind, facts: dict[str, Any]) -> None:
         """Have all addresses of the study told, once of each occasion."""
-        told = self._record(study)["told"]
+        kinds = self._record(study)["told"]
         if kind not in _ENDS:
-            if kind in told:
+            if kind in kinds:
                 return
-            told.append(kind)
+            kinds.append(kind)
         everywhere = (f"{INSTALLATION}/{place}" for place in range(self._addresses()))
         for to in dict.fromkeys((*study.spec.notify, *everywhere)):
             body: dict[str, Any] = {
@@ -220,8 +220,8 @@ class _Teller:
 
     def _running(self, study: StudyState) -> list[Trial]:
         attempts = self._state.attempts.values()
-        mine = (each.segment.trial for each in attempts if each.study == study.spec.id)
-        return [self._state.trials[name] for name in mine]
+        names = (each.segment.trial for each in attempts if each.study == study.spec.id)
+        return [self._state.trials[name] for name in names]
 
     def _may_use(self, study: StudyState) -> list[str]:
         names = (name for name in self._state.devices if self._state.usable(name))

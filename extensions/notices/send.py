@@ -31,23 +31,23 @@ def outcome(asked: dict[str, Any]) -> dict[str, Any]:
     sender = Apprise(asset=asset)
     sender.add(service)
     with LogCapture() as captured:  # type: ignore[no-untyped-call]
-        sent = sender.notify(
+        is_sent = sender.notify(
             body=asked["body"], title=asked["title"], notify_type=asked["mark"], body_format="text"
         )
-        found = _STATUS.search(captured.getvalue())
-    if sent:
+        status = _STATUS.search(captured.getvalue())
+    if is_sent:
         return {"why": ""}
-    why = f"the service answered {found[1]}" if found else "the service did not take it"
+    why = f"the service answered {status[1]}" if status else "the service did not take it"
     return {"why": why}
 
 
 def main() -> None:
     """Send the message that the input has."""
     signal.alarm(TIMEOUT)
-    asked = json.load(sys.stdin)
+    request = json.load(sys.stdin)
     with redirect_stdout(sys.stderr):
         try:
-            result = outcome(asked)
+            result = outcome(request)
         except ImportError:
             why = "Apprise is not installed: pip install 'penstock[notify]'"
             result = {"why": why, "limit": 1}

@@ -74,6 +74,6 @@ def chosen(settings: Settings, state: EngineState, at: float) -> Iterator[Event]
     own, addresses = state.ext.get(NAME), len(settings.notify_list)
     if addresses and find_spec("apprise") is None:
         log.warning("PENSTOCK_NOTIFY needs Apprise, which is not installed: %s", INSTALL)
-    known = own.get("addresses", 0) if isinstance(own, dict) else 0
-    if addresses != known:
+    known_addresses = own.get("addresses", 0) if isinstance(own, dict) else 0
+    if addresses != known_addresses:
         yield Installed(at=at, addresses=addresses)

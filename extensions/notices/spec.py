@@ -39,13 +39,13 @@ class _Hidden:
 
 
 def _addresses(field: str, value: Any) -> tuple[str, ...]:
-    given = [value] if isinstance(value, str) else value
-    if not isinstance(given, list | tuple) or len(given) > MOST:
-        raise _refused(field, given, _ALLOWED)
-    for each in given:
+    values = [value] if isinstance(value, str) else value
+    if not isinstance(values, list | tuple) or len(values) > MOST:
+        raise _refused(field, values, _ALLOWED)
+    for each in values:
         if not isinstance(each, str) or not (is_address(each) or is_variable(each)):
             raise _refused(field, each, _ALLOWED)
-    return tuple(dict.fromkeys(given))
+    return tuple(dict.fromkeys(values))
 
 
 def _given(field: str, value: Any) -> tuple[str, ...]:

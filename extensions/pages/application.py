@@ -71,9 +71,9 @@ def application(settings: Settings, reader: Reader) -> Starlette:
         query, address = _query(request), f"{name}?{request.query_params}"
         try:
             if LIVE in request.headers:
-                found = await pictures.live(address, partial(_content, site, name, query))
-                return HTMLResponse(found.beginning + found.rest)
-            asked = time.monotonic()
+                content = await pictures.live(address, partial(_content, site, name, query))
+                return HTMLResponse(content.beginning + content.rest)
+            asked_at = time.monotonic()
             page, beginning = await run_in_threadpool(_begun, site, name, query)
         except PenstockError as error:
             status = 404 if isinstance(error, UsageError) else 503
@@ -82,7 +82,7 @@ def application(settings: Settings, reader: Reader) -> Starlette:
             pictures.picture,
             address,
             lambda: (beginning, ended(page.draw())),
-            asked,
+            asked_at,
             rests=name != TABLE,
         )
         return StreamingResponse(_parts(beginning, draw), media_type="text/html")
@@ -111,8 +111,8 @@ def application(settings: Settings, reader: Reader) -> Starlette:
         return _message("Done", words, 200)
 
     async def events(request: Request) -> Response:
-        seen = request.query_params.get("seen", "")
-        number = int(seen) if seen.isascii() and seen.isdecimal() and len(seen) < 20 else 0
+        newest = request.query_params.get("seen", "")
+        number = int(newest) if newest.isascii() and newest.isdecimal() and len(newest) < 20 else 0
         # A proxy that buffers would hold the events back.
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(
@@ -120,12 +120,12 @@ def application(settings: Settings, reader: Reader) -> Starlette:
         )
 
     def file(request: Request) -> Response:
-        found = asset(request.path_params["name"])
-        if found is None:
+        content = asset(request.path_params["name"])
+        if content is None:
             return _message("It cannot be shown", "There is no such page here.", 404)
         # Its address changes with its content.
         headers = {"Cache-Control": "private, max-age=31536000, immutable"}
-        return Response(found[0], media_type=found[1], headers=headers)
+        return Response(content[0], media_type=content[1], headers=headers)
 
     def unexpected(request: Request, error: Exception) -> Response:
         log.error("%s could not be answered", request.url.path, exc_info=error)
@@ -153,15 +153,15 @@ def application(settings: Settings, reader: Reader) -> Starlette:
 
 def _query(request: Request) -> dict[str, str]:
     """Return the query of a page; ticked boxes of one name are joined, as ``3,7``."""
-    given = request.query_params
-    return {name: ",".join(given.getlist(name)) for name in given}
+    params = request.query_params
+    return {name: ",".join(params.getlist(name)) for name in params}
 
 
 def _begun(site: Site, name: str, query: Mapping[str, str]) -> tuple[Page, str]:
     """Return a page, and its text up to its main part. Errors as the page's."""
-    seen = site.newest()  # read first: what comes meanwhile is announced
+    newest = site.newest()  # read first: what comes meanwhile is announced
     page = PAGES[name](site, query)
-    return page, begun(page, name or "./", seen)
+    return page, begun(page, name or "./", newest)
 
 
 def _parts(beginning: str, draw: Callable[[], Picture]) -> Iterator[str | bytes]:

@@ -51,8 +51,8 @@ def _compared(site: Site, study_id: str, numbers: Sequence[int]) -> Content:
     trials = [by_number[each] for each in numbers if each in by_number]
     if not trials:
         raise UsageError("no trial is chosen: tick some in the study's table, and press compare")
-    known = {trial.id for trial in trials}
-    rows = [row for row in epochs if row.trial in known]
+    trial_ids = {trial.id for trial in trials}
+    rows = [row for row in epochs if row.trial in trial_ids]
     looks = _looks(trials)
     titles = [_title(view.study, trial, looks[trial.number]) for trial in trials]
     facts = [_facts(trial) for trial in trials]
@@ -84,10 +84,10 @@ def _curves(
     figure = figures.learning_curves(study, trials, epochs)
     if figure is None:
         return None
-    named = {f"trial {n}": look for n, look in looks.items()}
+    looks_by_name = {f"trial {n}": look for n, look in looks.items()}
     traces = []
     for trace in figure["data"]:
-        colour, dash = named[trace["name"]]
+        colour, dash = looks_by_name[trace["name"]]
         line = {"color": colour, "dash": dash, "width": 2.2}
         traces.append({**trace, "line": line, "mode": "lines+markers", "opacity": 0.9})
     return {**figure, "data": traces}
@@ -102,11 +102,11 @@ def _title(study: StudyRow, trial: TrialRow, look: tuple[str, str]) -> Markup:
 
 def _facts(trial: TrialRow) -> dict[str, str]:
     """Return the trial's parameters, origin and system configuration, by name."""
-    found = {name: number(value, 12) for name, value in trial.params.items()}
+    facts = {name: number(value, 12) for name, value in trial.params.items()}
     if trial.origin_trial is not None:
         of = number_of(trial.origin_trial)
-        found["goes on from"] = f"trial {of} after epoch {trial.origin_epoch}"
-    return found | {f"system: {name}": number(value) for name, value in trial.system}
+        facts["goes on from"] = f"trial {of} after epoch {trial.origin_epoch}"
+    return facts | {f"system: {name}": number(value) for name, value in trial.system}
 
 
 def _standing(study: StudyRow, trial: TrialRow, epochs: Sequence[EpochRow]) -> dict[str, Any]:
@@ -114,13 +114,13 @@ def _standing(study: StudyRow, trial: TrialRow, epochs: Sequence[EpochRow]) -> d
     own = [row for row in epochs if row.trial == trial.id]
     ends = trial.state in FINAL or trial.target >= UNBOUNDED
     state = Markup('<i class="{0}">{0}</i>').format(trial.state)
-    others = final_metrics(trial, own)
+    other_metrics = final_metrics(trial, own)
     return {
         "state": state,
         **({"why": failure_words(trial)} if trial.failure_kind else {}),
         "epoch": str(trial.epoch) if ends else f"{trial.epoch} of {trial.target}",
         "result": scores(study, trial) or None,
-        **{name: number(value) for name, value in others.items() if name != study.metric},
+        **{name: number(value) for name, value in other_metrics.items() if name != study.metric},
         "training": duration(sum(row.seconds for row in own)),
         "device": trial.device or None,
     }

@@ -13,9 +13,9 @@ from ...app.show.drawings.columns import Column
 from ...app.show.views.devices import COLUMNS, GONE, NUMBERS, device_facts, shown_devices
 from ...scheduler.model.study import study_of_trial
 from ..report.timeline import holdings, study_colours
-from . import company
 from .forms import drain_form
 from .frame import Content, Page
+from .lane_groups import lane_groups
 from .pieces import link, part
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def devices_page(site: Site, query: Mapping[str, str]) -> Page:
 def _devices(site: Site) -> Content:
     now, reader = time.time(), site.reader
     empty = reader.is_empty()
-    known = [] if empty else device_facts(reader, served=site.serves())
-    shown = shown_devices(known, now)
+    all_devices = [] if empty else device_facts(reader, served=site.serves())
+    listed = shown_devices(all_devices, now)
     kinds = dict.fromkeys(NUMBERS, "n")
     columns: list[Column[Facts]] = [
         Column(title, partial(_cell, cell, now), kinds.get(title, "")) for title, cell in COLUMNS
@@ -47,13 +47,13 @@ def _devices(site: Site) -> Content:
         Column("action", lambda facts: "" if facts["state"] in GONE else drain_form(facts))
     )
     # What a scheduler that is gone left running is at work nowhere.
-    running = reader.running() if any(facts["running"] for facts in known) else {}
+    running = reader.running() if any(facts["running"] for facts in all_devices) else {}
     epochs = [] if empty else reader.newest_epochs(NEWEST)
-    groups = company.lane_groups(reader, [] if empty else reader.devices(), running)
+    groups = lane_groups(reader, [] if empty else reader.devices(), running)
     main = part(
         "devices.html",
         columns=columns,
-        devices=shown,
+        devices=listed,
         groups=groups,
         legend=_legend(site, epochs, running.values()),
     )
@@ -65,13 +65,13 @@ def _legend(site: Site, epochs: Sequence[EpochRow], works: Iterable[Work]) -> Ma
     trials = {row.trial for row in epochs} | {work.trial for work in works}
     names = {study.id: study.name for study in site.reader.studies()} if trials else {}
     swatch = Markup('<i class="swatch" style="background:{}"></i>{}')
-    shown = [
+    entries = [
         swatch.format(colour, link("study", names[id_], id=id_))
         for id_, colour in study_colours(map(study_of_trial, trials)).items()
         if id_ in names  # it may have been deleted
     ]
     most = f" The newest {NEWEST} epochs are shown." if len(epochs) == NEWEST else ""
-    return Markup("A bar is a run of epochs.{} {}").format(most, Markup(" ").join(shown))
+    return Markup("A bar is a run of epochs.{} {}").format(most, Markup(" ").join(entries))
 
 
 def _cell(cell: Callable[[Facts, float], Text], now: float, facts: Facts) -> Markup:

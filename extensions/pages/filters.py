@@ -45,17 +45,17 @@ def chosen_by(text: str, columns: Sequence[Column[Row]]) -> Callable[[Row], bool
 
 
 def _test(word: str, columns: Sequence[Column[Row]]) -> Callable[[Row], bool]:
-    found = _WORD.fullmatch(word)
-    if found is None:
+    match = _WORD.fullmatch(word)
+    if match is None:
         part = word.lower()
         return lambda row: any(part in _text(column.key(row)) for column in columns)
-    name, sign, given = found["name"], found["sign"], found["given"]
+    name, sign, operand = match["name"], match["sign"], match["given"]
     alike = [each for each in columns if each.title.lower() == name.lower()]
     column = next((each for each in alike if each.title == name), next(iter(alike), None))
     if column is None:
-        known = ", ".join(each.title for each in columns)
-        raise UsageError(f"no column is called {name}; there are: {known}")
-    holds = _compared(f"{column.title}{sign}", sign, given)
+        titles = ", ".join(each.title for each in columns)
+        raise UsageError(f"no column is called {name}; there are: {titles}")
+    holds = _compared(f"{column.title}{sign}", sign, operand)
     return lambda row: holds(column.key(row))
 
 

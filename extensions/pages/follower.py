@@ -198,9 +198,9 @@ class Pictures:
         """
         announced = self._follower.announced
         async with self._turn:
-            kept = self._kept.get(address)
-            if kept is not None and kept.announced >= announced:
-                return kept
+            cached = self._kept.get(address)
+            if cached is not None and cached.announced >= announced:
+                return cached
             await asyncio.sleep(max(0.0, self.rested - time.monotonic()))
             return await run_in_threadpool(self.picture, address, draw, time.monotonic())
 
@@ -218,8 +218,8 @@ class Pictures:
         Raises what ``draw`` raises.
         """
         with self._lock:
-            kept = self._kept.pop(address, None)
-            if kept is None or kept.began < asked:
+            cached = self._kept.pop(address, None)
+            if cached is None or cached.began < asked:
                 # What comes from here on is announced.
                 announced, began = self._follower.announced, time.monotonic()
                 before = time.process_time()
@@ -230,11 +230,11 @@ class Pictures:
                         self._rest()
                     else:
                         self._spent += time.process_time() - before
-                kept = Picture(announced, began, beginning.encode(), rest.encode())
-            self._kept[address] = kept
+                cached = Picture(announced, began, beginning.encode(), rest.encode())
+            self._kept[address] = cached
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
-            return kept
+            return cached
 
     def _rest(self) -> None:
         """Rest for what the process has worked since the last picture.

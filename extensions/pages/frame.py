@@ -82,10 +82,10 @@ def _charts_library() -> str:
     of that style's name.
     """
     library = plotly_script()
-    added = re.search(r'getElementById\("([0-9a-f]{64})"\)', library)
-    if added is None:
+    match = re.search(r'getElementById\("([0-9a-f]{64})"\)', library)
+    if match is None:
         return library
-    name = f'{{id: "{added[1]}"}}'
+    name = f'{{id: "{match[1]}"}}'
     return (
         f'document.head.append(Object.assign(document.createElement("template"), {name}));{library}'
     )

@@ -139,8 +139,8 @@ class Gate:
             query = scope["query_string"].decode("latin-1")
             return RedirectResponse(f"{self._proxy.path}/?{query}", 307)  # links are relative
         query = parse_qs(scope["query_string"].decode("latin-1"))
-        if scope["method"] in READING and (given := query.pop("token", [])):
-            return self._enter(scope, given[0], query, is_inside=is_inside)
+        if scope["method"] in READING and (tokens := query.pop("token", [])):
+            return self._enter(scope, tokens[0], query, is_inside=is_inside)
         session = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
         if not (is_inside and secrets.compare_digest(session.encode(), self._session.encode())):
             return _words(

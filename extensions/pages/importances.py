@@ -48,14 +48,14 @@ class Shares:
         over = sum(trial.state in FINAL for trial in trials)
         with self._lock:
             worked_out, shares = self._known.get(study.id, (0, None))
-            due = over != worked_out and len(trials) >= LEAST
-            if due and not self._working and time.monotonic() >= self._rested:
+            is_due = over != worked_out and len(trials) >= LEAST
+            if is_due and not self._working and time.monotonic() >= self._rested:
                 self._working = True
-                given = (study, over, trials, epochs)
-                threading.Thread(target=self._work, args=given, daemon=True).start()
-            elif due and study.finished_at is not None:
+                arguments = (study, over, trials, epochs)
+                threading.Thread(target=self._work, args=arguments, daemon=True).start()
+            elif is_due and study.finished_at is not None:
                 self._refused = True
-        return shares, due
+        return shares, is_due
 
     def has_news(self) -> bool:
         """Tell, once, that a study that is over has new ones, or may ask for them again.

@@ -42,8 +42,10 @@ def parallel_part(study: StudyRow, trials: Sequence[TrialRow]) -> Markup:
         for heights, share in zip(zip(*columns, strict=True), shares, strict=True)
     ]
     marks = [mark for index, axis in enumerate(axes) for mark in _axis(axis, SIDE + APART * index)]
-    what = f"{len(lines)} trials by {', '.join(axis['label'] for axis in axes)}"
-    return drawing(f"0 0 {width} {HEIGHT}", [*lines, *marks], what, f"min-width:{width * 2 // 3}px")
+    title = f"{len(lines)} trials by {', '.join(axis['label'] for axis in axes)}"
+    return drawing(
+        f"0 0 {width} {HEIGHT}", [*lines, *marks], title, f"min-width:{width * 2 // 3}px"
+    )
 
 
 def _points(heights: Sequence[float]) -> str:
@@ -67,12 +69,12 @@ def _axis(axis: dict[str, Any], x: int) -> list[Markup]:
     ends = _bounds(axis)
     ticks = axis.get("tickvals") or ends
     words = axis.get("ticktext") or [number(end, 3) for end in ends]
-    shown = [index % -(-len(ticks) // TICKS) == 0 for index in range(len(ticks))]
+    is_labelled = [index % -(-len(ticks) // TICKS) == 0 for index in range(len(ticks))]
     return [
         element("line", x1=x, x2=x, y1=TOP, y2=HEIGHT - FOOT, class_="axis"),
         element("text", axis["label"], x=x, y=TOP - 22, class_="m h"),
         *(
             element("text", word, x=x + 6, y=_height(axis, tick) + 4)
-            for word, tick in compress(zip(words, ticks, strict=True), shown)
+            for word, tick in compress(zip(words, ticks, strict=True), is_labelled)
         ),
     ]

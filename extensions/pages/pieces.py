@@ -18,8 +18,8 @@ def part(template: str, /, **values: Any) -> Markup:
 
 def link(page: str, text: object, /, *, here: bool = False, **query: object) -> Markup:
     """Return a link to another page, with ``text`` as its words; ``here``: it is this one."""
-    given = {name: value for name, value in query.items() if value is not None}
-    address = f"{page}?{urlencode(given, errors='replace')}" if given else page
+    parameters = {name: value for name, value in query.items() if value is not None}
+    address = f"{page}?{urlencode(parameters, errors='replace')}" if parameters else page
     now = Markup(' aria-current="true"') if here else ""
     return Markup('<a href="{}"{}>{}</a>').format(address, now, text)
 

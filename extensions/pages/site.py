@@ -87,8 +87,10 @@ class Site:
         """
         log = self._logs.pop(name, None)
         if log is None:
-            found = PrintedLines(self.settings.logs, lambda of: name in (of, study_of_trial(of)))
-            log = found, deque(maxlen=LINES)
+            printed_lines = PrintedLines(
+                self.settings.logs, lambda of: name in (of, study_of_trial(of))
+            )
+            log = printed_lines, deque(maxlen=LINES)
         reads, lines = self._logs[name] = log
         lines.extend(reads.new(LINES).lines)
         while len(self._logs) > KEPT:

@@ -40,9 +40,9 @@ def studies_page(site: Site, query: Mapping[str, str]) -> Page:
 def _content(site: Site, query: Mapping[str, str]) -> Content:
     studies = [] if site.reader.is_empty() else read_listed(site.reader.tables)[::-1]
     page = page_of(query)
-    shown = studies[(page - 1) * LISTED : page * LISTED]
+    listed = studies[(page - 1) * LISTED : page * LISTED]
     still = not site.serves()
-    facts = [_facts(site, row, still=still) for row in shown]
+    facts = [_facts(site, row, still=still) for row in listed]
     bests = {each["id"]: _best_so_far(site, each) for each in facts}
     curve: Column[dict[str, Any]] = Column("best so far", lambda each: _curve(bests[each["id"]]))
     return Content(
@@ -61,9 +61,9 @@ def _facts(site: Site, study: Listed, *, still: bool) -> dict[str, Any]:
 
 
 def _named(facts: dict[str, Any]) -> Markup:
-    named = link("study", facts["name"], id=facts["id"])
+    name_link = link("study", facts["name"], id=facts["id"])
     share = share_words(facts["weight"], facts["priority"]) if not facts["finished_at"] else ""
-    return named + (Markup(" <small>{}</small>").format(share) if share else "")
+    return name_link + (Markup(" <small>{}</small>").format(share) if share else "")
 
 
 def _status(facts: dict[str, Any]) -> Markup:
@@ -85,14 +85,14 @@ def _started(facts: dict[str, Any]) -> Markup:
 
 def _progress(facts: dict[str, Any]) -> Markup | None:
     """Return a bar of the part that is done: of the epochs, or of the trials where none expects."""
-    done, of = facts["epochs"], facts["epochs_expected"]
+    completed, of = facts["epochs"], facts["epochs_expected"]
     if not of:
-        done, of = facts["trials_over"], facts["trials_expected"]
+        completed, of = facts["trials_over"], facts["trials_expected"]
     if not of:
         return None
-    share = f"{min(1.0, done / of):.0%}"
+    share = f"{min(1.0, completed / of):.0%}"
     bar = Markup('<progress max="{}" value="{}" aria-label="{} done"></progress> {}')
-    return bar.format(of, min(done, of), share, share)
+    return bar.format(of, min(completed, of), share, share)
 
 
 def _best_so_far(site: Site, facts: dict[str, Any]) -> Sequence[float]:
@@ -103,12 +103,12 @@ def _best_so_far(site: Site, facts: dict[str, Any]) -> Sequence[float]:
         trials = site.look(facts["id"])[0].trials
     elif sum(facts["trials"].values()) > DRAWN:
         return ()
-    elif (kept := site.bests.get((facts["id"], facts["finished_at"]))) is not None:
-        return kept
+    elif (cached := site.bests.get((facts["id"], facts["finished_at"]))) is not None:
+        return cached
     else:
         trials = site.reader.trials(facts["id"])
-    counted = (t for t in trials if t.state != TrialState.FAILED and t.feasible)
-    values = (t.value for t in counted if t.value is not None and math.isfinite(t.value))
+    ranked = (t for t in trials if t.state != TrialState.FAILED and t.feasible)
+    values = (t.value for t in ranked if t.value is not None and math.isfinite(t.value))
     best = list(accumulate(values, max if facts["direction"] == "maximize" else min))
     if facts["finished_at"] is not None:
         site.bests[facts["id"], facts["finished_at"]] = best
@@ -119,17 +119,17 @@ def _curve(best: Sequence[float]) -> Markup | None:
     """Return the best value so far, from trial to trial, as a small drawing."""
     if len(best) < 2:
         return None
-    what = f"from {number(best[0])} to {number(best[-1])} over {len(best)} trials"
+    description = f"from {number(best[0])} to {number(best[-1])} over {len(best)} trials"
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in curve_points(best))
     line = element("polyline", points=points)
     size = f"0 0 {WIDTH} {HEIGHT}"
     return element(
         "svg",
-        element("title", what),
+        element("title", description),
         line,
         class_="spark",
         role="img",
-        aria_label=what,
+        aria_label=description,
         viewBox=size,
     )
 

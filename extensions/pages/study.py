@@ -20,10 +20,10 @@ from ...app.show.views.utilisation import usage_of
 from ...scheduler.model.events import EpochReported
 from ..report import device_sharing, figures, lineage, parameter_figures, report
 from ..report.timeline import timeline
-from . import company
 from .follower import TIME, topic_of
 from .forms import study_forms
 from .frame import Content, Page
+from .lane_groups import lane_groups
 from .pieces import link, part
 from .tables import markup_of
 from .trials import charted, partly, trials_part
@@ -65,10 +65,10 @@ def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
     late = late_words(None if forecast is None else forecast.misses)
     end = study.finished_at or time.time()
     # It reads the epochs of all studies that ran meanwhile: too slow while this is redrawn often.
-    used = usage_of(site.reader, study) if study.finished_at else None
+    usage = usage_of(site.reader, study) if study.finished_at else None
     energy = energy_words(epochs, view.devices)
-    noted = study.finished_at is not None or len(epochs) <= NOTED
-    ends = of_ends("show", "status_lines") if noted else ()
+    has_notes = study.finished_at is not None or len(epochs) <= NOTED
+    ends = of_ends("show", "status_lines") if has_notes else ()
     running = view.running if study.finished_at is None else {}
     drawings, words = _charts(study, trials, epochs)
     shares, is_due = site.shares.of(study, trials, epochs)
@@ -85,9 +85,9 @@ def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
         forms=study_forms(study, spec),
         best_title=best_words(study).capitalize(),
         best=report.best_card(study, view.progress, epochs),
-        facts=report.facts_of(study, spec, trials, epochs, used, energy, end, forecast),
+        facts=report.facts_of(study, spec, trials, epochs, usage, energy, end, forecast),
         common=report.common_section(site.reader, spec, trials, epochs),
-        groups=company.lane_groups(site.reader, view.devices, running, study.id),
+        groups=lane_groups(site.reader, view.devices, running, study.id),
         trials=trials_part(study, trials, epochs, query),
         printed=site.printed(study.id),
         drawings=drawings,
@@ -113,7 +113,7 @@ def _memory(site: Site, study: StudyRow) -> Content:
         (heading, markup_of(view(site.reader, study)))
         for heading, view in of_ends("show", "DETAILS")
     ]
-    together = device_sharing.company_words(reports) or "None was trained together with another."
+    together = device_sharing.group_words(reports) or "None was trained together with another."
     return Content(part("memory.html", details=details, together=together))
 
 
@@ -147,5 +147,5 @@ def _charts(
 
 
 def _of(trials: Sequence[TrialRow], epochs: Sequence[EpochRow]) -> list[EpochRow]:
-    known = {trial.id for trial in trials}
-    return [row for row in epochs if row.trial in known]
+    trial_ids = {trial.id for trial in trials}
+    return [row for row in epochs if row.trial in trial_ids]

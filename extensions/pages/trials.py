@@ -53,8 +53,8 @@ def trials_page(site: Site, query: Mapping[str, str]) -> Page:
 
 def _trials(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
     view, epochs = site.look(study_id)
-    found = trials_part(view.study, view.trials, epochs, query)
-    return Content(Markup('<section id="trials">{}</section>').format(found))
+    markup = trials_part(view.study, view.trials, epochs, query)
+    return Content(Markup('<section id="trials">{}</section>').format(markup))
 
 
 def trials_part(
@@ -68,40 +68,40 @@ def trials_part(
     ``order`` is the name of a column, after a dash for the largest first. Those ``chosen`` are to
     be compared.
     """
-    chosen = numbers_in(query.get("chosen", ""))
-    columns = trial_columns(study, trials, epochs, partial(_named, study, chosen))
+    numbers = numbers_in(query.get("chosen", ""))
+    columns = trial_columns(study, trials, epochs, partial(_named, study, numbers))
     text, at = query.get("filter", "")[:LONGEST], page_of(query)
     column, down = _order(query.get("order", ""), columns)
     order = None if column is None else f"{'-' if down else ''}{column.title}"
-    known = {"id": study.id, "order": order, "filter": text or None}
-    known["chosen"] = ",".join(map(str, chosen)) or None
-    refused = ""
+    link_query = {"id": study.id, "order": order, "filter": text or None}
+    link_query["chosen"] = ",".join(map(str, numbers)) or None
+    error_text = ""
     try:
         holds = chosen_by(text, [_searched(each) for each in columns])
         rows = [each for each in _ordered(study, trials, column, down=down) if holds(each)]
     except UsageError as error:
-        refused, rows = str(error), []
-    shown = rows[(at - 1) * LISTED : at * LISTED]
+        error_text, rows = str(error), []
+    page_rows = rows[(at - 1) * LISTED : at * LISTED]
     lines = charted(study, sorted(rows, key=attrgetter("number")), LINES)
-    present, listed = {trial.state for trial in trials}, {trial.number for trial in shown}
+    present, listed = {trial.state for trial in trials}, {trial.number for trial in page_rows}
     return part(
         "trials.html",
         study=study,
         any_trials=bool(trials),
-        trials=shown,
+        trials=page_rows,
         total=len(rows),
-        refused=refused,
+        refused=error_text,
         parallel=parallel_part(study, lines),
         some_lines=partly(lines, rows),
         best=front_of(study, trials),
-        columns=[_sorting(each, column, down=down, known=known) for each in columns],
+        columns=[_sorting(each, column, down=down, known=link_query) for each in columns],
         sorted={} if column is None else {columns.index(column): DIRECTIONS[down]},
         order=order,
         states=[each for each in TrialState if each in present],
         text=text,
-        known=known,
-        elsewhere=[number for number in chosen if number not in listed],
-        pager=pager("study", known, at, len(rows), LISTED),
+        known=link_query,
+        elsewhere=[number for number in numbers if number not in listed],
+        pager=pager("study", link_query, at, len(rows), LISTED),
     )
 
 
@@ -115,9 +115,9 @@ def numbers_in(text: str) -> list[int]:
 def _named(study: StudyRow, chosen: Sequence[int], trial: TrialRow) -> Markup:
     """Name a trial, with a box that chooses it."""
     box = Markup('<input type="checkbox" name="n" value="{}" aria-label="compare trial {}"{}>')
-    checked = Markup(" checked") if trial.number in chosen else ""
+    attribute = Markup(" checked") if trial.number in chosen else ""
     name = link("trial", trial.number, id=study.id, n=trial.number)
-    return box.format(trial.number, trial.number, checked) + name
+    return box.format(trial.number, trial.number, attribute) + name
 
 
 def _order(asked: str, columns: Sequence[Column[TrialRow]]) -> tuple[Column[TrialRow] | None, bool]:
@@ -138,9 +138,9 @@ def _ordered(
     if column is None:
         return best_first(study, trials)
     keys = [(column.sort_key(trial), trial) for trial in trials]
-    known = [(isinstance(key, str), key, trial) for key, trial in keys if key != ""]
-    known.sort(key=itemgetter(0, 1), reverse=down)
-    return [trial for *_, trial in known] + [trial for key, trial in keys if key == ""]
+    keyed = [(isinstance(key, str), key, trial) for key, trial in keys if key != ""]
+    keyed.sort(key=itemgetter(0, 1), reverse=down)
+    return [trial for *_, trial in keyed] + [trial for key, trial in keys if key == ""]
 
 
 def _sorting(
@@ -170,11 +170,11 @@ def charted(study: StudyRow, trials: Sequence[TrialRow], most: int) -> Sequence[
     """Return up to ``most`` trials for a chart, in their order; more if that many run."""
     if len(trials) <= most:
         return trials
-    chosen = {trial.id for trial in ranked(study, trials)[: most // 2]}
-    chosen |= {trial.id for trial in trials if trial.state == TrialState.RUNNING}
-    newest = (trial.id for trial in reversed(trials) if trial.id not in chosen)
-    chosen |= set(islice(newest, max(0, most - len(chosen))))
-    return [trial for trial in trials if trial.id in chosen]
+    ids = {trial.id for trial in ranked(study, trials)[: most // 2]}
+    ids |= {trial.id for trial in trials if trial.state == TrialState.RUNNING}
+    newest = (trial.id for trial in reversed(trials) if trial.id not in ids)
+    ids |= set(islice(newest, max(0, most - len(ids))))
+    return [trial for trial in trials if trial.id in ids]
 
 
 def trial_page(site: Site, query: Mapping[str, str]) -> Page:
@@ -195,7 +195,7 @@ def trial_page(site: Site, query: Mapping[str, str]) -> Page:
 def _trial(site: Site, study: StudyRow, trial: TrialRow) -> Content:
     story = trial_story(site.reader, study, trial)
     epochs = [row for row in site.look(study.id)[1] if row.trial == trial.id]
-    shown = {
+    parts = {
         "curves": figures.learning_curves(story.study, [trial], epochs),
         "timeline": timeline(story.study, [trial], epochs),
     }
@@ -210,4 +210,4 @@ def _trial(site: Site, study: StudyRow, trial: TrialRow) -> Content:
         forms=forms,
         printed=site.printed(trial.id),
     )
-    return Content(main, shown)
+    return Content(main, parts)

@@ -155,7 +155,7 @@ def serve(
     ``proxy`` is the address at which a proxy shows it. Raises UsageError if that is none, or the
     port is taken.
     """
-    shown = Proxy() if proxy is None else Proxy.of(proxy)
+    public = Proxy() if proxy is None else Proxy.of(proxy)
     try:
         listening = socket.create_server((ADDRESS, port))
     except OSError as error:
@@ -164,7 +164,7 @@ def serve(
         port = listening.getsockname()[1]
         token = secrets.token_urlsafe(32)
         door = Door()
-        gate = Gate(application(settings, reader), token, shown)
+        gate = Gate(application(settings, reader), token, public)
         config = uvicorn.Config(
             gate,
             http=door.protocol,  # type: ignore[arg-type]  # it is called as a class is
@@ -178,7 +178,7 @@ def serve(
             server_header=False,
             timeout_graceful_shutdown=GRACE,
         )
-        tell(f"{shown.origin or f'http://{ADDRESS}:{port}'}{shown.path}/?token={token}")
+        tell(f"{public.origin or f'http://{ADDRESS}:{port}'}{public.path}/?token={token}")
         with asyncio.Runner() as runner:
             runner.get_loop().set_exception_handler(door.say)
             runner.run(uvicorn.Server(config).serve(sockets=[listening]))

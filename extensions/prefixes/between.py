@@ -133,17 +133,18 @@ class OtherStudies:
         if known_of(self._state).studies[study.spec.id].apart_from_others:
             return
         for other, _ in self._alike(study, trial, epoch):
-            known = other.hashes.get(epoch, "")
-            if not known or not self.is_of_here(study, other.signature):
+            its_hash = other.hashes.get(epoch, "")
+            if not its_hash or not self.is_of_here(study, other.signature):
                 continue
-            if known == trial.hashes[epoch]:
+            if its_hash == trial.hashes[epoch]:
                 return
             known_of(self._state).studies[study.spec.id].apart_from_others = True
             study.message = (
                 f"{trial.id} and {other.id} of another study have the same code, data token and"
                 f" hyperparameters up to epoch {epoch}, but {trial.hashes[epoch][:12]} and"
-                f" {known[:12]} came out: the data are other ones, or the code uses something else"
-                " that it does not declare. From now on nothing is taken over from other studies"
+                f" {its_hash[:12]} came out: the data are other ones, or the code uses something"
+                " else that it does not declare. From now on nothing is taken over from other"
+                " studies"
             )
             self._core.touch_study(study)
             return
@@ -156,9 +157,9 @@ class OtherStudies:
         link = link_at(self._indices.of(study).chains[trial.id], epoch) if group else None
         if link is None:
             return
-        for study_id, known in known_of(self._state).studies.items():
+        for study_id, of_study in known_of(self._state).studies.items():
             other = self._state.studies[study_id]
-            if other is study or known.apart or self._group(other.spec) != group:
+            if other is study or of_study.apart or self._group(other.spec) != group:
                 continue
             index = self._indices.of(other)
             for name in index.alike(link, epoch):
@@ -170,13 +171,13 @@ class OtherStudies:
 
     def _earlier_index(self, study: StudyState) -> tuple[Sequence[EarlierTrial], Index]:
         earlier = known_of(self._state).studies[study.spec.id].earlier
-        known = self._earlier.get(study.spec.id)
-        if known is None or known[0] is not earlier:
+        cached = self._earlier.get(study.spec.id)
+        if cached is None or cached[0] is not earlier:
             index = Index()
             for number, each in enumerate(earlier):
                 index.add(str(number), links_of_replicate(each.replicate, dict(each.params)))
-            known = self._earlier[study.spec.id] = earlier, index
-        return known
+            cached = self._earlier[study.spec.id] = earlier, index
+        return cached
 
     def _group(self, spec: StudySpec) -> str:
         if spec.id not in self._groups:
@@ -186,18 +187,18 @@ class OtherStudies:
     def study_over(self, study: StudyState) -> None:
         """Have the studies of its group keep what the trials of ``study`` leave."""
         if group := self._group(study.spec):
-            known, name = known_of(self._state).studies, study.spec.id
-            trials = [] if known[name].apart else self._core.trials_of(study)
-            left = [
+            studies, name = known_of(self._state).studies, study.spec.id
+            trials = [] if studies[name].apart else self._core.trials_of(study)
+            past_trials = [
                 earlier_trial(study.spec, trial, note_trial(self._state, trial))
                 for trial in trials
                 if trial.origin is None and (trial.parents or trial.id in study.best)
             ]
-            for other, its in known.items():
+            for other, its in studies.items():
                 if other != name and self._group(self._state.studies[other].spec) == group:
                     # What it left when it was over before, and went on, counts no more.
                     before = [each for each in its.earlier if each.study != name]
-                    its.earlier = [*before, *left]
+                    its.earlier = [*before, *past_trials]
         self.forget_study(study.spec.id)
 
     def states_changed(self, name: str, states: tuple[Parent, ...]) -> None:

@@ -128,11 +128,11 @@ def common_epochs(one: Chain, other: Chain) -> int | None:
     """
     if not (one and other):
         return 0
-    for mine, theirs in zip(one, other, strict=False):
-        if mine.key != theirs.key:
-            return mine.after
-        if mine.until != theirs.until:
-            return min(link.until for link in (mine, theirs) if link.until is not None)
+    for own_link, other_link in zip(one, other, strict=False):
+        if own_link.key != other_link.key:
+            return own_link.after
+        if own_link.until != other_link.until:
+            return min(link.until for link in (own_link, other_link) if link.until is not None)
     return None
 
 

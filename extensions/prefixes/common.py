@@ -86,9 +86,11 @@ def study_prefixes(
     edges = tree(ways)
     compared, differences = (0, []) if why else _compare(edges, epochs)
     merged = not why and not differences
-    taken = [row for row in epochs if row.taken_from]
+    taken_over = [row for row in epochs if row.taken_from]
     trained = {(row.trial, row.epoch): row for row in epochs if not row.taken_from}
-    sources = [trained[key] for row in taken if (key := (row.taken_from, row.epoch)) in trained]
+    sources = [
+        trained[key] for row in taken_over if (key := (row.taken_from, row.epoch)) in trained
+    ]
     joules = [row.joules for row in sources if row.joules is not None]
     return StudyPrefixes(
         study=spec.name,
@@ -97,8 +99,10 @@ def study_prefixes(
         replicates=spec.replicates,
         epochs=count_epochs(edges, merged=merged),
         trained=len(trained),
-        taken=len(taken),
-        from_others=dict(Counter(found for row in taken if (found := _elsewhere(spec, row)))),
+        taken=len(taken_over),
+        from_others=dict(
+            Counter(source_study for row in taken_over if (source_study := _elsewhere(spec, row)))
+        ),
         names=names,
         seconds=sum(row.seconds for row in sources),
         joules=sum(joules) if joules else None,
@@ -122,8 +126,8 @@ def left_to_others(spec: StudySpec, trials: Iterable[TrialRow], epochs: Sequence
     if obstacle(spec):
         return 0
     edges = tree(ways_of(spec, trials))
-    found = count_epochs(edges, merged=not _compare(edges, epochs)[1])
-    return found.to_come - found.to_train
+    counts = count_epochs(edges, merged=not _compare(edges, epochs)[1])
+    return counts.to_come - counts.to_train
 
 
 def _compare(edges: Iterable[Edge], epochs: Iterable[EpochRow]) -> tuple[int, list[Difference]]:
@@ -132,18 +136,18 @@ def _compare(edges: Iterable[Edge], epochs: Iterable[EpochRow]) -> tuple[int, li
     for row in epochs:
         if not row.taken_from:
             hashes[row.epoch][number_of(row.trial)] = row.state_hash
-    compared, found = 0, list[Difference]()
+    compared, differences = 0, list[Difference]()
     for edge in edges:
         for epoch in range(edge.after + 1, edge.until + 1) if len(edge.ways) > 1 else ():
             of_epoch = hashes[epoch]
-            first, *others = [way.number for way in edge.ways if way.number in of_epoch] or [-1]
-            compared += bool(others)
-            found += [
+            first, *rest = [way.number for way in edge.ways if way.number in of_epoch] or [-1]
+            compared += bool(rest)
+            differences += [
                 Difference(first, other, epoch)
-                for other in others
+                for other in rest
                 if of_epoch[other] != of_epoch[first]
             ]
-    return compared, found
+    return compared, differences
 
 
 def prefix_facts(found: StudyPrefixes) -> dict[str, Any]:

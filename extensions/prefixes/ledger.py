@@ -36,16 +36,16 @@ def earlier(rows: Rows, spec: StudySpec) -> tuple[EarlierTrial, ...]:
     group = group_of(spec)
     if not group:
         return ()
-    found = list[EarlierTrial]()
+    past_trials = list[EarlierTrial]()
     imported = {event.record.spec.id for _, event in imports(rows)}
     token = json.dumps(spec.data_token, ensure_ascii=False)
     # The text is looked at first: to decode each study that ever ended takes long.
-    named = STUDY.c.status.in_(OVER) & STUDY.c.spec.contains(token, autoescape=True)
-    for head in rows(STUDY, select(STUDY).where(named).order_by(STUDY.c.finished_at.desc())):
-        if len(found) >= MOST_EARLIER:
+    selection = STUDY.c.status.in_(OVER) & STUDY.c.spec.contains(token, autoescape=True)
+    for head in rows(STUDY, select(STUDY).where(selection).order_by(STUDY.c.finished_at.desc())):
+        if len(past_trials) >= MOST_EARLIER:
             break
-        known = codec.spec_from_json(head.spec)
-        if head.id in {spec.id} | imported or group_of(known) != group:
+        past_spec = codec.spec_from_json(head.spec)
+        if head.id in {spec.id} | imported or group_of(past_spec) != group:
             continue
         states = select(DURABLE).join(TRIAL).where(TRIAL.c.study == head.id)
         parents = defaultdict[str, list[Parent]](list)
@@ -58,8 +58,8 @@ def earlier(rows: Rows, spec: StudySpec) -> tuple[EarlierTrial, ...]:
             epochs = rows(EPOCH, of_trial.order_by(EPOCH.c.epoch))
             trial = past_trial(row, epochs, parents[row.id], reported=True)
             trial.trained_with = trial.system
-            found.append(earlier_trial(known, trial, trial))
-    return tuple(found)
+            past_trials.append(earlier_trial(past_spec, trial, trial))
+    return tuple(past_trials)
 
 
 def earlier_among(
@@ -69,9 +69,9 @@ def earlier_among(
     if not (group := group_of(spec)):
         return []
     return [
-        earlier_trial(known, trial, trial)
-        for known, trials in over
-        if known.id != spec.id and group_of(known) == group
+        earlier_trial(past_spec, trial, trial)
+        for past_spec, trials in over
+        if past_spec.id != spec.id and group_of(past_spec) == group
         for trial in trials
         if trial.parents and trial.origin is None
     ]

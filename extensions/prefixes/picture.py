@@ -32,12 +32,12 @@ def tree_picture(edges: Sequence[Edge]) -> Markup:
     """Return the tree as an ``svg`` element, with a word where it is cut; empty without edges."""
     if not edges:
         return Markup()
-    kept, hidden = _cut(edges)
-    rows = _rows(kept)
+    visible, hidden = _cut(edges)
+    rows = _rows(visible)
     leaves = 1 + max(map(round, rows))
     step = LABELLED if leaves <= MAX_LABELLED else PLAIN
-    longest = max(edge.until for edge in kept)
-    most = max(len(edge.ways) for edge in kept)
+    longest = max(edge.until for edge in visible)
+    most = max(len(edge.ways) for edge in visible)
 
     def x(epoch: int) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * epoch / longest
@@ -47,13 +47,13 @@ def tree_picture(edges: Sequence[Edge]) -> Markup:
 
     bottom = step * leaves + 8
     parts = [*_axis(longest, x, bottom)]
-    for index, edge in enumerate(kept):
+    for index, edge in enumerate(visible):
         if edge.above is not None:
             way = f"M{x(edge.after):.1f} {y(edge.above):.1f}V{y(index):.1f}"
             parts.append(
                 element("path", d=way, fill="none", stroke="currentColor", stroke_opacity=".4")
             )
-    for index, edge in enumerate(kept):
+    for index, edge in enumerate(visible):
         thickest = THICK if step == LABELLED else PLAIN - 1
         thick = max(THIN if step == LABELLED else 1.5, thickest * sqrt(len(edge.ways) / most))
         left, right = x(edge.after) + 1, x(edge.until) - 1
@@ -75,8 +75,8 @@ def tree_picture(edges: Sequence[Edge]) -> Markup:
     if hidden:
         cut = f"and {count(hidden, 'edge')} more, not drawn"
         parts.append(_text(WIDTH - 4, bottom + 27, cut, "e"))
-    what = f"the tree of prefixes: {count(len(edges), 'edge')} over {count(longest, 'epoch')}"
-    return drawing(f"0 0 {WIDTH} {bottom + AXIS}", parts, what)
+    title = f"the tree of prefixes: {count(len(edges), 'edge')} over {count(longest, 'epoch')}"
+    return drawing(f"0 0 {WIDTH} {bottom + AXIS}", parts, title)
 
 
 def _cut(edges: Sequence[Edge]) -> tuple[list[Edge], int]:
@@ -115,18 +115,20 @@ def _labels(edge: Edge, left: float, right: float, y: float, thick: float) -> It
     parts += [count(len(edge.ways), "trial")] if len(edge.ways) > 1 else []
     words = "  ".join(parts)
     letters = min(LONGEST, int((right - left) / LETTER))
-    shown = words if len(words) <= letters else words[: max(0, letters - 1)] + "…"
-    if len(shown) > 1:
-        yield _text(left + 2, y - thick / 2 - 2, shown)
+    label = words if len(words) <= letters else words[: max(0, letters - 1)] + "…"
+    if len(label) > 1:
+        yield _text(left + 2, y - thick / 2 - 2, label)
     if len(edge.ways) == 1:
         yield _text(right + 5, y + 4, f"trial {edge.ways[0].number}")
 
 
 def _words(edge: Edge) -> str:
     numbers = [way.number for way in edge.ways]
-    who = f"trial {numbers[0]}" if len(numbers) == 1 else count(len(numbers), "trial")
+    subject = f"trial {numbers[0]}" if len(numbers) == 1 else count(len(numbers), "trial")
     values = ", ".join(f"{name} = {number(value)}" for name, value in edge.entering)
-    return f"epochs {edge.after + 1} to {edge.until} of {who}" + (f": {values}" if values else "")
+    return f"epochs {edge.after + 1} to {edge.until} of {subject}" + (
+        f": {values}" if values else ""
+    )
 
 
 def _axis(longest: int, x: Callable[[int], float], bottom: float) -> Iterable[Markup]:

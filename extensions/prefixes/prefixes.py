@@ -46,9 +46,9 @@ class Prefixes:
         """
         sources: dict[str, Trained] = {}
         if self._merges(study, trial):
-            while trial.epoch < trial.target and (found := self._trained(study, trial)):
-                sources[found.id] = found
-                self._copy_epoch(study, trial, found)
+            while trial.epoch < trial.target and (source := self._trained(study, trial)):
+                sources[source.id] = source
+                self._copy_epoch(study, trial, source)
         return list(sources.values())
 
     def _merges(self, study: StudyState, trial: Trial) -> bool:
@@ -66,15 +66,15 @@ class Prefixes:
 
     def _copy_epoch(self, study: StudyState, trial: Trial, source: Trained) -> None:
         epoch = trial.epoch + 1
-        theirs, own = epochs_of(self._state, source), note_trial(self._state, trial)
-        trainee = theirs.taken.get(epoch, source.id)
-        metrics, state_hash = theirs.reports[epoch], source.hashes[epoch]
+        of_source, own = epochs_of(self._state, source), note_trial(self._state, trial)
+        trainee = of_source.taken.get(epoch, source.id)
+        metrics, state_hash = of_source.reports[epoch], source.hashes[epoch]
         self._core.accept(study, trial, epoch, dict(metrics), state_hash)
         own.reports[epoch], own.taken[epoch] = metrics, trainee
         if trial.signature != source.signature:
             study.signature = refined(study.signature, machine_of(source.signature))
         trial.signature, trial.trained_with = source.signature, source.trained_with
-        trial.holder = _holder(theirs, epoch) if isinstance(theirs, OfTrial) else ""
+        trial.holder = _holder(of_source, epoch) if isinstance(of_source, OfTrial) else ""
         _note_holder(own, trial)
         self._core.changes.epochs.append(
             AcceptedEpoch(
@@ -142,9 +142,9 @@ class Prefixes:
             return ()
         index = self._indices.of(study)
         chain = index.chains[trial.id]
-        found = set[int]()
+        epochs = set[int]()
         if len(study.trials) < study.spec.n_trials:
-            found |= {link.until for link in chain if link.until is not None}
+            epochs |= {link.until for link in chain if link.until is not None}
         for name in index.by_key[chain[0].key] if chain else ():
             other = self._state.trials[name]
             if other is trial or other.state in FINAL or other.epoch > last:
@@ -153,10 +153,10 @@ class Prefixes:
                 continue
             common = common_epochs(chain, index.chains[name])
             if common is not None and other.epoch <= common:
-                found.add(common)
+                epochs.add(common)
             if common is None or other.target <= common:
-                found.add(other.target)
-        return tuple(sorted(epoch for epoch in found if first <= epoch <= last))
+                epochs.add(other.target)
+        return tuple(sorted(epoch for epoch in epochs if first <= epoch <= last))
 
     def record(self, study: StudyState, trial: Trial, metrics: Metrics) -> None:
         """Keep what was reported of the epoch that ``trial`` has trained, for others to take.
@@ -178,14 +178,14 @@ class Prefixes:
         if self._of(study).apart:
             return
         for other in self._indices.alike(study, trial, epoch):
-            known = other.hashes.get(epoch, "")
-            if known == trial.hashes[epoch]:
+            state_hash = other.hashes.get(epoch, "")
+            if state_hash == trial.hashes[epoch]:
                 return
-            if known:
+            if state_hash:
                 self._of(study).apart = True
                 study.message = (
                     f"{trial.id} and {other.id} have the same hyperparameters up to epoch {epoch},"
-                    f" but {trial.hashes[epoch][:12]} and {known[:12]} came out: the code uses"
+                    f" but {trial.hashes[epoch][:12]} and {state_hash[:12]} came out: the code uses"
                     " something that it does not declare, or is not deterministic. From now on"
                     " every trial trains its epochs itself"
                 )

@@ -59,14 +59,14 @@ def convert(snapshot: dict[str, Any]) -> None:
     """Move what a snapshot of 0.2 has of studies and trials to the extension's own state."""
     studies: dict[str, dict[str, Any]] = {}
     for name, study in snapshot["studies"].items():
-        known = {each: study.pop(each) for each in _OF_STUDIES if each in study}
-        if known and study["spec"].get("seeding") == "shared":
-            studies[name] = known
+        fields = {each: study.pop(each) for each in _OF_STUDIES if each in study}
+        if fields and study["spec"].get("seeding") == "shared":
+            studies[name] = fields
     for name, trial in snapshot["trials"].items():
         own = {each: trial.pop(each, None) for each in OfTrial.__slots__}
         if any(own.values()) and trial["study"] in studies:
-            known = studies[trial["study"]].setdefault("trials", {})
-            known[name] = {each: value for each, value in own.items() if value}
+            fields = studies[trial["study"]].setdefault("trials", {})
+            fields[name] = {each: value for each, value in own.items() if value}
     if studies:
         snapshot["ext"][NAME] = {"version": 1, "studies": studies}
 
@@ -99,8 +99,8 @@ class _Companions:
         self._prefixes = Prefixes(parts.core)
 
     def on_begun(self, study: StudyState, event: Begins) -> None:
-        known = self._state.ext.setdefault(NAME, State())
-        own = known.studies[study.spec.id] = OfStudy()
+        extension_state = self._state.ext.setdefault(NAME, State())
+        own = extension_state.studies[study.spec.id] = OfStudy()
         if not isinstance(event, StudyReopened):
             own.earlier = [*event.earlier]
         past = None if isinstance(event, StudySubmitted) else event.past
@@ -138,9 +138,9 @@ class _Companions:
 
     def aside(self, study: StudyState) -> Iterator[tuple[str, str]]:
         for name in self._of(study):
-            found = self._prefixes.companion(study, self._state.trials[name])
-            if found is not None:
-                yield name, found.why
+            companion = self._prefixes.companion(study, self._state.trials[name])
+            if companion is not None:
+                yield name, companion.why
 
     def keeps(self, study: StudyState, trial: Trial, after: Attempt | None) -> bool:
         """Give the trial what was trained; have it wait for its next epoch if another trains it.

@@ -40,15 +40,17 @@ def common_section(
     from .picture import tree_picture
     from .view import count_words, facts_in_words
 
-    found = study_prefixes(spec, trials, epochs, names)
-    if found.obstacle or found.epochs.total == found.epochs.distinct:
+    prefixes = study_prefixes(spec, trials, epochs, names)
+    if prefixes.obstacle or prefixes.epochs.total == prefixes.epochs.distinct:
         return Markup()
-    lead = f"{count_words(found)}. A bar is a run of epochs, thick where several trials have them."
+    lead = (
+        f"{count_words(prefixes)}. A bar is a run of epochs, thick where several trials have them."
+    )
     return filled(
         "prefixes/common.html",
         lead=lead,
-        facts=facts_in_words(found),
-        picture=tree_picture(found.edges),
+        facts=facts_in_words(prefixes),
+        picture=tree_picture(prefixes.edges),
     )
 
 
@@ -80,26 +82,30 @@ def story_lines(
     """
     numbers = {row.id: row for row in trials}
     trained = {(row.trial, row.epoch): row for row in epochs}
-    mine = sorted((row for row in epochs if row.trial == trial.id), key=lambda row: row.epoch)
+    rows_of_trial = sorted(
+        (row for row in epochs if row.trial == trial.id), key=lambda row: row.epoch
+    )
 
     def waited(row: EpochRow) -> bool:
         source = trained.get((row.taken_from, row.epoch))
         return source is not None and source.at == row.at
 
-    found = []
-    for (source, beside), run in groupby(mine, lambda row: (row.taken_from, waited(row))):
+    lines = []
+    for (source, has_waited), run in groupby(
+        rows_of_trial, lambda row: (row.taken_from, waited(row))
+    ):
         if source:
             rows = list(run)
             sources = [trained.get((source, row.epoch)) for row in rows]
             other = study_of_trial(source)
-            whose = "" if other == spec.id else f" of study {names.get(other, other)}"
-            what = _what(number_of(source), whose, rows, sources)
-            if not whose:
-                cause = _cause(spec, trial, numbers.get(source), beside=beside)
+            study_words = "" if other == spec.id else f" of study {names.get(other, other)}"
+            epochs_words = _what(number_of(source), study_words, rows, sources)
+            if not study_words:
+                cause = _cause(spec, trial, numbers.get(source), beside=has_waited)
             else:
                 cause = "both studies have one data token, and these trials equal hyperparameters"
-            found.append(TakenOver(rows[-1].at, what, cause))
-    return found
+            lines.append(TakenOver(rows[-1].at, epochs_words, cause))
+    return lines
 
 
 def _what(
@@ -117,8 +123,8 @@ def _cause(spec: StudySpec, trial: TrialRow, source: TrialRow | None, *, beside:
         return ""
     from .common import ways_of
 
-    one, other = ways_of(spec, (trial, source))
-    until = common_epochs(one.chain, other.chain)
+    own_way, other = ways_of(spec, (trial, source))
+    until = common_epochs(own_way.chain, other.chain)
     same = "both have the same hyperparameters" + ("" if until is None else f" up to epoch {until}")
     if beside:
         return f"it waited as a companion of trial {source.number}: {same}"
@@ -131,5 +137,5 @@ def waits_for(spec: StudySpec, trial: TrialRow, trials: Sequence[TrialRow]) -> s
         return ""
     from .common import ways_of
 
-    mine = [each for each in companions(ways_of(spec, trials)) if each.trial == trial.number]
-    return next((f"it {each.why}" for each in mine), "")
+    waits = [each for each in companions(ways_of(spec, trials)) if each.trial == trial.number]
+    return next((f"it {each.why}" for each in waits), "")

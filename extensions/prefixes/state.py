@@ -66,8 +66,8 @@ Trained = EarlierTrial | Trial
 
 def known_of(state: EngineState) -> State:
     """Return the extension's state, to read only."""
-    known: State = state.ext.get(NAME, _NOTHING)
-    return known
+    knowledge: State = state.ext.get(NAME, _NOTHING)
+    return knowledge
 
 
 def epochs_of(state: EngineState, trial: Trained) -> EarlierTrial | OfTrial:
@@ -84,8 +84,8 @@ def note_trial(state: EngineState, trial: Trial) -> OfTrial:
 
 def forget_study(state: EngineState, study: str) -> None:
     """Drop what is known of the study of this id, and all of the state with the last one."""
-    known = known_of(state)
-    if known.studies.pop(study, None) is not None and not known.studies:
+    knowledge = known_of(state)
+    if knowledge.studies.pop(study, None) is not None and not knowledge.studies:
         del state.ext[NAME]
 
 
@@ -130,8 +130,8 @@ class Indices:
         index = self._indices.get(name)
         if index is None:
             index = self._indices[name] = Index()
-        for known in range(len(index.chains), len(study.trials)):
-            trial = self._state.trials[study.trials[known]]
+        for position in range(len(index.chains), len(study.trials)):
+            trial = self._state.trials[study.trials[position]]
             index.add(trial.id, chain_of(study.spec, trial))
             if is_checked(study.spec, trial):
                 index.checked.add(trial.id)

@@ -144,13 +144,15 @@ def count_epochs(edges: Iterable[Edge], *, merged: bool) -> Epochs:
     for edge in edges:
         total += edge.epochs * len(edge.ways)
         distinct += edge.epochs
-        left = [edge.until - min(edge.until, max(edge.after, way.reached)) for way in edge.ways]
-        to_come += sum(left)
+        remaining = [
+            edge.until - min(edge.until, max(edge.after, way.reached)) for way in edge.ways
+        ]
+        to_come += sum(remaining)
         if not merged:
-            to_train += sum(left)
+            to_train += sum(remaining)
             continue
-        checks = [n for way, n in zip(edge.ways, left, strict=True) if way.checked]
-        to_train += sum(checks) if checks else min(left)
+        checks = [n for way, n in zip(edge.ways, remaining, strict=True) if way.checked]
+        to_train += sum(checks) if checks else min(remaining)
     return Epochs(total, distinct, to_come, to_train)
 
 
@@ -164,12 +166,12 @@ def companions(ways: Sequence[Way]) -> list[Companion]:
         if way.reached < way.last:
             key = way.reached, way.key(way.reached + 1)
             together.setdefault(key, []).append(way)
-    found = []
+    waiting = []
     for each in together.values():
         trainee = next((way for way in each if way.running), each[0])
-        found += [
+        waiting += [
             Companion(way.number, trainee.number, common_epochs(way.chain, trainee.chain))
             for way in each
             if way is not trainee and not way.running and not way.checked
         ]
-    return sorted(found)
+    return sorted(waiting)

@@ -59,8 +59,8 @@ def facts_in_words(found: StudyPrefixes) -> Iterator[str]:
         within_it = " within the study" if found.taken else ""
         yield f"{found.trained} were trained, none was taken over{within_it}"
     for study, n in found.from_others.items():
-        whose = found.names.get(study, study)
-        yield f"{n} were taken over from trials of study {whose}, which has the same data token"
+        name = found.names.get(study, study)
+        yield f"{n} were taken over from trials of study {name}, which has the same data token"
     if epochs.to_come:
         yield (
             f"up to the targets of its trials {epochs.to_come} are to come, of which"
@@ -95,9 +95,9 @@ def _checks(found: StudyPrefixes) -> Iterator[str]:
 
 def _trials(numbers: Sequence[int]) -> str:
     """Return ``trial 3``, ``trials 1, 2``, ``trials 1, 2, 3, 4, 5, 6 and 9 more``."""
-    shown = ", ".join(map(str, numbers[:NAMED]))
+    first_numbers = ", ".join(map(str, numbers[:NAMED]))
     more = f" and {len(numbers) - NAMED} more" if len(numbers) > NAMED else ""
-    return f"{'trial' if len(numbers) == 1 else 'trials'} {shown}{more}"
+    return f"{'trial' if len(numbers) == 1 else 'trials'} {first_numbers}{more}"
 
 
 def _tree(edges: Sequence[Edge]) -> Tree:
@@ -106,16 +106,16 @@ def _tree(edges: Sequence[Edge]) -> Tree:
     from rich.tree import Tree
 
     order = sorted(range(len(edges)), key=lambda index: (edges[index].depth, index))
-    shown = set(order[:MAX_EDGES])
+    visible = set(order[:MAX_EDGES])
     root = Tree("", hide_root=True, guide_style="dim")
     nodes: dict[int | None, Tree] = {None: root}
     hidden: defaultdict[int | None, int] = defaultdict(int)
     for index, edge in enumerate(edges):
-        if index in shown:
+        if index in visible:
             nodes[index] = nodes[edge.above].add(Text(edge_words(edge)))
         else:
             above = edge.above
-            while above is not None and above not in shown:
+            while above is not None and above not in visible:
                 above = edges[above].above
             hidden[above] += 1
     for parent, n in hidden.items():
@@ -128,5 +128,7 @@ def edge_words(edge: Edge) -> str:
     first = edge.after + 1
     which = f"epoch {first}" if edge.epochs == 1 else f"epochs {first} to {edge.until}"
     values = "  ".join(f"{name} {number(value)}" for name, value in edge.entering)
-    who = count(len(edge.ways), "trial") if len(edge.ways) > 1 else f"trial {edge.ways[0].number}"
-    return f"{which}: {values or 'as before'}, {who}"
+    subject = (
+        count(len(edge.ways), "trial") if len(edge.ways) > 1 else f"trial {edge.ways[0].number}"
+    )
+    return f"{which}: {values or 'as before'}, {subject}"

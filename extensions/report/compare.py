@@ -114,18 +114,18 @@ def _progress(of: Compared) -> list[tuple[int, float, float]]:
     """
     out = {t.id for t in of.trials if t.state == TrialState.FAILED or not t.feasible}
     if of.epochs:
-        found = [
+        points = [
             (index, row.at, row.value)
             for index, row in enumerate(sorted(of.epochs, key=lambda row: row.rowid), start=1)
             if row.trial not in out
         ]
     else:
-        ended = [t for t in of.trials if t.finished_at is not None and t.id not in out]
-        found = [
+        over = [t for t in of.trials if t.finished_at is not None and t.id not in out]
+        points = [
             (0, t.finished_at or 0.0, math.nan if t.value is None else t.value)
-            for t in sorted(ended, key=lambda t: t.finished_at or 0.0)
+            for t in sorted(over, key=lambda t: t.finished_at or 0.0)
         ]
-    return [(n, at - of.study.created_at, value) for n, at, value in found if math.isfinite(value)]
+    return [(n, at - of.study.created_at, value) for n, at, value in points if math.isfinite(value)]
 
 
 def _results(of: Compared) -> dict[str, str]:
@@ -154,17 +154,17 @@ def _differing(studies: Sequence[Compared]) -> list[dict[str, str]]:
 def _settings(spec: StudySpec) -> dict[str, str]:
     """Return the study's settings by readable names."""
     code = Markup("<code>{}</code> {}")
-    found = {
+    settings = {
         "strategy": strategy_words(spec),
         "sampler": sampler_words(spec),
         "code": code.format(code_name(spec.code.target), spec.code.digest[:8]),
     }
     for field in fields(StudySpec):
         if field.name not in _NOT_SETTINGS:
-            found[field.name] = str(getattr(spec, field.name))
+            settings[field.name] = str(getattr(spec, field.name))
     for name, text in spec.space or ():
-        found[f"space: {name}"] = str(parameter(text))
-    return found
+        settings[f"space: {name}"] = str(parameter(text))
+    return settings
 
 
 def _best(of: Compared) -> dict[str, str]:

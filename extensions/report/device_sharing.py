@@ -50,7 +50,7 @@ def shared_spans(study: str, epochs: Iterable[EpochRow]) -> list[SharedSpan]:
     stays_on: defaultdict[str, list[tuple[float, float, TrialSlot]]] = defaultdict(list)
     for begin, end, trial_slot in _stays(epochs):
         stays_on[trial_slot[0]].append((begin, end, trial_slot))
-    found = []
+    spans = []
     for device, stays in stays_on.items():
         edges = sorted({edge for begin, end, _ in stays for edge in (begin, end)})
         comes: defaultdict[float, set[TrialSlot]] = defaultdict(set)
@@ -63,8 +63,8 @@ def shared_spans(study: str, epochs: Iterable[EpochRow]) -> list[SharedSpan]:
             at_work = (at_work - goes[begin]) | comes[begin]
             trials = {trial for _, _, trial in at_work}
             if len(trials) > 1 and any(trial.startswith(f"{study}-") for trial in trials):
-                found.append(SharedSpan(device, tuple(sorted(trials)), begin, end))
-    return sorted(found, key=lambda each: (each.begin, each.device))
+                spans.append(SharedSpan(device, tuple(sorted(trials)), begin, end))
+    return sorted(spans, key=lambda each: (each.begin, each.device))
 
 
 def _stays(epochs: Iterable[EpochRow]) -> list[tuple[float, float, TrialSlot]]:
@@ -74,24 +74,24 @@ def _stays(epochs: Iterable[EpochRow]) -> list[tuple[float, float, TrialSlot]]:
     stay never begins before the stay before it in the slot has ended.
     """
     last: dict[tuple[str, int], tuple[float, float, TrialSlot]] = {}
-    found = []
+    stays = []
     for row in sorted((row for row in epochs if not row.taken_from), key=lambda row: row.at):
         begin = row.begin
         for slot in row.slots:
-            trial_slot, known = (*slot, row.trial), last.get(slot)
-            if known is not None and known[2] == trial_slot and begin - known[1] <= GAP:
-                begin = known[0]
-            elif known is not None:
-                found.append(known)
-                begin = max(begin, known[1])
+            trial_slot, previous = (*slot, row.trial), last.get(slot)
+            if previous is not None and previous[2] == trial_slot and begin - previous[1] <= GAP:
+                begin = previous[0]
+            elif previous is not None:
+                stays.append(previous)
+                begin = max(begin, previous[1])
             last[slot] = (begin, row.at, trial_slot)
-    return [*found, *last.values()]
+    return [*stays, *last.values()]
 
 
-def company_words(reports: Sequence[EpochReported]) -> str:
+def group_words(reports: Sequence[EpochReported]) -> str:
     """Say how many epochs were trained together or shared their batches; empty if none did."""
     total = count(len(reports), "epoch")
-    found = (
+    counts = (
         ([each.together for each in reports if each.together > 1], "were trained together"),
         (
             [each.readers for each in reports if each.readers > 1 and each.together < 2],
@@ -99,18 +99,18 @@ def company_words(reports: Sequence[EpochReported]) -> str:
         ),
     )
     return "".join(
-        f" {len(sizes)} of {total} {what}, up to {max(sizes)} at once."
-        for sizes, what in found
+        f" {len(sizes)} of {total} {verb}, up to {max(sizes)} at once."
+        for sizes, verb in counts
         if sizes
     )
 
 
 def section(
-    study: StudyRow, found: Sequence[SharedSpan], names: Mapping[str, str], company: str
+    study: StudyRow, found: Sequence[SharedSpan], names: Mapping[str, str], group_text: str
 ) -> Markup:
     """Return the report's section on ``found``, at least one span. ``names`` are by study id.
 
-    ``company`` is what its trials did together (``company_words``).
+    ``group_text`` says how many epochs its trials trained together (``group_words``).
     """
     longest = sorted(found, key=lambda each: each.begin - each.end)[:SHOWN]
     columns: Sequence[Column[SharedSpan]] = (
@@ -121,16 +121,16 @@ def section(
     )
     seconds = sum(each.end - each.begin for each in found)
     more = f" The {SHOWN} longest of {len(found)} are listed." if len(found) > SHOWN else ""
-    said = f"{duration(seconds)} in {count(len(found), 'span')}.{company}{more}"
+    summary = f"{duration(seconds)} in {count(len(found), 'span')}.{group_text}{more}"
     spans = sorted(longest, key=lambda each: each.begin)
-    return filled("report/shared.html", columns=columns, spans=spans, said=said)
+    return filled("report/shared.html", columns=columns, spans=spans, said=summary)
 
 
 def _who(study: StudyRow, span: SharedSpan, names: Mapping[str, str]) -> str:
     own = [str(number_of(t)) for t in span.trials if t.startswith(f"{study.id}-")]
-    others = [
+    other_trials = [
         f"{names[t.rpartition('-')[0]]}/{number_of(t)}"
         for t in span.trials
         if not t.startswith(f"{study.id}-")
     ]
-    return " and ".join([*own, *others])
+    return " and ".join([*own, *other_trials])

@@ -143,8 +143,8 @@ def best_so_far(
         title = f"time since submission ({unit})"
     traces, plotted = [], []
     for study, colour, points in curves:
-        shown = [point for point in points if by != "epochs" or point[0]]
-        best = _running_best(study, [value for _, _, value in shown])
+        visible = [point for point in points if by != "epochs" or point[0]]
+        best = _running_best(study, [value for _, _, value in visible])
         if best:
             plotted += [value for value in best if value is not None]
             traces.append(
@@ -152,7 +152,7 @@ def best_so_far(
                     "type": "scatter",
                     "mode": "lines",
                     "name": study.name,
-                    "x": [n if by == "epochs" else at / scale for n, at, _ in shown],
+                    "x": [n if by == "epochs" else at / scale for n, at, _ in visible],
                     "y": best,
                     "line": {"shape": "hv", "width": 2.5, "color": colour},
                     "hovertemplate": Markup("{}: %{{y:.5g}}<extra></extra>").format(study.name),
@@ -167,12 +167,12 @@ def best_so_far(
 def _running_best(study: StudyRow, values: Iterable[float | None]) -> list[float | None]:
     """Return the best of ``values`` up to each of them; None is never the best."""
     best: float | None = None
-    found = []
+    best_values = []
     for value in values:
         if value is not None and (best is None or sign(study) * value > sign(study) * best):
             best = value
-        found.append(best)
-    return found
+        best_values.append(best)
+    return best_values
 
 
 def learning_curves(

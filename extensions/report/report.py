@@ -126,22 +126,24 @@ def common_section(
     if spec.seeding != "shared":
         return Markup()
     names = reader.study_names()
-    found = (section(spec, trials, epochs, names) for section in of_ends("show", "common_section"))
-    return Markup().join(found)
+    sections = (
+        section(spec, trials, epochs, names) for section in of_ends("show", "common_section")
+    )
+    return Markup().join(sections)
 
 
 def _shared(reader: Reader, study: StudyRow, epochs: Sequence[EpochRow]) -> Markup:
     """HTML of which trials shared a device, of this study and of others at the same time."""
     if not epochs:
         return Markup()
-    others = beside(reader, study, study.finished_at or max(row.at for row in epochs))
-    rows = [*epochs, *(row for other in others for row in reader.epochs(other.id))]
+    other_studies = beside(reader, study, study.finished_at or max(row.at for row in epochs))
+    rows = [*epochs, *(row for other in other_studies for row in reader.epochs(other.id))]
     spans = device_sharing.shared_spans(study.id, rows)
     if not spans:
         return Markup()
-    names = {other.id: other.name for other in others}
+    names = {other.id: other.name for other in other_studies}
     reports = [event for _, event in reader.of_trials(study.id, EpochReported)]
-    return device_sharing.section(study, spans, names, device_sharing.company_words(reports))
+    return device_sharing.section(study, spans, names, device_sharing.group_words(reports))
 
 
 def _importances(
@@ -211,12 +213,12 @@ def render(  # noqa: PLR0917 - what the page is of, and when
 
 def lead(study: StudyRow, spec: StudySpec) -> Markup:
     """Return one sentence: what the study did."""
-    planned = "" if study.n_trials >= ENDLESS else f"{study.n_trials} "
+    n_trials_words = "" if study.n_trials >= ENDLESS else f"{study.n_trials} "
     to = Markup(", ").join(
         Markup("{} <b>{}</b>").format(each.direction, each.metric) for each in study.objectives
     )
     words = Markup("{}configurations by {}, {}, to {}.")
-    return words.format(planned, sampler_words(spec), strategy_words(spec), to)
+    return words.format(n_trials_words, sampler_words(spec), strategy_words(spec), to)
 
 
 def sampler_words(spec: StudySpec) -> str:
@@ -284,14 +286,19 @@ def best_card(study: StudyRow, progress: StudyProgress, epochs: Sequence[EpochRo
     """
     best, front = progress.best, progress.front
     if study.further:
-        shown = {f"trial {trial.number}": scores(study, trial) for trial in front[:FRONT_SHOWN]}
-        return Best(str(len(front)), "trials that none beats", {"": shown}, len(front) - len(shown))
+        scores_of = {f"trial {trial.number}": scores(study, trial) for trial in front[:FRONT_SHOWN]}
+        return Best(
+            str(len(front)), "trials that none beats", {"": scores_of}, len(front) - len(scores_of)
+        )
     if best is None:
         return None
     metrics = final_metrics(best, epochs)
-    others = {name: value for name, value in metrics.items() if name != study.metric}
+    other_metrics = {name: value for name, value in metrics.items() if name != study.metric}
     words = f"{study.shown_metric}, {best_who(study, front)}, {reached(best)}"
-    lists: dict[str, Mapping[str, object]] = {"Parameters": best.params, "Other metrics": others}
+    lists: dict[str, Mapping[str, object]] = {
+        "Parameters": best.params,
+        "Other metrics": other_metrics,
+    }
     return Best(number(progress.best_mean, 5), words, lists)
 
 
@@ -320,7 +327,9 @@ def facts_of(  # noqa: PLR0917 - all that it tells of
     # A trial that reports no epochs has had a device all the same.
     of_trials = {trial.device for trial in trials if trial.device}
     devices = sorted({row.device for row in epochs} | of_trials)
-    shown = ", ".join(devices[:6]) + (f" and {len(devices) - 6} more" if len(devices) > 6 else "")
+    device_names = ", ".join(devices[:6]) + (
+        f" and {len(devices) - 6} more" if len(devices) > 6 else ""
+    )
     delays = summary(delays_of(study, trials, epochs))
     return {
         "Objective": objective_words(study),
@@ -333,7 +342,7 @@ def facts_of(  # noqa: PLR0917 - all that it tells of
         **_exactness(spec, epochs),
         "Submitted": moment(study.created_at),
         "Finished": moment(study.finished_at) if study.finished_at else "not yet",
-        "Devices": shown or ("none" if study.finished_at else "none yet"),
+        "Devices": device_names or ("none" if study.finished_at else "none yet"),
         **({"Use": words(used)} if used is not None else {}),
         **({"Waiting": delay_words(delays)} if delays is not None else {}),
         **{
@@ -367,8 +376,8 @@ def _written(reader: Reader, study: StudyRow) -> Written:
 
 def _short(value: object) -> object:
     """Return a text or a number as it is, all else as JSON; what is long is cut."""
-    shown = value if isinstance(value, str | int | float) else json.dumps(value)
-    return f"{shown[:LONGEST]}…" if isinstance(shown, str) and len(shown) > LONGEST else shown
+    text = value if isinstance(value, str | int | float) else json.dumps(value)
+    return f"{text[:LONGEST]}…" if isinstance(text, str) and len(text) > LONGEST else text
 
 
 def _constraints(spec: StudySpec) -> str:

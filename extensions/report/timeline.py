@@ -43,7 +43,7 @@ def timeline(
     epochs = [row for row in epochs if not row.taken_from]
     if not epochs:
         return None
-    known = {trial.id: trial for trial in trials}
+    trial_of = {trial.id: trial for trial in trials}
     colour = colours(study, trials)
     # A gang's epochs are on the lanes of all its members.
     placed = [(slot, run) for run in _runs(epochs) for slot in run[0].slots]
@@ -52,7 +52,7 @@ def timeline(
     edges = [(run[0].at - run[0].seconds, run[-1].at) for _, run in placed]
     since = study.created_at
     spans = [((begin - since) / scale, (end - since) / scale) for begin, end in edges]
-    names = [known[run[0].trial] for _, run in placed]
+    names = [trial_of[run[0].trial] for _, run in placed]
     bars = _bars(
         [lane_of[slot] for slot, _ in placed],
         [trial.number for trial in names],
@@ -78,32 +78,32 @@ def holdings(epochs: Sequence[EpochRow], works: Mapping[Slot, Work], now: float)
     1970). Returns None if there are neither. A bar has its study's colour (``study_colours``).
     """
     runs = _runs([row for row in epochs if not row.taken_from])
-    held = [
+    spans = [
         (slot, run[0].trial, run[0].begin, run[-1].at, _words(run))
         for run in runs
         for slot in run[0].slots
     ]
-    ended = {(slot, trial): end for slot, trial, _, end, _ in held}
+    ends = {(slot, trial): end for slot, trial, _, end, _ in spans}
     for slot, work in works.items():
         # The epoch at work begins where the bar of those before it ends.
-        known = [ended.get((slot, work.trial)), work.since]
-        begin = max((at for at in known if at is not None), default=now)
-        held.append((slot, work.trial, begin, max(begin, now), f"epoch {work.epoch}, at work"))
-    if not held:
+        starts = [ends.get((slot, work.trial)), work.since]
+        begin = max((at for at in starts if at is not None), default=now)
+        spans.append((slot, work.trial, begin, max(begin, now), f"epoch {work.epoch}, at work"))
+    if not spans:
         return None
-    lane_of = _lanes({slot for slot, *_ in held})
-    colour = study_colours(study_of_trial(trial) for _, trial, *_ in held)
+    lane_of = _lanes({slot for slot, *_ in spans})
+    colour = study_colours(study_of_trial(trial) for _, trial, *_ in spans)
     bars = _bars(
-        [lane_of[slot] for slot, *_ in held],
-        [number_of(trial) for _, trial, *_ in held],
-        [_date(begin) for _, _, begin, _, _ in held],
-        [1e3 * (end - begin) for _, _, begin, end, _ in held],  # Plotly has dates in milliseconds
-        [colour[study_of_trial(trial)] for _, trial, *_ in held],
+        [lane_of[slot] for slot, *_ in spans],
+        [number_of(trial) for _, trial, *_ in spans],
+        [_date(begin) for _, _, begin, _, _ in spans],
+        [1e3 * (end - begin) for _, _, begin, end, _ in spans],  # Plotly has dates in milliseconds
+        [colour[study_of_trial(trial)] for _, trial, *_ in spans],
         [
             Markup("<b>{}</b><br>{}<br>{} from {}").format(
                 trial, words, duration(end - begin), _date(begin)[11:19]
             )
-            for _, trial, begin, end, words in held
+            for _, trial, begin, end, words in spans
         ],
     )
     return _figure(bars, axis("time (UTC)", type="date"), lane_of)

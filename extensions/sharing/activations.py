@@ -60,19 +60,19 @@ class Activations:
 
     def bytes(self) -> int:
         """Return the bytes of the encoded data sets in memory, including those only trials hold."""
-        gone = [name for name, known in self._known.items() if known.encoded() is None]
-        for name in gone:
+        dropped = [name for name, entry in self._known.items() if entry.encoded() is None]
+        for name in dropped:
             del self._known[name]
-        return sum(known.bytes for known in self._known.values())
+        return sum(entry.bytes for entry in self._known.values())
 
     def find(self, data: Dataset[Any], encoder: FrozenEncoder) -> Dataset[Any] | None:
         """Return ``data`` as encoded by ``encoder``, or None if that has not been done."""
         name = id(data), encoder.digest
-        if (known := self._known.pop(name, None)) is None or (found := known.encoded()) is None:
+        if (entry := self._known.pop(name, None)) is None or (encoded := entry.encoded()) is None:
             return None
-        known.held = found
-        self._known[name] = known
-        return found
+        entry.held = encoded
+        self._known[name] = entry
+        return encoded
 
     def of(
         self, data: Dataset[Any], encoder: FrozenEncoder, *, in_memory: bool = True
@@ -87,38 +87,38 @@ class Activations:
         blocks.check_steady()
         extents = [(each.dtype, (blocks.examples, *each.shape[1:])) for each in first]
         size = sum(_bytes(each) for each in extents)
-        taken, made = 0, None
+        used_bytes, tensors = 0, None
         if in_memory and self._make_space(size):
-            made, taken = _in_memory(blocks, first, extents), size
+            tensors, used_bytes = _in_memory(blocks, first, extents), size
         elif self._files is not None:
-            made = _in_file(self._files, blocks, extents)
+            tensors = _in_file(self._files, blocks, extents)
         encoder.check_unchanged()
         encoded: Dataset[Any]
-        if made is not None:
-            encoded = TensorDataset(*made)
+        if tensors is not None:
+            encoded = TensorDataset(*tensors)
         else:
-            taken = self._free() if in_memory else 0
-            encoded = ComputedAgain(blocks, taken)
-        self._known[id(data), encoder.digest] = _Known(data, ref(encoded), taken, encoded)
+            used_bytes = self._free() if in_memory else 0
+            encoded = ComputedAgain(blocks, used_bytes)
+        self._known[id(data), encoder.digest] = _Known(data, ref(encoded), used_bytes, encoded)
         self.encodings += 1
         return encoded
 
     def release(self) -> None:
         """Hold only the data sets that trials use."""
-        for known in self._known.values():
-            known.held = None
+        for entry in self._known.values():
+            entry.held = None
         self.bytes()  # forgets data sets without references, and their plain data
 
     def _free(self) -> int:
-        taken = self.bytes()
-        return max(0, self._capacity(taken) - taken)
+        used_bytes = self.bytes()
+        return max(0, self._capacity(used_bytes) - used_bytes)
 
     def _make_space(self, size: int) -> bool:
         """Release the data sets used longest ago; return True if ``size`` bytes are free then."""
-        for known in list(self._known.values()):
+        for entry in list(self._known.values()):
             if size <= self._free():
                 break
-            known.held = None
+            entry.held = None
         return size <= self._free()
 
 
@@ -150,22 +150,22 @@ class ComputedAgain(Rows):
 
     def rows(self, indices: Tensor) -> Columns:
         of = indices // BLOCK
-        made: list[Tensor] = []
+        result: list[Tensor] = []
         for i in sorted({*of.tolist()}):
-            here = of == i
+            in_block = of == i
             columns = self._block(i)
-            made = made or [each.new_empty(len(indices), *each.shape[1:]) for each in columns]
-            for column, rows in zip(columns, made, strict=True):
-                rows[here] = column[indices[here] % BLOCK]
-        return tuple(made)
+            result = result or [each.new_empty(len(indices), *each.shape[1:]) for each in columns]
+            for column, rows in zip(columns, result, strict=True):
+                rows[in_block] = column[indices[in_block] % BLOCK]
+        return tuple(result)
 
     def _block(self, i: int) -> Columns:
         if i not in self._held:
             self._held[i] = self._blocks.encoded(i)
             self._bytes += sum(each.nbytes for each in self._held[i])
             while self._bytes > self._capacity and len(self._held) > 1:
-                _, gone = self._held.popitem(last=False)
-                self._bytes -= sum(each.nbytes for each in gone)
+                _, evicted = self._held.popitem(last=False)
+                self._bytes -= sum(each.nbytes for each in evicted)
         self._held.move_to_end(i)
         return self._held[i]
 
@@ -176,11 +176,11 @@ def _bytes(extent: Extent) -> int:
 
 
 def _in_memory(blocks: Blocks, first: Columns, extents: Sequence[Extent]) -> list[Tensor]:
-    made = [torch.empty(shape, dtype=dtype) for dtype, shape in extents]
+    tensors = [torch.empty(shape, dtype=dtype) for dtype, shape in extents]
     for i, block in enumerate(_all_of(blocks, extents, first)):
-        for whole, part in zip(made, block, strict=True):
+        for whole, part in zip(tensors, block, strict=True):
             whole[i * BLOCK : i * BLOCK + len(part)] = part
-    return made
+    return tensors
 
 
 def _in_file(files: KeptFiles, blocks: Blocks, extents: Sequence[Extent]) -> list[Tensor] | None:
@@ -194,11 +194,11 @@ def _in_file(files: KeptFiles, blocks: Blocks, extents: Sequence[Extent]) -> lis
         for each in blocks.plain(i):
             digest.update(tensor_digest(each))
     name = digest.hexdigest()
-    if (found := files.find(name)) is not None:
+    if (tensors := files.find(name)) is not None:
         i = key("kept block", name) % blocks.count
-        kept = tuple(each[i * BLOCK : (i + 1) * BLOCK] for each in found)
-        if same_blocks(kept, blocks.encoded(i)):
-            return found
+        stored_block = tuple(each[i * BLOCK : (i + 1) * BLOCK] for each in tensors)
+        if same_blocks(stored_block, blocks.encoded(i)):
+            return tensors
         files.remove(name)
     return files.write(name, extents, _all_of(blocks, extents))
 
@@ -208,10 +208,10 @@ def _all_of(
 ) -> Iterator[Columns]:
     """Yield all blocks, which must have the shapes of ``extents``. ``first`` is block 0."""
     for i in range(blocks.count):
-        made = first if i == 0 and first is not None else blocks.encoded(i)
-        shapes = [(each.dtype, tuple(each.shape[1:])) for each in made]
+        block = first if i == 0 and first is not None else blocks.encoded(i)
+        shapes = [(each.dtype, tuple(each.shape[1:])) for each in block]
         if shapes != [(dtype, shape[1:]) for dtype, shape in extents]:
             raise TrialFailed(
                 "data", "encoder() needs examples that all have the shape of the first"
             )
-        yield made
+        yield block

@@ -49,7 +49,7 @@ class Blocks:
         if tensors is not None:
             return tuple(tensor[indices] for tensor in tensors)
         before = generators()
-        made = default_collate([self._data[j] for j in indices.tolist()])
+        batch = default_collate([self._data[j] for j in indices.tolist()])
         if generators() != before:
             raise TrialFailed(
                 "inexact",
@@ -57,10 +57,10 @@ class Blocks:
                 " keep: augment the activations in loss(), or leave out encoder() and call the"
                 " frozen module in loss()",
             )
-        columns = (made,) if isinstance(made, Tensor) else made
+        columns = (batch,) if isinstance(batch, Tensor) else batch
         if not isinstance(columns, (list, tuple)):
             raise TrialFailed(
-                "data", f"encoder() needs examples that are tuples, not {named(type(made))}"
+                "data", f"encoder() needs examples that are tuples, not {named(type(batch))}"
             )
         for each in columns:
             if not isinstance(each, Tensor):
@@ -70,8 +70,8 @@ class Blocks:
 
     def encoded(self, i: int, plain: Columns | None = None) -> Columns:
         """Block ``i``, from ``plain`` where it has been read."""
-        first, *others = self.plain(i) if plain is None else plain
-        return self.encoder.encode(first), *others
+        first, *targets = self.plain(i) if plain is None else plain
+        return self.encoder.encode(first), *targets
 
     def check_steady(self) -> None:
         """Raise ``TrialFailed`` (inexact) if the first block is another one when read again.

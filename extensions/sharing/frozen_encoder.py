@@ -54,17 +54,17 @@ class FrozenEncoder:
         """
         before = generators()
         with _computing():
-            made = self._module(block.to(self._device))
+            output = self._module(block.to(self._device))
         if generators() != before:
             raise TrialFailed("inexact", "the encoder draws random numbers, even in evaluation")
-        if not isinstance(made, Tensor) or made.shape[:1] != block.shape[:1]:
-            what = tuple(made.shape) if isinstance(made, Tensor) else named(type(made))
+        if not isinstance(output, Tensor) or output.shape[:1] != block.shape[:1]:
+            actual = tuple(output.shape) if isinstance(output, Tensor) else named(type(output))
             raise TrialFailed(
                 "data",
                 f"the encoder must give a tensor with a row for each of {len(block)} examples, not"
-                f" {what}",
+                f" {actual}",
             )
-        return made.detach().cpu().contiguous()
+        return output.detach().cpu().contiguous()
 
     def check_unchanged(self) -> None:
         """Raise ``TrialFailed`` (inexact) if computing has changed a tensor of the encoder."""
@@ -95,8 +95,8 @@ def _check(module: nn.Module) -> None:
 
 def _refuse(name: str, layer: nn.Module, why: str) -> NoReturn:
     kind = named(type(layer))
-    what = f"its layer {name} ({kind})" if name else kind
-    raise TrialFailed("inexact", f"encoder() must be frozen, but {what} {why}")
+    subject = f"its layer {name} ({kind})" if name else kind
+    raise TrialFailed("inexact", f"encoder() must be frozen, but {subject} {why}")
 
 
 @contextmanager

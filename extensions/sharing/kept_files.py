@@ -51,8 +51,8 @@ class KeptFiles:
         try:
             with path.open("rb") as file:
                 header = json.loads(file.read(_PAGE).rstrip(b"\0"))
-                found = _mapped(file, [_extent(each) for each in header["tensors"]])
-                if header["digest"] != _digest(found):
+                tensors = _mapped(file, [_extent(each) for each in header["tensors"]])
+                if header["digest"] != _digest(tensors):
                     raise ValueError  # noqa: TRY301 - as what is not to be read at all
             os.utime(path)
         except FileNotFoundError:
@@ -60,7 +60,7 @@ class KeptFiles:
         except (OSError, ValueError, KeyError, TypeError):
             self.remove(name)
             return None
-        return found
+        return tensors
 
     def remove(self, name: str) -> None:
         """Remove what has this name."""
@@ -86,14 +86,14 @@ class KeptFiles:
             with file:
                 if not _fill(file, extents, blocks):
                     return None
-                found = _mapped(file, extents)
-                header = {"tensors": [_words(each) for each in extents], "digest": _digest(found)}
+                tensors = _mapped(file, extents)
+                header = {"tensors": [_words(each) for each in extents], "digest": _digest(tensors)}
                 file.seek(0)
                 file.write(json.dumps(header).encode())
                 file.flush()
                 os.fsync(file.fileno())
                 unfinished.rename(self._folder / (name + _SUFFIX))
-                return found
+                return tensors
         except OSError:
             return None
         finally:
@@ -107,15 +107,15 @@ class KeptFiles:
         for path in self._folder.glob("*" + _SUFFIX):
             with suppress(OSError):
                 sizes[path] = path.stat().st_mtime, path.stat().st_size
-        taken = sum(each for _, each in sizes.values())
-        budget = self._budget(taken)
+        used_bytes = sum(each for _, each in sizes.values())
+        budget = self._budget(used_bytes)
         if size > budget:
             return False
         for path, (_, each) in sorted(sizes.items(), key=lambda item: item[1]):
-            if taken + size <= budget:
+            if used_bytes + size <= budget:
                 break
             path.unlink(missing_ok=True)
-            taken -= each
+            used_bytes -= each
         return True
 
     def _tenth(self, taken: int) -> int:
@@ -140,12 +140,12 @@ def _fill(file: BinaryIO, extents: Sequence[Extent], blocks: Iterable[Sequence[T
 
 def _spans(extents: Sequence[Extent]) -> list[tuple[int, int]]:
     """Return the bytes at which each tensor begins and ends."""
-    found, end = [], 0
+    spans, end = [], 0
     for dtype, shape in extents:
         begin = -(-max(end, 1) // _PAGE) * _PAGE
         end = begin + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
-        found.append((begin, end))
-    return found
+        spans.append((begin, end))
+    return spans
 
 
 def _end(extents: Sequence[Extent]) -> int:

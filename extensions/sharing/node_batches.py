@@ -102,28 +102,28 @@ class NodeBatches:
         if not self._pays(data, read):
             return self._timed(read, items[i])
         began = self._clock()
-        found = self._shared(self._groups[id(data)], items, i, read)
+        batch = self._shared(self._groups[id(data)], items, i, read)
         self._judge(self._clock() - began)
-        return found
+        return batch
 
     def found(self) -> bool:
         """Return True if others have read some of the epoch's batches, and begin the next epoch."""
-        found, self._found = self._found, False
-        return found
+        is_shared, self._found = self._found, False
+        return is_shared
 
     def _shared(
         self, group: str, items: Sequence[Item], i: int, read: Callable[[Item], Any]
     ) -> Any:
         name = _name(group, items[i])
         until = self._clock() + PATIENCE * median(self._reads)
-        while (found := self._find(name)) is None:
+        while (entry := self._find(name)) is None:
             if self._cache.claim(name) or self._clock() > until:
                 return self._read_for_all(read, items[i], name)
             if not self._read_ahead(group, items[i + 1 : i + 1 + AHEAD], read):
                 self._sleep(PAUSE)
         self._found = self._found or name not in self._ahead
         self._ahead.discard(name)
-        return found[0]
+        return entry[0]
 
     def _judge(self, seconds: float) -> None:
         """Count a batch that took ``seconds`` to get; judge the last ones if there are enough."""
@@ -165,11 +165,11 @@ class NodeBatches:
     def _named(self, data: Dataset[Any], read: Callable[[Item], Any]) -> str:
         """Return the first part of the names of batches of ``data``, from two of its examples."""
         count = len(data)  # type: ignore[arg-type]  # it has a length (``materialise``)
-        chosen = [key("node batches", self._source, n) % count for n in range(2)]
-        sample = read((key("node batches", self._source), torch.tensor(chosen)))
+        sample_indices = [key("node batches", self._source, n) % count for n in range(2)]
+        sample = read((key("node batches", self._source), torch.tensor(sample_indices)))
         self._check(sample)
-        said = f"{self._source} {count} {digest(sample) if self._possible else ''}"
-        return self._study + _short(said)
+        description = f"{self._source} {count} {digest(sample) if self._possible else ''}"
+        return self._study + _short(description)
 
     def _check(self, batch: Any) -> None:
         """Note if batches such as this one cannot be handed over."""
@@ -179,22 +179,22 @@ class NodeBatches:
 
     def _find(self, name: str) -> tuple[Any] | None:
         began = self._clock()
-        found = self._cache.find(name)
-        if found is not None:
+        entry = self._cache.find(name)
+        if entry is not None:
             self._handled.append(self._clock() - began)
-        return found
+        return entry
 
     def _read_for_all(self, read: Callable[[Item], Any], item: Item, name: str) -> Any:
         try:
-            made = self._timed(read, item)
-            self._check(made)
+            batch = self._timed(read, item)
+            self._check(batch)
             if self._possible:
                 began = self._clock()
-                self._cache.put(name, made)
+                self._cache.put(name, batch)
                 self._handled.append(self._clock() - began)
         finally:
             self._cache.release(name)
-        return made
+        return batch
 
     def _read_ahead(self, group: str, items: Sequence[Item], read: Callable[[Item], Any]) -> bool:
         """Read the first of ``items`` that is neither read nor being read; return False if none."""
@@ -208,9 +208,9 @@ class NodeBatches:
 
     def _timed(self, read: Callable[[Item], Any], item: Item) -> Any:
         began = self._clock()
-        made = read(item)
+        batch = read(item)
         self._reads.append(self._clock() - began)
-        return made
+        return batch
 
 
 def _short(text: str) -> str:
@@ -219,6 +219,8 @@ def _short(text: str) -> str:
 
 def _name(group: str, item: Item) -> str:
     number, indices = item
-    said = hashlib.blake2b(f"{number} {torch.get_num_threads()} ".encode(), digest_size=16)
-    said.update(indices.numpy().data)
-    return f"{group}.{said.hexdigest()}"
+    digest_of_item = hashlib.blake2b(
+        f"{number} {torch.get_num_threads()} ".encode(), digest_size=16
+    )
+    digest_of_item.update(indices.numpy().data)
+    return f"{group}.{digest_of_item.hexdigest()}"

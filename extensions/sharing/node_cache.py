@@ -61,23 +61,23 @@ class NodeCache:
         """Make the folder if needed; return True if it is there, and this user's alone."""
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            found, system = self._folder.lstat(), os.statvfs(self._folder)
+            status, system = self._folder.lstat(), os.statvfs(self._folder)
         except OSError:
             return False
         self._most = min(self._capacity(), system.f_blocks * system.f_frsize) // PART
-        return self._folder.is_dir() and found.st_uid == os.getuid() and not found.st_mode & 0o077
+        return self._folder.is_dir() and status.st_uid == os.getuid() and not status.st_mode & 0o077
 
     def others(self, group: str) -> bool:
         """Announce that this trainer reads batches of ``group``; return True if another does."""
         own = f"{group}.{self._reader}{_READER}"
         before = time.time() - FRESH
-        found = False
+        has_others = False
         with suppress(OSError):
             (self._folder / own).touch(mode=0o600)
             for path in self._folder.glob(f"{group}.*{_READER}"):
                 with suppress(OSError):
-                    found = found or (path.name != own and path.stat().st_mtime > before)
-        return found
+                    has_others = has_others or (path.name != own and path.stat().st_mtime > before)
+        return has_others
 
     def forget(self, study: str) -> None:
         """Remove all files of a study that is over, from any trainer."""
@@ -134,8 +134,8 @@ class NodeCache:
         files: list[tuple[int, Path, int]] = []
         for path in self._folder.iterdir():
             with suppress(OSError):
-                found = path.stat()
-                files.append((found.st_mtime_ns, path, found.st_size))
+                status = path.stat()
+                files.append((status.st_mtime_ns, path, status.st_size))
         bytes_there = sum(size for _, _, size in files)
         for _, path, size in sorted(files):
             if bytes_there <= self._most:
@@ -168,10 +168,10 @@ def can_be_put(batch: Any) -> bool:
 def digest(batch: Any) -> str:
     """Return a digest, equal for batches with the same bits."""
     tensors: list[Tensor] = []
-    made = hashlib.sha256(json.dumps(_described(batch, tensors)).encode())
+    hasher = hashlib.sha256(json.dumps(_described(batch, tensors)).encode())
     for each in tensors:
-        made.update(bytes_of(each).numpy().data)
-    return made.hexdigest()
+        hasher.update(bytes_of(each).numpy().data)
+    return hasher.hexdigest()
 
 
 def _write(file: BinaryIO, batch: Any, at_most: int) -> None:
@@ -213,6 +213,6 @@ def _made(described: Any, file: BinaryIO) -> Any:
     if kind == "d":
         return {name: _made(each, file) for name, each in of}
     if kind in ("l", "t"):
-        made = [_made(each, file) for each in of]
-        return made if kind == "l" else tuple(made)
+        values = [_made(each, file) for each in of]
+        return values if kind == "l" else tuple(values)
     return of

@@ -46,11 +46,11 @@ class NodeTrials:
         batches = self._batches.get(trial)
         if batches is None:
             return False
-        found = batches.found()
-        if batches.apart and not found and trial not in self._told:
+        is_shared = batches.found()
+        if batches.apart and not is_shared and trial not in self._told:
             self._told.add(trial)
             remark(f"it reads its batches itself, as others beside it do: {batches.apart}")
-        return found
+        return is_shared
 
     def forget(self, trial: str) -> None:
         """Drop the batches of a trial that is no longer here."""

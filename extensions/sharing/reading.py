@@ -3,7 +3,7 @@
 Theory of operation. Reading is timed as it happens: the batches that the trial reads, those that it
 finds (by the time that another trial took to read them), and copies. So the time that an epoch
 would have taken alone is known. A few batches are copied even if no other trial wants them, so that
-a trial alone knows the time that company would save.
+a trial alone knows the time that sharing would save.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from statistics import median
 
 #: Number of batches of which a copy is timed even if no trial wants it.
 TIMED = 6
-#: The smallest company: two trials, each of which reads half of the batches.
+#: The smallest number of readers: two trials, each of which reads half of the batches.
 _TWO = 2
 #: Number of batches and of copies that are remembered. Medians are robust to interruptions.
 _LAST = 256
@@ -35,7 +35,7 @@ class Reading:
     #: Seconds in which batches were copied, for it and for others.
     copying: float = 0.0
     #: Largest number of trials that a batch was read for, if a second one has had it.
-    party: int = 1
+    readers: int = 1
     _reads: deque[float] = field(default_factory=_last)
     _copies: deque[float] = field(default_factory=_last)
 
@@ -46,21 +46,21 @@ class Reading:
 
     def begin(self) -> None:
         """Begin an epoch."""
-        self.batches, self.party, self.spared, self.copying = 0, 1, 0.0, 0.0
+        self.batches, self.readers, self.spared, self.copying = 0, 1, 0.0, 0.0
 
     def read(self, seconds: float) -> None:
         """Note that it has read a batch in ``seconds``."""
         self._reads.append(seconds)
 
-    def found(self, seconds: float, party: int) -> None:
-        """Note that it has found a batch, which was read in ``seconds`` for ``party`` trials."""
+    def found(self, seconds: float, readers: int) -> None:
+        """Note that it has found a batch, which was read in ``seconds`` for ``readers`` trials."""
         self._reads.append(seconds)
         self.spared += seconds
-        self.joined(party)
+        self.joined(readers)
 
-    def joined(self, party: int) -> None:
-        """Note that a second trial has had a batch that was read for ``party`` trials."""
-        self.party = max(self.party, party)
+    def joined(self, readers: int) -> None:
+        """Note that a second trial has had a batch that was read for ``readers`` trials."""
+        self.readers = max(self.readers, readers)
 
     def copied(self, seconds: float) -> None:
         """Note that a batch was copied in ``seconds``."""

@@ -84,7 +84,7 @@ class _Kept:
     #: included.
     reader: _Reader
     seconds: float
-    party: int
+    readers: int
 
 
 class Streams:
@@ -106,8 +106,8 @@ class Streams:
 
         It gets batches that are not kept here from ``of_node``, or reads them if that is None.
         """
-        known = self._readers.get(trial)
-        if known is None or known.training is not training:
+        existing = self._readers.get(trial)
+        if existing is None or existing.training is not training:
             self.forget(trial)
             self._readers[trial] = _Reader(training)
         self._most = None
@@ -115,11 +115,11 @@ class Streams:
 
     def forget(self, trial: str) -> None:
         """Drop a trial that is no longer in memory, and batches that only it wanted."""
-        if (gone := self._readers.pop(trial, None)) is not None:
-            gone.training.batches = None
-            for name, kept in list(self._kept.items()):
-                kept.wanted.discard(gone)
-                if not kept.wanted:
+        if (reader := self._readers.pop(trial, None)) is not None:
+            reader.training.batches = None
+            for name, entry in list(self._kept.items()):
+                entry.wanted.discard(reader)
+                if not entry.wanted:
                     self._drop(name)
 
     def batch(
@@ -133,21 +133,23 @@ class Streams:
     ) -> Any:
         """Return the batch with the key ``name``: a kept one, or the one that ``read`` reads."""
         reader.come_to(name)
-        kept = self._kept.get(name)
-        if kept is not None and kept.data is data and torch.equal(kept.indices, indices):
+        entry = self._kept.get(name)
+        if entry is not None and entry.data is data and torch.equal(entry.indices, indices):
             self.found += 1
             return self._take(name, reader)
         began = time.perf_counter()
-        made = read()
+        batch = read()
         seconds = time.perf_counter() - began
         reader.reading.read(seconds)
-        others = set() if kept is not None else self._others(reader, name)
-        if (others or reader.reading.races) and is_copyable(made):
-            copy = _timed_copy(made, reader)
-            if others:
-                size, party = _bytes(made), 1 + len(others)
-                self._keep(name, _Kept(data, indices, copy, others, size, reader, seconds, party))
-        return made
+        other_readers = set() if entry is not None else self._others(reader, name)
+        if (other_readers or reader.reading.races) and is_copyable(batch):
+            copy = _timed_copy(batch, reader)
+            if other_readers:
+                size, readers = _bytes(batch), 1 + len(other_readers)
+                self._keep(
+                    name, _Kept(data, indices, copy, other_readers, size, reader, seconds, readers)
+                )
+        return batch
 
     def shared(self, trial: str, seconds: float, at_most: float) -> tuple[int, float]:
         """Return the number of trials that shared an epoch's batches, and its time alone.
@@ -161,8 +163,8 @@ class Streams:
         if reader is None or reader.epoch != reader.training.epoch:
             return 0, 0.0  # nothing was read here
         reading = reader.reading
-        alone = reading.alone(seconds) if reading.party > 1 else 0.0
-        return reading.party if reading.pays(seconds, at_most) else 0, alone
+        alone = reading.alone(seconds) if reading.readers > 1 else 0.0
+        return reading.readers if reading.pays(seconds, at_most) else 0, alone
 
     def _others(self, reader: _Reader, name: int) -> set[_Reader]:
         """Return the trials at work here that will come to the batch that ``reader`` has read."""
@@ -187,14 +189,14 @@ class Streams:
 
     def _take(self, name: int, reader: _Reader) -> Any:
         """Return a copy of a kept batch; the last trial that wants it gets the batch itself."""
-        kept = self._kept[name]
-        kept.wanted.discard(reader)
-        reader.reading.found(kept.seconds, kept.party)
-        kept.reader.reading.joined(kept.party)
-        if kept.wanted:
-            return _timed_copy(kept.batch, reader)
+        entry = self._kept[name]
+        entry.wanted.discard(reader)
+        reader.reading.found(entry.seconds, entry.readers)
+        entry.reader.reading.joined(entry.readers)
+        if entry.wanted:
+            return _timed_copy(entry.batch, reader)
         self._drop(name)
-        return kept.batch
+        return entry.batch
 
     def _drop(self, name: int) -> None:
         self._bytes -= self._kept.pop(name).bytes
@@ -227,11 +229,11 @@ def is_copyable(batch: Any) -> bool:
     leaves = tree_leaves(batch)
     tensors = [each for each in leaves if isinstance(each, Tensor)]
     plain = all(type(each) is Tensor and not each.requires_grad for each in tensors)
-    others = (each for each in leaves if not isinstance(each, Tensor))
+    other_leaves = (each for each in leaves if not isinstance(each, Tensor))
     apart = len({each.untyped_storage().data_ptr() for each in tensors if each.nbytes}) == len(
         [each for each in tensors if each.nbytes]
     )
-    return plain and apart and all(type(each) in _UNCHANGING for each in others)
+    return plain and apart and all(type(each) in _UNCHANGING for each in other_leaves)
 
 
 def copied(batch: Any) -> Any:

@@ -67,8 +67,8 @@ class Sharing(Hook):
             return None
 
         def encoded(plain: Dataset[Any]) -> Dataset[Any]:
-            if (found := self._activations.find(plain, encoder)) is not None:
-                return found
+            if (encoded_data := self._activations.find(plain, encoder)) is not None:
+                return encoded_data
             if not loaded.kept:
                 return outline(plain, encoder)
             return self._activations.of(plain, encoder, in_memory=loaded.in_memory)

@@ -80,12 +80,18 @@ def simulate(
     from .table import Progress, simulation_view
 
     simulated = simulated_devices(devices, memory)
-    found = _workload(workload, len(simulated), max_width=max_width, seed=seed, count=count)
+    simulated_workload = _workload(
+        workload, len(simulated), max_width=max_width, seed=seed, count=count
+    )
     # Errors of a user's policy are reported once, next to its figures, so they are not logged.
     logging.getLogger(answers.__name__).addHandler(logging.NullHandler())
     with Progress() as progress:
         simulation = run(
-            found, simulated, tuple(policy or POLICIES), known=known, tell=progress.tell
+            simulated_workload,
+            simulated,
+            tuple(policy or POLICIES),
+            known=known,
+            tell=progress.tell,
         )
     if report is not None:
         from .timeline_page import write_simulation

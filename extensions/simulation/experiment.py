@@ -57,7 +57,7 @@ def simulated_devices(spec: str, memory: float | None = None) -> tuple[Device, .
     if kind is None or form.gpus == "all" or not 1 <= count <= MAX_DEVICES or form.cores < 1:
         raise UsageError.refuse("devices", spec, _ALLOWED)
     digits = len(str(count - 1))
-    found = tuple(
+    devices = tuple(
         Device(
             f"{kind}.sim.{k:0{digits}}",
             "sim",
@@ -69,9 +69,9 @@ def simulated_devices(spec: str, memory: float | None = None) -> tuple[Device, .
         )
         for k in range(count)
     )
-    for each in found:
+    for each in devices:
         sharing_of(each)
-    return found
+    return devices
 
 
 def run(
@@ -142,7 +142,7 @@ def _outcome(
 ) -> ExperimentResult:
     costs = KnownCosts(workload=workload, resize=workload.resize) if known else None
     arrivals = {study.spec.id: study.arrives for study in workload.studies}
-    done = simulate(
+    simulation = simulate(
         [study.spec for study in workload.studies],
         devices,
         SimulatedTraining(workload),
@@ -154,14 +154,14 @@ def _outcome(
         enqueued=workload.enqueued,
         overhead=workload.overhead,
         needs=workload.memory,
-        company=workload.company,
+        group_slowdown=workload.group_slowdown,
         sharing=workload.peaks({device.kind for device in devices}) if known else None,
         tell=tell,
     )
     ends: dict[str, float] = {}
     trained: Counter[str] = Counter()
     widths: dict[str, list[int]] = defaultdict(list)
-    for row in done.epochs:
+    for row in simulation.epochs:
         ends[row.trial] = row.at
         if not row.taken_from:
             trained[row.trial] += 1
@@ -169,7 +169,7 @@ def _outcome(
     study_of = {trial: trial.rpartition("-")[0] for trial in ends}
     last = {study_of[trial]: at for trial, at in sorted(ends.items(), key=lambda item: item[1])}
     rows: dict[str, list[AcceptedEpoch]] = defaultdict(list)
-    for row in done.epochs:
+    for row in simulation.epochs:
         rows[study_of[row.trial]].append(row)
     delays = summary(
         [
@@ -182,14 +182,14 @@ def _outcome(
     )
     assert delays is not None  # every study has an epoch
     makespan = max(ends.values())
-    turns = epoch_spans(done.epochs, {device.name: device.seats for device in devices})
-    held = (
+    turns = epoch_spans(simulation.epochs, {device.name: device.seats for device in devices})
+    busy_spans = (
         (m.device, *span)
-        for row, spans in zip(done.epochs, turns, strict=True)
+        for row, spans in zip(simulation.epochs, turns, strict=True)
         for span in spans
         for m in row.members
     )
-    busy = sum(end - begin for begin, end in occupied(held))
+    busy = sum(end - begin for begin, end in occupied(busy_spans))
     return ExperimentResult(
         policy=policy,
         makespan=makespan,
@@ -198,10 +198,10 @@ def _outcome(
         delays=delays,
         response=fmean(at - arrivals[study] for study, at in last.items()),
         resizes=sum(a != b for each in widths.values() for a, b in pairwise(each)),
-        epochs=done.epochs,
-        out_of_memory=sum(_is_out_of_memory(each) for each in done.trace),
-        memory=_memory_share(workload, devices, done.epochs, makespan),
-        planless=tuple(each.reason for each in done.trace if isinstance(each, PolicyFailed)),
+        epochs=simulation.epochs,
+        out_of_memory=sum(_is_out_of_memory(each) for each in simulation.trace),
+        memory=_memory_share(workload, devices, simulation.epochs, makespan),
+        planless=tuple(each.reason for each in simulation.trace if isinstance(each, PolicyFailed)),
     )
 
 
@@ -219,13 +219,13 @@ def _memory_share(
     sizes = [device.memory for device in devices if device.memory is not None]
     if len(sizes) < len(devices):
         return None
-    used = 0.0
+    byte_seconds = 0.0
     for row in epochs:
         need = workload.trial(row.trial.rpartition("-")[0], row.trial).memory
         step = need.peak(len(row.members)) - need.persistent
-        held = need.persistent * (row.at - row.begin) + step * row.seconds
-        used += held * len(row.members)
-    return used / (sum(sizes) * makespan)
+        resident = need.persistent * (row.at - row.begin) + step * row.seconds
+        byte_seconds += resident * len(row.members)
+    return byte_seconds / (sum(sizes) * makespan)
 
 
 def occupied(held: Iterable[tuple[str, float, float]]) -> Iterator[tuple[float, float]]:
@@ -255,14 +255,14 @@ def lower_bound(
     what arrives from t on. The epochs of one trial may differ; the second bound counts each as the
     shortest.
     """
-    found = 0.0
+    bound_so_far = 0.0
     dense = min(workload.slowdown(at_work) / at_work for at_work in range(1, slots + 1))
     for start in sorted({study.arrives for study in workload.studies}):
         fluid, whole = [], []
         for study in workload.studies:
             if study.arrives < start:
                 continue
-            least = study.company.least
+            least = study.group_slowdown.least
             trial_ids = [trial for trial in epochs if trial.rpartition("-")[0] == study.spec.id]
             for name in sorted(trial_ids, key=number_of):
                 trial = workload.trial(study.spec.id, name)
@@ -271,5 +271,5 @@ def lower_bound(
                 fluid.append((sum(levels), curve_of(shape, devices).hull))
                 whole.append((len(levels), min(levels), shape))
         bound = max(fluid_bound(fluid, devices), whole_epochs_bound(whole, devices))
-        found = max(found, start + dense * bound)
-    return found
+        bound_so_far = max(bound_so_far, start + dense * bound)
+    return bound_so_far

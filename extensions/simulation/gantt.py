@@ -51,16 +51,16 @@ def spans(epochs: Iterable[AcceptedEpoch], devices: Sequence[Device] = ()) -> li
     """
     order = sorted(epochs, key=lambda row: (row.trial, row.epoch))
     shared = [row for row in order if row.began is not None]
-    found: list[Span] = []
+    trial_spans: list[Span] = []
     alone = (row for row in order if row.began is None)
     for (trial, fence), rows in groupby(alone, key=lambda row: (row.trial, row.fence)):
         run = list(rows)
         begin, end = run[0].at - run[0].seconds, run[-1].at
-        found += [(trial, fence, (m.device, m.slot), begin, end) for m in run[0].members]
+        trial_spans += [(trial, fence, (m.device, m.slot), begin, end) for m in run[0].members]
     turns = epoch_spans(shared, {device.name: device.seats for device in devices})
     for row, pieces in zip(shared, turns, strict=True):
-        found += [(row.trial, row.fence, (row.device, row.slot), *piece) for piece in pieces]
-    return found
+        trial_spans += [(row.trial, row.fence, (row.device, row.slot), *piece) for piece in pieces]
+    return trial_spans
 
 
 def gantt(simulation: Simulation, outcome: ExperimentResult, longest: float) -> Markup:
@@ -77,7 +77,7 @@ def gantt(simulation: Simulation, outcome: ExperimentResult, longest: float) -> 
     parts = axis(left, plot_width, height, longest)
     for at, name in enumerate(lanes.values()):
         parts.append(text("e", left - 8, lane * (at + 0.5) + 4, name))
-    held = _joined(spans(outcome.epochs, simulation.devices), MIN_GAP * longest / plot_width)
+    held_spans = _joined(spans(outcome.epochs, simulation.devices), MIN_GAP * longest / plot_width)
     bars = [
         (
             lane_of[slot],
@@ -85,14 +85,14 @@ def gantt(simulation: Simulation, outcome: ExperimentResult, longest: float) -> 
             plot_width * (end - begin) / longest,
             trial,
         )
-        for trial, slot, begin, end in held
+        for trial, slot, begin, end in held_spans
     ]
-    chosen = colours(simulation)
-    fills = [chosen[_key(simulation, trial)] for *_, trial in bars]
+    colour_of = colours(simulation)
+    fills = [colour_of[_key(simulation, trial)] for *_, trial in bars]
     if len(bars) > MAX_TITLES:
         parts += _paths(bars, fills, lane)
     else:
-        titles = _titles(simulation, held, longest)
+        titles = _titles(simulation, held_spans, longest)
         parts += map(_bar, bars, fills, repeat(lane), titles)
     bound = left + plot_width * min(1.0, outcome.bound / longest)
     parts.append(element("line", class_="bound", x1=bound, y1=0, x2=bound, y2=height))
@@ -110,11 +110,11 @@ def busy(simulation: Simulation, longest: float) -> Markup:
         parts.append(text("e", left - 8, y + 4, number(tick)))
         parts.append(element("line", x1=left, y1=y, x2=WIDTH - RIGHT, y2=y))
     for index, outcome in enumerate(simulation.outcomes):
-        held = shares(spans(outcome.epochs, simulation.devices), longest, _POINTS)
+        busy_devices = shares(spans(outcome.epochs, simulation.devices), longest, _POINTS)
         line = " ".join(
             f"{left + plot_width * (at + 0.5) / _POINTS:.0f},"
             f"{8 + (BUSY - 8) * (1 - each / most):.1f}"
-            for at, each in enumerate(held)
+            for at, each in enumerate(busy_devices)
         )
         title = element("title", outcome.policy)
         parts.append(element("polyline", title, points=line, stroke=colour(index)))
@@ -127,13 +127,13 @@ def shares(held: Sequence[Span], longest: float, parts: int) -> list[float]:
     A device that several trials share counts once.
     """
     width = longest / parts
-    found = [0.0] * parts
+    means = [0.0] * parts
     for begin, end in occupied((slot[0], begin, end) for *_, slot, begin, end in held):
         first, last = int(begin / width), min(parts - 1, int(end / width))
         for part in range(first, last + 1):
             inside = min(end, (part + 1) * width) - max(begin, part * width)
-            found[part] += max(0.0, inside) / width
-    return found
+            means[part] += max(0.0, inside) / width
+    return means
 
 
 def colours(simulation: Simulation) -> dict[str, str]:
@@ -170,13 +170,13 @@ def _key(simulation: Simulation, trial: str) -> str:
 
 def _joined(held: Iterable[Span], gap: float) -> list[Held]:
     """Return the spans; those of a trial in a slot are joined if at most ``gap`` seconds apart."""
-    found: list[Held] = []
+    joined: list[Held] = []
     for slot, trial, begin, end in sorted((s, t, begin, end) for t, _, s, begin, end in held):
-        if found and found[-1][:2] == (trial, slot) and begin - found[-1][3] <= gap:
-            found[-1] = (trial, slot, found[-1][2], end)
+        if joined and joined[-1][:2] == (trial, slot) and begin - joined[-1][3] <= gap:
+            joined[-1] = (trial, slot, joined[-1][2], end)
         else:
-            found.append((trial, slot, begin, end))
-    return found
+            joined.append((trial, slot, begin, end))
+    return joined
 
 
 def _titles(simulation: Simulation, held: Iterable[Held], longest: float) -> list[str]:

@@ -77,11 +77,11 @@ def generated(family: str, devices: int, *, seed: int = 0, count: int = 1) -> Wo
     sampled = [_sampled(rng, family, devices, rng.choice(TRIALS), fitted()) for _ in range(count)]
     total = sum(trial.epochs * trial.level for work, _, _ in sampled for trial in work)
     gap = total / count / (devices * LOAD)
-    arrives, left, studies = 0.0, _burst(rng), []
+    arrives, burst_left, studies = 0.0, _burst(rng), []
     for number, (work, _, _) in enumerate(sampled):
-        if left == 0:
-            arrives, left = arrives + rng.expovariate(1 / (gap * BURST)), _burst(rng)
-        left -= 1
+        if burst_left == 0:
+            arrives, burst_left = arrives + rng.expovariate(1 / (gap * BURST)), _burst(rng)
+        burst_left -= 1
         spec = study_spec(
             f"{family}-{number}",
             len(work),

@@ -131,15 +131,15 @@ class Simulation:
         work = self.workload
         if not any(trial.levels for study in work.studies for trial in study.trials):
             return ()
-        found = []
+        notes = []
         for each in self.outcomes:
             new = sum(
                 row.epoch > len(work.trial(row.trial.rpartition("-")[0], row.trial).levels)
                 for row in each.epochs
             )
             if new:
-                found.append(
+                notes.append(
                     f"under {each.policy} {new} of {len(each.epochs)} epochs were not recorded:"
                     " each takes its trial's mean, and has its last value"
                 )
-        return tuple(found)
+        return tuple(notes)

@@ -24,7 +24,7 @@ from ...app.extensions import of_ends
 from ...app.ledger.codec import spec_from_json
 from ...app.show.views.utilisation import beside
 from ...base.errors import UsageError
-from ...profiling.costs.company import Company
+from ...profiling.costs.group_slowdown import GroupSlowdown
 from ...profiling.costs.table import FIRST_RESIZE
 from ...scheduler.model.events import EpochReported
 from ...scheduler.model.study import study_of_trial
@@ -62,7 +62,7 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     merges = common and spec.replicates == 1
     devices = {each.device.name: each.device for each in reader.devices()}
     together = any(each.seats > 1 for each in devices.values())
-    company, alone = _together(reader, study.id) if together else (Company(), {})
+    group_slowdown, alone = _fused_times(reader, study.id) if together else (GroupSlowdown(), {})
     for row in _as_if_trained(epochs) if merges else epochs:
         seconds = alone.get((row.taken_from or row.trial, row.epoch), row.seconds)
         rows[row.trial].append(replace(row, seconds=seconds))
@@ -70,14 +70,14 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
         raise UsageError(f"study {study.name} has no epoch: there is nothing to simulate")
     # Under full budget a trial ends where it ended before; otherwise the strategy decides.
     budgets = spec.strategy.name == "full"
-    kept = [trial for trial, each in rows.items() if each or not budgets]
-    curves = [rows[trial] for trial in kept]
-    spec = _spec(spec, len(curves), max_width, merges=merges, fuses=bool(company.ratios))
+    trial_ids = [trial for trial, each in rows.items() if each or not budgets]
+    curves = [rows[trial] for trial in trial_ids]
+    spec = _spec(spec, len(curves), max_width, merges=merges, fuses=bool(group_slowdown.ratios))
     shape, assumed = _shape(epochs, spec.max_width)
     worst = max((each[-1].value for each in curves if each), key=lambda value: -spec.sign * value)
     trials = _trials(curves, shape, worst)
     if merges:
-        pairs = zip(trials, kept, strict=True)
+        pairs = zip(trials, trial_ids, strict=True)
         trials = tuple(replace(work, params=params[trial]) for work, trial in pairs)
     overhead = _median(_gaps(epochs), OVERHEAD)
     prices = [gap - overhead for gap in _resizes(curves)]
@@ -86,41 +86,41 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     kind = {devices[name].kind for row in epochs for name, _ in row.members if name in devices}
     end = max(row.at for row in epochs)
     took = end - min(row.at - row.seconds for row in epochs)
-    used = len({slot for row in epochs for slot in row.members})
-    others = beside(reader, study, end)
-    shared = ", beside other studies, which are not simulated" if others else ""
+    n_slots = len({slot for row in epochs for slot in row.members})
+    other_studies = beside(reader, study, end)
+    shared = ", beside other studies, which are not simulated" if other_studies else ""
     return Workload(
         f"study {study.name}",
-        (StudyWork(spec, trials, budgets=budgets, company=company),),
+        (StudyWork(spec, trials, budgets=budgets, group_slowdown=group_slowdown),),
         resize=max(0.0, _median(prices, FIRST_RESIZE)),
         overhead=overhead,
         kind=kind.pop() if len(kind) == 1 else "",
         assumed=tuple(assumed),
         about=f"in fact it took {duration(took)} from its first step to its last, on"
-        f" {count(used, 'slot')}{shared}",
+        f" {count(n_slots, 'slot')}{shared}",
     )
 
 
-def _together(reader: Reader, study: str) -> tuple[Company, dict[tuple[str, int], float]]:
-    """Return the time of trials together over that alone, and the seconds alone by trial and epoch.
+def _fused_times(reader: Reader, study: str) -> tuple[GroupSlowdown, dict[tuple[str, int], float]]:
+    """Return the slowdown of fused groups, and the seconds alone by trial and epoch.
 
-    Both are of the epochs that were trained together, or whose batches were read once.
+    Both are of the epochs of fused groups, or whose batches were read once.
     """
     alone: dict[tuple[str, int], float] = {}
     ratios: dict[int, list[float]] = defaultdict(list)
     for _, event in reader.of_trials(study, EpochReported):
-        company = event.together or event.readers
-        if company > 1 and event.alone:
+        size = event.together or event.readers
+        if size > 1 and event.alone:
             alone[event.trial, event.epoch] = event.alone
-            ratios[company].append(event.seconds / event.alone)
-    return Company({n: min(1.0, median(each)) for n, each in ratios.items()}), alone
+            ratios[size].append(event.seconds / event.alone)
+    return GroupSlowdown({n: min(1.0, median(each)) for n, each in ratios.items()}), alone
 
 
 def _as_if_trained(epochs: Iterable[EpochRow]) -> Iterator[EpochRow]:
     """Yield the epochs; ones taken over have the seconds and devices of their training."""
-    known = {(row.trial, row.epoch): row for row in epochs}
-    for row in known.values():
-        source = known.get((row.taken_from, row.epoch), row)
+    row_of = {(row.trial, row.epoch): row for row in epochs}
+    for row in row_of.values():
+        source = row_of.get((row.taken_from, row.epoch), row)
         yield replace(row, seconds=source.seconds, members=source.members)
 
 
@@ -154,14 +154,16 @@ def _shape(epochs: Iterable[EpochRow], widest: int) -> tuple[Shape, list[str]]:
     for row in epochs:
         if not row.taken_from:
             seconds[row.width].append(row.seconds)
-    known = {width: median(each) for width, each in sorted(seconds.items())}
-    missing = [width for width in range(1, widest + 1) if width not in known]
-    _, shape = shape_of(known.items(), max(widest, *known))
+    measured = {width: median(each) for width, each in sorted(seconds.items())}
+    missing = [width for width in range(1, widest + 1) if width not in measured]
+    _, shape = shape_of(measured.items(), max(widest, *measured))
     if not missing:
         return shape, []
-    shown = ", ".join(map(str, known))
-    others = ", ".join(map(str, missing[:6])) + (", ..." if len(missing) > 6 else "")
-    return shape, [f"seconds on {others} devices are the fitted model's; measured was {shown}"]
+    measured_words = ", ".join(map(str, measured))
+    missing_words = ", ".join(map(str, missing[:6])) + (", ..." if len(missing) > 6 else "")
+    return shape, [
+        f"seconds on {missing_words} devices are the fitted model's; measured was {measured_words}"
+    ]
 
 
 def _trials(
@@ -172,17 +174,17 @@ def _trials(
     trained = [[row for row in rows if not row.taken_from] for rows in curves]
     means = [fmean(_levels(rows, factors)) if rows else None for rows in trained]
     mean = fmean(each for each in means if each is not None)
-    found = []
+    works = []
     for rows, own in zip(curves, means, strict=True):
         order = sorted(rows, key=lambda row: row.epoch)
         level = mean if own is None else own
         values = tuple(row.value for row in order)
-        found.append(
+        works.append(
             TrialWork(level, shape, len(order), _levels(order, factors), values)
             if order
             else TrialWork(level, shape, values=(worst,))
         )
-    return tuple(found)
+    return tuple(works)
 
 
 def _levels(rows: Iterable[EpochRow], factors: Mapping[int, float]) -> tuple[float, ...]:
@@ -196,13 +198,13 @@ def _gaps(epochs: Iterable[EpochRow]) -> list[float]:
     for row in epochs:
         for slot in () if row.taken_from else row.members:
             slots[slot].append(row)
-    found = []
+    gaps = []
     for rows in slots.values():
         for before, after in pairwise(sorted(rows, key=lambda row: row.at)):
             gap = after.begin - before.at
             if before.fence != after.fence and 0 <= gap <= MAX_OVERHEAD:
-                found.append(gap)
-    return found
+                gaps.append(gap)
+    return gaps
 
 
 def _resizes(curves: Iterable[Sequence[EpochRow]]) -> list[float]:

@@ -53,8 +53,8 @@ def _tell_footprints(runner: Runner, needs: Callable[[Segment], MemoryNeed], now
     if reporter is None:
         return
     names = (*state.ready, *(each.segment.trial for each in state.attempts.values()))
-    known = runner.engine.extensions.footprints
-    unknown = [name for name in names if not known(state.trials[name])]
+    footprints_of = runner.engine.extensions.footprints
+    unknown = [name for name in names if not footprints_of(state.trials[name])]
     reports = []
     for name in unknown:
         need = needs(Segment(name, 1, 1, 0, ()))
@@ -94,7 +94,7 @@ def simulate(
     enqueued: Mapping[str, Sequence[Params]] | None = None,
     overhead: float = OVERHEAD,
     needs: Callable[[Segment], MemoryNeed] = lambda _: UNKNOWN,
-    company: Callable[[str, int], float] = lambda _study, _together: 1.0,
+    group_slowdown: Callable[[str, int], float] = lambda _study, _size: 1.0,
     watts: Callable[[str, int], float] = lambda _trial, _epoch: 0.0,
     prices: Mapping[str, float] | None = None,
     tell: Callable[[float, int], None] = lambda now, epochs: None,
@@ -107,8 +107,8 @@ def simulate(
     ``strategies`` makes the strategy of each study. ``arrivals`` are the times of submission by
     study id, 0 by default;
     ``enqueued`` are the configurations that each study tries first. ``needs`` is what memory the
-    trial of a segment needs, nothing by default. ``company`` is what an epoch takes of each of so
-    many trials of a study that are trained together in a lane, over what it takes alone. ``watts``
+    trial of a segment needs, nothing by default. ``group_slowdown`` is an epoch's time in a fused
+    group of a study's trials of that size, over its time alone. ``watts``
     is what each of its devices draws in an epoch of a trial; 0: that is not measured. ``prices``
     are those of a device-hour, by kind of device. ``tell`` is called repeatedly with the simulated
     time and the number of epochs trained. ``clock`` is the simulated time, by default one that
@@ -119,9 +119,9 @@ def simulate(
     studies = [replace(spec, notify=(), on_end="", on_error="") for spec in studies]
     clock = clock or SimulatedClock()
     ledger = MemoryLedger()
-    known = EngineState(costs=costs or CostTable(), sharing=sharing or SharingTable())
-    engine = Engine(known, strategies, PLUGS)
-    transport = SimulatedTransport(clock, devices, work, overhead, needs, company, watts)
+    state = EngineState(costs=costs or CostTable(), sharing=sharing or SharingTable())
+    engine = Engine(state, strategies, PLUGS)
+    transport = SimulatedTransport(clock, devices, work, overhead, needs, group_slowdown, watts)
     with closing(PluginHost()) as policies:
         runner = Runner(
             engine,
@@ -134,11 +134,11 @@ def simulate(
         )
         runner.snapshot()  # what the engine knows from the start comes from no event
         across = policy in CROSS_STUDY if cross_study is None else cross_study
-        chosen = PolicyChosen(
+        policy_event = PolicyChosen(
             at=0.0, policy=policy, cross_study=across, fill_at_end=True, keep_widths=True
         )
         priced = PricesChosen(at=0.0, prices=tuple((prices or {}).items()))
-        runner.start(chosen, *((priced,) if prices else ()))
+        runner.start(policy_event, *((priced,) if prices else ()))
         runner.turn(0.0)  # the devices join
         at = {spec.id: 0.0 for spec in studies} | dict(arrivals or {})
         first = {spec.id: tuple((enqueued or {}).get(spec.id, ())) for spec in studies}
@@ -146,12 +146,15 @@ def simulate(
         lanes = any(device.seats > 1 and device.memory is not None for device in devices)
         while waiting or runner.engine.state.studies:
             now = clock.now()
-            due = [spec for spec in waiting if at[spec.id] - now < INSTANT]
-            if due:
+            arrived = [spec for spec in waiting if at[spec.id] - now < INSTANT]
+            if arrived:
                 runner.start(
-                    *(StudySubmitted(at=now, study=spec, enqueued=first[spec.id]) for spec in due)
+                    *(
+                        StudySubmitted(at=now, study=spec, enqueued=first[spec.id])
+                        for spec in arrived
+                    )
                 )
-                del waiting[: len(due)]
+                del waiting[: len(arrived)]
             if lanes and "memory" in extensions("scheduler"):
                 runner.turn(0.0)  # samplers answer
                 _tell_footprints(runner, needs, clock.now())

@@ -27,7 +27,7 @@ def write_simulation(simulation: Simulation, path: Path) -> Path:
 
 def render(simulation: Simulation, now: datetime) -> str:
     """Return the page as text; ``now`` is when it was created."""
-    outcomes, work, chosen = simulation.outcomes, simulation.workload, colours(simulation)
+    outcomes, work, colour_of = simulation.outcomes, simulation.workload, colours(simulation)
     longest = max(each.makespan for each in outcomes)
     many = sum(len(study.trials) for study in work.studies) > MAX_LANES
     several = len(work.studies) > 1
@@ -40,7 +40,7 @@ def render(simulation: Simulation, now: datetime) -> str:
         outcomes=outcomes,
         columns=_columns(limited=any(each.memory is not None for each in outcomes)),
         policies=[(colour(index), each.policy) for index, each in enumerate(outcomes)],
-        studies=[(chosen[e.spec.id], e.spec.name) for e in work.studies if several],
+        studies=[(colour_of[e.spec.id], e.spec.name) for e in work.studies if several],
         distinct=len(STUDIES),
         busy=busy(simulation, longest),
         charts_of=[

@@ -55,7 +55,7 @@ def waits(simulation: Simulation, outcome: ExperimentResult) -> list[Wait]:
     for row in outcome.epochs:
         chains[row.trial].append(row)
         on_device[row.device].append(row)
-    found = list[Wait]()
+    all_waits = list[Wait]()
     for trial, chain in chains.items():
         study = _study(trial)
         begins = [(arrives[study], chain[0])]
@@ -67,8 +67,8 @@ def waits(simulation: Simulation, outcome: ExperimentResult) -> list[Wait]:
                     for first, last in _within(gap, turns[id(row)]) if row.trial != trial else ():
                         why = _why(simulation, outcome.policy, chains, trial, row)
                         in_gap.append(Wait(trial, row.trial, first, last, why))
-                found += _joined(in_gap)
-    return found
+                all_waits += _joined(in_gap)
+    return all_waits
 
 
 def _turns(simulation: Simulation, outcome: ExperimentResult) -> dict[int, list[Span]]:
@@ -111,18 +111,22 @@ def _why(
 ) -> str:
     """Return the reason why the epoch ``row`` of another trial was ahead of ``trial``."""
     began = row.begin
-    mine = simulation.workload.by_id[_study(trial)]
+    own_study = simulation.workload.by_id[_study(trial)]
     other = simulation.workload.by_id[_study(row.trial)]
-    why = "it came first" if other.arrives <= mine.arrives else "it had a place already"
+    why = "it came first" if other.arrives <= own_study.arrives else "it had a place already"
     if policy not in CROSS_STUDY:
-        why = "its study put it first" if mine is other else "its study had a share of the device"
-    elif mine.arrives + INSTANT > began and row.began is None:
+        why = (
+            "its study put it first"
+            if own_study is other
+            else "its study had a share of the device"
+        )
+    elif own_study.arrives + INSTANT > began and row.began is None:
         why = BEGUN
     elif policy == "srtf":
-        left, needed = _left(chains[row.trial], began), _left(chains[trial], began)
+        its_remaining, own_remaining = _left(chains[row.trial], began), _left(chains[trial], began)
         why = "it was not known to be longer, or it had waited too long"
-        if left <= needed:
-            why = f"it had {duration(left)} left, against {duration(needed)}"
+        if its_remaining <= own_remaining:
+            why = f"it had {duration(its_remaining)} left, against {duration(own_remaining)}"
     elif policy == "las":
         had, got = _had(chains[row.trial], began), _had(chains[trial], began)
         if level(had) < level(got):
@@ -150,21 +154,21 @@ def waits_chart(simulation: Simulation, outcome: ExperimentResult, longest: floa
     A thin bar has the colour of the trial that ran meanwhile, and its description names it and the
     reason. The axis ends at ``longest`` (seconds). Empty if no trial waited for another one.
     """
-    found = waits(simulation, outcome)
+    spells = waits(simulation, outcome)
     waited: defaultdict[str, float] = defaultdict(float)
-    for wait in found:
+    for wait in spells:
         waited[wait.trial] += wait.end - wait.begin
     if not waited:
         return Markup()
     arrives = {study.spec.id: study.arrives for study in simulation.workload.studies}
-    shown = sorted(waited, key=lambda trial: -waited[trial])[:MAX_LANES]
-    shown.sort(key=lambda trial: (arrives[_study(trial)], number_of(trial)))
-    lanes = {trial: at for at, trial in enumerate(shown)}
+    trials = sorted(waited, key=lambda trial: -waited[trial])[:MAX_LANES]
+    trials.sort(key=lambda trial: (arrives[_study(trial)], number_of(trial)))
+    lanes = {trial: at for at, trial in enumerate(trials)}
     order = sorted({row.trial for row in outcome.epochs}, key=lambda t: (arrives[_study(t)], t))
     colours = {trial: colour(index) for index, trial in enumerate(order)}
     names = {trial: _name(simulation, trial) for trial in order}
-    left = CHARACTER * max(len(names[trial]) for trial in shown) + 12
-    plot_width, height = WIDTH - left - RIGHT, float(LANE * len(shown))
+    left = CHARACTER * max(len(names[trial]) for trial in trials) + 12
+    plot_width, height = WIDTH - left - RIGHT, float(LANE * len(trials))
 
     def bar(trial: str, span: Span, thick: int, fill: str, title: str) -> Markup:
         begin, end = span
@@ -177,7 +181,7 @@ def waits_chart(simulation: Simulation, outcome: ExperimentResult, longest: floa
     parts = axis(left, plot_width, height, longest)
     for trial, at in lanes.items():
         parts.append(text("e", left - 8, LANE * (at + 0.5) + 4, names[trial]))
-    for wait in found:
+    for wait in spells:
         if wait.trial in lanes:
             title = f"{names[wait.trial]} waited {duration(wait.end - wait.begin)} for"
             title += f" {names[wait.ahead]}: {wait.why}"

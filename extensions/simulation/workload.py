@@ -11,8 +11,8 @@ from optuna.distributions import FloatDistribution, distribution_to_json
 
 from ...app.spec.space import parse_space
 from ...app.spec.steps import Steps, expanded
-from ...profiling.costs.company import Company
 from ...profiling.costs.fitting import fit
+from ...profiling.costs.group_slowdown import GroupSlowdown
 from ...profiling.costs.interference import SharingTable
 from ...profiling.costs.segment_costs import SegmentStart
 from ...profiling.costs.study_model import Expected
@@ -77,8 +77,8 @@ class StudyWork:
     trials: tuple[TrialWork, ...]
     arrives: float = 0.0
     budgets: bool = False
-    #: The time of trials that are trained together in a lane, over that alone.
-    company: Company = field(default_factory=Company)
+    #: Slowdown of fused groups of its trials.
+    group_slowdown: GroupSlowdown = field(default_factory=GroupSlowdown)
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ class Workload:
 
         It comes from ``sharing``; for more trials than that has, it grows with their number.
         """
-        known = (1.0, *self.sharing)
-        return known[min(at_work, len(known)) - 1] * max(1.0, at_work / len(known))
+        factors = (1.0, *self.sharing)
+        return factors[min(at_work, len(factors)) - 1] * max(1.0, at_work / len(factors))
 
     @cached_property
     def by_id(self) -> dict[str, StudyWork]:
@@ -129,9 +129,9 @@ class Workload:
         trials = self.by_id[study].trials
         return trials[number_of(trial) % len(trials)]
 
-    def company(self, study: str, together: int) -> float:
-        """Return the time per trial of ``together`` trials of a study at once, over that alone."""
-        return self.by_id[study].company.ratio(together)
+    def group_slowdown(self, study: str, size: int) -> float:
+        """Return the slowdown of a fused group of ``size`` trials of a study."""
+        return self.by_id[study].group_slowdown.ratio(size)
 
     def memory(self, segment: Segment) -> MemoryNeed:
         """Return the memory need of a segment's trial."""
@@ -217,21 +217,21 @@ class KnownCosts(CostTable):
         """Learn nothing: it is known."""
         return False
 
-    def observe_company(self, study: str, together: int, ratio: float) -> None:
+    def observe_group(self, study: str, size: int, ratio: float) -> None:
         """Learn nothing: it is known."""
 
-    def company_ratio(self, study: str, together: int) -> float:
+    def group_slowdown(self, study: str, size: int) -> float:
         """Return the workload's ratio."""
-        return self.workload.company(study, together)
+        return self.workload.group_slowdown(study, size)
 
-    def company_is_known(self, study: str) -> bool:
+    def group_slowdown_is_known(self, study: str) -> bool:
         """Return True: the workload states it."""
         return True
 
     def worthwhile(self, study: str) -> int:
-        """Return the worthwhile number of trials together, by the workload's ratios."""
-        ratios = self.workload.by_id[study].company.ratios
-        return Company(rehearsed=ratios).worthwhile() if ratios else 1
+        """Return the worthwhile size of a fused group, by the workload's ratios."""
+        ratios = self.workload.by_id[study].group_slowdown.ratios
+        return GroupSlowdown(rehearsed=ratios).worthwhile() if ratios else 1
 
     def observe_segment(
         self,
@@ -262,9 +262,9 @@ class KnownCosts(CostTable):
         self, study: str, trial: str, widest: int, features: tuple[float, ...] = ()
     ) -> Expected:
         """Return the workload's seconds, times the factor in ``beliefs``."""
-        known = self.workload.trial(study, trial)
-        level = known.level * self.beliefs.get(trial, 1.0)
-        shape = known.shape[:widest]
+        trial_work = self.workload.trial(study, trial)
+        level = trial_work.level * self.beliefs.get(trial, 1.0)
+        shape = trial_work.shape[:widest]
         return Expected(level, shape, self.error, shape, shape)
 
 
@@ -274,13 +274,13 @@ def shape_of(points: Iterable[tuple[int, float]], widest: int | None = None) -> 
     Widths in the curve keep their values. The others, up to its widest (or ``widest``), come from
     the fitted model (``profiling.costs.fitting``).
     """
-    known = dict(points)
-    last = max(known) if widest is None else widest
-    if all(width in known for width in range(1, last + 1)):
-        seconds = [known[width] for width in range(1, last + 1)]
+    seconds_of = dict(points)
+    last = max(seconds_of) if widest is None else widest
+    if all(width in seconds_of for width in range(1, last + 1)):
+        seconds = [seconds_of[width] for width in range(1, last + 1)]
     else:
-        model = fit(Measured(packed_allocation(width), each) for width, each in known.items())
-        seconds = [known.get(each.place.width, each.seconds) for each in model.curve(last)]
+        model = fit(Measured(packed_allocation(width), each) for width, each in seconds_of.items())
+        seconds = [seconds_of.get(each.place.width, each.seconds) for each in model.curve(last)]
     return seconds[0], tuple((at, each / seconds[0]) for at, each in enumerate(seconds, start=1))
 
 

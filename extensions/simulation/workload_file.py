@@ -18,7 +18,7 @@ from typing import Any
 from ...app.client.study.study_file import strategy_from
 from ...app.common.yaml_file import KeyPath, YamlFile
 from ...base.errors import UsageError
-from ...profiling.costs.company import Company
+from ...profiling.costs.group_slowdown import GroupSlowdown
 from ...profiling.costs.reference_curves import curve
 from ...profiling.costs.throughput import Shape
 from ...scheduler.model.study import StrategySpec
@@ -69,18 +69,18 @@ class _Reading:
 
     def workload(self) -> Workload:
         empty = self._document.values is None
-        given = {} if empty else self._document.mapping((), "the workload")
-        self._document.check_keys((), given, _FILE, "the workload")
-        for name, value in self._mapping(("curves",), given.get("curves", {})).items():
+        fields = {} if empty else self._document.mapping((), "the workload")
+        self._document.check_keys((), fields, _FILE, "the workload")
+        for name, value in self._mapping(("curves",), fields.get("curves", {})).items():
             self._curves[name] = self._curve(("curves", name), value)
-        kind = given.get("kind", "")
+        kind = fields.get("kind", "")
         if kind and kind not in _KINDS:
             raise self._refused(("kind",), kind, " or ".join(_KINDS))
-        seed = self._whole((), given, "seed", low=0, default=0)
+        seed = self._whole((), fields, "seed", low=0, default=0)
         allowed = "a mapping of names to studies, at least one"
-        if "studies" not in given:
+        if "studies" not in fields:
             raise self._document.error((), f"studies is missing: allowed is {allowed}")
-        studies = given["studies"]
+        studies = fields["studies"]
         if not isinstance(studies, dict) or not studies:
             raise self._refused(("studies",), studies, allowed)
         return Workload(
@@ -89,10 +89,10 @@ class _Reading:
                 self._study(("studies", name), value, number, seed)
                 for number, (name, value) in enumerate(studies.items())
             ),
-            resize=self._number((), given, "resize", default=0.0),
-            overhead=self._number((), given, "overhead", default=OVERHEAD),
+            resize=self._number((), fields, "resize", default=0.0),
+            overhead=self._number((), fields, "overhead", default=OVERHEAD),
             kind=kind,
-            sharing=self._sharing(given.get("sharing", [])),
+            sharing=self._sharing(fields.get("sharing", [])),
         )
 
     def _sharing(self, value: Any) -> tuple[float, ...]:
@@ -103,38 +103,38 @@ class _Reading:
         return tuple(map(float, value))
 
     def _study(self, key_path: KeyPath, value: Any, number: int, seed: int) -> StudyWork:
-        given = self._mapping(key_path, value)
-        self._document.check_keys(key_path, given, (*_STUDY, "learning"), str(key_path[-1]))
-        if ("trials" in given) == ("tuner" in given):
+        mapping = self._mapping(key_path, value)
+        self._document.check_keys(key_path, mapping, (*_STUDY, "learning"), str(key_path[-1]))
+        if ("trials" in mapping) == ("tuner" in mapping):
             raise self._document.error(key_path, f"{key_path[-1]} has either trials or a tuner")
         plan: StrategySpec | None = None
-        if "tuner" in given:
-            plan = strategy_from(self._document, (*key_path, "tuner"), given["tuner"])
+        if "tuner" in mapping:
+            plan = strategy_from(self._document, (*key_path, "tuner"), mapping["tuner"])
             if plan.max_epochs is None:
                 raise self._refused((*key_path, "tuner"), plan.name, "a strategy with max_epochs")
             rng = Random(f"penstock {seed} {number}")  # noqa: S311 - a workload is no secret
-            trials = self._tuned(key_path, given, plan, rng)
+            trials = self._tuned(key_path, mapping, plan, rng)
         else:
             self._document.check_keys(
                 key_path,
-                given,
+                mapping,
                 ("arrives", "max_width", "trials", "together"),
                 f"{key_path[-1]} with trials",
             )
-            trials = self._trials((*key_path, "trials"), given["trials"])
-        width = self._whole(key_path, given, "max_width", low=1, default=widest(trials))
-        pieces = self._pieces((*key_path, "pieces"), given.get("pieces", {}))
+            trials = self._trials((*key_path, "trials"), mapping["trials"])
+        width = self._whole(key_path, mapping, "max_width", low=1, default=widest(trials))
+        pieces = self._pieces((*key_path, "pieces"), mapping.get("pieces", {}))
         if pieces and plan is not None and max(pieces) >= (plan.max_epochs or 0):
             allowed = f"pieces that begin before epoch {plan.max_epochs}, the last one"
-            raise self._refused((*key_path, "pieces"), given["pieces"], allowed)
+            raise self._refused((*key_path, "pieces"), mapping["pieces"], allowed)
         if pieces and len(trials) > prod(map(len, pieces.values())):
             raise self._refused(
                 (*key_path, "n_trials"), len(trials), "at most one trial for each schedule"
             )
-        company = self._together((*key_path, "together"), given.get("together", []))
-        if company.ratios and plan is not None and plan.name == "pbt":
+        group_slowdown = self._group_slowdown((*key_path, "together"), mapping.get("together", []))
+        if group_slowdown.ratios and plan is not None and plan.name == "pbt":
             allowed = "any tuner but PBT, whose trials go on from each other's states"
-            raise self._refused((*key_path, "together"), given["together"], allowed)
+            raise self._refused((*key_path, "together"), mapping["together"], allowed)
         spec = study_spec(
             str(key_path[-1]),
             len(trials),
@@ -142,7 +142,7 @@ class _Reading:
             strategy=plan,
             number=number,
             pieces=pieces,
-            fuses=bool(company.ratios),
+            fuses=bool(group_slowdown.ratios),
         )
         if pieces:
             names = [PIECES if epoch == 0 else f"{PIECES}@{epoch}" for epoch in pieces]
@@ -151,50 +151,50 @@ class _Reading:
                 replace(trial, params=tuple(zip(names, point, strict=True)))
                 for trial, point in zip(trials, points, strict=False)
             )
-        arrives = self._number(key_path, given, "arrives", default=0.0)
-        return StudyWork(spec, trials, arrives, budgets=plan is None, company=company)
+        arrives = self._number(key_path, mapping, "arrives", default=0.0)
+        return StudyWork(spec, trials, arrives, budgets=plan is None, group_slowdown=group_slowdown)
 
     def _pieces(self, key_path: KeyPath, value: Any) -> dict[int, range]:
         """Return the range of a step function's values in each piece, by the epoch before it."""
         allowed = "epochs and how many values there are from then on, as {0: 3, 9: 3}, from 0 on"
-        found = self._document.mapping(key_path, "pieces", value, numbers=True)
+        counts = self._document.mapping(key_path, "pieces", value, numbers=True)
         fits = all(
             epoch.isdecimal() and type(n) is int and 0 < n <= MAX_COUNT
-            for epoch, n in found.items()
+            for epoch, n in counts.items()
         )
-        pieces = {int(epoch): range(n) for epoch, n in found.items()} if fits else {}
+        pieces = {int(epoch): range(n) for epoch, n in counts.items()} if fits else {}
         if not fits or list(pieces) != sorted({0, *pieces} if pieces else ()):
             raise self._refused(key_path, value, allowed)
         return pieces
 
-    def _together(self, key_path: KeyPath, value: Any) -> Company:
+    def _group_slowdown(self, key_path: KeyPath, value: Any) -> GroupSlowdown:
         """Pairs of a number of trials, and what an epoch takes of each over what it takes alone."""
         allowed = (
             "pairs of a rising number of trials together and the part of its time alone that each"
             " takes, as [[4, 0.54], [32, 0.15]]"
         )
-        company = Company()
+        group_slowdown = GroupSlowdown()
         for at, pair in enumerate(value if isinstance(value, list) else [value]):
             fits = isinstance(pair, list) and len(pair) == 2
             fits = fits and type(pair[0]) is int and _is_number(pair[1])
-            least = max(company.ratios, default=1)
+            least = max(group_slowdown.ratios, default=1)
             if not fits or not least < pair[0] <= MAX_COUNT or not 1 / pair[0] <= pair[1] <= 1:
                 raise self._refused((*key_path, at), pair, allowed)
-            company.observe(pair[0], float(pair[1]))
-        return company
+            group_slowdown.observe(pair[0], float(pair[1]))
+        return group_slowdown
 
     def _trials(self, key_path: KeyPath, value: Any) -> tuple[TrialWork, ...]:
-        found: list[TrialWork] = []
+        works: list[TrialWork] = []
         for at, each in enumerate(self._list(key_path, value, "at least one trial")):
             item_path = (*key_path, at)
-            given = self._mapping(item_path, each)
-            self._document.check_keys(item_path, given, _TRIAL, "a trial")
-            epochs = self._whole(item_path, given, "epochs", low=1)
-            level, shape = self._timed(item_path, given)
-            copies = self._whole(item_path, given, "count", low=1, default=1)
-            memory = self._memory(item_path, given)
-            found += [TrialWork(level, shape, epochs, memory=memory)] * copies
-        return tuple(found)
+            item = self._mapping(item_path, each)
+            self._document.check_keys(item_path, item, _TRIAL, "a trial")
+            epochs = self._whole(item_path, item, "epochs", low=1)
+            level, shape = self._timed(item_path, item)
+            copies = self._whole(item_path, item, "count", low=1, default=1)
+            memory = self._memory(item_path, item)
+            works += [TrialWork(level, shape, epochs, memory=memory)] * copies
+        return tuple(works)
 
     def _tuned(
         self, key_path: KeyPath, given: dict[str, Any], plan: StrategySpec, rng: Random
@@ -218,14 +218,14 @@ class _Reading:
         start = self._number(inner, learning, "start", default=1.0)
         best = self._range(inner, learning, "best", (0.05, 0.5))
         rate = self._range(inner, learning, "rate", (0.3, 1.5))
-        found = []
+        works = []
         for _ in range(count):
             own = level * math.exp(rng.gauss(0.0, deviation))
             end, power = rng.uniform(*best), rng.uniform(*rate)
             epochs = range(1, plan.max_epochs + 1)
             values = tuple(end + (start - end) * epoch**-power for epoch in epochs)
-            found.append(TrialWork(own, shape, values=values, memory=memory))
-        return tuple(found)
+            works.append(TrialWork(own, shape, values=values, memory=memory))
+        return tuple(works)
 
     def _memory(self, key_path: KeyPath, given: dict[str, Any]) -> MemoryNeed:
         """Return a trial's memory need, stated in GiB; ``UNKNOWN`` if it is left out."""
@@ -247,8 +247,8 @@ class _Reading:
             value, at = given["curve"], (*key_path, "curve")
             if isinstance(value, str):
                 if value not in self._curves:
-                    known = ", ".join(self._curves) or "none: curves is missing"
-                    raise self._refused(at, value, f"a name in curves ({known})")
+                    names = ", ".join(self._curves) or "none: curves is missing"
+                    raise self._refused(at, value, f"a name in curves ({names})")
                 level, shape = self._curves[value]
             else:
                 level, shape = self._curve(at, value)
@@ -264,23 +264,23 @@ class _Reading:
         """Seconds on one device (None where only ratios are known), and the shape."""
         if isinstance(value, list):
             return shape_of(self._points(key_path, value))
-        given = self._mapping(key_path, value)
-        if "application" in given:
-            self._document.check_keys(key_path, given, _FAMILY, "a curve of a family")
+        mapping = self._mapping(key_path, value)
+        if "application" in mapping:
+            self._document.check_keys(key_path, mapping, _FAMILY, "a curve of a family")
             try:
-                batch = self._number(key_path, given, "batch", positive=True)
-                found = curve(given["application"], given.get("cluster", ""), batch, 10**6)
+                batch = self._number(key_path, mapping, "batch", positive=True)
+                points = curve(mapping["application"], mapping.get("cluster", ""), batch, 10**6)
             except UsageError as error:
                 if not error.field:
                     raise
                 raise self._document.error(key_path, str(error)) from error
-            if not found:
+            if not points:
                 raise self._refused((*key_path, "batch"), batch, "at least one example")
-            return shape_of(found)
-        self._document.check_keys(key_path, given, _AMDAHL, "a curve")
-        serial = self._number(key_path, given, "serial", high=1.0)
-        cost = self._number(key_path, given, "cost", default=0.0)
-        last = self._whole(key_path, given, "widest", low=1, default=DEFAULT_WIDEST)
+            return shape_of(points)
+        self._document.check_keys(key_path, mapping, _AMDAHL, "a curve")
+        serial = self._number(key_path, mapping, "serial", high=1.0)
+        cost = self._number(key_path, mapping, "cost", default=0.0)
+        last = self._whole(key_path, mapping, "widest", low=1, default=DEFAULT_WIDEST)
         return None, tuple(
             (width, serial + (1 - serial) / width + cost * (width - 1))
             for width in range(1, last + 1)
@@ -291,18 +291,18 @@ class _Reading:
             "pairs of a width and seconds, as [[1, 60], [2, 34]]; the first width is 1,"
             f" seconds are {MIN_SECONDS:g} to {MAX_SECONDS:g}"
         )
-        found: list[tuple[int, float]] = []
+        points: list[tuple[int, float]] = []
         for at, pair in enumerate(self._list(key_path, value, allowed)):
             fits = isinstance(pair, list) and len(pair) == 2
             fits = fits and type(pair[0]) is int and _is_number(pair[1])
             if not fits or not MIN_SECONDS <= pair[1] <= MAX_SECONDS:
                 raise self._refused((*key_path, at), pair, allowed)
-            if pair[0] <= (found[-1][0] if found else 0):
+            if pair[0] <= (points[-1][0] if points else 0):
                 raise self._refused((*key_path, at), pair, "a width above the one before")
-            found.append((pair[0], float(pair[1])))
-        if found[0][0] != 1:
+            points.append((pair[0], float(pair[1])))
+        if points[0][0] != 1:
             raise self._refused((*key_path, 0), value[0], allowed)
-        return found
+        return points
 
     def _range(
         self, key_path: KeyPath, given: dict[str, Any], key: str, default: tuple[float, float]

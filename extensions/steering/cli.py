@@ -71,8 +71,8 @@ def _steer(names: list[str], verb: Verb, reason: str, to: int | None = None) -> 
 
     settings = settings_of()
     reader = reader_of(settings)
-    found = [find_trial(reader, name) for name in names]  # all are there, or nothing is done
+    trials = [find_trial(reader, name) for name in names]  # all are there, or nothing is done
     client = client_of(settings)
-    for study, row in found:
+    for study, row in trials:
         steer(client, study.id, row.number, verb, to=to, why=reason)
         say(done(study, row.number, verb, to))

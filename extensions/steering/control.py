@@ -27,11 +27,11 @@ def steer(
     is refused, BackendError if no scheduler answers.
     """
     more = {} if to is None else {"to": whole("to", to, low=1)}
-    named = whole("trial", number, low=0)
+    checked_number = whole("trial", number, low=0)
     client.send(
         "steer",
         study=study,
-        number=named,
+        number=checked_number,
         verb=one_of("verb", verb, get_args(Verb)),
         who=user(),
         why=check_reason(why),

@@ -28,8 +28,8 @@ def _steered(
     who: Words = "",
     why: Words = "",
 ) -> Event:
-    known, trial = context.trial_at_work(study, number)
-    _refuse(known, trial, verb, to)
+    study_state, trial = context.trial_at_work(study, number)
+    _refuse(study_state, trial, verb, to)
     return Steered(at=context.at, trial=trial.id, verb=verb, to=to, who=who, why=why)
 
 
@@ -45,17 +45,17 @@ def check_past(body: Mapping[str, Any], record: StudyRecord, past: FinishedStudy
     if not reopens(body):
         return
     number, verb, to = body.get("number"), body.get("verb"), body.get("to", 0)
-    spec, found = record.spec, [trial for trial in past.trials if trial.number == number]
-    if not isinstance(to, int) or not found:
+    spec, matches = record.spec, [trial for trial in past.trials if trial.number == number]
+    if not isinstance(to, int) or not matches:
         raise no_trial(spec.name, number, len(past.trials))
     nothing = FullBudget(0, 0)
-    _refuse(StudyState(spec, nothing, past.created_at), found[0].record(), verb, to)
+    _refuse(StudyState(spec, nothing, past.created_at), matches[0].record(), verb, to)
 
 
 def _refuse(study: StudyState, trial: Trial, verb: Any, to: int) -> None:
-    if refused := refusal(study, trial, verb, to):
+    if reason := refusal(study, trial, verb, to):
         name = study.spec.name
-        raise UsageError(f"{verb} is refused for trial {trial.number} of {name}: {refused}")
+        raise UsageError(f"{verb} is refused for trial {trial.number} of {name}: {reason}")
 
 
 def reopens(body: Mapping[str, Any]) -> bool:

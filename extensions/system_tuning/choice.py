@@ -100,14 +100,14 @@ def _agreement(reader: Reader, spec: StudySpec, row: EpochRow, config: SystemCon
     place = _place(reader, spec, row)
     if place is None or spec.precision == "bf16":  # then the default is another one
         return ""
-    here = (place[0].partition("/")[2], place[1], config)
-    found = ""
+    own_place = (place[0].partition("/")[2], place[1], config)
+    words = ""
     for _, event in reader.of_study(spec.id, Recalled):
         for each in event.others:
-            if (each.slot, each.machine, each.config) == here:
+            if (each.slot, each.machine, each.config) == own_place:
                 faster = each.agreeing if each.mean < 0 else each.workloads - each.agreeing
-                found = f" (it was faster for {faster} of {each.workloads} other codes or versions)"
-    return found
+                words = f" (it was faster for {faster} of {each.workloads} other codes or versions)"
+    return words
 
 
 def _place(reader: Reader, spec: StudySpec, row: EpochRow) -> tuple[str, str] | None:

@@ -26,6 +26,6 @@ def similar(
     from .trial_profiles import find_profile
 
     reader = reader_of()
-    study, found = find_trial(reader, trial)
-    report = find_similar(reader, study, found, find_profile(reader, study, found))
+    study, trial_row = find_trial(reader, trial)
+    report = find_similar(reader, study, trial_row, find_profile(reader, study, trial_row))
     present(report, as_json, similarity_view, similarity_facts)

@@ -162,17 +162,17 @@ class Fixing:
         if adopted and spec.system == "reuse" and not base:
             study.system = _allowed(spec, adopted[0])
             return None
-        known = [each for each in own.known if (each.workload, each.machine) == own.place]
+        evidence = [each for each in own.known if (each.workload, each.machine) == own.place]
         configs = self._candidates(spec, own, members[0])
         beliefs = Beliefs({config: unknown(config) for config in configs})
         if not base:  # else windows are on top of it, and the history has none of these
-            found = {**_of_others(own), **{e.config: Belief(e.mean, e.error) for e in known}}
-            beliefs.priors |= {config: found[config] for config in configs if config in found}
+            priors = {**_of_others(own), **{e.config: Belief(e.mean, e.error) for e in evidence}}
+            beliefs.priors |= {config: priors[config] for config in configs if config in priors}
         able = own.rehearsing == trial.id and len(members) == 1
         if not able or beliefs.settled:
             study.system, own.others = merged(base, beliefs.best), ()
             return None
-        studies = max((each.studies for each in known), default=0)
+        studies = max((each.studies for each in evidence), default=0)
         returns = min(MOST_RETURNS, RETURNS_OF_NEW + studies)
         free = len(free_slots(self._state, self._core.extensions))
         return {
@@ -215,9 +215,9 @@ class Fixing:
         ratios = defaultdict[SystemConfig, list[float]](list)
         for config, ratio in own.measured:
             ratios[config].append(log(ratio))
-        found = [(config, values, False) for config, values in ratios.items()]
+        measured = [(config, values, False) for config, values in ratios.items()]
         failed = [(config, [0.0], True) for config, _ in own.failed]
-        for config, values, infeasible in (*found, *failed):
+        for config, values, infeasible in (*measured, *failed):
             self._core.decide(
                 Remember,
                 study=study.spec.id,
@@ -266,14 +266,14 @@ class Fixing:
     def _candidates(self, spec: StudySpec, own: FixedStudy, member: Member) -> list[SystemConfig]:
         """Return the configurations that the study may choose from, but for the default."""
         kinds = ("rounding",) if spec.exactness == "bitwise" else ("rounding", "numerics")
-        found: tuple[SystemConfig, ...] = ()
+        configs: tuple[SystemConfig, ...] = ()
         if spec.system == "tune":
-            found = system_configs(self._probing.slot_class(member), kinds, spec.knobs)
+            configs = system_configs(self._probing.slot_class(member), kinds, spec.knobs)
         if spec.precision == "auto":
-            found = (BF16, *found, *(merged(each, BF16) for each in found))
+            configs = (BF16, *configs, *(merged(each, BF16) for each in configs))
         failed = [config for config, _ in own.failed]
         failed += [config for *place, config in own.known_to_fail if (*place,) == own.place]
-        return [each for each in found if not any(set(bad) <= set(each) for bad in failed)]
+        return [each for each in configs if not any(set(bad) <= set(each) for bad in failed)]
 
 
 def _of_others(own: FixedStudy) -> dict[SystemConfig, Belief]:

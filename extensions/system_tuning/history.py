@@ -38,7 +38,7 @@ def history_facts(reader: Reader, now: float) -> list[Facts]:
 
     ``now``: the time (seconds) by which failures are forgotten.
     """
-    here = {machine_class(record.device) for record in reader.devices()}
+    local_classes = {machine_class(record.device) for record in reader.devices()}
     adopted, specs = reader.adopted(), _specs(reader)
     by_source = {source_of(study.id): study.name for study in reader.studies()}
     by_machine: defaultdict[str, defaultdict[str, list[HistoryEntry]]] = defaultdict(
@@ -48,14 +48,14 @@ def history_facts(reader: Reader, now: float) -> list[Facts]:
         by_machine[entry.machine][entry.workload].append(entry)
     for workload, machine in adopted:
         by_machine[machine][workload] += ()
-    found = []
-    for machine in sorted(by_machine, key=lambda name: (name not in here, name)):
+    facts = []
+    for machine in sorted(by_machine, key=lambda name: (name not in local_classes, name)):
         workloads = by_machine[machine]
         clusters = _clusters([entry for entries in workloads.values() for entry in entries])
-        found.append(
+        facts.append(
             {
                 "machine": machine,
-                "here": machine in here,
+                "here": machine in local_classes,
                 "workloads": [
                     {
                         "workload": workload,
@@ -69,7 +69,7 @@ def history_facts(reader: Reader, now: float) -> list[Facts]:
                 ],
             }
         )
-    return found
+    return facts
 
 
 def _clusters(entries: Sequence[HistoryEntry]) -> dict[str, int | None]:
@@ -77,18 +77,18 @@ def _clusters(entries: Sequence[HistoryEntry]) -> dict[str, int | None]:
     # Here, because it imports scikit-learn, which takes a second.
     from ...profiling.similarity.service import Similarity
 
-    found = Similarity.fit(entries).clusters
-    return found if len({*found.values()} - {None}) > 1 else {}
+    clusters = Similarity.fit(entries).clusters
+    return clusters if len({*clusters.values()} - {None}) > 1 else {}
 
 
 def _specs(reader: Reader) -> dict[str, list[StudySpec]]:
     """Return the studies in the ledger by the workload of their code."""
-    found: defaultdict[str, list[StudySpec]] = defaultdict(list)
+    specs: defaultdict[str, list[StudySpec]] = defaultdict(list)
     for study in reader.studies():
         if study.contract == "torch":
             spec = spec_from_json(study.spec_json)
-            found[workload_of(replace(spec, system_fixed=True), None)].append(spec)
-    return dict(found)
+            specs[workload_of(replace(spec, system_fixed=True), None)].append(spec)
+    return dict(specs)
 
 
 def _code(workload: str) -> str:
@@ -141,9 +141,9 @@ def history_view(machines: Sequence[Facts]) -> RenderableType:
         return Text('nothing is known yet: penstock.create_study(..., system="tune") measures')
     parts: list[RenderableType] = []
     for of in machines:
-        there = "" if of["here"] else " (no device here)"
+        place_words = "" if of["here"] else " (no device here)"
         workloads = of["workloads"]
-        parts.append(Text(f"{of['machine']}{there}: {count(len(workloads), 'workload')}"))
+        parts.append(Text(f"{of['machine']}{place_words}: {count(len(workloads), 'workload')}"))
         for each in workloads:
             cluster = "" if each["cluster"] is None else f", cluster {each['cluster']}"
             names = f"{_shown_names(each['studies'])}{_returned(each)}"
@@ -177,16 +177,16 @@ def _returned(workload: Facts) -> str:
 def _rows(workload: Facts) -> list[tuple[str, str, str]]:
     """Return the cells of a workload's configurations, the fastest first."""
     adopted = workload["adopted"]
-    found = []
+    rows = []
     for each in sorted(workload["known"], key=lambda known: float(known["ratio"])):
         mark = " (adopted)" if each["config"] == adopted else ""
         time = f"{each['ratio']:.2f} of the default's time ({each['from']:.2f} to {each['to']:.2f})"
         measured = f"{count(each['windows'], 'window')}, {_studies_of(each['studies'])}"
-        found.append((time, _text(each["config"]) + mark, measured))
+        rows.append((time, _text(each["config"]) + mark, measured))
     if adopted is not None and adopted not in [each["config"] for each in workload["known"]]:
-        found.append(("not measured", f"{_text(adopted)} (adopted)", ""))
-    found += [("failed of late", _text(config), "") for config in workload["failed"]]
-    return found or [("its profile only", "", "")]
+        rows.append(("not measured", f"{_text(adopted)} (adopted)", ""))
+    rows += [("failed of late", _text(config), "") for config in workload["failed"]]
+    return rows or [("its profile only", "", "")]
 
 
 def _studies_of(n: int) -> str:
@@ -203,16 +203,21 @@ def config_from(text: str) -> SystemConfig:
 
     Raises UsageError for what is no knob, or none of its values.
     """
-    found: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     for part in text.split(",") if text != "default" else ():
-        name, _, given = (each.strip() for each in part.partition("="))
-        readings: list[Value] = [given, *({"True": [True], "False": [False]}.get(given, []))]
-        readings += [int(given)] if given.isdecimal() and len(given) < 9 else []
+        name, _, text_value = (each.strip() for each in part.partition("="))
+        readings: list[Value] = [
+            text_value,
+            *({"True": [True], "False": [False]}.get(text_value, [])),
+        ]
+        readings += [int(text_value)] if text_value.isdecimal() and len(text_value) < 9 else []
         value = next((each for each in readings if possible(name, each)), None)
         if name not in OFFERED or value is None:
-            raise UsageError.refuse(name or "CONFIG", given, f"a value of {', '.join(OFFERED)}")
-        found[name] = value
-    return tuple(sorted(found.items()))
+            raise UsageError.refuse(
+                name or "CONFIG", text_value, f"a value of {', '.join(OFFERED)}"
+            )
+        values[name] = value
+    return tuple(sorted(values.items()))
 
 
 def best_known(workload: Facts) -> SystemConfig:
@@ -221,13 +226,13 @@ def best_known(workload: Facts) -> SystemConfig:
     Raises UsageError if there is none.
     """
     failed = workload["failed"]
-    known = [e for e in workload["known"] if e["faster"] >= SURE and e["config"] not in failed]
-    if not known:
+    faster = [e for e in workload["known"] if e["faster"] >= SURE and e["config"] not in failed]
+    if not faster:
         raise UsageError(
             f"no configuration of {workload['workload']} is known to be faster than the default"
             f" with {SURE:.0%} certainty: name the one to adopt (penstock history lists them)"
         )
-    best = min(known, key=lambda each: float(each["ratio"]))
+    best = min(faster, key=lambda each: float(each["ratio"]))
     return tuple(sorted(best["config"].items()))
 
 
@@ -236,21 +241,21 @@ def find_workload(machines: Sequence[Facts], name: str, machine: str | None) -> 
 
     Raises UsageError if there is none, or still several.
     """
-    found = [
+    matches = [
         (of, each)
         for of in machines
         for each in of["workloads"]
         if each["workload"].startswith(name) and machine in (None, of["machine"])
     ]
-    if not found:
+    if not matches:
         on = "" if machine is None else f" on {machine}"
         raise UsageError(f"the history has no workload {name!r}{on} (penstock history lists them)")
-    if len({each["workload"] for _, each in found}) > 1:
-        names = ", ".join(sorted({each["workload"] for _, each in found}))
+    if len({each["workload"] for _, each in matches}) > 1:
+        names = ", ".join(sorted({each["workload"] for _, each in matches}))
         raise UsageError(f"{name!r} is the beginning of several workloads: {names}")
-    if len(found) > 1:
-        found = [(of, each) for of, each in found if of["here"]] or found
-    if len(found) > 1:
-        classes = ", ".join(sorted(of["machine"] for of, _ in found))
+    if len(matches) > 1:
+        matches = [(of, each) for of, each in matches if of["here"]] or matches
+    if len(matches) > 1:
+        classes = ", ".join(sorted(of["machine"] for of, _ in matches))
         raise UsageError(f"{name} is known on several machines, so --machine is needed: {classes}")
-    return found[0]
+    return matches[0]

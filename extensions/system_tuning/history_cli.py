@@ -56,18 +56,18 @@ def adopt(
 
     if undo and config is not None:
         raise UsageError("--undo takes no configuration")
-    of, found = find_workload(history_facts(reader_of(), time()), workload, machine)
-    name = f"{found['workload']} on {of['machine']}"
+    of, facts = find_workload(history_facts(reader_of(), time()), workload, machine)
+    name = f"{facts['workload']} on {of['machine']}"
     if undo:
-        if found["adopted"] is None:
+        if facts["adopted"] is None:
             raise UsageError(f"nothing is adopted for {name}")
-        client_of().adopt(found["workload"], of["machine"], None)
+        client_of().adopt(facts["workload"], of["machine"], None)
         say(f"{name}: nothing is adopted any more")
         return
-    pinned = best_known(found) if config is None else config_from(config)
-    client_of().adopt(found["workload"], of["machine"], pinned)
+    pinned = best_known(facts) if config is None else config_from(config)
+    client_of().adopt(facts["workload"], of["machine"], pinned)
     say(f"{name}: {config_text(pinned)} is adopted")
-    if not found["of_code"]:
+    if not facts["of_code"]:
         say("no study in this ledger has that code: it is used once one has")
 
 
@@ -103,14 +103,14 @@ def import_history(
     before = {entry.id for entry in reader.history()}
     client_of().remember(entries)
     ids = {entry.id for entry in entries}
-    known = Counter(entry.machine for entry in reader.history() if entry.id in ids)
+    kept_counts = Counter(entry.machine for entry in reader.history() if entry.id in ids)
     classes = {machine_class(record.device) for record in reader.devices()}
     again = Counter(entry.machine for entry in entries if entry.id in before)
     for machine, n in sorted(Counter(entry.machine for entry in entries).items()):
         apart = "" if machine in classes else ": stored, but no device here is of that class"
-        kept = "" if known[machine] == n else f", {known[machine]} of them kept"
+        kept_words = "" if kept_counts[machine] == n else f", {kept_counts[machine]} of them kept"
         old = f", {again[machine]} of them known already" if again[machine] else ""
-        say(f"{_entries(n)} of {machine}{old}{kept}{apart}")
+        say(f"{_entries(n)} of {machine}{old}{kept_words}{apart}")
 
 
 def _entries(n: int) -> str:

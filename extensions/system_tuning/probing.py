@@ -57,13 +57,16 @@ class Probing:
         if its architecture becomes known later.
         """
         own = tuning_in(self._state)
-        if trial.dispatched_at is None and (counted := self._state.counted(trial)) is not None:
-            own.sizes[trial.id] = counted.size
-        size, known = own.sizes.get(trial.id, ""), own.workloads
+        if (
+            trial.dispatched_at is None
+            and (counted_trial := self._state.counted(trial)) is not None
+        ):
+            own.sizes[trial.id] = counted_trial.size
+        size, workloads = own.sizes.get(trial.id, ""), own.workloads
         slot = slot_text(slot_class)
         family = f"{workload_of(spec, trial)}/{slot}"
         key = f"{workload_of(spec, trial, size)}/{slot}" if size else family
-        existing = known.pop(key, None)
+        existing = workloads.pop(key, None)
         kinds = _kinds(spec)
         workload = existing or WorkloadTuning(
             family if size else "",
@@ -72,15 +75,15 @@ class Probing:
             Race(spec.probing),
             Race(spec.probing),
         )
-        known[key] = workload
-        if len(known) > WORKLOADS_KEPT:
-            known.pop(next(iter(known)))
+        workloads[key] = workload
+        if len(workloads) > WORKLOADS_KEPT:
+            workloads.pop(next(iter(workloads)))
         return key, workload
 
     def family(self, key: str, workload: WorkloadTuning) -> list[WorkloadTuning]:
         """Return the workloads of the same code, of architectures of all sizes, with this one."""
-        own, known = workload.family or key, workloads_in(self._state)
-        return [each for name, each in known.items() if (each.family or name) == own]
+        own, workloads = workload.family or key, workloads_in(self._state)
+        return [each for name, each in workloads.items() if (each.family or name) == own]
 
     def slot_class(self, member: Member) -> SlotClass:
         return slot_class_of(self._state.devices[member.device].device)
@@ -119,14 +122,14 @@ class Probing:
         if workload.sought:
             return
         for race, kinds in zip(workload.races, (("exact",), workload.kinds[1:]), strict=True):
-            known = knob_values(slot_class, kinds, spec.knobs)
-            if not known or race.proposals >= PROPOSALS or (race.arms and not race.over):
+            choices = knob_values(slot_class, kinds, spec.knobs)
+            if not choices or race.proposals >= PROPOSALS or (race.arms and not race.over):
                 continue
             race.proposals += 1
             self._core.decide(
                 AskConfigs,
                 workload=key,
-                choices=known,
+                choices=choices,
                 seen=tuple(
                     (arm.config, None if arm.infeasible else arm.mean)
                     for arm in race.arms

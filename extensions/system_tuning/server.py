@@ -99,32 +99,32 @@ def recalled(
     for entry in entries:
         by_place[entry.workload, entry.machine].append(entry)
     places = list[tuple[str, str, list[HistoryEntry]]]()
-    others = defaultdict[tuple[str, str], list[tuple[float, Sequence[Evidence]]]](list)
-    for (workload, machine), found in by_place.items():
+    by_class = defaultdict[tuple[str, str], list[tuple[float, Sequence[Evidence]]]](list)
+    for (workload, machine), evidence in by_place.items():
         digest, _, slot = workload.partition("/")
         if digest == question.workload:
-            places.append((workload, machine, found))
+            places.append((workload, machine, evidence))
         else:
-            others[slot, machine].append((UNKNOWN_DISTANCE, known_of(found)))
+            by_class[slot, machine].append((UNKNOWN_DISTANCE, known_of(evidence)))
     return Recalled(
         at=at,
         cause=question.id,
         study=question.study,
         known=tuple(
             Known(workload, machine, each.config, each.mean, each.error, each.windows, each.studies)
-            for workload, machine, found in places
-            for each in known_of(found)
+            for workload, machine, evidence in places
+            for each in known_of(evidence)
         ),
         others=tuple(
             OfOthers(*place, each.config, each.mean, each.error, each.workloads, each.agreeing)
-            for place, found in others.items()
-            for each in prior_of(found)
+            for place, evidence in by_class.items()
+            for each in prior_of(evidence)
             if each.config == part(each.config, "rounding", "numerics")
         ),
         failed=tuple(
             (workload, machine, config)
-            for workload, machine, found in places
-            for config in failed_of(found, at)
+            for workload, machine, evidence in places
+            for config in failed_of(evidence, at)
         ),
         adopted=tuple(
             (workload, machine, config)
@@ -150,11 +150,11 @@ def configs(ask: AskConfigs, at: float) -> Event:
     from .asked.sampler import propose  # here, since it brings Optuna and few studies ask
 
     try:
-        found = propose(ask)
+        proposals = propose(ask)
     except Exception:  # anything Optuna may raise: system parameters never end a study
         log.exception("no configurations were proposed for workload %s", ask.workload)
-        found = ()
-    return ConfigsProposed(at=at, cause=ask.id, workload=ask.workload, configs=found)
+        proposals = ()
+    return ConfigsProposed(at=at, cause=ask.id, workload=ask.workload, configs=proposals)
 
 
 def entries_of(decision: Remember, at: float) -> list[HistoryEntry]:

@@ -65,24 +65,26 @@ def _measured(event: WindowsMeasured) -> str:
 
 def _rehearsed(event: Rehearsed) -> str:
     """Say what was tried for all trials of the study, and what they have."""
-    found = _tried(event)
+    words = _tried(event)
     cost = f"; it took {duration(event.spent)}" if event.spent else ""
-    said = f": {found}" if found else ", and nothing was worth measuring"
-    chosen = config_text(event.chosen)
-    return f"system parameters were rehearsed for all trials{said}; they have {chosen}{cost}"
+    measured = f": {words}" if words else ", and nothing was worth measuring"
+    config = config_text(event.chosen)
+    return f"system parameters were rehearsed for all trials{measured}; they have {config}{cost}"
 
 
 def _tried(event: WindowsMeasured | Rehearsed) -> str:
     """Say how each system configuration did."""
-    found = tried([event])
+    results = tried([event])
     parts = [
         f"{config_text(each.config)} took {1 / each.speed:.2f} of the default's seconds a step"
         + ("" if each.energy is None else f" and {each.energy:.2f} of its joules")
-        for each in found
+        for each in results
         if each.speed
     ]
     parts += [
-        f"{config_text(each.config)} cannot be run: {each.failed}" for each in found if each.failed
+        f"{config_text(each.config)} cannot be run: {each.failed}"
+        for each in results
+        if each.failed
     ]
     return "; ".join(parts)
 

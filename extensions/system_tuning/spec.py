@@ -19,8 +19,8 @@ def check_group(tuning: SystemTuning) -> dict[str, Any]:
     """Return the fields of a group as they are kept. Raises UsageError."""
     mode = tuning.mode
     if check_probing(tuning.probing) != "race" and mode != "tune":
-        tried = "only what the history advises" if mode == "reuse" else "nothing"
-        allowed = f'race with mode="{mode}", which tries {tried}'
+        effect = "only what the history advises" if mode == "reuse" else "nothing"
+        allowed = f'race with mode="{mode}", which tries {effect}'
         raise UsageError.refuse("system.probing", tuning.probing, allowed)
     if mode == "off" and tuning.knobs is not None:
         allowed = 'None with mode="off", which sets no knob'
@@ -46,11 +46,11 @@ def check_precision(tuning: SystemTuning) -> None:
 
 def check_energy_weight(weight: object, mode: str, probing: str) -> float:
     """Return ``weight``, checked. Raises UsageError where no choice could depend on it."""
-    found = finite(ENERGY_FIELD, weight, ENERGY_ALLOWED, 0, 1)
-    if found and mode == "off":
+    checked_weight = finite(ENERGY_FIELD, weight, ENERGY_ALLOWED, 0, 1)
+    if checked_weight and mode == "off":
         raise UsageError.refuse(ENERGY_FIELD, weight, '0 with mode="off", which chooses nothing')
-    if found and PROBING[probing].by_epoch:
+    if checked_weight and PROBING[probing].by_epoch:
         raise UsageError.refuse(
             ENERGY_FIELD, weight, f'0 with probing="{probing}", which ignores energy'
         )
-    return found
+    return checked_weight

@@ -35,19 +35,21 @@ class _Probing(Hook):
 
     def before(self, segment: Segment) -> None:
         """Measure the candidates that the segment names: rounding ones now."""
-        run, training, told = segment.run, segment.training, _told(segment.task)
-        if (rehearsal := told.get("rehearsal")) is not None and training.epoch == run.task.origin:
+        run, training, request = segment.run, segment.training, _told(segment.task)
+        if (
+            rehearsal := request.get("rehearsal")
+        ) is not None and training.epoch == run.task.origin:
             _rehearse(segment, rehearsal)
-        tried = [_config(each) for each in told.get("probe", ())]
-        exact_ones = [c for c in tried if part(c, "exact") == c]
-        others = [c for c in tried if c not in exact_ones]
+        candidates = [_config(each) for each in request.get("probe", ())]
+        exact_ones = [c for c in candidates if part(c, "exact") == c]
+        rounding = [c for c in candidates if c not in exact_ones]
         own = run.task.system
-        if others and training.epoch == run.task.origin and not run.members:
+        if rounding and training.epoch == run.task.origin and not run.members:
             steps = -(-length(training.data.train) // training.batch_size)
-            passes = told["epochs"] * steps
-            found, failed = probe(training, others, passes, run, energy=told["energy"])
-            if found or failed:
-                run.windows(found, failed)
+            passes = request["epochs"] * steps
+            probe_windows, failed = probe(training, rounding, passes, run, energy=request["energy"])
+            if probe_windows or failed:
+                run.windows(probe_windows, failed)
         if by_rows(training.data.train) is not None:
             why = "the data set is in memory: there is nothing to load"
             idle = [(c, why) for c in exact_ones if any(name in READING for name, _ in c)]
@@ -91,19 +93,19 @@ def _rehearse(segment: Segment, told: Mapping[str, Any]) -> None:
     The report goes before that of any epoch, so the scheduler knows of the choice by then.
     """
     run, training = segment.run, segment.training
-    known = [(_config(config), Belief(*belief)) for config, *belief in told["known"]]
+    beliefs = [(_config(config), Belief(*belief)) for config, *belief in told["known"]]
     base = _config(told["base"])
-    found = rehearse(
-        training, known, base=base, epochs=told["epochs"], held=told["held"], watch=run
+    outcome = rehearse(
+        training, beliefs, base=base, epochs=told["epochs"], held=told["held"], watch=run
     )
     run.say(
         "rehearsed",
-        chosen=found.chosen,
-        windows=found.windows,
-        failed=found.failed,
-        spent=found.spent,
+        chosen=outcome.chosen,
+        windows=outcome.windows,
+        failed=outcome.failed,
+        spent=outcome.spent,
     )
-    system = merged(run.task.system, found.chosen)
+    system = merged(run.task.system, outcome.chosen)
     run.task = run.task.model_copy(update={"system": system})
     training.reshape(System(system))
     training.system.enter()
@@ -116,8 +118,8 @@ def _config(given: Iterable[Sequence[Any]]) -> SystemConfig:
 
 def _told(task: SegmentTask) -> dict[str, Any]:
     """Return the scheduler's instructions for the segment (``tuning``); empty if there are none."""
-    told: dict[str, Any] = task.ext.get(NAME, {})
-    return told
+    request: dict[str, Any] = task.ext.get(NAME, {})
+    return request
 
 
 def _saying_windows(run: Run, training: Training, tick: Tick) -> Tick:

@@ -51,21 +51,21 @@ def find_profile(reader: Reader, study: StudyRow, trial: TrialRow) -> ProfileFou
                 profile, machine, f"that of trial {other.number}, whose workload it has"
             )
     entries = _of_workload(reader.history(), workload)
-    here = [entry for entry in entries if entry.machine == machine]
-    if here:
-        by = _measured_by(reader, here[-1])
+    entries_of_class = [entry for entry in entries if entry.machine == machine]
+    if entries_of_class:
+        by = _measured_by(reader, entries_of_class[-1])
         return ProfileFound(
-            here[-1].profile, machine, f"that of its workload, which {by} has measured"
+            entries_of_class[-1].profile, machine, f"that of its workload, which {by} has measured"
         )
     raise _none(study, trial, _missed(entries, machine, sorted(map(number_of, profiled))))
 
 
 def _profiled(reader: Reader, study: StudyRow) -> dict[str, Profile]:
     """Return the first profile of each trial of a study that has one."""
-    found: dict[str, Profile] = {}
+    profiles: dict[str, Profile] = {}
     for _, event in reader.of_trials(study.id, Profiled):
-        found.setdefault(event.trial, event.values)
-    return found
+        profiles.setdefault(event.trial, event.values)
+    return profiles
 
 
 def _counted(reader: Reader, study: StudyRow, trial: TrialRow) -> Profile:
@@ -100,8 +100,8 @@ def _of_workload(entries: Sequence[HistoryEntry], workload: str) -> list[History
 def _measured_by(reader: Reader, entry: HistoryEntry) -> str:
     """Name the study that has measured an entry, if it is still in the ledger."""
     names = {source_of(each.id): each.name for each in reader.studies()}
-    known = names.get(entry.source)
-    return "a study that is not in this ledger" if known is None else f"study {known}"
+    name = names.get(entry.source)
+    return "a study that is not in this ledger" if name is None else f"study {name}"
 
 
 def _missed(entries: Sequence[HistoryEntry], machine: str, profiled: Sequence[int]) -> str:

@@ -108,8 +108,8 @@ class Tuning:
         elif spec.exactness == "statistical":
             trial.system = workload.chosen
         else:
-            kept = part(trial.system, "rounding", "numerics")
-            trial.system = merged(workload.exact.chosen, kept)
+            numerics = part(trial.system, "rounding", "numerics")
+            trial.system = merged(workload.exact.chosen, numerics)
         by_epoch = PROBING[spec.probing].by_epoch
         whole = by_epoch and self._probing.probes_by_epoch(spec, trial, slot_class, len(members))
         profile = (
@@ -155,15 +155,15 @@ class Tuning:
         _, workload = self._probing.workload(
             study.spec, trial, self._probing.slot_class(trial.members[0])
         )
-        found = [(w.config, cost) for w in event.windows if (cost := _relative_cost(study.spec, w))]
+        costs = [(w.config, cost) for w in event.windows if (cost := _relative_cost(study.spec, w))]
         self._state.attempts[event.fence].undivided = False
-        workload.probing, workload.silent = "", 0 if found or event.failed else workload.silent + 1
+        workload.probing, workload.silent = "", 0 if costs or event.failed else workload.silent + 1
         workload.spent += sum(window.wasted for window in event.windows)
-        if workload.over and self._winner_regressed(workload, found):
+        if workload.over and self._winner_regressed(workload, costs):
             workload.exact, workload.others = Race(study.spec.probing), Race(study.spec.probing)
             workload.remembered = None
             return
-        for config, cost in found:
+        for config, cost in costs:
             workload.race_of(config).observe(config, cost)
         for config, reason in event.failed:
             workload.race_of(config).mark_infeasible(config, reason)
@@ -182,8 +182,8 @@ class Tuning:
         if workload.profiled >= MAX_PROFILES or (trial.system and not study.spec.system_fixed):
             return
         machine = self._probing.machine(trial)
-        counted = self._state.counted(trial)
-        profile = (*event.values, *(counted.profile if counted else ()))
+        counted_trial = self._state.counted(trial)
+        profile = (*event.values, *(counted_trial.profile if counted_trial else ()))
         workload.profiled += 1
         self._fixing.remember(study, profile)
         self._core.decide(
@@ -220,8 +220,8 @@ class Tuning:
         suspects = tuning_in(self._state).suspects
         if suspects.pop(trial.id, None):
             return False  # it fails without it, too: its own failure
-        known = {*trial.trained_with, *(study.system or ())}
-        config = event.trying or tuple(pair for pair in trial.system if pair not in known)
+        usual_values = {*trial.trained_with, *(study.system or ())}
+        config = event.trying or tuple(pair for pair in trial.system if pair not in usual_values)
         if not config or event.kind not in BLAMABLE_FAILURES:
             return False
         for name in [each for each in suspects if each not in self._state.trials]:
@@ -272,10 +272,10 @@ class Tuning:
 
     def questions(self) -> list[Decision]:
         """Return the questions to models and to the history that are unanswered."""
-        known = workloads_in(self._state).values()
-        asked = [workload.asked for workload in known if workload.asked is not None]
-        sought = (ask for workload in known for ask in workload.sought)
-        return [*self._fixing.questions(), *sought, *asked]
+        workloads = workloads_in(self._state).values()
+        requests = [workload.asked for workload in workloads if workload.asked is not None]
+        sought = (ask for workload in workloads for ask in workload.sought)
+        return [*self._fixing.questions(), *sought, *requests]
 
     def _probe_budget(
         self, key: str, workload: WorkloadTuning, study: StudyState, trial: Trial
@@ -322,7 +322,7 @@ def _values(
     It tries ``probe`` for at most ``epochs`` epochs' worth of time, in windows that are long enough
     for their joules where these count. ``profile``: its first epoch is profiled.
     """
-    told = _NOTHING_TRIED | {
+    values = _NOTHING_TRIED | {
         "probe": probe,
         "epochs": epochs,
         "energy": spec.energy_weight > 0,
@@ -332,5 +332,5 @@ def _values(
         trial.system,
         one_epoch=one_epoch,
         undivided=bool(probe),
-        ext={NAME: told} if probe or profile else {},
+        ext={NAME: values} if probe or profile else {},
     )

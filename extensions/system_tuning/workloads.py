@@ -153,22 +153,22 @@ class TuningState:
 
 def tuning_in(state: EngineState) -> TuningState:
     """Return the extension's part of the engine's state; it is created if missing."""
-    known: TuningState | None = state.ext.get(NAME)
-    if known is None:
-        known = state.ext[NAME] = TuningState()
-    return known
+    tuning_state: TuningState | None = state.ext.get(NAME)
+    if tuning_state is None:
+        tuning_state = state.ext[NAME] = TuningState()
+    return tuning_state
 
 
 def workloads_in(state: EngineState) -> dict[str, WorkloadTuning]:
     """Return the known workloads without changing the state."""
-    known: TuningState | None = state.ext.get(NAME)
-    return {} if known is None else known.workloads
+    tuning_state: TuningState | None = state.ext.get(NAME)
+    return {} if tuning_state is None else tuning_state.workloads
 
 
 def studies_in(state: EngineState) -> dict[str, FixedStudy]:
     """Return the studies with one configuration for all trials. Nothing is changed."""
-    known: TuningState | None = state.ext.get(NAME)
-    return {} if known is None else known.studies
+    tuning_state: TuningState | None = state.ext.get(NAME)
+    return {} if tuning_state is None else tuning_state.studies
 
 
 def workload_of(spec: StudySpec, trial: Trial | None, architecture: str = "") -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from .company import Company
+from .group_slowdown import GroupSlowdown
 from .segment_costs import (
     FIRST_OVERHEAD,
     FIRST_RESUME,
@@ -77,7 +77,8 @@ class StudyCosts:
     pool: Pool | None = None
     pooled: int = 0
     segments: SegmentCosts = field(default_factory=SegmentCosts)
-    company: Company = field(default_factory=Company)
+    #: Slowdown of fused groups of its trials. Snapshots have this name.
+    company: GroupSlowdown = field(default_factory=GroupSlowdown)
 
 
 @dataclass(slots=True)
@@ -208,31 +209,31 @@ class CostTable:
         elif start is not SegmentStart.NEW:
             costs.observe_resume(start, overhead - self.segment_overhead)
 
-    def observe_company(self, study: str, together: int, ratio: float) -> None:
-        """Add an epoch of ``together`` trials that were trained together, more than one.
+    def observe_group(self, study: str, size: int, ratio: float) -> None:
+        """Add an epoch of a fused group of ``size`` trials, at least two.
 
         ``ratio`` is each trial's share of its seconds, over the seconds of an epoch alone.
         """
-        self.studies.setdefault(study, StudyCosts()).company.observe(together, ratio)
+        self.studies.setdefault(study, StudyCosts()).company.observe(size, ratio)
 
-    def rehearse_company(self, study: str, together: int, ratio: float) -> None:
-        """Add the ratio that a trainer rehearsed with ``together`` copies of one trial."""
-        self.studies.setdefault(study, StudyCosts()).company.rehearse(together, ratio)
+    def observe_probe(self, study: str, size: int, ratio: float) -> None:
+        """Add the ratio that a trainer measured with ``size`` copies of one trial."""
+        self.studies.setdefault(study, StudyCosts()).company.observe_probe(size, ratio)
 
-    def company_ratio(self, study: str, together: int) -> float:
-        """Return an epoch's expected seconds per trial in a batch, over those alone."""
+    def group_slowdown(self, study: str, size: int) -> float:
+        """Return an epoch's expected seconds per trial in a fused group, over those alone."""
         known = self.studies.get(study)
-        return 1.0 if known is None else known.company.ratio(together)
+        return 1.0 if known is None else known.company.ratio(size)
 
-    def company_is_known(self, study: str) -> bool:
-        """Return True if ratios of batches of the study's trials were measured or rehearsed."""
+    def group_slowdown_is_known(self, study: str) -> bool:
+        """Return True if a fused group of the study's trials was measured or probed."""
         known = self.studies.get(study)
         return known is not None and bool(known.company.ratios or known.company.rehearsed)
 
     def worthwhile(self, study: str) -> int:
-        """Return the number of the study's trials that pays best (``Company.worthwhile``)."""
+        """Return the number of the study's trials that pays best (``GroupSlowdown.worthwhile``)."""
         known = self.studies.get(study)
-        return (Company() if known is None else known.company).worthwhile()
+        return (GroupSlowdown() if known is None else known.company).worthwhile()
 
     def resume(self, study: str, start: SegmentStart) -> float:
         """Return the cost of going on after a wait, beyond the overhead (seconds)."""

@@ -78,7 +78,7 @@ class Dispatcher:
             if self._dispatch_waiting(free, seats, blocked):
                 free, seats = self._free_slots(), self._core.extensions.seats.free()
             # Seats are for trials that wait: one more trial at work would make none faster, unless
-            # trials gain by company.
+            # trials gain by fused groups.
             elif not (
                 (free and self._proposals.pull(self._to_draw(free, blocked)))
                 or self._draw_for_seats()
@@ -130,19 +130,19 @@ class Dispatcher:
         return empty + min(len(free) - empty, ahead)
 
     def _draw_for_seats(self) -> bool:
-        """Ask the strategies of studies whose trials gain by company for their lanes' seats.
+        """Ask the strategies of studies whose trials gain by fused groups for lanes' seats.
 
         Returns whether any trial was entered.
         """
-        company, entered = self._core.extensions.company, False
+        fused_groups, entered = self._core.extensions.fused_groups, False
         for study in list(self._state.studies.values()):
-            seats = company.more(study) if study.runnable else 0
+            seats = fused_groups.more(study) if study.runnable else 0
             if not seats:
                 continue
             missing = seats - sum(ask.n for ask in study.asks.values())
             missing -= sum(self._state.trials[n].study == study.spec.id for n in self._state.ready)
             if missing > 0:
-                pull = self._proposals.pull_study(study, missing, company.promoted(study))
+                pull = self._proposals.pull_study(study, missing, fused_groups.promoted(study))
                 entered = bool(pull.group) or entered
         return entered
 

@@ -160,7 +160,7 @@ class Epochs:
         began = None if attempt.counted_at is None else attempt.began
         attempt.began = self._core.at
         if attempt.accompanied or event.together != 1 or event.readers or event.company:
-            learnt = self._core.extensions.company.observe(study, attempt, event)
+            learnt = self._core.extensions.fused_groups.observe(study, attempt, event)
             capacity_changed = capacity_changed or learnt
         if attempt.counted_at is not None:
             settle(self._state, attempt, self._core.at)
@@ -209,7 +209,7 @@ class Epochs:
     def _beside_others(
         self, study: StudyState, trial: Trial, attempt: Attempt, event: EpochReported
     ) -> tuple[float, bool]:
-        """Tell extensions of an epoch in company, or on a device with several slots.
+        """Tell extensions of an epoch in a fused group, or on a device with several slots.
 
         Returns its seconds as they would have been alone, and whether its device may now hold
         another number of trials.
@@ -218,7 +218,7 @@ class Epochs:
         if self._state.devices[members[0].device].device.slots > 1 and len(members) == 1:
             changed = self._core.extensions.on_shared(trial, attempt, event)
         slowdown = self._state.slowdown(attempt)
-        ratio = self._state.costs.company_ratio(study.spec.id, event.together)
+        ratio = self._state.costs.group_slowdown(study.spec.id, event.together)
         return (event.alone or event.seconds / ratio) / slowdown, changed
 
     def _close(self, study: StudyState, trial: Trial) -> None:

@@ -408,7 +408,7 @@ class EpochReported(Event):
     readers: Natural = 0
     #: Seconds it would have taken alone, if its time included work for others; 0: ``seconds``.
     alone: Amount = 0.0
-    #: (number of trials together, time of an epoch relative to its time alone), as their trainer
+    #: (size of a fused group, time of an epoch in it relative to its time alone), as the trainer
     #: expects it; empty if it does not know.
     company: tuple[tuple[Several, Positive], ...] = ()
     #: The digest of the draws under which an objective reports (``base.draws``); None if its

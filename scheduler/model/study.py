@@ -31,7 +31,7 @@ PRECISION = ("fp32", "bf16", "auto")
 #: number. ``shared``: its replicate number, so that all configurations draw the same numbers.
 SEEDING = ("trial", "shared")
 #: Ways to treat trials of one structure: ``auto``, they may be trained together
-#: (``Extension.company``); ``off``, they may not.
+#: (``Extension.fused_groups``); ``off``, they may not.
 FUSE = ("auto", "off")
 #: Actions of a study that reaches one of its limits (``Limits``).
 AT_LIMIT = ("stop", "pause", "finish_best")

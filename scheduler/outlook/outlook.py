@@ -191,7 +191,7 @@ def _study(engine: Engine, name: str, at: float) -> Facts:
         "weight": study.spec.weight,
         "priority": study.spec.priority,
         "share": study.share,
-        **engine.extensions.company.facts(study),
+        **engine.extensions.fused_groups.facts(study),
         "ends": None if ends is None else max(0.0, ends - at),
         "deadline": None if deadline is None else deadline - at,
         "misses": late_by(study, ends),

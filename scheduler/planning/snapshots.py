@@ -1,9 +1,10 @@
 """Snapshots for policies: the trials that wait and run, with their expected costs.
 
 Theory of operation. Without shares there is one snapshot of all trials. With shares each study has
-one of its own, of its trials and its part of the devices. If its study's trials gain by company, a
-trial's costs on one device are those in company, as if the trials that wait and run were spread
-over all lanes. On several devices it is alone, so it gains less there the more trials there are.
+one of its own, of its trials and its part of the devices. If its study's trials gain by fused
+groups, a trial's costs on one device are those in such a group, as if the trials that wait and run
+were spread over all lanes. On several devices it is alone, so it gains less there the more trials
+there are.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class Snapshots:
             k: v for study in studies for k, v in self._promotion_probabilities(study).items()
         }
         trials = Counter(self._state.trials[name].study for name in (*waiting, *running))
-        pace = self._core.extensions.company.planned_pace
+        pace = self._core.extensions.fused_groups.planned_pace
         ratios = {s.spec.id: pace(s, trials[s.spec.id]) for s in studies}
         return Snapshot(
             self._core.at,
@@ -182,7 +183,7 @@ class Snapshots:
             widest,
             costs.speeds(trial.study),
             level=_times(found.level, ratio),
-            shape=_beside_together(found.shape, ratio),
+            shape=_relative_to_group(found.shape, ratio),
             deviation=found.deviation,
             boundary=(
                 0.0
@@ -191,8 +192,8 @@ class Snapshots:
             ),
             course=self._state.courses.get(trial.id),
             promise=probability,
-            hope=_beside_together(found.hope, ratio),
-            likely=_beside_together(found.likely, ratio),
+            hope=_relative_to_group(found.hope, ratio),
+            likely=_relative_to_group(found.likely, ratio),
             measured=() if own is None else tuple(sorted(own.means)),
             window=windows.widest.get(trial.id, 0),
             cut_windows=windows.cut.get(trial.id, 0),
@@ -245,7 +246,7 @@ def _times(seconds: float | None, ratio: float) -> float | None:
     return None if seconds is None else seconds * ratio
 
 
-def _beside_together(shape: Shape, ratio: float) -> Shape:
+def _relative_to_group(shape: Shape, ratio: float) -> Shape:
     """Return the shape relative to ``ratio`` times the seconds of an epoch alone on one device."""
     if ratio == 1.0:
         return shape

@@ -1,8 +1,8 @@
 """Expected ends of the epochs that are being trained.
 
 Theory of operation. The cost table has the time of an epoch of a trial that is alone. Two factors
-change it: other lanes of its device that are at work (``EngineState.slowdown``), and company in its
-lane (``Company.pace``).
+change it: other lanes of its device that are at work (``EngineState.slowdown``), and its fused
+group (``FusedGroups.pace``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def next_epochs(state: EngineState, extensions: Extensions, attempt: Attempt) ->
     if seconds is None or not attempt.part:
         return None
     part = 1.0 if attempt.counted_at is None else attempt.part
-    return seconds * state.slowdown(attempt) * extensions.company.pace(attempt) / part
+    return seconds * state.slowdown(attempt) * extensions.fused_groups.pace(attempt) / part
 
 
 def epoch_left(state: EngineState, extensions: Extensions, attempt: Attempt) -> float | None:
@@ -52,7 +52,7 @@ def epoch_left(state: EngineState, extensions: Extensions, attempt: Attempt) -> 
     if seconds is None or attempt.segment.widths:
         return None
     had = attempt.in_turn - attempt.epoch_from
-    seconds *= state.slowdown(attempt) * extensions.company.pace(attempt)
+    seconds *= state.slowdown(attempt) * extensions.fused_groups.pace(attempt)
     return max(0.0, seconds - had)
 
 

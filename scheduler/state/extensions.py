@@ -32,7 +32,7 @@ from ..model.events import (
 )
 from ..model.study import StudySpec
 from ..model.trial import Trial
-from .company import NO_COMPANY, Company
+from .fused_groups import NO_FUSED_GROUPS, FusedGroups
 from .seats import NO_SEATS, Seats
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Extension:
     #: its costs are counted. It returns whether the device may have another number of trials now.
     on_shared: Callable[[Trial, Attempt, EpochReported], bool] | None = None
     #: The gains of a study's trials by being in one lane. One extension at most may have it.
-    company: Company | None = None
+    fused_groups: FusedGroups | None = None
     #: The seats of lanes that have several. One extension at most may have them.
     seats: Seats | None = None
     #: Return the footprints found for the tensors of a trial, those that are known.
@@ -213,8 +213,8 @@ class Extensions:
         self._all: tuple[Extension, ...] = ()
         #: The functions that extensions have for a point, in order, by its name.
         self._points: defaultdict[str, tuple[Callable[..., Any], ...]] = defaultdict(tuple)
-        #: The extension that has company, by its name, and the one that has seats.
-        self._company: tuple[str, Company] = ("", NO_COMPANY)
+        #: The extension that has fused groups, by its name, and the one that has seats.
+        self._fused_groups: tuple[str, FusedGroups] = ("", NO_FUSED_GROUPS)
         self._seats: tuple[str, Seats] = ("", NO_SEATS)
         #: The module that made an extension, by the extension's name.
         self._modules: dict[str, str] = {}
@@ -238,8 +238,8 @@ class Extensions:
             found = (getattr(each, point.name) for each in self._all)
             self._points[point.name] = tuple(each for each in found if each is not None)
         for each in self._all:
-            if each.company is not None:
-                self._company = (each.name, each.company)
+            if each.fused_groups is not None:
+                self._fused_groups = (each.name, each.fused_groups)
             if each.seats is not None:
                 self._seats = (each.name, each.seats)
         for study in state.studies.values():
@@ -300,10 +300,10 @@ class Extensions:
         ]
 
     @property
-    def company(self) -> Company:
+    def fused_groups(self) -> FusedGroups:
         """The gains of a study's trials by being in one lane; the core's where they are off."""
-        name, found = self._company
-        return NO_COMPANY if self.is_off(name) else found
+        name, found = self._fused_groups
+        return NO_FUSED_GROUPS if self.is_off(name) else found
 
     @property
     def seats(self) -> Seats:

@@ -25,8 +25,8 @@ from penstock.scheduler.model.events import (
 from penstock.scheduler.model.retry import LOSS_LIMIT
 from penstock.scheduler.model.segment_length import LengthReason
 from penstock.scheduler.model.study import StrategySpec
-from penstock.scheduler.state.company import NO_COMPANY, Company
 from penstock.scheduler.state.extensions import Extension, SegmentValues
+from penstock.scheduler.state.fused_groups import NO_FUSED_GROUPS, FusedGroups
 from penstock.scheduler.state.seats import NO_SEATS, Seats
 
 
@@ -329,19 +329,21 @@ def test_an_extension_that_no_study_needs_yet_is_off_once_it_broke():
 
 
 def test_an_extension_is_off_as_long_as_a_study_lacks_it_also_where_a_snapshot_is_restored():
-    plug = Extension(name="helper", needed_by=None, seats=Seats(), company=Company())
+    plug = Extension(name="helper", needed_by=None, seats=Seats(), fused_groups=FusedGroups())
     world = world_with(plug)
     world.submit(spec(SHORT, id="s-1", name="s-1", n_trials=1))
 
     def used():
         text = state_to_json(world.engine.state)
         again = Engine(state_from_json(text), plugs=[lambda parts: plug])
-        found = [(each.seats, each.company) for each in (world.engine.extensions, again.extensions)]
+        found = [
+            (each.seats, each.fused_groups) for each in (world.engine.extensions, again.extensions)
+        ]
         assert found[0] == found[1]
         return found[0]
 
-    assert used() == (plug.seats, plug.company)
+    assert used() == (plug.seats, plug.fused_groups)
     world.send(StudyPaused(at=0.0, study="s-1", why="broken", lacks=("helper",)))
-    assert used() == (NO_SEATS, NO_COMPANY)
+    assert used() == (NO_SEATS, NO_FUSED_GROUPS)
     world.send(StudyCancelled(at=0.0, study="s-1"))
-    assert used() == (plug.seats, plug.company)
+    assert used() == (plug.seats, plug.fused_groups)

@@ -43,10 +43,10 @@ class AllRows:
             examples = batch
             if not common:
                 examples = tuple(internal._add_batch_dim(each, 0, level) for each in batch)
-            made = function(tensors, examples)
-            if isinstance(made, dict):
-                return {name: self._stack_of(value) for name, value in made.items()}
-            return self._stack_of(made)
+            outputs = function(tensors, examples)
+            if isinstance(outputs, dict):
+                return {name: self._stack_of(value) for name, value in outputs.items()}
+            return self._stack_of(outputs)
         finally:
             self._level = -1
             internal._vmap_decrement_nesting()
@@ -54,8 +54,8 @@ class AllRows:
     def _stack_of(self, value: Any) -> Tensor:
         if not isinstance(value, Tensor):
             raise NotFused(f"its code gives a {type(value).__name__} where a tensor is expected")
-        made: Tensor = internal._remove_batch_dim(value, self._level, self.count, 0)
-        return made
+        stack: Tensor = internal._remove_batch_dim(value, self._level, self.count, 0)
+        return stack
 
     def is_here(self) -> bool:
         """Return True if operators are called for all trials, not in a vmap of the user's code."""
@@ -64,15 +64,15 @@ class AllRows:
     def leave(self, rule: Callable[..., Any], args: Sequence[Any], named: dict[str, Any]) -> Any:
         """Return the result of ``rule`` on the stacks behind the tensors, a row for each trial."""
         # One object stays one object: self-attention is computed in another way.
-        one: dict[int, Tensor] = {}
-        stacks = [self._behind(arg, one) for arg in args]
-        by_name = {name: self._behind(arg, one) for name, arg in named.items()}
+        by_id: dict[int, Tensor] = {}
+        stacks = [self._behind(arg, by_id) for arg in args]
+        by_name = {name: self._behind(arg, by_id) for name, arg in named.items()}
         outside = internal.pop_dynamic_layer_stack()
         try:
-            made = rule(self.count, *stacks, **by_name)
+            outputs = rule(self.count, *stacks, **by_name)
         finally:
             internal.push_dynamic_layer_stack(outside)
-        return self._wrapped(made)
+        return self._wrapped(outputs)
 
     def differs(self, tensor: Tensor) -> bool:
         """Return True if a tensor has a row for each trial, and is not shared by all."""

@@ -22,9 +22,9 @@ def batched(
     """Return ``each()``, or ``at_once()`` if that has the same bits for such ``stacks``."""
     kind = (name, *((s.dtype, s.shape, s.stride(), s.device) for s in stacks))
     if kind not in _FOUND:
-        made = each()
-        same = same_bits(at_once(), made)
-        if not same or bool(made.any()):  # that zeros are equal says nothing
+        output = each()
+        same = same_bits(at_once(), output)
+        if not same or bool(output.any()):  # that zeros are equal says nothing
             _FOUND[kind] = same
-        return made
+        return output
     return at_once() if _FOUND[kind] else each()

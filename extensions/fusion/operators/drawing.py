@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import Tensor
 
 from .loop import ByRow, looped
-from .together import fills_vectors
+from .vectorised import fills_vectors
 
 
 class Generators:
@@ -38,11 +38,11 @@ class Generators:
     @contextmanager
     def lent(self, k: int) -> Iterator[None]:
         """Make draws from torch's generator come from that of trial ``k``."""
-        mine, before = self.drawing()[k], self._torchs.get_state()
-        self._torchs.set_state(mine.get_state())
+        generator, before = self.drawing()[k], self._torchs.get_state()
+        self._torchs.set_state(generator.get_state())
         try:
             yield
-            mine.set_state(self._torchs.get_state())
+            generator.set_state(self._torchs.get_state())
         finally:
             self._torchs.set_state(before)
 
@@ -66,18 +66,18 @@ class Dropout:
             return input
         fills = input.element_size() >= 4 or fills_vectors(input[0])
         if not fills or (input.is_cuda and not inplace):  # there one kernel draws and scales
-            made: Tensor = looped(
+            output: Tensor = looped(
                 F.dropout, count, (input, ByRow(by_row)), {}, self._generators.lent
             )
-            return made
+            return output
         mask = torch.empty_like(input)  # in the order of its memory, as alone
         for each, q, generator in zip(mask, by_row, self._generators.drawing(), strict=True):
             if 0.0 < q < 1.0:
                 each.bernoulli_(1 - q, generator=generator)
             else:
                 each.fill_(1.0 - q)
-        kept = [1 - q if 0.0 < q < 1.0 else 1.0 for q in by_row]
-        return input * mask.div_(_column(kept, mask))
+        keep_rates = [1 - q if 0.0 < q < 1.0 else 1.0 for q in by_row]
+        return input * mask.div_(_column(keep_rates, mask))
 
 
 def _column(values: Sequence[float], like: Tensor) -> Tensor:

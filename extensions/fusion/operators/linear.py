@@ -27,11 +27,11 @@ def linear(count: int, input: Tensor, weight: Tensor, bias: Tensor | None = None
         made_alone: Tensor = looped(F.linear, count, (input, weight, bias), {})
         return made_alone
     if input.dim() == 3:
-        made: Tensor = _Linear.apply(input, weight, bias)  # type: ignore[no-untyped-call]
-        return made
+        output: Tensor = _Linear.apply(input, weight, bias)  # type: ignore[no-untyped-call]
+        return output
     examples = input.reshape(count, -1, input.shape[-1])
-    made = _Linear.apply(examples, weight, bias)  # type: ignore[no-untyped-call]
-    return made.view(*input.shape[:-1], weight.shape[1])
+    output = _Linear.apply(examples, weight, bias)  # type: ignore[no-untyped-call]
+    return output.view(*input.shape[:-1], weight.shape[1])
 
 
 class _Linear(Function):

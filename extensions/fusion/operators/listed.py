@@ -9,7 +9,7 @@ these lists.
   into zeros.
 - ``EXACT``: each element is rounded once, so that all kernels agree. Where a gradient would have to
   be summed over a broadcast dimension they are looped.
-- ``ELEMENTWISE`` and ``LAST_DIMENSION``: ``together``.
+- ``ELEMENTWISE`` and ``LAST_DIMENSION``: ``vectorised``.
 - ``LOOPED``: the trial's own kernels, one trial after the other.
 - ``SEEN``: while somebody looks at the operators beneath (``TorchDispatchMode``) torch avoids what
   depends on values, and computes the gradients of these in another way, with other bits.

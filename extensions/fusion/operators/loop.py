@@ -59,15 +59,15 @@ def looped(
 
     def work(k: int, own: Sequence[Tensor]) -> list[Any]:
         with lent(k):
-            made = func(*_filled(arguments, own, k), **_filled(by_name, own, k))
-        kinds.append(type(made))
-        return list(made) if isinstance(made, tuple | list) else [made]
+            output = func(*_filled(arguments, own, k), **_filled(by_name, own, k))
+        kinds.append(type(output))
+        return list(output) if isinstance(output, tuple | list) else [output]
 
-    found = stacks.found
-    if torch.is_grad_enabled() and any(each.requires_grad for each in found):
-        parts = _ByRow.apply(work, count, *found)  # type: ignore[no-untyped-call]
+    tensors = stacks.found
+    if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
+        parts = _ByRow.apply(work, count, *tensors)  # type: ignore[no-untyped-call]
     else:
-        rows = [rows_of(each) for each in found]
+        rows = [rows_of(each) for each in tensors]
         each = [work(k, [row[k] for row in rows]) for k in range(count)]
         parts = [_whole(part) for part in zip(*each, strict=True)]
     if issubclass(kinds[0], tuple | list):
@@ -162,9 +162,9 @@ class _ByRow(Function):
         for i in ctx.needed:
             rows[i] = [each.detach().requires_grad_() for each in rows[i]]
         with torch.enable_grad():
-            made = [work(k, [row[k] for row in rows]) for k in range(count)]
+            outputs = [work(k, [row[k] for row in rows]) for k in range(count)]
         ctx.inputs = [rows[i] for i in ctx.needed]
-        ctx.made = list(zip(*made, strict=True))
+        ctx.made = list(zip(*outputs, strict=True))
         whole = tuple(_whole([_detached(each) for each in part]) for part in ctx.made)
         pairs = zip(ctx.made, whole, strict=True)
         constant = [w for part, w in pairs if isinstance(w, Tensor) and not part[0].requires_grad]
@@ -174,19 +174,19 @@ class _ByRow(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         outputs: list[Tensor] = []
-        given: list[Tensor] = []
+        output_grads: list[Tensor] = []
         for part, grad in zip(ctx.made, grads, strict=True):
             if grad is not None:
                 outputs.extend(part)
-                given.extend(rows_of(grad))
-        found: list[Any] = [None] * len(ctx.needs_input_grad)
+                output_grads.extend(rows_of(grad))
+        input_grads: list[Any] = [None] * len(ctx.needs_input_grad)
         if outputs:
             inputs = [each for row in ctx.inputs for each in row]
-            flat = torch.autograd.grad(outputs, inputs, given, allow_unused=True)
+            flat = torch.autograd.grad(outputs, inputs, output_grads, allow_unused=True)
             count = len(ctx.inputs[0])
             for at, i in enumerate(ctx.needed):
-                found[2 + i] = _whole(flat[at * count : (at + 1) * count])
-        return tuple(found)
+                input_grads[2 + i] = _whole(flat[at * count : (at + 1) * count])
+        return tuple(input_grads)
 
 
 def _detached(value: Any) -> Any:
@@ -208,5 +208,5 @@ def _whole(part: Sequence[Any]) -> Any:
         part = [each.narrow(dim, 0, 1) for each in part]
     order = sorted(range(first.dim()), key=first.stride, reverse=True)
     back = [0, *(1 + order.index(dim) for dim in range(len(order)))]
-    made = torch.stack([each.permute(order) for each in part]).permute(back)
-    return made.expand(len(part), *first.shape) if wide else made
+    stack = torch.stack([each.permute(order) for each in part]).permute(back)
+    return stack.expand(len(part), *first.shape) if wide else stack

@@ -12,7 +12,7 @@ from torch.autograd import Function
 
 from .loop import looped
 from .not_fused import NotFused
-from .together import last_dimension
+from .vectorised import last_dimension
 
 #: torch's default for ``ignore_index``.
 _IGNORED = -100
@@ -34,23 +34,23 @@ _NAMES = ("input", "target", *_DEFAULTS)
 
 def cross_entropy(count: int, *args: Any, **named: Any) -> Tensor:
     """``F.cross_entropy``."""
-    given = dict(zip(_NAMES, args, strict=False)) | named
-    if given.get("label_smoothing") and given.get("weight") is not None:
+    arguments = dict(zip(_NAMES, args, strict=False)) | named
+    if arguments.get("label_smoothing") and arguments.get("weight") is not None:
         # Where somebody looks at the operators beneath, torch computes it in another way.
         raise NotFused("its cross entropy has both label smoothing and weights of classes")
     if _is_plain(args, named):
         scores, target = args
         return nll_of_all(count, _log_softmax(count, scores, -1), target)
-    made: Tensor = looped(F.cross_entropy, count, args, named)
-    return made
+    losses: Tensor = looped(F.cross_entropy, count, args, named)
+    return losses
 
 
 def nll_loss(count: int, *args: Any, **named: Any) -> Tensor:
     """``F.nll_loss``."""
     if _is_plain(args, named) and args[0].dtype != torch.bfloat16:  # else autocast may widen it
         return nll_of_all(count, *args)
-    made: Tensor = looped(F.nll_loss, count, args, named)
-    return made
+    losses: Tensor = looped(F.nll_loss, count, args, named)
+    return losses
 
 
 def _is_plain(args: Sequence[Any], named: dict[str, Any]) -> bool:
@@ -58,15 +58,17 @@ def _is_plain(args: Sequence[Any], named: dict[str, Any]) -> bool:
     if len(args) != 2 or any(isinstance(value, Tensor) for value in named.values()):
         return False
     scores, target = args
-    known = all(name in _DEFAULTS and value == _DEFAULTS[name] for name, value in named.items())
-    return known and scores.dim() == 3 and target.dim() == 2 and target.dtype == torch.int64
+    has_defaults = all(
+        name in _DEFAULTS and value == _DEFAULTS[name] for name, value in named.items()
+    )
+    return has_defaults and scores.dim() == 3 and target.dim() == 2 and target.dtype == torch.int64
 
 
 def nll_of_all(count: int, log_probabilities: Tensor, target: Tensor) -> Tensor:
     """Return the mean negative log likelihood (K,) from (K, B, classes) and (K, B)."""
     if log_probabilities.is_cuda:
-        made: Tensor = looped(F.nll_loss, count, (log_probabilities, target), {})
-        return made
+        losses: Tensor = looped(F.nll_loss, count, (log_probabilities, target), {})
+        return losses
     mean: Tensor = _MeanNll.apply(log_probabilities, target)  # type: ignore[no-untyped-call]
     return mean
 
@@ -77,15 +79,15 @@ class _MeanNll(Function):
         ctx.shape = log_probabilities.shape
         # The sum of a trial's batch is torch's own: it is ordered as no sum over a stack is.
         each = zip(log_probabilities.unbind(0), target.unbind(0), strict=True)
-        made = [_nll(one, its, None, _MEAN, _IGNORED) for one, its in each]
-        ctx.save_for_backward(target, torch.stack([counted for _, counted in made]))
-        return torch.stack([loss for loss, _ in made])
+        results = [_nll(scores, its, None, _MEAN, _IGNORED) for scores, its in each]
+        ctx.save_for_backward(target, torch.stack([weight for _, weight in results]))
+        return torch.stack([loss for loss, _ in results])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        target, counted = ctx.saved_tensors
+        target, weights = ctx.saved_tensors
         ignored = target == _IGNORED
-        each = (grad / -counted).unsqueeze(1).expand(target.shape).masked_fill(ignored, 0.0)
-        made = torch.zeros(ctx.shape, dtype=grad.dtype)
+        each = (grad / -weights).unsqueeze(1).expand(target.shape).masked_fill(ignored, 0.0)
+        gradient = torch.zeros(ctx.shape, dtype=grad.dtype)
         at = target.masked_fill(ignored, 0)
-        return made.scatter_(2, at.unsqueeze(-1), each.unsqueeze(-1)), None
+        return gradient.scatter_(2, at.unsqueeze(-1), each.unsqueeze(-1)), None

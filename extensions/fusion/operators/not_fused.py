@@ -1,5 +1,5 @@
-"""Why trials cannot be stepped together."""
+"""The reason why trials cannot be fused."""
 
 
 class NotFused(Exception):
-    """A trial cannot be stepped together with others. The message says why, for people."""
+    """A trial cannot be fused with others. The message says why, for people."""

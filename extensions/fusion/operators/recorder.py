@@ -64,12 +64,12 @@ class Recording:
         """Return the function's results for other tensors of the same shapes, without gradients."""
         values = [*given, *self._values[len(given) :]]
         for call in self._calls:
-            named = {name: values[i] for name, i in call.named.items()}
-            made = call.operator(*call.arguments(values), **named)
+            kwargs = {name: values[i] for name, i in call.named.items()}
+            output = call.operator(*call.arguments(values), **kwargs)
             if isinstance(call.result, int):
-                values[call.result] = made
+                values[call.result] = output
             else:
-                for i, each in zip(call.result, made, strict=True):
+                for i, each in zip(call.result, output, strict=True):
                     values[i] = each
             for i in call.last:
                 values[i] = None
@@ -120,15 +120,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
             self.refused = str(refused)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named = kwargs or {}
-        made = func(*args, **named)
+        keywords = kwargs or {}
+        output = func(*args, **keywords)
         if not self.refused:
             try:
-                self._take(func, args, named, made)
+                self._take(func, args, keywords, output)
             except _Refused as refused:
                 self.refused = f"{func} {refused}"
                 self._values.clear()
-        return made
+        return output
 
     def _take(self, func: Any, args: Sequence[Any], named: dict[str, Any], made: Any) -> None:
         kind = _kind(func)
@@ -138,20 +138,20 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
             raise _Refused("draws random numbers")
         arguments = [self._numbers_of(each) for each in args]
         by_name = {name: self._number(each) for name, each in named.items()}
-        taken = {i for each in (*arguments, *by_name.values()) for i in _flat(each)}
-        if kind.is_view and self._made.isdisjoint(taken):
+        inputs = {i for each in (*arguments, *by_name.values()) for i in _flat(each)}
+        if kind.is_view and self._made.isdisjoint(inputs):
             return  # a view of memory that stays in place
         for i, name in kind.written:
             self._check_is_ours(args[i] if i < len(args) else named.get(name))
         many, before = isinstance(made, tuple | list), len(self._values)
         results = [self._number(each, made=True) for each in (made if many else [made])]
-        if kind.is_view and taken.issuperset(results):
+        if kind.is_view and inputs.issuperset(results):
             return  # the view is its argument
         self._made.update(i for i in results if i >= before)  # but not values written to
         for i in results:
             self._own(self._values[i])
         result = tuple(results) if many else results[0]
-        self._calls.append((_Call(func, _picker(arguments), by_name, result), taken))
+        self._calls.append((_Call(func, _picker(arguments), by_name, result), inputs))
 
     def _may_draw(self, kind: _Kind, args: Sequence[Any], named: dict[str, Any]) -> bool:
         if kind.rate is not None:
@@ -200,12 +200,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         It must not be ``refused``. May raise ``NotFused``.
         """
         numbers = [self._number(each) for each in results]
-        needed, calls = set(numbers), list[_Call]()
-        for call, taken in reversed(self._calls):
-            given = (call.result,) if isinstance(call.result, int) else call.result
-            ending = {*taken, *given} - needed
+        needed_values, calls = set(numbers), list[_Call]()
+        for call, inputs in reversed(self._calls):
+            outputs = (call.result,) if isinstance(call.result, int) else call.result
+            ending = {*inputs, *outputs} - needed_values
             last = tuple(i for i in ending if i in self._made)
-            needed.update(taken)
+            needed_values.update(inputs)
             calls.append(replace(call, last=last))
         values = [None if i in self._made else each for i, each in enumerate(self._values)]
         return Recording(calls[::-1], values, numbers)
@@ -227,31 +227,31 @@ class _Kind:
 
 @cache
 def _kind(func: Any) -> _Kind:
-    refused = [words for tag, words in _REFUSED.items() if tag in func.tags]
+    refusals = [words for tag, words in _REFUSED.items() if tag in func.tags]
     arguments = list(enumerate(func._schema.arguments))
     rates = [i for i, each in arguments if each.name == "dropout_p"]
     aliased = [(i, each) for i, each in arguments if each.alias_info is not None]
-    written = [(i, each.name) for i, each in aliased if each.alias_info.is_write]
+    written_args = [(i, each.name) for i, each in aliased if each.alias_info.is_write]
     return _Kind(
-        refused[0] if refused else "",
-        bool(aliased) and not written,
+        refusals[0] if refusals else "",
+        bool(aliased) and not written_args,
         torch.Tag.nondeterministic_seeded in func.tags,
         rates[0] if rates else None,
-        tuple(written),
+        tuple(written_args),
     )
 
 
 def _generator(generator: torch.Generator) -> int:
     """Return a generator's identity; torch makes several Python objects for one generator."""
-    made: int = generator._cdata  # type: ignore[attr-defined]  # torch's stubs lack it
-    return made
+    identity: int = generator._cdata  # type: ignore[attr-defined]  # torch's stubs lack it
+    return identity
 
 
 def _memory(tensor: Tensor) -> Hashable:
     if tensor.layout != torch.strided or tensor.is_complex():
         raise _Refused(f"takes or gives a tensor that is {tensor.layout}, of {tensor.dtype}")
-    made: int = tensor.untyped_storage()._cdata
-    return made
+    identity: int = tensor.untyped_storage()._cdata
+    return identity
 
 
 def _geometry(tensor: Tensor) -> Hashable:

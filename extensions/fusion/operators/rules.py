@@ -24,7 +24,7 @@ from .listed import ELEMENTWISE, EXACT, LAST_DIMENSION, LOOPED, MOVED, READ, SEE
 from .loop import Loop
 from .losses import cross_entropy, nll_loss
 from .not_fused import NotFused
-from .together import elementwise, last_dimension, narrow
+from .vectorised import elementwise, last_dimension, narrow
 
 Rule = Callable[..., Any]
 #: Arguments with which operators in ``EXACT`` are not exact: a factor, or a rounding.
@@ -55,17 +55,17 @@ class Rules(TorchFunctionMode):
         self._own |= {each: last_dimension(each) for each in LAST_DIMENSION}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named = kwargs or {}
+        keywords = kwargs or {}
         if func in READ:
-            return func(*args, **named)
+            return func(*args, **keywords)
         if not self._rows.is_here():
             raise NotFused(f"{_name(func)} is called in a transformation of its code's own")
-        if func in SEEN and differs_when_seen(func, args, named):
+        if func in SEEN and differs_when_seen(func, args, keywords):
             self.changes_when_seen = True
-        rule = self._rules.get(func) or self._rule(func, args, named)
+        rule = self._rules.get(func) or self._rule(func, args, keywords)
         self.at_work = True
         try:
-            return self._rows.leave(rule, args, named) if rule else func(*args, **named)
+            return self._rows.leave(rule, args, keywords) if rule else func(*args, **keywords)
         finally:
             self.at_work = False
 

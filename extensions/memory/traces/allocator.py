@@ -106,26 +106,26 @@ class _Replay:
 
     def _segment(self, size: int, *, small: bool) -> _Block:
         if small:
-            taken = SMALL_SEGMENT
+            segment_size = SMALL_SEGMENT
         elif size < LARGE:
-            taken = LARGE_SEGMENT
+            segment_size = LARGE_SEGMENT
         else:
-            taken = -(-size // SEGMENT_ROUND) * SEGMENT_ROUND
-        self.reserved += taken
+            segment_size = -(-size // SEGMENT_ROUND) * SEGMENT_ROUND
+        self.reserved += segment_size
         self._segments += 1
-        return _Block(taken, self._segments, small, 0)
+        return _Block(segment_size, self._segments, small, 0)
 
     def _cut(self, block: _Block, size: int) -> None:
         rest = block.size - size
         if rest < ROUND if block.small else rest <= SMALL:
             return
-        left = _Block(
+        remainder = _Block(
             rest, block.segment, block.small, block.offset + size, True, block, block.after
         )
         if block.after is not None:
-            block.after.before = left
-        block.after, block.size = left, size
-        insort(self._free[block.small], left, key=_Block.rank)
+            block.after.before = remainder
+        block.after, block.size = remainder, size
+        insort(self._free[block.small], remainder, key=_Block.rank)
 
     def _join(self, block: _Block, other: _Block) -> None:
         """Let ``block`` take in its free neighbour ``other``."""

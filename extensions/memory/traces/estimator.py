@@ -101,10 +101,10 @@ def _traced(make: Callable[[], Training], examples: Mapping[int, Any] | None) ->
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found, recurrent = trace(make(), examples)
+            footprint, recurrent = trace(make(), examples)
     except Exception as error:  # whatever torch or the user's code raises
         return _failed(str(failure_of(error)).partition("\n")[0])
-    return footprint_body(found, recurrent=recurrent)
+    return footprint_body(footprint, recurrent=recurrent)
 
 
 def _failed(why: str) -> dict[str, Any]:
@@ -148,10 +148,10 @@ def in_child(work: Callable[[], dict[str, Any]], timeout: float) -> dict[str, An
     if text is None:
         return _failed(f"it took more than {timeout:g} s")
     try:
-        found: dict[str, Any] = json.loads(text)
+        body: dict[str, Any] = json.loads(text)
     except ValueError:
         return _failed(f"its process ended with status {os.waitstatus_to_exitcode(status)}")
-    return found
+    return body
 
 
 def _end_with(parent: int) -> None:
@@ -171,12 +171,12 @@ def _all_of(descriptor: int, deadline: float) -> bytes | None:
 
     None if it takes too long. A process that the child has started may hold the other end open.
     """
-    found = b""
-    while (left := deadline - time.monotonic()) > 0:
-        if not select.select([descriptor], [], [], left)[0]:
+    content = b""
+    while (remaining := deadline - time.monotonic()) > 0:
+        if not select.select([descriptor], [], [], remaining)[0]:
             break
         part = os.read(descriptor, 1 << 16)
-        found += part
+        content += part
         if not part or part.endswith(b"\n"):
-            return found
+            return content
     return None

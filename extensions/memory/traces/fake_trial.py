@@ -74,28 +74,28 @@ def double(run: Training, mode: FakeTensorMode, examples: Mapping[int, Any]) -> 
 
 def fake_optimizer(run: Training, double: Training) -> Optimizer:
     """Return the optimiser of the double, made by the user's code. Called inside the fake mode."""
-    made = double.code.optimizer(double.model)
+    optimizer = double.code.optimizer(double.model)
     if run.device.type == "cuda":
-        for group in made.param_groups:
+        for group in optimizer.param_groups:
             if "foreach" in group and group["foreach"] is None and not group.get("fused"):
                 group["foreach"] = True
-    return made
+    return optimizer
 
 
 def _fake_model(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
-    made: dict[int, Any] = {}
+    fakes: dict[int, Any] = {}
     for tensor in held(model):
-        if id(tensor) in made:
+        if id(tensor) in fakes:
             continue
         with mode:
             fake = torch.empty_strided(
                 tensor.size(), tensor.stride(), dtype=tensor.dtype, device=CPU
             )
         if isinstance(tensor, torch.nn.Parameter):
-            made[id(tensor)] = torch.nn.Parameter(fake, tensor.requires_grad)
+            fakes[id(tensor)] = torch.nn.Parameter(fake, tensor.requires_grad)
         else:
-            made[id(tensor)] = fake
-    return copy.deepcopy(model, made)
+            fakes[id(tensor)] = fake
+    return copy.deepcopy(model, fakes)
 
 
 def _fake_data(

@@ -86,8 +86,8 @@ class _Heaviest:
 
         def end(*_: object) -> None:
             assert self._paths.held is not None
-            added = self._tracker.live() - before.pop()
-            self._added[number][self._paths.held[number]].append(added)
+            contribution = self._tracker.live() - before.pop()
+            self._added[number][self._paths.held[number]].append(contribution)
 
         layer.register_forward_pre_hook(begin)
         layer.register_forward_hook(end)
@@ -114,6 +114,6 @@ def _filled(notes: Sequence[Sequence[int]], layers: int) -> list[float]:
     A candidate without notes gets the mean of the others.
     """
     means = [layers * sum(each) / len(each) if each else None for each in notes]
-    known = [each for each in means if each is not None]
-    mean = sum(known) / max(1, len(known))
+    measured = [each for each in means if each is not None]
+    mean = sum(measured) / max(1, len(measured))
     return [mean if each is None else each for each in means]

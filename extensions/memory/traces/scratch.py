@@ -59,23 +59,23 @@ def hidden(func: Any, args: Sequence[Any], made: Any) -> tuple[int, int]:
     try:
         with _disable_current_modes():
             grad = torch.is_grad_enabled()
-            found = [_run(func, _blanks(func, args, part), grad) for part in parts]
+            sizes = [_run(func, _blanks(func, args, part), grad) for part in parts]
     except RuntimeError:  # a mask with a dimension of examples
         return 0, 0
     if low == high:
-        return found[0]
-    kept, freed = (
-        one + (two - one) * (n - low) // (high - low) for one, two in zip(*found, strict=True)
+        return sizes[0]
+    kept_bytes, freed = (
+        small + (two - small) * (n - low) // (high - low) for small, two in zip(*sizes, strict=True)
     )
-    return kept, max(0, freed)
+    return kept_bytes, max(0, freed)
 
 
 def _profiled(call: Callable[[], Any]) -> tuple[Any, int]:
     """Return the result of ``call``, and its peak bytes beyond those that remain after it."""
-    with profile(profile_memory=True) as seen:
-        made = call()
-    sizes = sorted(allocations(seen))
-    return made, peak_bytes(sizes) - sum(size for _, size in sizes)
+    with profile(profile_memory=True) as profiler:
+        output = call()
+    sizes = sorted(allocations(profiler))
+    return output, peak_bytes(sizes) - sum(size for _, size in sizes)
 
 
 def allocations(seen: profile) -> Iterator[tuple[int, int]]:
@@ -85,23 +85,23 @@ def allocations(seen: profile) -> Iterator[tuple[int, int]]:
     while events:
         event = events.pop()
         events += event.children
-        found: Any = event.extra_fields  # of another class for each kind of event
+        fields: Any = event.extra_fields  # of another class for each kind of event
         if event.tag == _EventType.Allocation:
-            yield event.start_time_ns, found.alloc_size
+            yield event.start_time_ns, fields.alloc_size
 
 
 def _blanks(func: Any, args: Sequence[Any], part: int) -> tuple[Any, ...]:
-    found: list[Any] = []
+    specs: list[Any] = []
     for i, each in enumerate(args):
         if isinstance(each, torch.Tensor):
             shape = tuple(each.shape)
             if i in _SCALING[func]:
                 shape = (part, *shape[1:])
             last = each.dim() == 4 and each.is_contiguous(memory_format=torch.channels_last)
-            found.append((shape, each.dtype, last and not each.is_contiguous()))
+            specs.append((shape, each.dtype, last and not each.is_contiguous()))
         else:
-            found.append(tuple(each) if isinstance(each, list) else each)
-    return tuple(found)
+            specs.append(tuple(each) if isinstance(each, list) else each)
+    return tuple(specs)
 
 
 @lru_cache(maxsize=512)

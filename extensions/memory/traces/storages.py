@@ -71,30 +71,30 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
         self.ignore(each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor))
         if func in HIDING:
             return self._hiding(func, args, kwargs or {})
-        made = func(*args, **(kwargs or {}))
-        self._see_all(made)
-        return made
+        output = func(*args, **(kwargs or {}))
+        self._see_all(output)
+        return output
 
     def _hiding(self, func: Any, args: Sequence[Any], kwargs: Any) -> Any:
         """Run a kernel that allocates inside itself and may keep a workspace, and count both."""
         self.recurrent |= func is RECURRENT
-        made = func(*args, **kwargs)
+        output = func(*args, **kwargs)
         if func is RECURRENT:
-            kept, freed = hidden(func, args, made)
-            *outputs, space = made
-            made = (*outputs, None if space is None else space.new_empty(kept))
+            kept_bytes, freed = hidden(func, args, output)
+            *outputs, space = output
+            output = (*outputs, None if space is None else space.new_empty(kept_bytes))
             self._recurrent_freed = freed
         elif func is RECURRENT_BACKWARD:
             freed = self._recurrent_freed
         else:
-            kept, freed = hidden(func, args, made)
-            if func is SQUARES and made.dim() == 0:
-                made = made.new_empty(max(1, kept // made.element_size()))[0]
-        self._see_all(made)
+            kept_bytes, freed = hidden(func, args, output)
+            if func is SQUARES and output.dim() == 0:
+                output = output.new_empty(max(1, kept_bytes // output.element_size()))[0]
+        self._see_all(output)
         if self._cpu:
             name = len(self.changes)
             self.changes += [(name, freed), (name, -freed)]
-        return made
+        return output
 
     def _see_all(self, made: Any) -> None:
         for leaf in tree_leaves(made):

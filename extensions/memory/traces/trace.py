@@ -54,10 +54,12 @@ class Allocated:
 
 def trace(run: Training, examples: Mapping[int, Any] | None = None) -> tuple[Footprint, bool]:
     """Return the need of ``run``, and True if it has recurrent layers; see ``allocated``."""
-    found = allocated(run, examples)
-    peak = peak_bytes(found.changes)
-    reserved = reserved_bytes(found.changes) if run.device.type == "cuda" else peak
-    return Footprint(found.persistent, peak - found.persistent, reserved), found.recurrent
+    allocation = allocated(run, examples)
+    peak = peak_bytes(allocation.changes)
+    reserved = reserved_bytes(allocation.changes) if run.device.type == "cuda" else peak
+    return Footprint(
+        allocation.persistent, peak - allocation.persistent, reserved
+    ), allocation.recurrent
 
 
 def allocated(run: Training, examples: Mapping[int, Any] | None = None) -> Allocated:
@@ -70,7 +72,7 @@ def allocated(run: Training, examples: Mapping[int, Any] | None = None) -> Alloc
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fake = double(run, mode, examples or {})
     tracker = StorageTracker(cpu=run.device.type == "cpu")
-    beside = list(held_beside(fake.code, fake.model))
+    other_tensors = list(held_beside(fake.code, fake.model))
     search = HeaviestPaths(fake.model, tracker)
     with mode:
         fake.optimizer = fake_optimizer(run, fake)
@@ -78,7 +80,7 @@ def allocated(run: Training, examples: Mapping[int, Any] | None = None) -> Alloc
             _make_all_state(fake.optimizer)
     with mode, tracker:
         tracker.hold(held(fake.model))
-        tracker.hold(beside)
+        tracker.hold(other_tensors)
         tracker.hold(state_of(fake.optimizer))
         if fake.instead is None:
             _train(fake, search)
@@ -87,7 +89,7 @@ def allocated(run: Training, examples: Mapping[int, Any] | None = None) -> Alloc
                 fake.instead(fake, _two_steps)
         evaluate(fake, "validation", fake.data.validation)
     recurrent = tracker.recurrent or _is_recurrent(run)
-    stays = persistent(fake.model, fake.optimizer, *beside)
+    stays = persistent(fake.model, fake.optimizer, *other_tensors)
     return Allocated(list(tracker.changes), stays, recurrent)
 
 

@@ -52,9 +52,10 @@ def captured(model: nn.Module, *inputs: Any) -> Captured:
                 mode = "training" if training else "evaluation"
                 graph, opaque = None, {"": f"its graph gives other numbers than it in {mode}"}
                 break
-    called = [] if graph is None else [each for each in graph.nodes if each.op == "call_module"]
+    call_nodes = [] if graph is None else [each for each in graph.nodes if each.op == "call_module"]
     layers = {
-        str(each.target): type(model.get_submodule(str(each.target))).__name__ for each in called
+        str(each.target): type(model.get_submodule(str(each.target))).__name__
+        for each in call_nodes
     }
     return Captured(graph, opaque, layers)
 
@@ -67,18 +68,20 @@ def inputs_of(model: nn.Module, example: Any = None) -> tuple[Any, ...]:
     if not isinstance(model, nn.Module):
         raise UsageError.refuse("the model", model, "a torch.nn.Module that was made")
     own = getattr(model, "example", None)
-    given = own() if example is None and own is not None else example
-    if given is None:
+    example_inputs = own() if example is None and own is not None else example
+    if example_inputs is None:
         raise UsageError(
             f"{type(model).__name__} has no example(): let it return inputs of the model, such as"
             " torch.zeros(2, 3, 32, 32), so that shapes are known",
             "example",
         )
-    inputs = tuple(given) if isinstance(given, tuple | list) else (given,)
+    inputs = (
+        tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
+    )
     leaves = tree_flatten(inputs)[0]
     if leaves and all(isinstance(each, int | float | str) for each in leaves):
         allowed = "a tensor, or several in a tuple, such as torch.zeros(2, 3, 32, 32)"
-        raise UsageError.refuse("example", given, allowed)
+        raise UsageError.refuse("example", example_inputs, allowed)
     return inputs
 
 
@@ -95,10 +98,10 @@ def _meta(model: nn.Module) -> bool:
 
 def _alike(one: Any, other: Any) -> bool:
     values, structure = tree_flatten(one)
-    others, same = tree_flatten(other)
-    if len(values) != len(others) or structure != same:
+    other_values, same = tree_flatten(other)
+    if len(values) != len(other_values) or structure != same:
         return False
     return all(
         torch.allclose(each, own, equal_nan=True) if isinstance(each, Tensor) else each == own
-        for each, own in zip(values, others, strict=True)
+        for each, own in zip(values, other_values, strict=True)
     )

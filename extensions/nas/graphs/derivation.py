@@ -55,10 +55,10 @@ class Derivation:
 
 def sketched(model: nn.Module, mutators: Sequence[Mutator], choose: Choose) -> None:
     """Apply the mutators only for their choices: for a dry run, on a model without weights."""
-    found = captured(model)
-    graph = ModelGraph(model, found.graph or Graph())
+    capture = captured(model)
+    graph = ModelGraph(model, capture.graph or Graph())
     for each in mutators:
-        each.apply(graph, found.opaque, choose)
+        each.apply(graph, capture.opaque, choose)
 
 
 def mutated(model: Model, mutators: Sequence[Mutator], repair: Repair, choose: Choose) -> Model:
@@ -69,12 +69,12 @@ def mutated(model: Model, mutators: Sequence[Mutator], repair: Repair, choose: C
     change that is refused; ``model`` is unusable then.
     """
     inputs = inputs_of(model)
-    found = captured(model, *inputs)
-    graph = ModelGraph(model, found.graph or Graph(), carry=repair.carry)
-    base = digest(model, found.graph)
+    capture = captured(model, *inputs)
+    graph = ModelGraph(model, capture.graph or Graph(), carry=repair.carry)
+    base = digest(model, capture.graph)
     before = before_of(graph, inputs)
     for each in mutators:
-        each.apply(graph, found.opaque, choose)
+        each.apply(graph, capture.opaque, choose)
     if not graph.log:
         _derive(model, type(model).forward, Derivation(base, (), base))
         return model
@@ -92,21 +92,21 @@ def replay(model: Model, derivation: Derivation) -> Model:
         allowed = "a nas.Derivation, as nas.Derivation.from_json(...) gives it"
         raise UsageError.refuse("derivation", derivation, allowed)
     inputs = inputs_of(model)
-    found = captured(model, *inputs)
-    base = digest(model, found.graph)
+    capture = captured(model, *inputs)
+    base = digest(model, capture.graph)
     if base != derivation.base:
         allowed = f"a model like the base of the derivation, {derivation.base[:12]}"
         raise UsageError.refuse("the model to replay on", base[:12], allowed)
     if not derivation.log:
         _derive(model, type(model).forward, derivation)
         return model
-    graph = ModelGraph(model, found.graph or Graph())
+    graph = ModelGraph(model, capture.graph or Graph())
     for each in derivation.log:
         graph.apply(each)
-    made = digest(model, graph.graph)
-    if made != derivation.digest:
+    replayed = digest(model, graph.graph)
+    if replayed != derivation.digest:
         allowed = f"what the log of the derivation gave, {derivation.digest[:12]}"
-        raise UsageError.refuse("the architecture", made[:12], allowed)
+        raise UsageError.refuse("the architecture", replayed[:12], allowed)
     _try(graph, inputs, derivation)
     return model
 
@@ -116,13 +116,13 @@ def described(model: nn.Module) -> tuple[Derivation, list[dict[str, Any]]]:
 
     A model that no mutator changed has an empty log. It is traced for this, and not run.
     """
-    known = vars(type(model)).get("_outline")
-    if known is not None:
+    outline_then = vars(type(model)).get("_outline")
+    if outline_then is not None:
         derivation: Any = getattr(model, "derivation")  # noqa: B009 - of a class made here
-        return derivation, known
+        return derivation, outline_then
     parameters = inspect.signature(type(model).forward).parameters.values()
-    needed = [each for each in [*parameters][1:] if each.default is each.empty]
-    graph, _ = traced(model, (None,) * len(needed))
+    required = [each for each in [*parameters][1:] if each.default is each.empty]
+    graph, _ = traced(model, (None,) * len(required))
     base = digest(model, graph)
     return Derivation(base, (), base), [] if graph is None else outlined(model, graph, {})
 
@@ -145,9 +145,9 @@ def _derive(
 ) -> None:
     """Give ``model`` a class like its own, with this ``forward`` and ``derivation``."""
     names = [each for each in forward.__code__.co_names if each in forward.__globals__]
-    used = tuple((each, forward.__globals__[each]) for each in names)
+    names_used = tuple((each, forward.__globals__[each]) for each in names)
     base: Any = type(model)
-    model.__class__ = _class_of(base, _Forward(forward, used), derivation)
+    model.__class__ = _class_of(base, _Forward(forward, names_used), derivation)
     type(model)._outline = outline
 
 

@@ -41,9 +41,9 @@ def described(module: nn.Module) -> Any:
     Names of buffers and parameters count, their values do not, but for buffers of opaque modules.
     """
     kind = f"{module_then(type(module).__module__)}.{type(module).__qualname__}"
-    known = settings(module)
-    if known is not None:
-        return [f"torch.nn.{type(module).__name__}", sorted(known.items())]
+    arguments = settings(module)
+    if arguments is not None:
+        return [f"torch.nn.{type(module).__name__}", sorted(arguments.items())]
     own = {
         name: _value(value)
         for name, value in vars(module).items()
@@ -100,10 +100,10 @@ class _Walk:
         if self._is_identity(node):
             self._numbers[node] = self._numbers[node.all_input_nodes[0]]
             return
-        held = self._held(node)
+        state = self._held(node)
         identity = None
-        if held is not None:
-            identity = self._identities.setdefault(id(held), len(self._identities))
+        if state is not None:
+            identity = self._identities.setdefault(id(state), len(self._identities))
         self._numbers[node] = len(self._lines)
         self._lines.append([self._kinds[node], identity, self._arguments(node, self._numbers)])
 
@@ -123,12 +123,12 @@ class _Walk:
             module = self._model.get_submodule(str(node.target))
             return described(module)
         if node.op == "get_attr":
-            held = _attribute(self._model, str(node.target))
-            if isinstance(held, torch.Tensor):
-                return ["tensor", list(held.shape), str(held.dtype), _content(held)]
+            attribute = _attribute(self._model, str(node.target))
+            if isinstance(attribute, torch.Tensor):
+                return ["tensor", list(attribute.shape), str(attribute.dtype), _content(attribute)]
             # The mode is no part of an architecture.
             name = str(node.target).rpartition(".")[2]
-            return ["attribute", name, None if name == "training" else _value(held)]
+            return ["attribute", name, None if name == "training" else _value(attribute)]
         if node.op != "output" and node.target in _ONE:
             return _ONE[node.target]
         return [node.op, _value(node.target)]
@@ -138,8 +138,8 @@ class _Walk:
         if node.op == "call_module":
             module = self._model.get_submodule(str(node.target))
             return module if [*module.parameters(), *module.buffers()] else None
-        held = _attribute(self._model, str(node.target)) if node.op == "get_attr" else None
-        return held if isinstance(held, torch.Tensor) else None
+        attribute = _attribute(self._model, str(node.target)) if node.op == "get_attr" else None
+        return attribute if isinstance(attribute, torch.Tensor) else None
 
     def _is_identity(self, node: Node) -> bool:
         module = node.op == "call_module" and self._model.get_submodule(str(node.target))
@@ -147,10 +147,10 @@ class _Walk:
 
 
 def _attribute(model: nn.Module, path: str) -> Any:
-    found: Any = model
+    value: Any = model
     for name in path.split("."):
-        found = getattr(found, name)
-    return found
+        value = getattr(value, name)
+    return value
 
 
 def _content(tensor: torch.Tensor) -> str:
@@ -196,10 +196,10 @@ def _object(value: Any) -> Any:
         body = hashlib.sha256(code.co_code).hexdigest() if code else ""
         name = getattr(value, "__qualname__", "") or getattr(value, "__name__", "")
         return [getattr(value, "__module__", ""), name or type(value).__qualname__, body]
-    kept = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
+    attributes = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
     return [
         type(value).__qualname__,
-        sorted((str(name), _value(each)) for name, each in kept.items()),
+        sorted((str(name), _value(each)) for name, each in attributes.items()),
     ]
 
 

@@ -37,7 +37,7 @@ def settings(module: nn.Module) -> dict[str, Any] | None:
     if getattr(nn, kind.__name__, None) is not kind:
         return None
     names = _NAMES.get(kind) or [*inspect.signature(kind.__init__).parameters]
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name in names:
         if name in _ELSEWHERE:
             continue
@@ -52,10 +52,10 @@ def settings(module: nn.Module) -> dict[str, Any] | None:
             if name == "bias" and not isinstance(value, bool):
                 value = value is not None
         try:
-            found[name] = as_tuples(json.loads(json.dumps(value)))
+            arguments[name] = as_tuples(json.loads(json.dumps(value)))
         except TypeError:
             return None
-    return found
+    return arguments
 
 
 def rebuilt(module: nn.Module, changes: Mapping[str, Any]) -> nn.Module:
@@ -64,24 +64,26 @@ def rebuilt(module: nn.Module, changes: Mapping[str, Any]) -> nn.Module:
     Raises UsageError for a layer whose arguments are not known, for names that it does not have,
     and for values that it refuses.
     """
-    known = settings(module)
+    arguments = settings(module)
     kind = type(module).__name__
-    if known is None:
+    if arguments is None:
         allowed = "a layer of torch.nn that keeps its arguments; replace it instead"
         raise UsageError.refuse("the layer to update", kind, allowed)
     if any(vars(module)[each] for each in _HOOKS):
         allowed = "a layer without hooks, since they would be lost; replace it instead"
         raise UsageError.refuse("the layer to update", kind, allowed)
     for name in changes:
-        if name not in known:
-            raise UsageError.refuse(f"an argument of {kind}", name, f"one of {', '.join(known)}")
+        if name not in arguments:
+            raise UsageError.refuse(
+                f"an argument of {kind}", name, f"one of {', '.join(arguments)}"
+            )
     try:
-        made: nn.Module = type(module)(**known | dict(changes))
+        layer: nn.Module = type(module)(**arguments | dict(changes))
     except (TypeError, ValueError, RuntimeError, AssertionError) as error:
         raise UsageError(f"{kind} refuses {dict(changes)}: {error}") from error
     frozen = [each.requires_grad for each in module.parameters()]
-    _check_numbers(made)
-    return _as(made, module).requires_grad_(not frozen or any(frozen))
+    _check_numbers(layer)
+    return _as(layer, module).requires_grad_(not frozen or any(frozen))
 
 
 def recipe(make: Maker, args: Any, kwargs: Any) -> dict[str, Any]:
@@ -175,9 +177,9 @@ def _at(path: str) -> Any:
     """Return the object at ``module:name``; None if there is none."""
     module, _, name = path.partition(":")
     try:
-        found: Any = sys.modules.get(module) or import_module(module)
+        value: Any = sys.modules.get(module) or import_module(module)
     except (ImportError, ValueError):
         return None
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return found
+        value = getattr(value, part, None)
+    return value

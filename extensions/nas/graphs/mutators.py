@@ -70,8 +70,8 @@ class Site:
         Sites with the same label share one choice; put ``site.name`` into the label for separate
         ones.
         """
-        chosen: T = self._choose(label, candidates)
-        return chosen
+        candidate: T = self._choose(label, candidates)
+        return candidate
 
     def replace(self, make: Maker, *args: Any, **kwargs: Any) -> Site:
         """Put another layer in its place, under its name; return its site."""
@@ -130,8 +130,8 @@ class Mutator:
         UsageError, with its name, where nothing matches, and for a primitive that is impossible.
         ``choose`` answers its choices.
         """
-        found = [each for each in sites_of(graph, self.name, choose) if self._matches(each)]
-        if not found and self.needed:
+        sites = [each for each in sites_of(graph, self.name, choose) if self._matches(each)]
+        if not sites and self.needed:
             parts = "".join(
                 f"; {name or 'the model'} is opaque: {why}" for name, why in opaque.items()
             )
@@ -140,7 +140,7 @@ class Mutator:
                 " leaves such a model as it is)",
                 self.name,
             )
-        for site in found:
+        for site in sites:
             if site._at not in {node.name for node in graph.graph.nodes}:
                 continue
             where = site.name
@@ -168,13 +168,13 @@ def _node_of(other: object) -> str:
 
 def sites_of(graph: ModelGraph, mutator: str, choose: Choose) -> list[Site]:
     """Return all sites of a graph: each layer once, at its first call, and each operation."""
-    found, layers = [], set()
+    sites, layers = [], set()
     for node in graph.graph.nodes:
         if node.op in {"call_module", "call_function", "call_method"}:
             if node.op != "call_module" or node.target not in layers:
-                found.append(Site(graph, node, mutator, choose))
+                sites.append(Site(graph, node, mutator, choose))
             layers.add(node.target)
-    return found
+    return sites
 
 
 def mutator(*, match: Match, needed: bool = True) -> Callable[[Callable[[Site], None]], Mutator]:
@@ -185,8 +185,8 @@ def mutator(*, match: Match, needed: bool = True) -> Callable[[Callable[[Site], 
     made. ``needed``: a model in which it matches nothing is refused.
     """
     classes = match if isinstance(match, tuple) else ()
-    one = callable(match) and not isinstance(match, nn.Module)
-    if not one and not (classes and all(isinstance(each, type) for each in classes)):
+    is_predicate = callable(match) and not isinstance(match, nn.Module)
+    if not is_predicate and not (classes and all(isinstance(each, type) for each in classes)):
         allowed = "a class of layers, several in a tuple, or a function of a site"
         raise UsageError.refuse("the match of a mutator", match, allowed)
 

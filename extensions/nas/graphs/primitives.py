@@ -71,8 +71,8 @@ class ModelGraph:
 
     def module(self, node: Node) -> nn.Module | None:
         """Return the module that a node calls; None if it calls none."""
-        called = node.op == "call_module"
-        return self.model.get_submodule(str(node.target)) if called else None
+        calls_module = node.op == "call_module"
+        return self.model.get_submodule(str(node.target)) if calls_module else None
 
     def calls(self, node: Node) -> list[Node]:
         """Return all nodes that call the module of ``node``, or ``node`` alone."""
@@ -90,11 +90,11 @@ class ModelGraph:
         Raises UsageError, naming nodes, if that is impossible. Nothing is changed then.
         """
         node = self.node(primitive.at)
-        name, noted = _OPERATIONS[primitive.operation](self, node, **primitive.values)
-        values = dict(primitive.values) | noted
+        name, recorded = _OPERATIONS[primitive.operation](self, node, **primitive.values)
+        values = dict(primitive.values) | recorded
         self.log.append(Primitive(primitive.operation, primitive.at, primitive.by, values))
-        known = self.changed.get(name, "").split(", ")
-        self.changed[name] = ", ".join(dict.fromkeys([*filter(None, known), primitive.by]))
+        authors = self.changed.get(name, "").split(", ")
+        self.changed[name] = ", ".join(dict.fromkeys([*filter(None, authors), primitive.by]))
         return name
 
     def _replace(
@@ -105,13 +105,13 @@ class ModelGraph:
             raise _several(node, "a layer in its place reads one value: remove or rewire it")
         self._check_shared(node, old)
         new = made(layer, old)
-        noted = self._carried(old, new, carried)
+        recorded = self._carried(old, new, carried)
         if old is None:
             [value] = node.all_input_nodes
             node.op, node.target = "call_module", f"{ADDED}.{node.name}"
             node.args, node.kwargs = (value,), {}
         self._set(str(node.target), new)
-        return node.name, noted
+        return node.name, recorded
 
     def _update(
         self, node: Node, *, arguments: Mapping[str, Any], carried: Any = None
@@ -132,15 +132,15 @@ class ModelGraph:
         name, target = "", ""
         for call in self.calls(node):
             with self.graph.inserting_after(call):
-                added = self.graph.create_node(
+                call_node = self.graph.create_node(
                     "call_module", "", (call,), name=f"{call.name}_{kind}"
                 )
-            target = target or f"{ADDED}.{added.name}"
-            name = name or added.name
-            added.target = target
+            target = target or f"{ADDED}.{call_node.name}"
+            name = name or call_node.name
+            call_node.target = target
             for user in [each for each in call.users if reader in {"", each.name}]:
-                if user is not added:
-                    user.replace_input_with(call, added)
+                if user is not call_node:
+                    user.replace_input_with(call, call_node)
         self._set(target, new)
         return name, {}
 
@@ -223,8 +223,10 @@ class ModelGraph:
 
     def _drop(self, nodes: Iterable[Node]) -> None:
         """Delete modules that nothing calls any more: they would be parameters of nothing."""
-        called = {str(each.target) for each in self.graph.nodes if each.op == "call_module"}
-        for target in {str(each.target) for each in nodes if each.op == "call_module"} - called:
+        called_targets = {str(each.target) for each in self.graph.nodes if each.op == "call_module"}
+        for target in {
+            str(each.target) for each in nodes if each.op == "call_module"
+        } - called_targets:
             path, _, name = target.rpartition(".")
             delattr(self.model.get_submodule(path), name)
 
@@ -263,14 +265,14 @@ class ModelGraph:
 
 def above(nodes: Iterable[Node]) -> set[Node]:
     """``nodes``, and all nodes that they read, directly or not."""
-    found: set[Node] = set()
+    upstream: set[Node] = set()
     open_ = list(nodes)
     while open_:
         node = open_.pop()
-        if node not in found:
-            found.add(node)
+        if node not in upstream:
+            upstream.add(node)
             open_ += node.all_input_nodes
-    return found
+    return upstream
 
 
 def _several(node: Node, choices: str) -> UsageError:

@@ -146,8 +146,8 @@ class _Walk:
         if rule is None:
             return
         args, kwargs = self._shapes.arguments(node)
-        given = [*args, *kwargs.values()][: 3 if type(module) is nn.MultiheadAttention else 1]
-        changes = rule(module, *(tuple(each.shape) for each in given if isinstance(each, Tensor)))
+        inputs = [*args, *kwargs.values()][: 3 if type(module) is nn.MultiheadAttention else 1]
+        changes = rule(module, *(tuple(each.shape) for each in inputs if isinstance(each, Tensor)))
         first = self._first.setdefault(str(node.target), node.name)
         if changes and first != node.name:
             raise Ambiguous(f"it is also called at {first}, with another size")
@@ -169,12 +169,14 @@ class _Walk:
         one, other = shapes
         if len(one) != len(other):
             return False
-        known = self._before.read.get(node.name, [])
-        if len(known) != 2 or any(each is None or len(each) != len(one) for each in known):
+        shapes_before = self._before.read.get(node.name, [])
+        if len(shapes_before) != 2 or any(
+            each is None or len(each) != len(one) for each in shapes_before
+        ):
             return bool(one != other)
         return any(
             now != then and (before == after or 1 not in {now, then})
-            for now, then, before, after in zip(one, other, *known, strict=True)
+            for now, then, before, after in zip(one, other, *shapes_before, strict=True)
         )
 
     def _concatenate(self, node: Node, along: int) -> None:
@@ -200,10 +202,10 @@ class _Walk:
             f"{each.name} {shape}" for each, shape in zip(sides, shapes, strict=True)
         )
         if is_product(node):
-            found = producer(self._graph, sides, shapes, self._before.read.get(node.name, []))
-            if found is None:
+            adaption = producer(self._graph, sides, shapes, self._before.read.get(node.name, []))
+            if adaption is None:
                 raise Ambiguous(f"its sides do not fit: {names}; give one of them another size")
-            layer, changes = found
+            layer, changes = adaption
             self._apply("update", layer, arguments=changes)
             return False
         if self._policy.additions == "refuse":
@@ -252,5 +254,5 @@ class _Walk:
         mutators = dict.fromkeys(each.by for each in log if each.at in names)
         blamed = ", ".join(mutators or dict.fromkeys(each.by for each in log))
         module = self._graph.module(node)
-        what = node.name if module is None else f"{node.target} ({type(module).__name__})"
-        return UsageError(f"what {blamed} made cannot be repaired at {what}: {reason}", blamed)
+        place = node.name if module is None else f"{node.target} ({type(module).__name__})"
+        return UsageError(f"what {blamed} made cannot be repaired at {place}: {reason}", blamed)

@@ -90,11 +90,11 @@ def shapes_of(model: nn.Module, graph: Graph, inputs: Sequence[Any]) -> dict[str
     Raises the error of ``torch`` if the model does not run on ``inputs``.
     """
     shapes = Shapes(model, inputs)
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for node in graph.nodes:
         shapes.run(node)
-        found[node.name] = shapes.of(node) if node.op != "output" else output_shapes(shapes, node)
-    return found
+        by_name[node.name] = shapes.of(node) if node.op != "output" else output_shapes(shapes, node)
+    return by_name
 
 
 def output_shapes(shapes: Shapes, node: Node) -> list[Shape]:
@@ -110,7 +110,7 @@ def _real(value: Tensor) -> Tensor:
 
 
 def _attribute(model: nn.Module, path: str) -> Any:
-    found: Any = model
+    value: Any = model
     for name in path.split("."):
-        found = getattr(found, name)
-    return found
+        value = getattr(value, name)
+    return value

@@ -123,8 +123,8 @@ class _Tracer(Tracer):
         except Exception as error:
             for node in reversed(list(self.graph.nodes)[before:]):
                 self.graph.erase_node(node)
-            kept = set(self.graph.nodes)
-            for key in [key for key, each in self._proxies.items() if each.node not in kept]:
+            nodes = set(self.graph.nodes)
+            for key in [key for key, each in self._proxies.items() if each.node not in nodes]:
                 del self._proxies[key]
             self.module_stack.clear()
             self.module_stack.update(stack)
@@ -178,13 +178,13 @@ def _no_draws() -> Iterator[None]:
     """Within it, code draws no number with ``random`` or NumPy. States are put back if it did."""
     numpy = sys.modules.get("numpy")
     state = random.getstate()
-    others = numpy.random.get_state() if numpy else None
+    numpy_state = numpy.random.get_state() if numpy else None
     yield
     now = numpy.random.get_state() if numpy else None
-    if random.getstate() != state or (others and str(others[1:]) != str(now[1:])):  # type: ignore[index]
+    if random.getstate() != state or (numpy_state and str(numpy_state[1:]) != str(now[1:])):  # type: ignore[index]
         random.setstate(state)
         if numpy:
-            numpy.random.set_state(others)
+            numpy.random.set_state(numpy_state)
         raise _Untraceable("its forward draws random numbers outside of torch")
 
 

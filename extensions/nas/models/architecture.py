@@ -111,5 +111,5 @@ class Architectures:
     def tensors(self, of: Architecture, examples: float) -> tuple[int, int]:
         """Return the bytes that stay, and those that a step adds; both 0 if not known."""
         stay = self.per_parameter * of.parameters
-        added = self.per_activation * of.activations * examples
-        return (math.ceil(stay), math.ceil(added)) if stay and added else (0, 0)
+        ephemeral = self.per_activation * of.activations * examples
+        return (math.ceil(stay), math.ceil(ephemeral)) if stay and ephemeral else (0, 0)

@@ -72,14 +72,16 @@ class Node(nn.Module):
         super().__init__()
         self.label = name = f"{label}.inputs"
         self._sets = sets = input_sets(states, n_chosen, name)
-        asked = answers(name)
+        answers_now = answers(name)
         # With one set there is nothing to choose.
-        self.take(asked.choose(name, list(sets), seen=False) if len(sets) > 1 else next(iter(sets)))
+        self.take(
+            answers_now.choose(name, list(sets), seen=False) if len(sets) > 1 else next(iter(sets))
+        )
         for slot in range(n_chosen):
             for state in sorted({each[slot] for each in sets.values()}):
                 make = partial(self._operation, operations, state, f"{label}.op{slot}")
                 with_state = [key for key, each in sets.items() if each[slot] == state]
-                module = asked.part(name, with_state, make, self.chosen[slot] == state)
+                module = answers_now.part(name, with_state, make, self.chosen[slot] == state)
                 if module is not None:
                     self.add_module(_name(slot, state), module)
 
@@ -92,8 +94,8 @@ class Node(nn.Module):
     def _operation(
         operations: Mapping[str, Callable[[int], nn.Module]], state: int, label: str
     ) -> LayerChoice:
-        made = {key: partial(operation, state) for key, operation in operations.items()}
-        return LayerChoice(made, label)
+        candidates = {key: partial(operation, state) for key, operation in operations.items()}
+        return LayerChoice(candidates, label)
 
     def forward(self, states: Sequence[Tensor]) -> Any:
         read = enumerate(self.chosen)

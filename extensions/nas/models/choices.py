@@ -51,14 +51,14 @@ def answered_by(answers: Answers) -> Iterator[None]:
 
 def answers(label: str) -> Answers:
     """Return the current answers. Raises UsageError, naming ``label``, if there are none."""
-    found = _ANSWERS.get()
-    if found is None:
+    current = _ANSWERS.get()
+    if current is None:
         raise UsageError(
             f"the choice {label!r} is made where nobody answers it: make choices in __init__ of a"
             " nas.ModelSpace, and the model with nas.build(Net, params)",
             label,
         )
-    return found
+    return current
 
 
 def choice(label: str, candidates: Sequence[T]) -> T:
@@ -68,8 +68,8 @@ def choice(label: str, candidates: Sequence[T]) -> T:
     The same label is the same choice, and has the same candidates everywhere. Raises UsageError
     outside of ``nas.build`` and ``nas.space``, and if the configuration has no such candidate.
     """
-    chosen: T = answers(label).choose(label, listed(label, candidates), seen=True)
-    return chosen
+    candidate: T = answers(label).choose(label, listed(label, candidates), seen=True)
+    return candidate
 
 
 def listed(label: str, candidates: Sequence[Any]) -> list[Any]:
@@ -128,5 +128,5 @@ class FromParams:
 
 def choices_of(model: nn.Module) -> list[str]:
     """Return the hyperparameters by which ``nas.build`` made the model, or parts of it."""
-    made = (getattr(each, "architecture", None) for each in model.modules())
-    return sorted({name for each in made if isinstance(each, Chosen) for name in each})
+    architectures = (getattr(each, "architecture", None) for each in model.modules())
+    return sorted({name for each in architectures if isinstance(each, Chosen) for name in each})

@@ -47,13 +47,15 @@ def counted(
     except Exception:  # whatever the user's code raises
         return None
     learned = parameters(model)
-    found = Architecture(learned, 0, 0, 0)
+    architecture = Architecture(learned, 0, 0, 0)
     if batch is not None:
         with suppress(Exception):  # code that reads values
-            with torch.device("meta"), torch.no_grad(), _Operators() as made:
+            with torch.device("meta"), torch.no_grad(), _Operators() as operators:
                 like.loss(model, batch)
-            found = Architecture(learned, made.flops, made.numbers, made.calls)
-    return found, choices_of(model)
+            architecture = Architecture(
+                learned, operators.flops, operators.numbers, operators.calls
+            )
+    return architecture, choices_of(model)
 
 
 class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
@@ -64,13 +66,15 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         self.calls = self.flops = self.numbers = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
+        output = func(*args, **(kwargs or {}))
         self.calls += 1
         formula = flop_registry.get(getattr(func, "_overloadpacket", None))
         if formula is not None:
-            self.flops += int(formula(*args, **(kwargs or {}), out_val=found))
-        self.numbers += sum(each.numel() for each in tree_leaves(found) if isinstance(each, Tensor))
-        return found
+            self.flops += int(formula(*args, **(kwargs or {}), out_val=output))
+        self.numbers += sum(
+            each.numel() for each in tree_leaves(output) if isinstance(each, Tensor)
+        )
+        return output
 
 
 def batch_of_one(data: Dataset[Any], examples: Callable[[], Mapping[int, Any]]) -> Any:

@@ -89,8 +89,8 @@ def _in_small_kernels() -> Iterator[None]:
 def moved(net: nn.Module, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """Return ``inputs`` on the device of ``net``."""
     device = device_of(net)
-    found: tuple[Any, ...] = tree_map_only(Tensor, lambda each: each.to(device), tuple(inputs))
-    return found
+    tensors: tuple[Any, ...] = tree_map_only(Tensor, lambda each: each.to(device), tuple(inputs))
+    return tensors
 
 
 def device_of(net: nn.Module) -> torch.device:

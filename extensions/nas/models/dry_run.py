@@ -80,10 +80,10 @@ class _Walk:
             return make()
         self._parts.append((label, values))
         try:
-            made = make()
+            module = make()
         finally:
             self._parts.pop()
-        return made if used else None
+        return module if used else None
 
     def _value(self, label: str, candidates: Sequence[Any]) -> Any:
         """Return the first candidate in walk 0, then each in turn, in an order by the label."""
@@ -122,12 +122,12 @@ class _DryRun:
             for number in range(1, max(WALKS, widest) + 1):
                 self._walk(number, {})
         by_values = self._conditions()
-        found: dict[str, Choice] = {}
+        choices: dict[str, Choice] = {}
         for label, candidates in self._candidates.items():
             ways = [each for walk in self._walks for each in walk.around.get(label, ())]
             when = self._joined(_covering(ways), by_values.get(label, {}))
-            found[label] = Choice(candidates, _shortest(when, found))
-        return found
+            choices[label] = Choice(candidates, _shortest(when, choices))
+        return choices
 
     def _walk(self, number: int, given: Mapping[str, Any]) -> _Walk:
         walk = _Walk(number, given, self._candidates, self._seen)
@@ -150,19 +150,21 @@ class _DryRun:
 
         A condition covers every walk that asks for its choice, also walks made on the way.
         """
-        found: dict[str, When] = {}
-        while open_ := self._not_covered(found):
+        conditions: dict[str, When] = {}
+        while open_ := self._not_covered(conditions):
             label, walk = open_
-            here = self._around(label, walk)
-            found[label] = _covering([found[label], here]) if label in found else here
-        return found
+            condition = self._around(label, walk)
+            conditions[label] = (
+                _covering([conditions[label], condition]) if label in conditions else condition
+            )
+        return conditions
 
     def _not_covered(self, found: Mapping[str, When]) -> tuple[str, _Walk] | None:
         for label in self._candidates:
-            asked = [walk for walk in self._walks if label in walk.values]
-            if len(asked) == len(self._walks):
+            asking_walks = [walk for walk in self._walks if label in walk.values]
+            if len(asking_walks) == len(self._walks):
                 continue
-            for walk in asked:
+            for walk in asking_walks:
                 if label not in found or not _holds(found[label], walk.values):
                     return label, walk
         return None
@@ -172,17 +174,17 @@ class _DryRun:
         if label in self._seen:
             for value in self._candidates[label]:
                 self._with(walk.values | {label: value})
-        found: When = {}
+        condition: When = {}
         for other in list(walk.values)[: list(walk.values).index(label)]:
             if other in self._seen:
-                kept = [
+                values = [
                     value
                     for value in self._candidates[other]
                     if label in self._with(walk.values | {other: value}).values
                 ]
-                if len(kept) < len(self._candidates[other]):
-                    found[other] = kept
-        return found
+                if len(values) < len(self._candidates[other]):
+                    condition[other] = values
+        return condition
 
     def _joined(self, one: When, other: When) -> When:
         """Both conditions, without names that may have any value."""
@@ -211,7 +213,7 @@ def _union(name: str, ways: Sequence[When]) -> list[Any]:
 
 
 def _holds(when: When, values: Mapping[str, Any]) -> bool:
-    return all(name in values and values[name] in kept for name, kept in when.items())
+    return all(name in values and values[name] in allowed for name, allowed in when.items())
 
 
 def _shortest(when: When, found: Mapping[str, Choice]) -> When:

@@ -37,8 +37,8 @@ class Latency:
     def __str__(self) -> str:
         low, high = self.quartiles
         shapes = ", ".join(" x ".join(map(str, each)) for each in self.shapes)
-        found = f"{self.ms:.3g} ms (median of {self.runs}, quartiles {low:.3g} and {high:.3g}"
-        return f"{found}; {shapes} on {self.device}, {self.threads} threads)"
+        summary = f"{self.ms:.3g} ms (median of {self.runs}, quartiles {low:.3g} and {high:.3g}"
+        return f"{summary}; {shapes} on {self.device}, {self.threads} threads)"
 
 
 def latency(net: nn.Module, example: Any = None, *, runs: int = 30, warm_up: int = 5) -> Latency:

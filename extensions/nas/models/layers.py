@@ -42,13 +42,13 @@ class LayerChoice(nn.Module):
             if str(key) in {"", "key", *dir(self)} or "." in str(key):
                 allowed = "a string without dots that is no attribute of a module"
                 raise UsageError.refuse(f"a candidate's name in {label!r}", key, allowed)
-        asked = answers(label)
+        answers_now = answers(label)
         self.label = label
         #: The name of the chosen candidate, or its index in the list.
-        self.key = asked.choose(label, listed(label, list(by_key)), seen=False)
+        self.key = answers_now.choose(label, listed(label, list(by_key)), seen=False)
         for key, candidate in by_key.items():
             make = partial(_made, candidate, f"candidate {key!r} of {label!r}")
-            module = asked.part(label, [key], make, key == self.key)
+            module = answers_now.part(label, [key], make, key == self.key)
             if module is not None:
                 self.add_module(str(key), module)
 
@@ -134,13 +134,13 @@ class Repeat(nn.Module):
                 allowed = "a number, or (least, most) with 0 <= least <= most"
                 raise UsageError.refuse(f"the depth of Repeat {label!r}", depth, allowed)
         depths = list(range(least, most + 1))
-        asked = answers(label)
+        answers_now = answers(label)
         #: Number of blocks.
-        self.depth = asked.choose(label, listed(label, depths), seen=False)
+        self.depth = answers_now.choose(label, listed(label, depths), seen=False)
         for index in range(most):
             enough = [each for each in depths if each > index]
             make = partial(_made, partial(block, index), f"block {index} of {label!r}")
-            module = asked.part(label, enough, make, self.depth in enough)
+            module = answers_now.part(label, enough, make, self.depth in enough)
             if module is not None:
                 self.add_module(str(index), module)
 

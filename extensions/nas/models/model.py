@@ -102,24 +102,24 @@ def choices_of(
     _check_mutators(mutators)
 
     def make() -> None:
-        made = model(**arguments)
+        instance = model(**arguments)
         if mutators:
-            sketched(made, mutators, choice)
+            sketched(instance, mutators, choice)
 
     explore = partial(explored, make, seen=bool(mutators))
     # Code that draws must leave no trace in the caller's random numbers.
     with torch.random.fork_rng(devices=[]):
         try:
             with torch.device("meta"):
-                found = explore()
+                choices = explore()
         except UsageError:
             raise
         except Exception:  # code that reads a tensor's values needs them; others fail again
-            found = explore()
-    if not found:
+            choices = explore()
+    if not choices:
         allowed = "a class that makes choices in __init__"
         raise UsageError.refuse("the model", model.__qualname__, allowed)
-    return found
+    return choices
 
 
 def check_class(model: object) -> None:

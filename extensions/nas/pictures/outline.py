@@ -46,16 +46,16 @@ def boxes_of(text: str) -> list[Box]:
         return []
     readers = Counter(each for part in parts for each in part["reads"])
     boxes: list[Box] = []
-    held: list[int] = []
+    box_of: list[int] = []
     for index, part in enumerate(parts):
         reads, words = part["reads"], part["text"]
         if reads == [index - 1] and readers[index - 1] == 1 and _goes_on(boxes[-1], part):
             box = boxes[-1]
         else:
-            read = list(dict.fromkeys(held[each] for each in reads))
+            read = list(dict.fromkeys(box_of[each] for each in reads))
             box = Box([], read, part["choice"], part["by"])
             boxes.append(box)
-        held.append(len(boxes) - 1)
+        box_of.append(len(boxes) - 1)
         box.lines.append(shortened(words))
         box.whole.append(words)
     return boxes

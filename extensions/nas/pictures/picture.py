@@ -126,16 +126,16 @@ def _rails(boxes: Sequence[Box], frames: Sequence[_Frame]) -> dict[tuple[int, in
     for frame in frames:
         rights[frame.row] = max(frame.right, rights.get(frame.row, frame.right))
     rails: dict[tuple[int, int], float] = {}
-    taken: list[tuple[int, int, float]] = []
+    rails_so_far: list[tuple[int, int, float]] = []
     for one, other in sorted(edges, key=lambda edge: frames[edge[1]].row - frames[edge[0]].row):
         first, last = frames[one].row, frames[other].row
         x = RAIL + max(rights[row] for row in range(first + 1, last))
-        beside = sorted(at for top, end, at in taken if top < last and first < end)
-        for at in beside:
+        overlapping = sorted(at for top, end, at in rails_so_far if top < last and first < end)
+        for at in overlapping:
             if abs(at - x) < RAIL:
                 x = at + RAIL
         rails[one, other] = x
-        taken.append((first, last, x))
+        rails_so_far.append((first, last, x))
     return rails
 
 

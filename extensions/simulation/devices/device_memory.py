@@ -60,10 +60,10 @@ class DeviceMemory:
         enough.
         """
         limited = [member for member in members if member.device in self._held]
-        held = MemoryNeed(need.persistent, need.peak(len(members)) - need.persistent)
+        claimed = MemoryNeed(need.persistent, need.peak(len(members)) - need.persistent)
         for member in limited:
-            there = self._held[member.device]
-            there[fence] = self._of[member.device].lane(member.slot), held
+            of_device = self._held[member.device]
+            of_device[fence] = self._of[member.device].lane(member.slot), claimed
             if self.free(member.device) < 0:
                 self.release(fence)
                 return member.device
@@ -71,8 +71,8 @@ class DeviceMemory:
 
     def release(self, fence: int) -> None:
         """Give back what an attempt has taken, if anything."""
-        for held in self._held.values():
-            held.pop(fence, None)
+        for of_device in self._held.values():
+            of_device.pop(fence, None)
 
     def free(self, device: str) -> int:
         """Bytes that nobody holds on a device with a stated memory."""

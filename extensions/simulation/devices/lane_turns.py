@@ -5,7 +5,7 @@ at the rate w / (sum of weights): generalised processor sharing, which deficit r
 within a turn of (Shreedhar and Varghese, SIGCOMM 1995). A resident of weight 0 stands still, unless
 all have that weight. Rates change when a resident comes or goes; its reports are then rescheduled.
 
-Residents of one study may be trained together: then each needs only a part of its time alone, which
+Residents of one study may be a fused group: then each needs only a part of its time alone, which
 depends on their number. Real residents meet at the beginnings of epochs; simulated ones at once.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....profiling.costs.company import COPIES
+from ....profiling.costs.group_slowdown import COPIES
 
 #: A report to come: simulated time, tie-breaking counter, fence, and the report itself.
 Entry = tuple[float, int, int, dict[str, Any]]
@@ -33,9 +33,9 @@ class _Resident:
     counted_at: float
     reported: float = 0.0
     weight: float = 1.0
-    #: Its part of the lane's time, and how many are trained together with it, itself included.
+    #: Its part of the lane's time, and the size of its fused group, itself included.
     part: float = 1.0
-    together: int = 1
+    group_size: int = 1
     #: Speed of its epoch, relative to that alone.
     rate: float = 1.0
     #: Reports to come while it stands still, with the time alone until each of them.
@@ -50,8 +50,8 @@ class _Resident:
 class LaneTurns:
     """The residents of each lane, and the rates at which they run."""
 
-    #: A function from a study and n to the time of n of its trials together, per trial, over alone.
-    company: Callable[[str, int], float]
+    #: A function from a study and a size to the slowdown of a fused group of its trials.
+    group_slowdown: Callable[[str, int], float]
     _residents: dict[int, _Resident] = field(default_factory=dict)
 
     def __contains__(self, fence: int) -> bool:
@@ -96,11 +96,11 @@ class LaneTurns:
         since, resident.reported = resident.in_turn - resident.reported, resident.in_turn
         return max(0.0, since)  # below it if the first step began later than it took
 
-    def together(self, fence: int) -> int:
-        """Return the number of trials that are trained together in a segment's epoch, or 1."""
+    def group_size(self, fence: int) -> int:
+        """Return the size of the fused group in a segment's epoch, or 1."""
         resident = self._residents[fence]
-        n = resident.together
-        return n if self.company(resident.study, n) < 1.0 else 1
+        n = resident.group_size
+        return n if self.group_slowdown(resident.study, n) < 1.0 else 1
 
     def expected(self, fence: int) -> list[tuple[int, float]]:
         """Return the gains that a trainer would find with copies of a segment's trial.
@@ -108,8 +108,8 @@ class LaneTurns:
         These are pairs of a number of copies and their time per trial over that alone, below 1.
         """
         study = self._residents[fence].study
-        found = [(n, self.company(study, n)) for n in COPIES]
-        return [each for each in found if each[1] < 1.0]
+        slowdowns = [(n, self.group_slowdown(study, n)) for n in COPIES]
+        return [each for each in slowdowns if each[1] < 1.0]
 
     def parked(self, fence: int) -> list[Entry]:
         """Return the reports to come of a segment that stands still."""
@@ -120,36 +120,36 @@ class LaneTurns:
 
         What stands still is rescheduled; it returns the fences of all residents there.
         """
-        there = {fence for fence, each in self._residents.items() if each.lane[0] == device}
-        for fence in there:
+        fences = {fence for fence, each in self._residents.items() if each.lane[0] == device}
+        for fence in fences:
             parked = self._residents[fence].parked
             self._residents[fence].parked = [
-                (left * factor, number, of, body) for left, number, of, body in parked
+                (remaining * factor, number, of, body) for remaining, number, of, body in parked
             ]
-        return there
+        return fences
 
     def _reschedule(self, heap: list[Entry], now: float, lane: tuple[str, int]) -> None:
-        there = {fence: each for fence, each in self._residents.items() if each.lane == lane}
-        total = sum(each.weight for each in there.values())
-        others = list[Entry]()
+        residents = {fence: each for fence, each in self._residents.items() if each.lane == lane}
+        total = sum(each.weight for each in residents.values())
+        entries = list[Entry]()
         for at, number, fence, body in heap:
-            if fence in there:
-                left = (at - now) * there[fence].rate
-                there[fence].parked.append((left, number, fence, body))
+            if fence in residents:
+                remaining = (at - now) * residents[fence].rate
+                residents[fence].parked.append((remaining, number, fence, body))
             else:
-                others.append((at, number, fence, body))
-        for each in there.values():
+                entries.append((at, number, fence, body))
+        for each in residents.values():
             each.count(now)
-            each.part = each.weight / total if total else 1.0 / len(there)
-        at_work = Counter(each.study for each in there.values() if each.part)
-        for each in there.values():
-            each.together = max(1, at_work[each.study])
-            each.rate = each.part / self.company(each.study, each.together)
+            each.part = each.weight / total if total else 1.0 / len(residents)
+        at_work = Counter(each.study for each in residents.values() if each.part)
+        for each in residents.values():
+            each.group_size = max(1, at_work[each.study])
+            each.rate = each.part / self.group_slowdown(each.study, each.group_size)
             if each.rate:
-                others += [
-                    (now + left / each.rate, number, fence, body)
-                    for left, number, fence, body in each.parked
+                entries += [
+                    (now + remaining / each.rate, number, fence, body)
+                    for remaining, number, fence, body in each.parked
                 ]
                 each.parked = []
-        heap[:] = others
+        heap[:] = entries
         heapq.heapify(heap)

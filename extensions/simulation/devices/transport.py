@@ -60,8 +60,8 @@ class SimulatedTransport:
     overhead: float = OVERHEAD
     #: A function from a segment to the memory need of its trial.
     needs: Callable[[Segment], MemoryNeed] = lambda _: UNKNOWN
-    #: A function from a study and n to the time of n of its trials together, per trial, over alone.
-    company: Callable[[str, int], float] = lambda _study, _together: 1.0
+    #: A function from a study and a size to the slowdown of a fused group of its trials.
+    group_slowdown: Callable[[str, int], float] = lambda _study, _size: 1.0
     #: A function from a trial and an epoch to the watts of each of its devices; 0: not measured.
     watts: Callable[[str, int], float] = lambda _trial, _epoch: 0.0
     #: Reports to come.
@@ -84,7 +84,7 @@ class SimulatedTransport:
     def __post_init__(self) -> None:
         self._memory = DeviceMemory(self.devices)
         #: The residents that take turns, if lanes have several seats.
-        self._turns = LaneTurns(self.company)
+        self._turns = LaneTurns(self.group_slowdown)
 
     def open(self) -> None:
         """Do nothing: there is nothing to create."""
@@ -111,9 +111,9 @@ class SimulatedTransport:
             body["seconds"] = at - self._since[fence]
             self._since[fence] = at
         elif fence in self._turns:
-            together = self._turns.together(fence)
-            if together > 1:
-                body |= {"together": together, "alone": body["seconds"]}
+            size = self._turns.group_size(fence)
+            if size > 1:
+                body |= {"together": size, "alone": body["seconds"]}
             else:
                 body |= {"company": self._turns.expected(fence)}
             body["seconds"] = self._turns.seconds(fence, at)
@@ -178,10 +178,10 @@ class SimulatedTransport:
             self._measure(dispatch, spec, at)
             return
         slowdown = self.work.slowdown(at_work)
-        made = (
+        alike_names = (
             at(spec, dispatch.number, dispatch.params) for at in of_ends("scheduler", "alike_at")
         )
-        alike = [name for name in made if name is not None]
+        alike = [name for name in alike_names if name is not None]
         for epoch in range(segment.first, segment.last + 1):
             seconds, value = self.work.epoch(dispatch, spec, epoch)
             seconds *= slowdown
@@ -203,8 +203,8 @@ class SimulatedTransport:
             }
             heapq.heappush(self._heap, (at, next(self._count), segment.fence, body))
         if segment.fence in self._turns:
-            told = dispatch.ext.get("lanes", {}).get("weights", {})
-            self._turns.weigh(self._heap, self.clock.now(), segment.fence, told)
+            weights = dispatch.ext.get("lanes", {}).get("weights", {})
+            self._turns.weigh(self._heap, self.clock.now(), segment.fence, weights)
 
     def _take_seat(self, study: str, segment: Segment, begins: float) -> int:
         """Take a seat in a lane; returns how many lanes of its device are then at work."""
@@ -219,14 +219,14 @@ class SimulatedTransport:
     def _run_out_of_memory(self, dispatch: Dispatch, device: str, peak: int) -> None:
         """Schedule the report of an attempt that found too little memory on ``device``."""
         segment = dispatch.segment
-        left = self._memory.free(device)
+        free = self._memory.free(device)
         body = {
             "kind": "failed",
             "trial": segment.trial,
             "fence": segment.fence,
             "cause": dispatch.id,
             "failure": "memory",
-            "message": f"{peak / GIB:.2f} GiB are needed on {device}, {left / GIB:.2f} are free",
+            "message": f"{peak / GIB:.2f} GiB are needed on {device}, {free / GIB:.2f} are free",
             "traceback": "",
         }
         heapq.heappush(self._heap, (self.clock.now(), next(self._count), segment.fence, body))
@@ -239,9 +239,9 @@ class SimulatedTransport:
         per_epoch, meeting, met = self.work.steps(dispatch, spec), 0.0, False
         for width in window.remaining() if dispatch.width_epochs * per_epoch >= MIN_STEPS else ():
             if width > 1 and not met:
-                left = window.meeting_seconds()
-                meeting = min(left, self.work.resize(dispatch, spec))
-                met = meeting < left
+                time_limit = window.meeting_seconds()
+                meeting = min(time_limit, self.work.resize(dispatch, spec))
+                met = meeting < time_limit
                 window.spent += meeting
                 if not met:
                     break
@@ -271,7 +271,7 @@ class SimulatedTransport:
         return {device.name: device for device in self.devices}
 
     def _at_work(self, device: str) -> int:
-        return sum(used == device for used in self._device_of.values())
+        return sum(name == device for name in self._device_of.values())
 
     def _end(self, trial: str) -> None:
         fence = self._open.pop(trial)
@@ -280,8 +280,8 @@ class SimulatedTransport:
         self._until.pop(fence, None)
         device = self._device_of.pop(fence, None)
         if device is not None:
-            left = self._at_work(device)
-            self._rescale(device, left + 1, left)
+            remaining = self._at_work(device)
+            self._rescale(device, remaining + 1, remaining)
         elif fence in self._turns:
             device = self._turns.device(fence)
             before = len(self._turns.lanes_at_work(device))
@@ -294,7 +294,7 @@ class SimulatedTransport:
         if factor == 1.0:
             return
         now = self.clock.now()
-        fences = {fence for fence, used in self._device_of.items() if used == device}
+        fences = {fence for fence, name in self._device_of.items() if name == device}
         fences |= self._turns.slow_down(device, factor)
         self._heap = [
             (now + (at - now) * factor if fence in fences else at, number, fence, body)

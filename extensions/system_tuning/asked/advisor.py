@@ -50,10 +50,10 @@ class Advisor:
     def consult(self, question: Consult, entries: Sequence[HistoryEntry]) -> None:
         """Ask ``entries``. ``answers`` returns the answer when it is there."""
         if not any(_worth_having(entry) for entry in entries):
-            done: Future[Advice] = Future()
+            future: Future[Advice] = Future()
             why = f"the history of {question.machine} has nothing to reuse"
-            done.set_result(Advice(question.id, question.workload, (), why))
-            self._asked.append(done)
+            future.set_result(Advice(question.id, question.workload, (), why))
+            self._asked.append(future)
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="advisor")
@@ -61,9 +61,9 @@ class Advisor:
 
     def answers(self) -> list[Advice]:
         """Return the answers that have come since the last call."""
-        done = [each for each in self._asked if each.done()]
+        futures = [each for each in self._asked if each.done()]
         self._asked = [each for each in self._asked if not each.done()]
-        return [each.result() for each in done]
+        return [each.result() for each in futures]
 
 
 def _worth_having(entry: HistoryEntry) -> bool:
@@ -71,20 +71,20 @@ def _worth_having(entry: HistoryEntry) -> bool:
 
 
 def _ask(question: Consult, entries: Sequence[HistoryEntry]) -> Advice:
-    asked = {"profile": dict(question.profile), "entries": entries_to_bodies(entries)}
+    request = {"profile": dict(question.profile), "entries": entries_to_bodies(entries)}
     command = [sys.executable, "-P", "-m", __name__]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             check=True,
-            input=json.dumps(asked),
+            input=json.dumps(request),
             capture_output=True,
             text=True,
             timeout=ADVICE_TIMEOUT,
         )
-        found = parse(done.stdout)
-        config = tuple((str(name), value) for name, value in found["config"] if name in OFFERED)
-        return Advice(question.id, question.workload, config, found["why"])
+        reply = parse(process.stdout)
+        config = tuple((str(name), value) for name, value in reply["config"] if name in OFFERED)
+        return Advice(question.id, question.workload, config, reply["why"])
     except (OSError, Forged, ValueError, LookupError, TypeError, SubprocessError) as error:
         log.warning("the history gave no answer: %r", error)
         why = "the similarity service gave no answer; the log says more"
@@ -96,10 +96,10 @@ def main() -> None:
     os.nice(19)
     from ....profiling.similarity.service import Similarity
 
-    asked = json.load(sys.stdin)
-    profile: Profile = tuple(sorted(asked["profile"].items()))
+    request = json.load(sys.stdin)
+    profile: Profile = tuple(sorted(request["profile"].items()))
     try:
-        answer = Similarity.fit(entries_from_bodies(asked["entries"])).ask(profile, time())
+        answer = Similarity.fit(entries_from_bodies(request["entries"])).ask(profile, time())
         config, why = answer.config or (), answer.why
     except UsageError as error:
         config, why = (), str(error)

@@ -44,19 +44,19 @@ def propose(ask: AskConfigs) -> tuple[SystemConfig, ...]:
         )
     model = optuna.create_study(sampler=sampler)
     for config, ratio in (((), 0.0), *ask.seen):
-        known = dict(config)
-        params = {name: known.get(name) for name in space}
+        config_values = dict(config)
+        params = {name: config_values.get(name) for name in space}
         if ratio is None:
             model.add_trial(create_trial(state=TrialState.FAIL, params=params, distributions=space))
         else:
             model.add_trial(create_trial(value=ratio, params=params, distributions=space))
-    tried = {(), *(config for config, _ in ask.seen)}
-    found: dict[SystemConfig, None] = {}
+    tried_configs = {(), *(config for config, _ in ask.seen)}
+    proposals: dict[SystemConfig, None] = {}
     for _ in range(TOGETHER * DRAWS):
         sampled = model.ask(space).params
         config = tuple(sorted((n, value) for n, value in sampled.items() if value is not None))
-        if config not in tried:
-            found[config] = None
-        if len(found) == TOGETHER:
+        if config not in tried_configs:
+            proposals[config] = None
+        if len(proposals) == TOGETHER:
             break
-    return tuple(found)
+    return tuple(proposals)

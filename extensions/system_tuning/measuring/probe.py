@@ -64,12 +64,12 @@ def probe(
     enough for one window and two of the default. ``energy``: windows are long enough to measure
     their joules.
     """
-    counted = time.perf_counter()
+    counted_at = time.perf_counter()
     window = WARM_UP + COUNTED
     if passes < 3 * window:
         return [], []
     copies = Copies(run, watch.check, MIN_METERED if energy else 0.0)
-    found: list[Window] = []
+    windows: list[Window] = []
     failed: Failed = []
     try:
         before = copies.window(())
@@ -81,7 +81,7 @@ def probe(
                 continue
             watch.probing(config)
             try:
-                here = copies.window(config)
+                current = copies.window(config)
             except Exception as error:  # anything the user's code may raise
                 failed.append((config, why(error)))
                 copies.drop(config)
@@ -89,14 +89,14 @@ def probe(
             finally:
                 watch.probing(())
             after = copies.window(())
-            ratio = here.seconds / ((before.seconds + after.seconds) / 2)
-            joules = relative(here.joules, before.joules, after.joules)
-            ended = time.perf_counter()
-            found.append((config, ratio, ended - counted, joules))
-            before, counted = after, ended
+            ratio = current.seconds / ((before.seconds + after.seconds) / 2)
+            joules = relative(current.joules, before.joules, after.joules)
+            ended_at = time.perf_counter()
+            windows.append((config, ratio, ended_at - counted_at, joules))
+            before, counted_at = after, ended_at
     finally:
         run.system.enter()
-    return found, failed
+    return windows, failed
 
 
 def why(error: Exception) -> str:

@@ -67,9 +67,9 @@ def rehearse(
     occupied meanwhile, this one and those that wait for it.
     """
     beliefs = Beliefs({config: belief for config, belief in known if _concerns(run, config)})
-    found = Rehearsed(base)
+    result = Rehearsed(base)
     if not beliefs.priors:
-        return found
+        return result
     began = time.perf_counter()
     threads = any(name == "threads" for config in beliefs.priors for name, _ in config)
     least = WINDOW_OF_THREADS if threads else 0.0
@@ -80,7 +80,7 @@ def rehearse(
         before = copies.window(base)
         step = before.seconds
         copies.counted = min(COUNTED, math.ceil(WINDOW / step))
-        while len(found.windows) + len(found.failed) < MAX_WINDOWS:
+        while len(result.windows) + len(result.failed) < MAX_WINDOWS:
             costs = [
                 (config, held * _cost(copies, beliefs, base, config, step))
                 for config in beliefs.priors
@@ -89,32 +89,32 @@ def rehearse(
             config = beliefs.next(step * steps, spent, costs)
             if config is None:
                 break
-            counted = time.perf_counter()
+            counted_at = time.perf_counter()
             watch.probing(config)
             try:
-                here = copies.window(merged(base, config))
+                window = copies.window(merged(base, config))
             except Exception as error:  # anything the user's code may raise
-                found.failed.append((config, why(error)))
+                result.failed.append((config, why(error)))
             else:
-                if trouble := _differs(here.loss, before.loss):
-                    found.failed.append((config, trouble))
+                if trouble := _differs(window.loss, before.loss):
+                    result.failed.append((config, trouble))
             finally:
                 watch.probing(())
-            if found.failed and found.failed[-1][0] == config:
+            if result.failed and result.failed[-1][0] == config:
                 beliefs.drop(config)
                 copies.drop(merged(base, config))
                 continue
             after = copies.window(base)
             both = before.seconds, after.seconds
-            ratio = here.seconds / (sum(both) / 2 if threads else min(both))
+            ratio = window.seconds / (sum(both) / 2 if threads else min(both))
             beliefs.observe(config, ratio, after.seconds / before.seconds)
-            found.windows.append((config, ratio, time.perf_counter() - counted, None))
+            result.windows.append((config, ratio, time.perf_counter() - counted_at, None))
             before = after
     finally:
         run.system.enter()
-    found.chosen = merged(base, beliefs.best)
-    found.spent = time.perf_counter() - began
-    return found
+    result.chosen = merged(base, beliefs.best)
+    result.spent = time.perf_counter() - began
+    return result
 
 
 def _cost(

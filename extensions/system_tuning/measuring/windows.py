@@ -27,25 +27,25 @@ def interleave(own: SystemConfig, tried: Sequence[SystemConfig], steps: int) -> 
         return []
     count = 2 * probes + 1
     cuts = [steps * i // count for i in range(count + 1)]
-    found = []
+    windows = []
     for i, (first, stop) in enumerate(itertools.pairwise(cuts)):
         config = tried[i // 2 % len(tried)] if i % 2 else None
         system = System(own) if config is None else System({**dict(own), **dict(config)}.items())
-        found.append(StepWindow(system, first, stop, config))
-    return found
+        windows.append(StepWindow(system, first, stop, config))
+    return windows
 
 
 def results(done: Sequence[StepWindow]) -> list[Window]:
     """Return the result of each window that ran a candidate, once the epoch is over."""
-    found = []
-    for before, tried, after in zip(done[::2], done[1::2], done[2::2], strict=False):
-        assert tried.config is not None
+    windows = []
+    for before, window, after in zip(done[::2], done[1::2], done[2::2], strict=False):
+        assert window.config is not None
         usual = (before.step_seconds + after.step_seconds) / 2
-        ratio = tried.step_seconds / usual
-        wasted = max(0.0, tried.seconds * (1 - 1 / ratio))
-        joules = relative(tried.step_joules, before.step_joules, after.step_joules)
-        found.append((tried.config, ratio, wasted, joules))
-    return found
+        ratio = window.step_seconds / usual
+        wasted = max(0.0, window.seconds * (1 - 1 / ratio))
+        joules = relative(window.step_joules, before.step_joules, after.step_joules)
+        windows.append((window.config, ratio, wasted, joules))
+    return windows
 
 
 def relative(tried: float | None, before: float | None, after: float | None) -> float | None:

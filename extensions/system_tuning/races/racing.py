@@ -101,8 +101,8 @@ class Race:
 
     def enter(self, configs: Iterable[SystemConfig]) -> None:
         """Add arms that are not in it yet. If there are any, the race goes on."""
-        known = {arm.config for arm in self.arms}
-        new = [Arm(config) for config in configs if config and config not in known]
+        known_configs = {arm.config for arm in self.arms}
+        new = [Arm(config) for config in configs if config and config not in known_configs]
         self.arms += new
         self.over = self.over and not new
 

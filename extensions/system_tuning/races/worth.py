@@ -137,11 +137,11 @@ class Beliefs:
         parts = [(pair,) for pair in config]
         if len(parts) < 2 or not any(self.seen.get(part) for part in parts):
             return prior
-        found = [self.belief(part) for part in parts if part in self.priors]
-        if len(found) < len(parts):
+        beliefs = [self.belief(part) for part in parts if part in self.priors]
+        if len(beliefs) < len(parts):
             return prior
-        mean = sum(each.mean for each in found)
-        error = sqrt(sum(each.error**2 for each in found) + INTERACTION_ERROR**2)
+        mean = sum(each.mean for each in beliefs)
+        error = sqrt(sum(each.error**2 for each in beliefs) + INTERACTION_ERROR**2)
         return _updated(Belief(mean, error), prior.mean, 1, prior.error)
 
     def worth(self, config: SystemConfig, seconds: float) -> float:

@@ -109,22 +109,22 @@ def by_batch(ratios: Mapping[SystemConfig, Mapping[int, Sequence[float]]]) -> Fi
     ``ratios`` are windows' seconds per step divided by the default's, by configuration and batch
     size. None if there is only one batch size.
     """
-    sizes = sorted({size for found in ratios.values() for size in found})
+    sizes = sorted({size for by_size in ratios.values() for size in by_size})
     if len(sizes) < 2:
         return None
     traces = []
-    for index, (config, found) in enumerate(ratios.items()):
-        widths = sorted(found)
+    for index, (config, by_size) in enumerate(ratios.items()):
+        widths = sorted(by_size)
         colour = STUDIES[index % len(STUDIES)]
         traces.append(
             {
                 "type": "scatter",
                 "mode": "lines+markers+text",
                 "x": widths,
-                "y": [1 / geometric_mean(found[size]) for size in widths],
+                "y": [1 / geometric_mean(by_size[size]) for size in widths],
                 "text": [""] * (len(widths) - 1) + [config_text(config)],
                 "textposition": "top center",
-                "customdata": [count(len(found[size]), "window") for size in widths],
+                "customdata": [count(len(by_size[size]), "window") for size in widths],
                 "hovertemplate": Markup(
                     "{}<br>batch size %{{x}}: %{{y:.2f}}, %{{customdata}}<extra></extra>"
                 ).format(config_text(config)),

@@ -51,9 +51,9 @@ def system_section(
     epochs = reader.epochs(spec.id)
     if by_epoch:
         windows += tried_by_epoch(epochs)
-    found = tried(windows, crashed(failures, epochs))
+    configurations = tried(windows, crashed(failures, epochs))
     charts = {
-        "system_bought": speedups(found),
+        "system_bought": speedups(configurations),
         "system_batch": by_batch(_by_batch(windows, spec, trials)),
         "system_heat": heat(profiles),
         "system_clusters": _clusters(reader, spec, trials) if profiles else None,
@@ -67,8 +67,8 @@ def system_section(
         choice=choice,
         wasted=wasted,
         charts=charts,
-        columns=_columns(found, "epochs" if by_epoch else "windows"),
-        tried=found,
+        columns=_columns(configurations, "epochs" if by_epoch else "windows"),
+        tried=configurations,
     )
     return Section(html, charts)
 
@@ -98,14 +98,14 @@ def _by_batch(
 ) -> dict[SystemConfig, dict[int, list[float]]]:
     """Windows' ratios by configuration and by the batch size of the measured trial."""
     params = {trial.id: trial.params for trial in trials}
-    found: dict[SystemConfig, dict[int, list[float]]] = {}
+    by_config: dict[SystemConfig, dict[int, list[float]]] = {}
     for event in events:
         size = params.get(event.trial, {}).get("batch_size", spec.batch_size)
         if not isinstance(size, (int, float)):
             continue
         for window in event.windows:
-            found.setdefault(window.config, {}).setdefault(int(size), []).append(window.ratio)
-    return found
+            by_config.setdefault(window.config, {}).setdefault(int(size), []).append(window.ratio)
+    return by_config
 
 
 def _clusters(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> Figure | None:

@@ -47,8 +47,8 @@ def find_similar(
     """Ask the history about a trial's profile (``trial_profiles.find_profile``)."""
     # Entries from the trial's own study are left out: they are trivially similar.
     own = source_of(study.id)
-    others = tuple(entry for entry in reader.history(found.machine) if entry.source != own)
-    report = similarity_report(trial.id, found.machine, others, found.profile, time())
+    entries = tuple(entry for entry in reader.history(found.machine) if entry.source != own)
+    report = similarity_report(trial.id, found.machine, entries, found.profile, time())
     return replace(report, profile_of=found.of)
 
 

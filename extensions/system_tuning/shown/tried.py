@@ -63,7 +63,7 @@ def tried(
             if window.joules is not None:
                 joules[window.config].append(window.joules)
         failed |= dict(event.failed)
-    found = [
+    configurations = [
         TriedConfiguration(
             config,
             tuple(ratios.get(config, ())),
@@ -72,7 +72,7 @@ def tried(
         )
         for config in dict.fromkeys([*ratios, *failed])
     ]
-    return sorted(found, key=lambda each: -(each.speed or 0.0))
+    return sorted(configurations, key=lambda each: -(each.speed or 0.0))
 
 
 def crashed(
@@ -90,15 +90,15 @@ def crashed(
 def tried_by_epoch(epochs: Sequence[EpochRow]) -> list[WindowsMeasured]:
     """Whole epochs as windows (``grid``), each against its trial's last epoch under the default."""
     usual: dict[str, float] = {}
-    found = []
+    windows = []
     for row in epochs:
         if not row.system:
             usual[row.trial] = row.seconds
         elif row.trial in usual and row.width == 1:
             window = Window(row.system, row.seconds / usual[row.trial], 0.0)
-            found.append(
+            windows.append(
                 WindowsMeasured(
                     at=row.at, trial=row.trial, fence=row.fence, windows=(window,), failed=()
                 )
             )
-    return found
+    return windows

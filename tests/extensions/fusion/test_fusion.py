@@ -39,7 +39,7 @@ from penstock.extensions.fusion import known
 from penstock.extensions.fusion.fusion import Fusion
 known.FASTER = 1e9
 fusion, runs = Fusion(), [trial(code.Mlp, n, params(n)) for n in range(2)]
-assert [each.together for each in fusion.run_epochs(rows(runs))] == [2, 2]
+assert [each.group_size for each in fusion.run_epochs(rows(runs))] == [2, 2]
 assert "sympy" not in sys.modules
 """
 
@@ -272,14 +272,14 @@ def test_mean_losses_are_those_of_one_trial(steps):
 def test_one_of_them_is_timed_alone_whenever_their_epochs_have_doubled():
     fusion, runs = Fusion(), [trial(code.Mlp, n, params(n)) for n in range(3)]
     found = [fusion.run_epochs(rows(runs)) for _ in range(9)]
-    company = [sorted(each.together for each in epoch) for epoch in found]
+    company = [sorted(each.group_size for each in epoch) for epoch in found]
     timed = [n for n, each in enumerate(company, 1) if each == [1, 2, 2]]
     assert timed == [2, 4, 8]
     assert all(each == [3, 3, 3] for n, each in enumerate(company, 1) if n not in timed)
     assert {each.alone for each in found[0]} == {0.0}, "that is not known yet"
     for n, epoch in enumerate(found[2:], 3):
-        alone = [each.seconds for past in found[:n] for each in past if each.together == 1]
-        known = {each.alone for each in epoch if each.together > 1}
+        alone = [each.seconds for past in found[:n] for each in past if each.group_size == 1]
+        known = {each.alone for each in epoch if each.group_size > 1}
         assert all(min(alone) <= each <= max(alone) for each in known)
 
 
@@ -363,4 +363,4 @@ def test_what_watching_the_first_evaluation_takes_is_not_held_against_it(monkeyp
         fusion.run_epochs(rows(runs))
     times = fusion._known.admission(fusion.structure(runs[0])).evaluation
     assert not times.undecided(3)
-    assert max(times.together(3)) < 0.2 / 3
+    assert max(times.fused(3)) < 0.2 / 3

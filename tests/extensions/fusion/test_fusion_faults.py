@@ -104,7 +104,7 @@ def test_two_parts_of_a_group_are_stepped_in_turns(step):
 
     found += fusion.run_epochs([Row(runs[n], tick if n == 1 else code.quiet) for n in (0, 1)])
     [loop.run_epoch(run, code.quiet) for run in alone]
-    assert [each.together for each in found] == [3, 3, 3, 2, 2]
+    assert [each.group_size for each in found] == [3, 3, 3, 2, 2]
     assert [run.hash() for run in runs] == [run.hash() for run in alone]
     assert fusion.refusal(runs[0]) == ""
 
@@ -372,7 +372,7 @@ def test_where_whole_epochs_are_slower_together_each_is_trained_alone(monkeypatc
     def company():
         outcomes = fusion.run_epochs(rows(runs, tick))
         [loop.run_epoch(run, code.quiet) for run in alone]
-        return sorted(each.together for each in outcomes)
+        return sorted(each.group_size for each in outcomes)
 
     found = [company() for _ in range(18)]
     assert [run.hash() for run in runs] == [run.hash() for run in alone]

@@ -130,7 +130,7 @@ def test_a_dropout_that_was_chosen_is_each_trials_own(started):
     fusion, together, apart = Fusion(), started(InMemory)[:4], started(InMemory)[:4]
     for _ in range(3):
         found = fusion.run_epochs(rows(together))
-        assert max(outcome.together for outcome in found) > 1
+        assert max(outcome.group_size for outcome in found) > 1
         for run, like, outcome in zip(together, apart, found, strict=True):
             assert loop.run_epoch(like, quiet).metrics == outcome.metrics
             assert run.hash() == like.hash()

@@ -57,7 +57,7 @@ class TestMemory:
             at.told(name, 1.0, 5.0)
         found = lane_need(
             at.state,
-            at.company,
+            at.fused_groups,
             at.state.devices["d0"].device,
             [at.trial(name) for name in "abcde"],
         )
@@ -110,7 +110,7 @@ class TestMemory:
         at.told("b", 2.0, 1.0)
         found = lane_need(
             at.state,
-            at.company,
+            at.fused_groups,
             at.state.devices["d0"].device,
             [at.trial("a"), at.trial("b")],
         )
@@ -157,7 +157,7 @@ class TestMemory:
         device = at.state.devices["d0"].device
         at.at += 1.0
         at.end_epoch("a", 1.0, together=0, readers=2, alone=2.0)
-        need = lane_need(at.state, at.company, device, trials)
+        need = lane_need(at.state, at.fused_groups, device, trials)
         assert need is not None
         assert need.ephemeral < 2.5 * GIB, "that of one step"
 
@@ -170,7 +170,7 @@ class TestMemory:
         assert len(at.state.attempts) == 4, "a seat's part each"
         at.told("a", 1.0, 2.0)
         trials = [at.state.trials[f"a-000{n}"] for n in range(2)]
-        need = lane_need(at.state, at.company, at.state.devices["d0"].device, trials)
+        need = lane_need(at.state, at.fused_groups, at.state.devices["d0"].device, trials)
         assert need is not None
         assert 2 * GIB < need.persistent < 2.2 * GIB, "the other one as large, with a margin"
         assert need.ephemeral == pytest.approx(3 * need.persistent)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from penstock.app.ledger.rows import EpochRow
 from penstock.extensions.report.device_sharing import (
     SharedSpan,
-    company_words,
+    group_words,
     section,
     shared_spans,
 )
@@ -57,12 +57,12 @@ def test_the_report_says_how_many_epochs_were_trained_together_or_read_once():
             SimpleNamespace(together=together, readers=readers) for together, readers in company
         ]
 
-    words = company_words(reports((1, 0), (4, 0), (2, 0), (0, 3), (1, 2), (0, 1), (0, 0)))
+    words = group_words(reports((1, 0), (4, 0), (2, 0), (0, 3), (1, 2), (0, 1), (0, 0)))
     assert words == (
         " 2 of 7 epochs were trained together, up to 4 at once."
         " 2 of 7 epochs had their batches read once for several trials, up to 3 at once."
     )
-    assert company_words(reports((1, 0), (0, 1))) == ""
+    assert group_words(reports((1, 0), (0, 1))) == ""
     rows = [epoch("s-0003", 1, 5.0, 10.0), epoch("x-0007", 1, 4.0, 12.0, slot=1)]
     text = section(STUDY, shared_spans("s", rows), {"x": "other"}, words)
     assert f"in 1 span.{words}</p>" in text

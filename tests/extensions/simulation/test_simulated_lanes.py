@@ -9,7 +9,7 @@ from penstock.extensions.simulation.experiment import run, simulated_devices
 from penstock.extensions.simulation.gantt import spans
 from penstock.extensions.simulation.waits import waits
 from penstock.extensions.simulation.workload import StudyWork, TrialWork, Workload, study_spec
-from penstock.profiling.costs.company import Company
+from penstock.profiling.costs.group_slowdown import GroupSlowdown
 from penstock.scheduler.policies.srtf import PATIENCE, SHORTEST
 
 pytestmark = pytest.mark.extension("lanes")
@@ -117,10 +117,10 @@ def test_a_malformed_number_of_lanes_or_seats_is_refused(spec):
 
 def alike(trials, epochs=4, seconds=10.0, together=None, width=1):
     """A study of equal trials, which are trained together where ``together`` says how fast."""
-    company = Company(together or {})
+    group_slowdown = GroupSlowdown(together or {})
     spec = study_spec("alike", trials, width, fuses=bool(together))
     work = TrialWork(seconds, ((1, 1.0), (2, 0.6))[:width], epochs)
-    return StudyWork(spec, (work,) * trials, budgets=True, company=company)
+    return StudyWork(spec, (work,) * trials, budgets=True, group_slowdown=group_slowdown)
 
 
 @pytest.mark.extension("fusion")

@@ -26,7 +26,7 @@ from penstock.extensions.simulation.workload import (
     shape_of,
     study_spec,
 )
-from penstock.profiling.costs.company import Company
+from penstock.profiling.costs.group_slowdown import GroupSlowdown
 from penstock.profiling.costs.reference_curves import fitted
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.policies.names import POLICIES
@@ -268,17 +268,19 @@ def test_a_recorded_study_takes_on_its_own_devices_what_it_took(tmp_path):
 @pytest.mark.extension("fusion")
 def test_a_recorded_study_whose_trials_were_trained_together_is_simulated_so(tmp_path):
     seated = simulated_devices("cpu:2x1*1x4", None)
-    half = Company({2: 0.5, 4: 0.5})
+    half = GroupSlowdown({2: 0.5, 4: 0.5})
 
     def devices(clock, _, work):
-        return SimulatedTransport(clock, seated, work, company=lambda _study, n: half.ratio(n))
+        return SimulatedTransport(
+            clock, seated, work, group_slowdown=lambda _study, n: half.ratio(n)
+        )
 
     spec = recorded_spec(contract="torch", fuse="auto", strategy=StrategySpec("full", 9))
     reader = make_study(tmp_path, spec, devices=devices)
     rows = reader.epochs(spec.id)
     took = max(row.at for row in rows) - min(row.begin for row in rows)
     of = recorded(reader, reader.study(spec.name))
-    assert of.company(of.studies[0].spec.id, 4) == pytest.approx(0.5, abs=0.01)
+    assert of.group_slowdown(of.studies[0].spec.id, 4) == pytest.approx(0.5, abs=0.01)
     for where, expected in (("cpu:2x1*1x4", took), ("cpu:2x1", len(rows) * 0.1 / 2)):
         [outcome] = run(of, simulated_devices(where), ["waterfill"], known=True).outcomes
         assert outcome.makespan == pytest.approx(expected, rel=0.15)

@@ -131,7 +131,7 @@ def test_more_trials_share_a_device_than_the_file_says_in_proportion(tmp_path):
 def test_trials_of_a_lane_may_be_trained_together_and_have_epochs_in_common(tmp_path):
     lines = "pieces: {0: 2, 3: 3}\n    together: [[4, 0.5], [8, 0.3]]\n    seconds: 20"
     found = read(tmp_path, FILE.replace("seconds: 20", lines)).studies[1]
-    assert found.company.ratios == {4: 0.5, 8: 0.3}
+    assert found.group_slowdown.ratios == {4: 0.5, 8: 0.3}
     assert (found.spec.contract, found.spec.fuse, found.spec.seeding) == ("torch", "auto", "shared")
     assert [dict(trial.params) for trial in found.trials] == [
         {"x": 0, "x@3": 0},

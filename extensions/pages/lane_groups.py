@@ -26,7 +26,7 @@ class LaneGroup:
     device: str
     lane: int
     works: tuple[Work, ...]
-    #: Number stepped at once in the last epoch that one of them ended; 1: each alone.
+    #: Size of the fused group in the last epoch that one of them ended; 1: each alone.
     together: int = 1
     #: For how many of them the batches of that epoch were read once.
     readers: int = 0
@@ -53,14 +53,14 @@ def lane_groups(
     study: str | None = None,
 ) -> list[LaneGroup]:
     """Return the lanes that have several trials now; with ``study``, one of its among them."""
-    found = []
+    groups = []
     for (device, lane), works in _by_lane(devices, running).items():
         if study is None or any(study_of_trial(work.trial) == study for work in works):
             reports = [reader.last_report(work.trial) for work in works]
-            found.append(lane_group(device, lane, works, [each for each in reports if each]))
-        if len(found) == LISTED:
+            groups.append(lane_group(device, lane, works, [each for each in reports if each]))
+        if len(groups) == LISTED:
             break
-    return found
+    return groups
 
 
 def lane_group(
@@ -78,8 +78,8 @@ def _by_lane(
     devices: Iterable[DeviceRecord], running: Mapping[tuple[str, int], Work]
 ) -> dict[tuple[str, int], list[Work]]:
     several = {each.device.name: each.device for each in devices if each.device.seats > 1}
-    found: defaultdict[tuple[str, int], list[Work]] = defaultdict(list)
+    works_of: defaultdict[tuple[str, int], list[Work]] = defaultdict(list)
     for (name, slot), work in sorted(running.items()):
         if name in several:
-            found[name, several[name].lane(slot)].append(work)
-    return {lane: works for lane, works in found.items() if len(works) > 1}
+            works_of[name, several[name].lane(slot)].append(work)
+    return {lane: works for lane, works in works_of.items() if len(works) > 1}

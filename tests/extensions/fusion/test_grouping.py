@@ -8,7 +8,7 @@ import pytest
 from drive_world import spec
 from laned_world import Laned
 from penstock.app.show.views.plan import detail_words
-from penstock.extensions.fusion.seating import MAX_SINGLES
+from penstock.extensions.fusion.grouping import MAX_SINGLES
 from penstock.scheduler.model.decisions import Member
 from penstock.scheduler.model.events import PolicyChosen, Tick
 from penstock.scheduler.model.snapshot import Plan
@@ -31,9 +31,9 @@ class TestReadOnce:
         at.end_epoch("a", 1.0, together=0, readers=readers)
         assert len(at.state.attempts) == there
         study = at.state.studies["a"]
-        assert at.company.gains(study) == bool(readers)
-        assert not at.company.steps_at_once(study)
-        assert "their trainer could not" in at.company.why_not(study)
+        assert at.fused_groups.gains(study) == bool(readers)
+        assert not at.fused_groups.steps_at_once(study)
+        assert "their trainer could not" in at.fused_groups.why_not(study)
 
     def test_plans_count_with_what_was_measured_beside_so_many(self):
         at = Laned(seats=2)
@@ -44,7 +44,7 @@ class TestReadOnce:
             at.at += 2.0
             at.end_epoch(name, 2.0, together=0, readers=2, alone=4.0)
         assert at.state.epoch_seconds(at.trial("a")) == pytest.approx(4.0)
-        assert at.state.costs.company_ratio("a", 2) == pytest.approx(0.5)
+        assert at.state.costs.group_slowdown("a", 2) == pytest.approx(0.5)
         plan = outlook(at.engine, at.at)
         ends = {row["trial"]: row["epoch_ends"] for row in plan["running"]}
         assert ends == pytest.approx({0: 2.0, 1: 4.0})
@@ -71,7 +71,7 @@ class TestReadOnce:
             at.end_epoch(oldest.segment.trial, 1.0, together=0, readers=1)
         assert seated[:9] == [1, *[2] * 8]
         assert seated[-1] == 1, "eight epochs have shown it"
-        assert at.company.why_not(study)
+        assert at.fused_groups.why_not(study)
         [seen] = outlook(at.engine, at.at)["studies"]
         assert seen["readers"] == 0
 
@@ -160,7 +160,7 @@ class TestTrainedTogether:
         at.at += 1.0
         at.end_epoch("a", 1.0, company=company)
         assert len(at.state.attempts) == beside
-        assert (at.company.why_not(at.state.studies["a"]) == "") == (beside > 1)
+        assert (at.fused_groups.why_not(at.state.studies["a"]) == "") == (beside > 1)
 
     def test_with_seats_asha_promotes_no_more_than_without(self):
         """Many promoted at once are trials that later results overtake."""
@@ -193,7 +193,7 @@ class TestTrainedTogether:
             at.at += 1.0
             at.end_epoch(oldest.segment.trial, 1.0, company=((2, 0.6), (8, 0.3)))
             if furthest < 26:
-                assert "top rung" in at.company.why_not(at.state.studies["a"])
+                assert "top rung" in at.fused_groups.why_not(at.state.studies["a"])
         assert before == {2}
         assert max(after) == 8
 
@@ -210,7 +210,7 @@ class TestTrainedTogether:
                     at.at += 1.0
                     at.end_epoch(name, 2.0, together=4, alone=1.5)
         assert len(at.state.attempts) == 1
-        assert "too little" in at.company.why_not(at.state.studies["a"])
+        assert "too little" in at.fused_groups.why_not(at.state.studies["a"])
 
     @pytest.mark.parametrize("policy", ["fifo", "srtf", "waterfill", "pack"])
     def test_no_policy_keeps_them_from_their_seats(self, policy):
@@ -228,7 +228,7 @@ class TestTrainedTogether:
             at.end_epoch(name, 2.0, together=4, alone=5.0)
         trial = at.trial("a")
         assert at.state.epoch_seconds(trial) == pytest.approx(5.0)
-        assert at.state.costs.company_ratio("a", 4) == pytest.approx(0.4)
+        assert at.state.costs.group_slowdown("a", 4) == pytest.approx(0.4)
         running = outlook(at.engine, at.at)["running"]
         # Each has a quarter of the lane, and an epoch takes two seconds of that.
         ends = {row["trial"]: row["epoch_ends"] for row in running}
@@ -240,7 +240,7 @@ class TestTrainedTogether:
         at.at += 2.0
         at.end_epoch("a", 2.0, together=1, alone=1.0)
         assert at.state.epoch_seconds(at.trial("a")) == 1.0
-        assert at.state.costs.company_ratio("a", 4) == 1.0
+        assert at.state.costs.group_slowdown("a", 4) == 1.0
 
     def test_plans_see_an_epoch_take_less_of_a_device_and_a_second_device_gain_less(self):
         """Alone an epoch takes 5 s on one device and 3 s on two; with others, 2 s of one."""
@@ -276,23 +276,23 @@ class TestTrainedTogether:
         at.end_epoch("a", 1.0, together=0)
         assert len(at.state.studies["a"].trials) == 4, "no more are drawn"
         study = at.state.studies["a"]
-        assert "their trainer could not" in at.company.why_not(study)
+        assert "their trainer could not" in at.fused_groups.why_not(study)
         at.at += 1.0
         at.end_epoch("a", 1.0, together=3)
-        assert at.company.why_not(study) == ""
-        assert at.company.known(study).together == 3
+        assert at.fused_groups.why_not(study) == ""
+        assert at.fused_groups.known(study).together == 3
 
     def test_trials_that_are_never_alike_are_seated_apart_in_the_end(self):
         at = Laned()
         at.study("a", epochs=100, n_trials=40, sampler="tpe", fuse="auto")
         study = at.state.studies["a"]
         for n in range(1 + MAX_SINGLES):
-            assert at.company.why_not(study) == (
+            assert at.fused_groups.why_not(study) == (
                 "" if n else "what they would gain is not measured yet"
             )
             at.at += 1.0
             at.end_epoch("a", 1.0, company=((2, 0.6),))
-        assert "different structures" in at.company.why_not(study)
+        assert "different structures" in at.fused_groups.why_not(study)
 
     @pytest.mark.parametrize(
         ("fields", "why"),
@@ -308,4 +308,4 @@ class TestTrainedTogether:
         at = Laned()
         at.study("a", n_trials=8, **{"fuse": "auto", **fields})
         assert len(at.state.attempts) == 1
-        assert why in at.company.why_not(at.state.studies["a"])
+        assert why in at.fused_groups.why_not(at.state.studies["a"])

@@ -30,8 +30,8 @@ def elementwise(func: Any) -> Any:
     """Return the rule of an elementwise operator of one tensor."""
 
     def rule(count: int, x: Any, *args: Any, **named: Any) -> Any:
-        others = (*args, *named.values())
-        plain = isinstance(x, Tensor) and not any(isinstance(each, Tensor) for each in others)
+        arguments = (*args, *named.values())
+        plain = isinstance(x, Tensor) and not any(isinstance(each, Tensor) for each in arguments)
         if plain and x.is_contiguous() and (x.is_cuda or fills_vectors(x[0])):
             return func(x, *args, **named)
         return looped(func, count, (x, *args), named)
@@ -43,10 +43,10 @@ def narrow(func: Any, *, overwrites: bool) -> Any:
     """Return the rule of an exact bfloat16 operator; NaN bits differ outside whole vectors."""
 
     def rule(count: int, *args: Any, **named: Any) -> Any:
-        given = [each for each in (*args, *named.values()) if isinstance(each, Tensor)]
-        first = given[0][0]
-        alike = all(each.shape[1:] == first.shape for each in given)
-        order = {each[0].stride() for each in given}
+        tensors = [each for each in (*args, *named.values()) if isinstance(each, Tensor)]
+        first = tensors[0][0]
+        alike = all(each.shape[1:] == first.shape for each in tensors)
+        order = {each[0].stride() for each in tensors}
         dense = first.is_contiguous() or is_channels_last(first)
         if alike and dense and len(order) == 1 and (first.is_cuda or fills_vectors(first)):
             return func(*args, **named)

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from penstock.app.ledger.rows import Work
-from penstock.extensions.pages.company import lane_group, lane_groups
+from penstock.extensions.pages.lane_groups import lane_group, lane_groups
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.state.state import DeviceRecord
 from study_ledger import START

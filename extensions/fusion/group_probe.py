@@ -1,15 +1,15 @@
-"""Rehearsals: times of trials of a structure together, measured with copies of a single trial.
+"""Probes: times of a fused group of a structure, measured with copies of a single trial.
 
 Theory of operation. A trial that is alone in its lane is copied, and some steps of a few copies are
-computed together and alone, in turn. So the gain of company is known before a second trial shares
-the lane, and no trial joins where nothing would be gained. The trial itself is not touched: copies
-have weights, optimisers and attributes of their own, and are dropped afterwards. Times are
-processor times, measured under the current load of the other devices. A rehearsal admits nothing,
+computed fused and alone, in turn. So the gain of a fused group is known before a second trial
+shares the lane, and no trial joins where nothing would be gained. The trial itself is not touched:
+copies have weights, optimisers and attributes of their own, and are dropped afterwards. Times are
+processor times, measured under the current load of the other devices. A probe admits nothing,
 since it compares equal trials: trials that share a lane are compared and timed again.
 
 An epoch is more than its steps. Everything else in it is assumed to gain nothing.
 
-Rehearsals take a small part of the time that the process trains. Large trials have none: they would
+Probes take a small part of the time that the process trains. Large trials have none: they would
 gain little, and their copies need memory.
 """
 
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ...profiling.costs.company import COPIES
+from ...profiling.costs.group_slowdown import COPIES
 from ...tasks.checkpoints.state import state_bytes
 from ...tasks.training.data import length
 from .checks import SoloCopy, spent
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from ...tasks.contracts.contract import TorchTrainable
     from ...tasks.training.training import Training
 
-#: Processor time that rehearsals may take: seconds, and a share of the time of all epochs; and,
-#: regardless of those, a share of the time of a structure's own epochs for its own rehearsals.
+#: Processor time that probes may take: seconds, and a share of the time of all epochs; and,
+#: regardless of those, a share of the time of a structure's own epochs for its own probes.
 FIRST, SHARE, OWN = 0.3, 0.02, 0.05
 #: The longest step of all copies (seconds), and the most bytes of their states.
 LONGEST, LARGEST = 0.1, 1 << 26
@@ -47,26 +47,26 @@ _GIVEN = {"params", "_pieces"}
 
 
 @dataclass(slots=True)
-class Rehearsed:
+class ProbeTimes:
     """Measurements of one structure: processor seconds of a trial's step alone and of its epoch."""
 
     alone: float = 0.0
-    #: By number of copies: time per copy of a step together, over that of a step alone.
+    #: By number of copies: time per copy of a fused step, over that of a step alone.
     steps_ratios: dict[int, float] = field(default_factory=dict)
     #: Number of steps of an epoch, and seconds of the fastest epoch of a trial alone.
     steps: int = 0
     epoch: float = 0.0
-    #: Processor seconds of all its epochs, and of its rehearsals.
+    #: Processor seconds of all its epochs, and of its probes.
     trained: float = 0.0
     spent: float = 0.0
     #: True if there is nothing more to find out.
     over: bool = False
 
     def is_complete(self) -> bool:
-        """Return True if no number of copies is left to rehearse.
+        """Return True if no number of copies is left to probe.
 
         Only then are the ratios used: once two trials share a lane, neither runs alone again, so
-        larger groups could never be rehearsed.
+        larger groups could never be probed.
         """
         return self.over or all(n in self.steps_ratios or self.too_long(n) for n in COPIES)
 
@@ -80,67 +80,67 @@ class Rehearsed:
         return {n: 1.0 - part * (1.0 - ratio) for n, ratio in self.steps_ratios.items()}
 
 
-class Rehearsals:
-    """The rehearsals of one process."""
+class GroupProbes:
+    """The probes of one process."""
 
     def __init__(self) -> None:
-        self._found: dict[Any, Rehearsed] = {}
+        self._times: dict[Any, ProbeTimes] = {}
         self._trained = self._spent = 0.0
 
     def of(self, structure: Structure) -> dict[int, float]:
-        """Return the ratios of a structure by number of trials; empty until all is rehearsed."""
-        found = self._found.get(structure.network)
-        return {} if found is None or not found.is_complete() else found.ratios()
+        """Return the ratios of a structure by size; empty until all sizes are probed."""
+        times = self._times.get(structure.network)
+        return {} if times is None or not times.is_complete() else times.ratios()
 
-    def alone(self, run: Training, structure: Structure, seconds: float) -> str:
-        """Note that ``run`` has trained an epoch alone in ``seconds``, and rehearse if time allows.
+    def observe_alone(self, run: Training, structure: Structure, seconds: float) -> str:
+        """Note that ``run`` has trained an epoch alone in ``seconds``, and probe if time allows.
 
-        ``seconds`` are those of ``spent``. Returns why such trials cannot be trained together, if
-        that was found; else an empty string.
+        ``seconds`` are those of ``spent``. Returns why such trials cannot be fused, if that
+        was found; else an empty string.
         """
         self._trained += seconds
-        found = self._found.setdefault(structure.network, Rehearsed())
-        found.trained += seconds
-        found.steps = -(-length(run.data.train) // run.batch_size)
-        found.epoch = min(seconds, found.epoch or seconds)
+        times = self._times.setdefault(structure.network, ProbeTimes())
+        times.trained += seconds
+        times.steps = -(-length(run.data.train) // run.batch_size)
+        times.epoch = min(seconds, times.epoch or seconds)
         for count in COPIES:
-            if found.over or count in found.steps_ratios:
+            if times.over or count in times.steps_ratios:
                 continue
-            if not self._affords(found, count):
+            if not self._affords(times, count):
                 break
             began = spent(run.device)
             try:
-                self._rehearse(found, run, structure, count)
+                self._probe(times, run, structure, count)
             except NotFused as refused:
-                found.over = True
+                times.over = True
                 return str(refused)
             except Exception as error:  # whatever is raised in code that runs for all at once
-                found.over = True
+                times.over = True
                 return f"together it fails: {type(error).__name__}: {error}".partition("\n")[0]
             finally:
                 took = spent(run.device) - began
                 self._spent += took
-                found.spent += took
+                times.spent += took
         return ""
 
-    def _affords(self, found: Rehearsed, count: int) -> bool:
+    def _affords(self, times: ProbeTimes, count: int) -> bool:
         """Return True if steps of ``count`` copies are short enough, and time is left for them."""
-        if found.too_long(count):
+        if times.too_long(count):
             return False
-        step = found.alone or found.epoch / found.steps
-        steps = TIMED * (count + 1) if found.alone else (CHECKED + TIMED) * (count + 1)
+        step = times.alone or times.epoch / times.steps
+        steps = TIMED * (count + 1) if times.alone else (CHECKED + TIMED) * (count + 1)
         cost = steps * step
         affords = self._spent + cost <= FIRST + SHARE * self._trained
-        return affords or found.spent + cost <= OWN * found.trained
+        return affords or times.spent + cost <= OWN * times.trained
 
-    def _rehearse(self, found: Rehearsed, run: Training, structure: Structure, count: int) -> None:
+    def _probe(self, times: ProbeTimes, run: Training, structure: Structure, count: int) -> None:
         too_large = count * state_bytes(run.state()) > LARGEST
         if too_large or length(run.data.train) < run.batch_size:
-            found.over = True
+            times.over = True
             return
         code, left_out = _twin(run.code)
         admission = Admission()
-        if found.alone:
+        if times.alone:
             admission.checked[run.batch_size] = CHECKED
         solo = SoloCopy(run)
         copies = [_copied(run, copy.copy(code)) for _ in range(count)]
@@ -152,12 +152,12 @@ class Rehearsals:
             except AttributeError as error:
                 if error.name not in left_out:
                     raise
-                found.over = True  # unknown: the copies lack an attribute that the code reads
+                times.over = True  # unknown: the copies lack an attribute that the code reads
                 return
             break
         alone = min(admission.step.alone)
-        found.alone = min(alone, found.alone or alone)
-        found.steps_ratios[count] = min(admission.step.together(count)) / alone
+        times.alone = min(alone, times.alone or alone)
+        times.steps_ratios[count] = min(admission.step.fused(count)) / alone
 
 
 def _steps(
@@ -168,14 +168,14 @@ def _steps(
     *,
     vector: bool,
 ) -> None:
-    """Step copies together until ``admission`` has their times."""
+    """Step copies as a fused group until ``admission`` has their times."""
     group = Group(copies, structure, vector=vector)
     rows = [Row(each, _pass_on(each)) for each in copies]
 
     def regroup(runs: Sequence[Training]) -> Group:
         raise AssertionError("no copy leaves")
 
-    Epoch(rows, group, admission, solo, regroup).rehearse()
+    Epoch(rows, group, admission, solo, regroup).probe()
 
 
 def _pass_on(run: Training) -> Callable[[int, int, int], None]:
@@ -188,9 +188,9 @@ def _pass_on(run: Training) -> Callable[[int, int, int], None]:
 
 
 def _copied(run: Training, code: TorchTrainable) -> Training:
-    made = SoloCopy(run)
+    solo = SoloCopy(run)
     return replace(
-        run, code=code, model=made.model, optimizer=made.optimizer, schedule=None, batches=None
+        run, code=code, model=solo.model, optimizer=solo.optimizer, schedule=None, batches=None
     )
 
 

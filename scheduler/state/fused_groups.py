@@ -1,7 +1,7 @@
-"""Company: trials of a study that are at work together in one lane.
+"""Fused groups: trials of a study that share a lane, to be trained together in its process.
 
 The class here says that they gain nothing by it. An extension that finds otherwise replaces it
-(``Extension.company``).
+(``Extension.fused_groups``).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from .state import Attempt, StudyState
 
 
-class Company:
-    """Company without gain: trials of a study do not share lanes."""
+class FusedGroups:
+    """Fused groups without gain: trials of a study do not share lanes."""
 
     def observe(self, study: StudyState, attempt: Attempt, event: EpochReported) -> bool:
-        """Learn from an accepted epoch that had company, or whose report describes company.
+        """Learn from an accepted epoch of a fused group, or whose report predicts one's gain.
 
         Returns True if the best number of the study's trials in a lane may have changed.
         """
@@ -57,5 +57,5 @@ class Company:
         return {}
 
 
-#: The company if no extension has another.
-NO_COMPANY = Company()
+#: The fused groups if no extension has others.
+NO_FUSED_GROUPS = FusedGroups()

@@ -1,14 +1,14 @@
-"""Cost ratios of batches: an epoch's seconds per trial in a batch, over those of a trial alone.
+"""Slowdown of a fused group: an epoch's seconds per trial in it, over those of a trial alone.
 
 The seconds of a step of K trials are modelled as ``own * K + common``, so a trial's share falls
 with 1/K. Between two measured numbers of trials the ratio is linear in 1/K. Beyond the largest one
 it is assumed constant.
 
-Before trials are trained together, their trainer rehearses with copies of one of them. The
-rehearsal is believed until enough epochs together were measured. From then on the line through the
-rehearsed ratios is scaled by the mean factor between measured and rehearsed ratios.
+Before trials are fused, their trainer probes groups of copies of one of them. The probe is believed
+until enough epochs of fused groups were measured. From then on the line through the probed ratios
+is scaled by the mean factor between measured and probed ratios.
 
-Larger batches start more trials before it is known which are good, so size has to pay: each time
+Larger groups start more trials before it is known which are good, so size has to pay: each time
 the number of trials doubles, a trial's share must fall by ``PAYS``. A line through all measurements
 decides this, because single measurements are noisy.
 """
@@ -24,23 +24,23 @@ from statistics import fmean
 
 from .segment_costs import blend
 
-#: The part by which a ratio must fall for twice as many trials together to pay.
+#: The part by which a ratio must fall for a fused group of twice the size to pay.
 PAYS = 0.1
-#: Numbers of copies of a trial that its trainer steps together, one after the other. Two copies
-#: tell if batches pay at all; both numbers together tell ``own`` and ``common``.
+#: Sizes of the groups of copies that a trainer probes, one after the other. Two copies tell if
+#: fused groups pay at all; both sizes tell ``own`` and ``common``.
 COPIES = (2, 8)
-#: Without a rehearsal, ``FIRST`` trials are together until ``SURE`` such epochs were measured.
+#: Without a probe, groups have ``FIRST`` trials until ``SURE`` of their epochs were measured.
 FIRST, SURE = 2, 8
 
 
 @dataclass(slots=True)
-class Company:
-    """Ratios by the number of trials that were trained together, each a blend."""
+class GroupSlowdown:
+    """Ratios by the size of the fused group, each a blend."""
 
     ratios: dict[int, float] = field(default_factory=dict)
     #: The number of measured epochs.
     observed: int = 0
-    #: Ratios of a trial's copies, by their number, from rehearsals.
+    #: Ratios of probed groups of copies, by size. Snapshots have this name.
     rehearsed: dict[int, float] = field(default_factory=dict)
 
     @property
@@ -48,37 +48,37 @@ class Company:
         """Return the smallest measured ratio; at most 1."""
         return min(self.ratios.values(), default=1.0)
 
-    def observe(self, together: int, ratio: float) -> None:
-        """Add the measured ratio of an epoch of ``together`` trials, more than one."""
-        self.ratios[together] = blend(self.ratios.get(together), ratio)
+    def observe(self, size: int, ratio: float) -> None:
+        """Add the measured ratio of an epoch of a group of ``size`` trials, at least two."""
+        self.ratios[size] = blend(self.ratios.get(size), ratio)
         self.observed += 1
 
-    def rehearse(self, together: int, ratio: float) -> None:
-        """Add the ratio that a rehearsal found for ``together`` copies of one trial."""
-        self.rehearsed[together] = blend(self.rehearsed.get(together), ratio)
+    def observe_probe(self, size: int, ratio: float) -> None:
+        """Add the ratio that a probe of ``size`` copies of one trial measured."""
+        self.rehearsed[size] = blend(self.rehearsed.get(size), ratio)
 
-    def ratio(self, together: int) -> float:
-        """Return the expected ratio in a batch of ``together`` trials.
+    def ratio(self, size: int) -> float:
+        """Return the expected ratio in a fused group of ``size`` trials.
 
-        It is 1.0 if ``together <= 1`` or nothing is known.
+        It is 1.0 if ``size <= 1`` or nothing is known.
         """
-        if together <= 1:
+        if size <= 1:
             return 1.0
         known = {1: 1.0, **(self.ratios or self.rehearsed)}
-        if together in known:
-            return known[together]
+        if size in known:
+            return known[size]
         numbers = sorted(known)
-        above = bisect_left(numbers, together)
+        above = bisect_left(numbers, size)
         if above == len(numbers):
             return known[numbers[-1]]
         fewer, more = list(pairwise(numbers))[above - 1]
-        part = (1 / fewer - 1 / together) / (1 / fewer - 1 / more)
+        part = (1 / fewer - 1 / size) / (1 / fewer - 1 / more)
         return known[fewer] + part * (known[more] - known[fewer])
 
     def worthwhile(self) -> int:
         """Return the number of trials that pays best, at most twice the largest known number.
 
-        1 means that no batch pays; ``FIRST`` is returned if nothing is known.
+        1 means that no group pays; ``FIRST`` is returned if nothing is known.
         """
         known, sure = self.rehearsed or self.ratios, self.observed >= SURE
         if not known:

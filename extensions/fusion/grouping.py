@@ -1,11 +1,11 @@
-"""Choose the trials that share a lane with others of their study, to be trained together.
+"""Choose the trials that share a lane with others of their study, as a fused group.
 
 Theory of operation. Trials of one structure in one lane meet at each epoch, and their trainer
-computes their steps together if it can: for small networks that is several times faster, and
+fuses their steps if it can: for small networks that is several times faster, and
 changes no bit. The trainer measures the gain with copies of one trial, and reports it with each
 epoch. Until it has, a lane has one trial of such a study; then as many as pay
-(``profiling.costs.company``), and its strategy is asked for them. The time of epochs together is
-measured, too: if company does not pay after all, trials leave again.
+(``profiling.costs.group_slowdown``), and its strategy is asked for them. The time of epochs
+of fused groups is measured, too: if they do not pay after all, trials leave again.
 
 A strategy with rungs learns from each trial before it promotes the next. If it promoted one for
 each seat, it would train trials that later results overtake. So the additional seats of a lane get
@@ -13,11 +13,11 @@ only trials that are certain to be trained: new configurations, and promotions t
 can undo (``scheduler.strategies.asha``). The number of other promotions is that of lanes, as it is
 without seats.
 
-Company slows each trial, including the best one. So a strategy under which trials go ahead is not
-asked for seats before one has been at the highest rung that any will reach.
+A fused group slows each trial, including the best one. So a strategy under which trials go ahead is
+not asked for seats before one has been at the highest rung that any will reach.
 
-Trials that their trainer cannot train together may share a lane because batches are then read once
-for them: two at first, since that cannot be rehearsed.
+Trials that their trainer cannot fuse may share a lane because batches are then read once
+for them: two at first, since that cannot be probed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from typing import Any
 
 from ...scheduler.model.events import EpochReported
 from ...scheduler.model.study import StudySpec
-from ...scheduler.state.company import Company
+from ...scheduler.state.fused_groups import FusedGroups
 from ...scheduler.state.state import Attempt, EngineState, StudyState
 from ...scheduler.strategies.asha import Asha
 from ...scheduler.strategies.base import rungs_of
 from .name import NAME
 
 #: Number of epochs in a row that were trained alone in a shared lane, after which a study's trials
-#: are taken to have no structure or batch in common, or not to be faster together.
+#: are taken to have no structure or batch in common, or not to be faster in a fused group.
 MAX_SINGLES = 32
 
 
@@ -43,9 +43,9 @@ MAX_SINGLES = 32
 class KnownStudy:
     """Facts of a study's trials that shared a lane."""
 
-    #: Largest number of its trials that were trained together.
+    #: Largest size of a fused group of its trials.
     together: int = 1
-    #: True if its trials cannot be trained together, as their trainer said.
+    #: True if its trials cannot be fused, as their trainer said.
     unlike: bool = False
     #: Largest number of its trials for which batches were read once; 0 if that does not pay.
     readers: int = 0
@@ -64,65 +64,65 @@ _NOTHING, _NO_STUDY = Known(), KnownStudy()
 
 
 def may_fuse(spec: StudySpec) -> bool:
-    """Return True if trials of the study may be trained together, as far as the study says."""
+    """Return True if trials of the study may be fused, as far as the study says."""
     limited = spec.memory_limit is not None or spec.epoch_timeout is not None
     fits = spec.contract == "torch" and spec.exactness == "bitwise"
     return spec.fuse == "auto" and fits and not limited
 
 
-class Seating(Company):
-    """Company of trials that are trained together, or that read their batches once."""
+class Grouping(FusedGroups):
+    """Fused groups, and groups of trials whose batches are read once."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
 
     def known(self, study: StudyState) -> KnownStudy:
         """Return the read-only knowledge of a study."""
-        known: Known = self._state.ext.get(NAME, _NOTHING)
-        return known.studies.get(study.spec.id, _NO_STUDY)
+        state: Known = self._state.ext.get(NAME, _NOTHING)
+        return state.studies.get(study.spec.id, _NO_STUDY)
 
     def forget(self, study: str) -> None:
         """Drop what is known of a study that is over."""
-        known: Known = self._state.ext.get(NAME, _NOTHING)
-        known.studies.pop(study, None)
+        state: Known = self._state.ext.get(NAME, _NOTHING)
+        state.studies.pop(study, None)
 
     def observe(self, study: StudyState, attempt: Attempt, event: EpochReported) -> bool:
-        """Learn from an accepted epoch that had company, or that reports the gain of company.
+        """Learn from an accepted epoch of a fused group, or that reports the gain of one.
 
         The gain of reading batches once depends on how close together the trials stay. So it is
         measured over all their epochs, by the number of trials in the lane.
         """
         state, costs, name = self._state, self._state.costs, study.spec.id
         together, readers, before = event.together, event.readers, self.most(study)
-        beside = self._beside(attempt) if attempt.accompanied else 1
+        lane_mates = self._lane_mates(attempt) if attempt.accompanied else 1
         ratio = event.seconds / event.alone if event.alone else None
         all_known: Known = state.ext.setdefault(NAME, Known())
-        known = all_known.studies.setdefault(name, KnownStudy())
+        record = all_known.studies.setdefault(name, KnownStudy())
         if together != 1:
-            known.unlike = not together
-            known.readers = max(known.readers, readers) if readers else 0
+            record.unlike = not together
+            record.readers = max(record.readers, readers) if readers else 0
         for trials, expected in event.company:
-            costs.rehearse_company(name, trials, expected)
-        known.together = max(known.together, together)
+            costs.observe_probe(name, trials, expected)
+        record.together = max(record.together, together)
         if together > 1 and ratio is not None:
-            costs.observe_company(name, together, ratio)
-        elif not together and readers and beside > 1:
-            costs.observe_company(name, beside, 1.0 if ratio is None else ratio)
+            costs.observe_group(name, together, ratio)
+        elif not together and readers and lane_mates > 1:
+            costs.observe_group(name, lane_mates, 1.0 if ratio is None else ratio)
         if (together or readers) != 1:
-            known.singles = 0
+            record.singles = 0
         elif self.gains(study):
-            known.singles += beside > 1
+            record.singles += lane_mates > 1
         return self.most(study) != before
 
     def gains(self, study: StudyState) -> bool:
         """Return True if trials of the study may share a lane.
 
-        They do so to be trained together. If they cannot be, their trainer may find that it pays to
+        They do so to be fused. If they cannot be, their trainer may find that it pays to
         read each batch once for those in a lane.
         """
-        known = self.known(study)
-        pays = not known.unlike or known.readers > 0
-        return pays and known.singles < MAX_SINGLES and may_fuse(study.spec)
+        record = self.known(study)
+        pays = not record.unlike or record.readers > 0
+        return pays and record.singles < MAX_SINGLES and may_fuse(study.spec)
 
     def steps_at_once(self, study: StudyState) -> bool:
         return self.gains(study) and not self.known(study).unlike
@@ -131,14 +131,14 @@ class Seating(Company):
         costs, name = self._state.costs, study.spec.id
         if not self.gains(study):
             return 1
-        if self.steps_at_once(study) and not costs.company_is_known(name):
+        if self.steps_at_once(study) and not costs.group_slowdown_is_known(name):
             return 1
         return costs.worthwhile(name)
 
     def pace(self, attempt: Attempt) -> float:
         if not attempt.accompanied or not self.gains(self._state.studies[attempt.study]):
             return 1.0
-        return self._state.costs.company_ratio(attempt.study, self._beside(attempt))
+        return self._state.costs.group_slowdown(attempt.study, self._lane_mates(attempt))
 
     def planned_pace(self, study: StudyState, trials: int) -> float:
         if not self.gains(study):
@@ -147,31 +147,31 @@ class Seating(Company):
         usable = [each.device for name, each in state.devices.items() if state.usable(name)]
         lanes = max(1, sum(each.lanes for each in usable))
         seats = max((each.seats for each in usable), default=1)
-        together = min(seats, -(-trials // lanes), self.most(study))
-        return state.costs.company_ratio(study.spec.id, max(1, together))
+        size = min(seats, -(-trials // lanes), self.most(study))
+        return state.costs.group_slowdown(study.spec.id, max(1, size))
 
-    def _beside(self, attempt: Attempt) -> int:
+    def _lane_mates(self, attempt: Attempt) -> int:
         """Return the number of attempts of the same study in an attempt's lane, itself included."""
         member = attempt.segment.members[0]
         device = self._state.devices[member.device]
-        there = self._state.residents(device, device.device.lane(member.slot))
-        return sum(each.study == attempt.study for each in there)
+        residents = self._state.residents(device, device.device.lane(member.slot))
+        return sum(each.study == attempt.study for each in residents)
 
     def more(self, study: StudyState) -> int:
         """Return the number of free seats in the study's lanes in which more trials would pay."""
         if not self.gains(study) or self._would_slow_the_first(study):
             return 0
         state, name = self._state, study.spec.id
-        found, most = 0, self.most(study)
+        seats, most = 0, self.most(study)
         for each, device in state.devices.items():
             if device.device.seats == 1 or not state.usable(each) or each in study.refused:
                 continue
             for lane in device.lanes_in_use():
-                there = sum(other.study == name for other in state.residents(device, lane))
-                if there:
+                lane_mates = sum(other.study == name for other in state.residents(device, lane))
+                if lane_mates:
                     free = sum(not device.fences[slot] for slot in device.seats_of(lane))
-                    found += max(0, min(free, most - there))
-        return found
+                    seats += max(0, min(free, most - lane_mates))
+        return seats
 
     def _would_slow_the_first(self, study: StudyState) -> bool:
         return isinstance(study.strategy, Asha) and study.strategy.first_on_its_way
@@ -196,18 +196,18 @@ class Seating(Company):
         return max(0, len(lanes) - promoted)
 
     def why_not(self, study: StudyState) -> str:
-        """Say why trials of the study are not trained together; empty if they may be."""
-        spec, known = study.spec, self.known(study)
+        """Say why trials of the study are not fused; empty if they may be."""
+        spec, record = study.spec, self.known(study)
         limit = "a limit of memory or of an epoch's time holds for each trial alone"
-        measured = self._state.costs.company_is_known(spec.id)
-        unlike = "those beside each other had different structures or batches, or were no faster so"
+        measured = self._state.costs.group_slowdown_is_known(spec.id)
+        unlike = "those in one lane had different structures or batches, or were no faster so"
         obstacles = (
             (spec.fuse == "off", 'the study says fuse="off"'),
             (spec.contract != "torch", "only the steps of a TorchTrainable are Penstock's"),
             (spec.exactness != "bitwise", "only bitwise studies are"),
             (not may_fuse(spec), limit),
-            (known.singles >= MAX_SINGLES, unlike),
-            (known.unlike, "their trainer could not (penstock story says why)"),
+            (record.singles >= MAX_SINGLES, unlike),
+            (record.unlike, "their trainer could not (penstock story says why)"),
             (not measured, "what they would gain is not measured yet"),
             (self.most(study) == 1, "too little would be gained"),
             (self._would_slow_the_first(study), "it would slow the first to the top rung"),
@@ -215,11 +215,11 @@ class Seating(Company):
         return next((why for holds, why in obstacles if holds), "")
 
     def facts(self, study: StudyState) -> Mapping[str, Any]:
-        known = self.known(study)
+        record = self.known(study)
         any_seats = any(each.device.seats > 1 for each in self._state.devices.values())
         return {
-            "together": known.together,
+            "together": record.together,
             "apart": self.why_not(study) if any_seats else "",
-            "readers": known.readers if self.most(study) > 1 else 0,
-            "readers_take": self._state.costs.company_ratio(study.spec.id, known.readers),
+            "readers": record.readers if self.most(study) > 1 else 0,
+            "readers_take": self._state.costs.group_slowdown(study.spec.id, record.readers),
         }
