@@ -17,9 +17,9 @@ from urllib.parse import quote
 
 import pytest
 import uvicorn
-from ledger_batches import SPEC, epoch_batch, first_batch
+from ledgers.ledger_batches import SPEC, epoch_batch, first_batch
+from ledgers.study_ledger import make_study, start_study, study_spec
 from markupsafe import escape
-from page_server import PageServer, figures
 from patience import PATIENCE
 from penstock.app.client.study.control import Control
 from penstock.app.host import locks
@@ -38,7 +38,7 @@ from penstock.extensions.pages.trials import LISTED
 from penstock.extensions.report import figures as drawings
 from penstock.extensions.report.timeline import timeline
 from penstock.scheduler.model.study import StrategySpec
-from study_ledger import make_study, start_study, study_spec
+from servers.page_server import PageServer, figures
 from uvicorn.server import ServerState
 
 NAME = "\"><script>alert(1)</script>{{main}}{{ 7 * 7 }}{% raw %}</title>&amp;'"
