@@ -1,5 +1,7 @@
 """A chart as Helm itself renders it: what it would send to a cluster, as JSON.
 
+In the folder ``tests``:
+
     python -m deploy.helm CHART VALUES   # VALUES as JSON
 
 Helm comes as a library (helm-sdkpy), which can lint and install but not print. So this installs

@@ -13,8 +13,8 @@ nine digits, because LAPACK gives other last bits on another processor.
 
     python -m recording.engine_record THEME SEQUENCE EVENT
 
-prints the canonical form after one event of a recorded sequence. Run it in two checkouts and
-compare the outputs to see the difference behind two digests.
+prints the canonical form after one event of a recorded sequence. Run it in the folder ``tests`` of
+two checkouts and compare the outputs to see the difference behind two digests.
 """
 
 from __future__ import annotations

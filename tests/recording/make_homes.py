@@ -1,5 +1,7 @@
 """Makes a recorded state folder: what an older Penstock leaves behind ``penstock down``.
 
+In the folder ``tests``:
+
     python -m recording.make_homes CHECKOUT NAME STUDY
     python -m recording.make_homes CHECKOUT FEATURE
 

@@ -1,5 +1,7 @@
 """Makes the recorded ledgers: small real studies by real workers, and what the engine made of them.
 
+In the folder ``tests``:
+
     python -m recording.make_ledgers [--again] [KIND ...]
 
 Each kind is an installation of its own under a temporary folder. What is kept is the database, the

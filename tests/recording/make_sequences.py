@@ -1,5 +1,7 @@
 """Makes the recorded event sequences: random worlds around the engine, written down.
 
+In the folder ``tests``:
+
     python -m recording.make_sequences [--again] [THEME ...]
 
 Each *theme* is a corner of what can happen, with its kinds of studies and its weights of actions;
