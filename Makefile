@@ -15,7 +15,7 @@ test slow quick affected under-load: export KINETO_LOG_LEVEL := 6
 # Tests also wait: three workers keep two cores busy.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 # What says most within a minute: the core, the models, the map of the house.
-QUICK := tests/scheduler tests/extensions tests/profiling tests/test_house.py
+QUICK := tests/scheduler tests/extensions tests/profiling tests/base tests/test_house.py
 PARALLEL := $(BIN)/python tests/again.py -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10
 
 # Installs with pip, and prints a line for each package. What pip says else is shown where it fails: a

@@ -44,7 +44,7 @@ NAMES_ALL = (
     "--ignore-glob=*/test_docs*.py",
     "--ignore=tests/test_affected.py",
     "--deselect=tests/test_house.py::test_tests_name_extensions_that_are_in_the_list",
-    "--deselect=tests/tasks/test_add_a_feature.py::test_the_lines_of_the_page_belong_where_it_says",
+    "--deselect=tests/tasks/trainer/test_add_a_feature.py::test_the_lines_of_the_page_belong_where_it_says",
 )
 
 

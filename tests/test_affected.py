@@ -26,7 +26,7 @@ def reached(reach, file):
 
 def test_who_imports_what_changed_is_nearer_than_who_imports_that(reach):
     found = reached(reach, "tasks/gangs/peers.py")
-    assert found["tasks/test_neighbours.py"] == 1
+    assert found["tasks/gangs/test_neighbours.py"] == 1
     assert found["extensions/sharing/test_encoder.py"] > 1, "through a trainer"
     assert found["integration/test_fused.py"] > 2, "through the services"
 
@@ -34,18 +34,14 @@ def test_who_imports_what_changed_is_nearer_than_who_imports_that(reach):
 def test_a_change_of_the_core_does_not_reach_who_starts_nothing_of_it(reach):
     found = reached(reach, "extensions/fusion/known.py")
     assert found["extensions/fusion/test_fusion.py"] == 2
-    assert "scheduler/test_engine.py" not in found
+    assert "scheduler/engine/test_engine.py" not in found
 
 
 @pytest.mark.parametrize(
     ("file", "test", "distance"),
     [
-        (
-            "tests/extensions/fusion/test_fused_groups.py",
-            "extensions/fusion/test_fused_groups.py",
-            0,
-        ),
-        ("tests/holder.py", "tasks/test_neighbours.py", 1),
+        ("tests/extensions/nas/test_nas.py", "extensions/nas/test_nas.py", 0),
+        ("tests/trainers/holder.py", "tasks/gangs/test_neighbours.py", 1),
         ("tests/extensions/conftest.py", "extensions/fusion/test_fused_groups.py", 1),
         ("app/spec/strategies.py", "integration/test_fused.py", 1),
         ("benchmarks/chaos.py", "integration/test_chaos.py", 1),

@@ -206,7 +206,7 @@ def test_a_file_that_compares_tensors_bit_by_bit_is_never_run_again():
         ("app/test_new.py", "test_no_epoch_is_lost", True),
         ("app/test_new.py", "test_a_bitter_end_of_what_lost_contact_long_ago", True),
         ("app/test_new.py", "test_what_glosses_over_orbits", False),
-        ("tasks/test_exact.py", "test_anything", True),
+        ("tasks/training/test_exact.py", "test_anything", True),
     ],
 )
 def test_names_and_rooms_say_what_is_never_run_again(file, test, never):

@@ -338,6 +338,15 @@ def test_a_process_loads_only_what_it_works_with(module):
     assert loaded & LIGHT[module] == set()
 
 
+def test_tests_have_the_path_of_a_room():
+    """A folder without a test of its own is a wing of others."""
+    tests = ROOT / "tests"
+    folders = {path.parent for floor in FLOORS for path in (tests / floor).rglob("test_*.py")}
+    rooms = {folder.relative_to(tests) for folder in folders}
+    assert rooms
+    assert [str(room) for room in rooms if not (ROOT / room / "__init__.py").is_file()] == []
+
+
 def test_tests_name_extensions_that_are_in_the_list():
     """A name that no extension has would skip them everywhere."""
     marks = re.compile(r"mark\.extension\(([^*\n]*?)\)")

@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from drive_world import spec
+from ledgers.study_ledger import make_study, study_spec
 from penstock import UsageError, create_study
 from penstock.app import extensions
 from penstock.app.cli.main import app
 from penstock.app.extensions import EXTENSIONS, FIELDS
 from penstock.scheduler.model.study import StrategySpec, SuperNet
-from study_ledger import make_study, study_spec
 from typer.testing import CliRunner
+from worlds.drive_world import spec
 
 from benchmarks._package import FLOORS
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import penstock
 import pytest
+from machines.system import missing
 from patience import PATIENCE
 from penstock.app.extensions import BY_NAME
 from penstock.app.show.drawings.page import picture_of_mark
 from penstock.extensions.nas import names as nas
-from system import missing
 
 #: Its pages are those of all public names.
 pytestmark = pytest.mark.extension("nas")

@@ -6,13 +6,13 @@ from itertools import count
 
 import psycopg
 import pytest
+from machines.system import missing
 from penstock.app.broker import server as broker
 from penstock.app.client.study.handle import StudyHandle
 from penstock.app.host.settings import load
 from penstock.app.ledger.ledger import MemoryLedger, SqlLedger
 from penstock.app.show.views import live
 from penstock.benchmarks._postgres import find_binaries, server
-from system import missing
 
 _NUMBERS = count(1)
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import kubernetes_validate
 import pytest
-from deployed import DEPLOY, check_command, yaml_of
+from deploy.deployed import DEPLOY, check_command, yaml_of
+from machines.system import missing
 from patience import PATIENCE
 from penstock.app.host.settings import PREFIX, Settings
 from penstock.app.node.agent import node_agent
 from penstock.scheduler.policies.names import POLICIES
-from system import missing
 
 CHART = DEPLOY / "helm/penstock"
 KUBERNETES = "1.33"
@@ -46,9 +46,11 @@ def helm(values):
     """The process of Helm with these values: its output are manifests, or what is wrong."""
     if importlib.util.find_spec("helm_sdkpy") is None:
         missing("Helm's library is not here: pip install --ignore-requires-python helm-sdkpy")
-    script = Path(__file__).parents[1] / "helm.py"
-    command = [sys.executable, script, CHART, json.dumps(values)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    command = [sys.executable, "-m", "deploy.helm", CHART, json.dumps(values)]
+    tests = Path(__file__).parents[1]
+    return subprocess.run(
+        command, cwd=tests, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
 
 
 #: Kinds that each variant consists of. A missing kind would pass all checks of its fields.

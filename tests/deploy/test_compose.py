@@ -8,11 +8,11 @@ import shutil
 import subprocess
 
 import pytest
-from deployed import DEPLOY, ROOT, check_command, yaml_of
+from deploy.deployed import DEPLOY, ROOT, check_command, yaml_of
+from machines.system import missing
 from patience import PATIENCE
 from penstock.app.host.settings import PREFIX, Settings
 from penstock.app.node.agent import node_agent
-from system import missing
 
 COMPOSE = DEPLOY / "compose.yaml"
 SERVICES = yaml_of(COMPOSE)["services"]

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from deployed import DEPLOY, ROOT, check_command
+from deploy.deployed import DEPLOY, ROOT, check_command
+from machines.system import program
 from patience import PATIENCE
 from penstock.app.host.settings import PREFIX, Settings
-from system import program
 
 SCRIPTS = [
     ROOT / ".ci/run",

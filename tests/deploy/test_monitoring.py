@@ -8,12 +8,12 @@ import subprocess
 from itertools import combinations
 
 import pytest
-from deployed import DEPLOY, yaml_of
+from deploy.deployed import DEPLOY, yaml_of
+from ledgers.study_ledger import make_study, study_spec
+from machines.system import program
 from patience import PATIENCE
 from penstock.app.host.settings import load
 from ruamel.yaml import YAML
-from study_ledger import make_study, study_spec
-from system import program
 
 pytestmark = pytest.mark.extension("exports")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from penstock.app.broker import server
 from penstock.app.host.settings import load
-from trainer_fixtures import (  # noqa: F401 - for the tests of this folder
+from trainers.trainer_fixtures import (  # noqa: F401 - for the tests of this folder
     alone,
     lane,
     large_lane,

@@ -7,8 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from fuzzing import EXAMPLES, ODD, fuzzed, in_time, spoilt_bytes, spoilt_json, spoilt_text
+from fuzz.fuzzing import EXAMPLES, ODD, fuzzed, in_time, spoilt_bytes, spoilt_json, spoilt_text
 from hypothesis import strategies as st
+from ledgers.study_ledger import make_study, study_spec
 from penstock.app.client.study.handle import StudyHandle
 from penstock.app.client.study.study_file import run_study_file
 from penstock.app.common.versioned_file import to_text
@@ -31,7 +32,6 @@ from penstock.base.errors import PenstockError, UsageError
 from penstock.profiling.devices.discovery import Gpu, Machine, find_devices
 from penstock.profiling.similarity.history import HistoryEntry
 from penstock.scheduler.engine.engine import Engine
-from study_ledger import make_study, study_spec
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "workload.yaml"
 LEARNING = "    learning: {start: 1, best: [0.1, 0.2], rate: [0.5, 1]}\n"

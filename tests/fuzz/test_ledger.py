@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 
 import pytest
-from drive_world import World, spec
-from fuzzing import EXAMPLES, ODD, fuzzed, in_time, spoilt_json, spoilt_text
+from fuzz.fuzzing import EXAMPLES, ODD, fuzzed, in_time, spoilt_json, spoilt_text
 from hypothesis import strategies as st
+from ledgers.study_ledger import make_study, study_spec
 from penstock.app.extensions import names
 from penstock.app.ledger import codec
 from penstock.app.ledger.ledger import SqlLedger
@@ -18,7 +18,7 @@ from penstock.profiling.similarity.history import HistoryEntry
 from penstock.scheduler.model.decisions import Parent
 from penstock.scheduler.model.events import EpochReported, Replayed
 from penstock.scheduler.model.snapshot import Plan
-from study_ledger import make_study, study_spec
+from worlds.drive_world import World, spec
 
 SPEC = study_spec(n_trials=3)
 

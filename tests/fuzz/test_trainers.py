@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext, suppress
 
 import pytest
 import torch
-from fuzzing import EXAMPLES, ODD, fuzzed, in_time, spoilt_bytes, spoilt_json, spoilt_text
+from fuzz.fuzzing import EXAMPLES, ODD, fuzzed, in_time, spoilt_bytes, spoilt_json, spoilt_text
 from hypothesis import strategies as st
 from patience import PATIENCE
 from penstock.app.host.launcher import Launcher

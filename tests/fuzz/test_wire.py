@@ -6,8 +6,7 @@ import json
 from contextlib import suppress
 
 import pytest
-from drive_world import World, spec
-from fuzzing import EXAMPLES, fuzzed, in_time, spoilt_json, spoilt_object, spoilt_text
+from fuzz.fuzzing import EXAMPLES, fuzzed, in_time, spoilt_json, spoilt_object, spoilt_text
 from hypothesis import strategies as st
 from penstock.app.broker import client
 from penstock.app.ledger import codec, history
@@ -29,6 +28,7 @@ from penstock.wire.messages import (
     parse,
     seal,
 )
+from worlds.drive_world import World, spec
 
 KEY = b"k" * 32
 TASK = SegmentTask(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from installation import Installation, variables_of
+from servers.installation import Installation, variables_of
 
 
 @pytest.fixture(scope="session")

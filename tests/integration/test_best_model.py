@@ -7,12 +7,12 @@ import socket
 import sys
 from pathlib import Path
 
-import nas_code
 import pytest
 import torch
-from nas_code import Chain, Fitted, Mutated, Net, Plain, activation, behind, train
 from penstock import ASHA, Float, FullBudget, Limits, UsageError, create_study, load_study, nas
 from torch import nn
+from user_code import nas_code
+from user_code.nas_code import Chain, Fitted, Mutated, Net, Plain, activation, behind, train
 
 pytestmark = [pytest.mark.integration, pytest.mark.extension("nas")]
 

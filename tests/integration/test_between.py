@@ -8,7 +8,7 @@ from pathlib import Path
 import optuna
 import pytest
 from penstock import FullBudget, Limits, Share, Steps, create_study, storage
-from trainees import Stepped
+from user_code.trainees import Stepped
 
 pytestmark = [pytest.mark.integration, pytest.mark.extension("prefixes")]
 

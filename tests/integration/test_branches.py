@@ -6,12 +6,12 @@ import os
 import signal
 
 import pytest
-from branch_reference import Leg, trained
-from epoch_functions import adds
+from integration.branch_reference import Leg, trained
 from penstock import ASHA, Float, FullBudget, Steps, UsageError, create_study
 from penstock.app.host import locks
-from trainees import Small
-from users_trainables import Paced
+from user_code.epoch_functions import adds
+from user_code.trainees import Small
+from user_code.users_trainables import Paced
 
 pytestmark = [pytest.mark.integration, pytest.mark.extension("branches")]
 

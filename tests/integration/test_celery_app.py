@@ -9,11 +9,11 @@ import sys
 import textwrap
 
 import pytest
-from installation import Installation
-from network import PASSWORD, answering_broker
+from machines.network import PASSWORD, answering_broker
 from patience import PATIENCE, until
 from penstock.app.broker import fitness
 from penstock.app.host.settings import load
+from servers.installation import Installation
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from installation import Installation
-from network import answering_broker
+from machines.network import answering_broker
 from patience import PATIENCE, until
+from servers.installation import Installation
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = [pytest.mark.integration, pytest.mark.extension("celery_apps")]

@@ -8,12 +8,12 @@ import sys
 import time
 
 import pytest
-from installation import Installation, variables_of
 from patience import PATIENCE, until
 from penstock import TrialFailed, UsageError, celery, create_study
 from penstock.app.host import locks
 from penstock.extensions.celery_apps.events import Called
-from users_objectives import quick
+from servers.installation import Installation, variables_of
+from user_code.users_objectives import quick
 
 from benchmarks._celery_shop import end, shop_in
 

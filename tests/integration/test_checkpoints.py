@@ -9,12 +9,12 @@ import subprocess
 
 import fsspec
 import pytest
-import users_trainables
-from installation import Installation, variables_of
 from penstock import SuccessiveHalving, create_study
 from penstock.app.broker import installation
 from penstock.base.errors import BackendError
-from s3_server import BUCKET, KEY_ID, SECRET, serving
+from servers.installation import Installation, variables_of
+from servers.s3_server import BUCKET, KEY_ID, SECRET, serving
+from user_code import users_trainables
 
 pytestmark = pytest.mark.integration
 

@@ -13,12 +13,12 @@ from urllib.request import urlopen
 
 import psutil
 import pytest
-from installation import Installation, serving
 from patience import PATIENCE
 from penstock.app.broker import server
 from penstock.app.host import locks
 from penstock.app.host.settings import load
 from prometheus_client.parser import text_string_to_metric_families
+from servers.installation import Installation, serving
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from browser import browser_in
-from page_server import PageServer
+from machines.browser import browser_in
 from penstock import Float, FullBudget, create_study
-from users_trainables import Paced
+from servers.page_server import PageServer
+from user_code.users_trainables import Paced
 
 pytestmark = [
     pytest.mark.integration,

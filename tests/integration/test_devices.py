@@ -6,10 +6,10 @@ import json
 import signal
 
 import pytest
-import users_trainables
-from installation import CORES, Installation, variables_of
 from penstock import FullBudget, create_study
 from penstock.app.host import locks
+from servers.installation import CORES, Installation, variables_of
+from user_code import users_trainables
 
 pytestmark = [
     pytest.mark.integration,

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from installation import CORES, Installation
+from servers.installation import CORES, Installation
 
 pytestmark = pytest.mark.integration
 

@@ -12,12 +12,12 @@ from functools import partial
 
 import penstock
 import pytest
-import users_objectives
-from installation import Installation
 from patience import PATIENCE
 from penstock import Float, UsageError, create_study, load_study
 from penstock.app.host import locks
 from penstock.app.server.services import services
+from servers.installation import Installation
+from user_code import users_objectives
 
 pytestmark = pytest.mark.integration
 

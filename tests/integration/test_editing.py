@@ -9,7 +9,7 @@ import optuna
 import pytest
 from penstock import Float, FullBudget, UsageError, create_study
 from penstock.app.host import locks
-from users_trainables import Paced
+from user_code.users_trainables import Paced
 
 pytestmark = [pytest.mark.integration, pytest.mark.extension("editing")]
 

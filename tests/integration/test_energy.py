@@ -13,9 +13,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from installation import CORES, Installation
+from machines.powercap import burning
 from penstock.benchmarks.random_widths import RANDOM_WIDTHS
-from powercap import burning
+from servers.installation import CORES, Installation
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -8,12 +8,12 @@ import signal
 
 import psutil
 import pytest
-from installation import Installation
-from made_environments import make_root, make_venv, pretend_version
+from machines.made_environments import make_root, make_venv, pretend_version
 from patience import PATIENCE
 from penstock import Float, FullBudget, UsageError, create_study, load_study
 from penstock.app.host import locks
-from users_trainables import Paced, Versioned
+from servers.installation import Installation
+from user_code.users_trainables import Paced, Versioned
 
 pytestmark = [pytest.mark.integration, pytest.mark.extension("environments")]
 

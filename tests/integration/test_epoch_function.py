@@ -6,7 +6,6 @@ import importlib
 import re
 from pathlib import Path
 
-import epoch_functions as functions
 import pytest
 from penstock import (
     ASHA,
@@ -21,6 +20,7 @@ from penstock import (
     create_study,
 )
 from penstock.app.show.stories.story import find_trial, trial_story
+from user_code import epoch_functions as functions
 
 pytestmark = pytest.mark.integration
 

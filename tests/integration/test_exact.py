@@ -17,7 +17,7 @@ from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.decisions import Parent
 from penstock.scheduler.model.study import Code
 from penstock.tasks.contracts.code import reference
-from worker_bench import KEY, SPEC, bench
+from servers.worker_bench import KEY, SPEC, bench
 
 pytestmark = pytest.mark.integration
 

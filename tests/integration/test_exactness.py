@@ -7,8 +7,8 @@ import sys
 import textwrap
 
 import pytest
-from installation import CORES, Installation
 from patience import PATIENCE
+from servers.installation import CORES, Installation
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from installation import Installation, variables_of
 from penstock import ASHA, Float, FullBudget, Sampler, create_study
+from servers.installation import Installation, variables_of
 
 pytestmark = pytest.mark.integration
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from installation import Installation, serving, variables_of, working
-from network import tcp_broker
+from machines.network import tcp_broker
 from penstock import load_study
 from penstock.scheduler.model.events import AttemptLost
-from slow_link import far_away
+from servers.installation import Installation, serving, variables_of, working
+from servers.slow_link import far_away
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -12,12 +12,12 @@ import urllib.error
 import urllib.request
 
 import pytest
-import users_trainables
-from installation import variables_of
 from patience import PATIENCE
 from penstock import FullBudget, create_study
 from penstock.app.broker.message import TASK
 from penstock.app.server.services.flower import USER, password_file
+from servers.installation import variables_of
+from user_code import users_trainables
 
 pytestmark = pytest.mark.integration
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
-import users_objectives
-from installation import variables_of
 from penstock import create_study
 from penstock.app.broker import presence, protocol, server
 from penstock.app.broker.message import message
 from penstock.app.ledger.codec import spec_from_json, spec_to_json
 from penstock.wire.messages import CodeRef, SegmentTask, dumps, seal
+from servers.installation import variables_of
+from user_code import users_objectives
 
 pytestmark = pytest.mark.integration
 

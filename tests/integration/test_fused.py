@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from installation import outcome, reports, so_far, up
-from page_server import PageServer
 from penstock import FullBudget, Resources, create_study
-from trainees import Waits
+from servers.installation import outcome, reports, so_far, up
+from servers.page_server import PageServer
+from user_code.trainees import Waits
 
 pytestmark = [pytest.mark.integration, pytest.mark.extension("lanes")]
 #: More epochs than any machine trains before a test has seen what it waits for.

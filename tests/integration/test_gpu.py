@@ -6,10 +6,10 @@ import json
 import textwrap
 
 import pytest
-import users_gpu
-from installation import Installation, outcome, reports, up, variables_of
 from penstock import FullBudget, Limits, SystemTuning, create_study
 from penstock.profiling.devices.nvml import NoNvml, open_nvml
+from servers.installation import Installation, outcome, reports, up, variables_of
+from user_code import users_gpu
 
 pytestmark = [
     pytest.mark.integration,

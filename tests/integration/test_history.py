@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from installation import Installation
 from penstock.app.ledger.history import read_file, to_json
 from penstock.profiling.similarity.history import HistoryEntry, machine_class
+from servers.installation import Installation
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -7,9 +7,9 @@ import os
 import signal
 
 import pytest
-from installation import Installation, variables_of
 from penstock import load_study
 from penstock.app.host import locks
+from servers.installation import Installation, variables_of
 
 pytestmark = pytest.mark.integration
 

@@ -10,7 +10,7 @@ import pytest
 from optuna.trial import TrialState
 from penstock import Float, FullBudget, create_study, load_study
 from penstock.app.host import locks
-from users_trainables import Paced
+from user_code.users_trainables import Paced
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from penstock import Float, FullBudget, Limits, create_study
-from users_trainables import Paced
+from user_code.users_trainables import Paced
 
 pytestmark = [pytest.mark.integration, pytest.mark.extension("limits")]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-import local_objectives
 import optuna
 import psutil
 import pytest
-from installation import Installation, variables_of
 from patience import until
 from penstock import create_study
 from penstock.app.broker import connection, protocol, server
 from penstock.benchmarks import chaos
+from servers.installation import Installation, variables_of
+from user_code import local_objectives
 
 pytestmark = pytest.mark.integration
 #: The losses alone; ``python -m benchmarks.chaos --objectives`` kills processes, too.

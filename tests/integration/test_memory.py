@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from installation import Installation, variables_of
 from penstock import FullBudget, create_study
-from users_trainables import SoonEstimated
+from servers.installation import Installation, variables_of
+from user_code.users_trainables import SoonEstimated
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.extension("memory")]
 

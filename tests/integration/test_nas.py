@@ -10,19 +10,6 @@ from itertools import product
 
 import pytest
 import torch
-from nas_code import (
-    Chain,
-    Fitted,
-    Mutated,
-    Net,
-    Unfixed,
-    activation,
-    behind,
-    bounded,
-    objective,
-    parameters_of,
-    train,
-)
 from penstock import (
     ASHA,
     CurveStopping,
@@ -39,6 +26,19 @@ from penstock.app.server.optuna_bridge.samplers import SamplerHost
 from penstock.app.spec.conditions import parse_conditions
 from penstock.app.spec.space import check_params, parse_space
 from penstock.extensions.nas.events import Derived, Described
+from user_code.nas_code import (
+    Chain,
+    Fitted,
+    Mutated,
+    Net,
+    Unfixed,
+    activation,
+    behind,
+    bounded,
+    objective,
+    parameters_of,
+    train,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.extension("nas")]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from installation import Installation
 from penstock.app.show.stories.story import trial_story
 from penstock.extensions.system_tuning.races.measured import Rehearsed
+from servers.installation import Installation
 
 pytestmark = [
     pytest.mark.integration,

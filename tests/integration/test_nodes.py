@@ -13,10 +13,10 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from installation import Installation, serving, working
-from network import network
+from machines.network import network
 from penstock.benchmarks.random_widths import RANDOM_WIDTHS
 from penstock.scheduler.model.events import AttemptLost
+from servers.installation import Installation, serving, working
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

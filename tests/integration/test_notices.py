@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from installation import Installation, variables_of
 from patience import until
 from penstock import create_study
 from penstock.app.host import locks
 from penstock.extensions.notices.events import Told
 from penstock.extensions.notices.letters import AGAIN
-from users_objectives import quick
+from servers.installation import Installation, variables_of
+from user_code.users_objectives import quick
 
 pytestmark = [pytest.mark.integration, pytest.mark.extension("notices", "exports", "report")]
 

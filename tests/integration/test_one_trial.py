@@ -6,11 +6,11 @@ import os
 import signal
 
 import pytest
-from browser import browser_in
-from page_server import PageServer
+from machines.browser import browser_in
 from penstock import Float, FullBudget, Limits, UsageError, create_study
 from penstock.app.host import locks
-from users_trainables import OnceUnlucky, Paced
+from servers.page_server import PageServer
+from user_code.users_trainables import OnceUnlucky, Paced
 
 pytestmark = [pytest.mark.integration, pytest.mark.extension("steering")]
 

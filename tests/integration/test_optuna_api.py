@@ -14,12 +14,21 @@ import re
 import time
 from types import SimpleNamespace
 
-import local_objectives
 import optuna
 import penstock
 import pytest
+from integration.optuna_beside import (
+    MARKS,
+    TRIALS,
+    X,
+    both_fronts,
+    both_studies,
+    every,
+    facts,
+    one_slot,
+)
 from optuna.trial import TrialState
-from optuna_beside import MARKS, TRIALS, X, both_fronts, both_studies, every, facts, one_slot
+from user_code import local_objectives
 
 pytestmark = MARKS
 optuna_api = pytest.mark.optuna

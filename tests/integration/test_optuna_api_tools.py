@@ -13,8 +13,8 @@ import optuna.terminator
 import penstock
 import pytest
 import sqlalchemy.exc
+from integration.optuna_beside import MARKS, TRIALS, X, both_fronts, both_studies, every, one_slot
 from optuna.storages.journal import JournalFileBackend
-from optuna_beside import MARKS, TRIALS, X, both_fronts, both_studies, every, one_slot
 
 pytestmark = MARKS
 optuna_api = pytest.mark.optuna

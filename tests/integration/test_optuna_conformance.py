@@ -9,7 +9,6 @@ from contextlib import closing
 
 import optuna
 import pytest
-from installation import Installation, variables_of
 from optuna import samplers
 from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.testing.pytest_importance import (
@@ -25,6 +24,7 @@ from optuna.testing.pytest_samplers import (
 )
 from optuna.testing.pytest_storages import StorageTestCase
 from penstock.app.client.study.storage import open_storage
+from servers.installation import Installation, variables_of
 
 #: Their cases do not mind what is experimental and what is rare.
 pytestmark = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-import shared_functions as functions
-from installation import Installation, variables_of
 from penstock import Float, FullBudget, create_study
+from servers.installation import Installation, variables_of
+from user_code import shared_functions as functions
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

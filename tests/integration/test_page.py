@@ -8,11 +8,11 @@ import signal
 from contextlib import contextmanager
 
 import pytest
-from browser import browser_in
-from page_server import PageServer
+from machines.browser import browser_in
 from penstock import Float, FullBudget, create_study
 from penstock.app.host import locks
-from users_trainables import Paced
+from servers.page_server import PageServer
+from user_code.users_trainables import Paced
 
 pytestmark = [pytest.mark.integration, pytest.mark.extension("report", "pages")]
 

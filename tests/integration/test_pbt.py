@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import epoch_functions as functions
 import pytest
 from penstock import PBT, Float, TrialFailed, create_study
 from penstock.tasks.trainer.made_once import TrackedParams
 from penstock.tasks.trainer.shared_data import SharedData
 from penstock.tasks.training import determinism, loop
-from users_trainables import Meets
+from user_code import epoch_functions as functions
+from user_code.users_trainables import Meets
 
 pytestmark = pytest.mark.integration
 

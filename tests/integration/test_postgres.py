@@ -6,13 +6,13 @@ from urllib.parse import quote
 
 import psutil
 import pytest
-from installation import Installation
+from machines.system import missing
 from patience import PATIENCE
 from penstock.app.host import locks
 from penstock.benchmarks import chaos
 from penstock.benchmarks._faults import DATABASE_KINDS
 from penstock.benchmarks._postgres import PASSWORD, find_binaries, server
-from system import missing
+from servers.installation import Installation
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from installation import outcome, reports, so_far, up
-from nas_shared_code import Net, ReadByPython
 from penstock import FullBudget, create_study, nas
 from penstock.extensions.sharing.node import folder_of
 from penstock.scheduler.model.events import EpochReported, Remarked
 from penstock.scheduler.model.study import number_of
-from streamed_code import Noisy, ReadAndLogged, ReadAndLoggedApart, ReadSlowly, StepsSlowly
+from servers.installation import outcome, reports, so_far, up
+from user_code.nas_shared_code import Net, ReadByPython
+from user_code.streamed_code import (
+    Noisy,
+    ReadAndLogged,
+    ReadAndLoggedApart,
+    ReadSlowly,
+    StepsSlowly,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.extension("lanes", "nas", "prefixes", "sharing")]
 #: More epochs than any machine trains before a test has seen what it waits for.

@@ -7,12 +7,12 @@ import signal
 from contextlib import closing
 
 import pytest
-from installation import Installation, serving, variables_of, working
 from patience import PATIENCE
 from penstock import Float, FullBudget, create_study
 from penstock.app.broker import connection, presence, server
 from penstock.app.host.settings import load
-from users_trainables import Paced
+from servers.installation import Installation, serving, variables_of, working
+from user_code.users_trainables import Paced
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

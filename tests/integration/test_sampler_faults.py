@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from installation import Installation, variables_of
 from penstock.scheduler.model.events import Remarked
+from servers.installation import Installation, variables_of
 
 from benchmarks._sampler_faults import strike, submitted, verdict, wait
 

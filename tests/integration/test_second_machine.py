@@ -14,10 +14,10 @@ from contextlib import ExitStack, suppress
 
 import psutil
 import pytest
-from installation import Installation, is_trainer, serving, working
-from network import PASSWORD, network, tcp_broker
+from machines.network import PASSWORD, network, tcp_broker
 from patience import PATIENCE
 from penstock.scheduler.model.events import AttemptLost
+from servers.installation import Installation, is_trainer, serving, working
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

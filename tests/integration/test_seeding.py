@@ -7,7 +7,7 @@ import json
 import pytest
 from penstock import FullBudget, Resources, UsageError, create_study
 from penstock.scheduler.model.study import number_of
-from trainees import Small
+from user_code.trainees import Small
 
 pytestmark = [pytest.mark.integration, pytest.mark.extension("prefixes")]
 

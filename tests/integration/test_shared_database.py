@@ -9,11 +9,11 @@ import textwrap
 
 import pytest
 from celery import Celery  # noqa: TID251 - a user's
-from installation import Installation
-from network import PASSWORD, answering_broker
+from machines.network import PASSWORD, answering_broker
 from patience import PATIENCE, until
 from penstock.app.broker import fitness
 from penstock.extensions.exports.prometheus import Collector
+from servers.installation import Installation
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

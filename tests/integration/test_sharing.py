@@ -6,7 +6,7 @@ import json
 
 import pytest
 from penstock import Float, FullBudget, Share, UsageError, create_study
-from users_trainables import Paced
+from user_code.users_trainables import Paced
 
 pytestmark = pytest.mark.integration
 

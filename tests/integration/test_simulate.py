@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-import users_objectives
 from penstock import create_study
+from user_code import users_objectives
 
 pytestmark = pytest.mark.integration
 

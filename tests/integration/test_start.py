@@ -8,9 +8,9 @@ from functools import partial
 
 import psutil
 import pytest
-from installation import Installation, is_forked, is_trainer
 from patience import until
 from penstock.app.host import locks
+from servers.installation import Installation, is_forked, is_trainer
 
 pytestmark = pytest.mark.integration
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import trainees
 from penstock import FullBudget, Steps, create_study
 from penstock.tasks.trainer.made_once import TrackedParams
 from penstock.tasks.trainer.shared_data import SharedData
 from penstock.tasks.training import determinism, loop
+from user_code import trainees
 
 pytestmark = pytest.mark.integration
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import users_objectives
 from penstock import create_study
 from penstock.app.host import locks
 from penstock.app.host.stopped import stop_of
+from user_code import users_objectives
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import optuna
 import pytest
 import torch
-from nas_code import Fitted, train
 from penstock import (
     FullBudget,
     Resources,
@@ -25,7 +24,8 @@ from penstock import (
     nas,
 )
 from penstock.app.host import locks
-from supernet_code import Candidate, Sized, Space, Super
+from user_code.nas_code import Fitted, train
+from user_code.supernet_code import Candidate, Sized, Space, Super
 
 pytestmark = [pytest.mark.integration, pytest.mark.extension("nas")]
 
@@ -153,8 +153,8 @@ import sys
 
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 
-import supernet_code
-from nas_code import train
+from user_code import supernet_code
+from user_code.nas_code import train
 
 
 class Candidate(supernet_code.Candidate):
@@ -200,7 +200,7 @@ def test_a_study_of_candidates_can_be_a_file(site, supernet, tmp_path):
 
 
 GONE = """
-import supernet_code
+from user_code import supernet_code
 
 
 class Gone(supernet_code.Candidate):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from installation import CORES, Installation
 from penstock.app.ledger import codec
 from penstock.app.show.stories.story import trial_story
 from penstock.extensions.system_tuning.shown.section import system_section
 from penstock.profiling.devices.signature import machine_of
+from servers.installation import CORES, Installation
 
 pytestmark = [
     pytest.mark.integration,

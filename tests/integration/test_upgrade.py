@@ -13,11 +13,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from installation import Installation, serving
-from ledger_batches import as_newer
-from make_homes import FEATURE_FOLDER, FEATURES, FOLDER, unpack
+from ledgers.ledger_batches import as_newer
 from penstock.app.ledger.databases.schema import HEAD
 from penstock.app.ledger.ledger import SqlLedger
+from recording.make_homes import FEATURE_FOLDER, FEATURES, FOLDER, unpack
+from servers.installation import Installation, serving
 from torch.backends.cpu import get_cpu_capability
 
 pytestmark = pytest.mark.integration

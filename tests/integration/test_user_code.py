@@ -6,11 +6,10 @@ import os
 import signal
 
 import pytest
-import users_objectives
-import users_trainables
-from installation import variables_of
 from penstock import Float, FullBudget, Limits, Resources, TrialFailed, create_study
 from penstock.scheduler.model.retry import CRASH_LIMIT
+from servers.installation import variables_of
+from user_code import users_objectives, users_trainables
 
 pytestmark = pytest.mark.integration
 

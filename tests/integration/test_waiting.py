@@ -7,12 +7,12 @@ import textwrap
 import time
 
 import pytest
-from installation import Installation
-from network import tcp_broker
+from machines.network import tcp_broker
 from penstock import BackendError
 from penstock.app.server.services import services
 from penstock.app.show.status.stall_monitor import CHECK_INTERVAL
 from penstock.app.show.views.live import MAX_PERIOD
+from servers.installation import Installation
 
 pytestmark = pytest.mark.integration
 

@@ -16,8 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from installation import Installation
 from patience import PATIENCE
+from servers.installation import Installation
 
 from benchmarks._package import FLOORS
 

@@ -6,9 +6,9 @@ import shutil
 import textwrap
 
 import pytest
-from installation import Installation
-from network import PASSWORD, tcp_broker
+from machines.network import PASSWORD, tcp_broker
 from penstock.app.broker import connection, presence
+from servers.installation import Installation
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from installation import up
 from penstock import FullBudget, Resources, create_study
 from penstock.scheduler.model.events import WidthsMeasured
-from users_trainables import PerShard, WaitsInGangs
+from servers.installation import up
+from user_code.users_trainables import PerShard, WaitsInGangs
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 EPOCHS = 6

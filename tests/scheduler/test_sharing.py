@@ -6,7 +6,6 @@ import math
 from collections import Counter
 
 import pytest
-from drive_world import World, check_invariants, spec
 from hypothesis import given
 from hypothesis import strategies as st
 from penstock.app.ledger.codec import state_from_json, state_to_json
@@ -15,6 +14,7 @@ from penstock.scheduler.model.events import EpochReported, StudyWeighed
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.policies import names
 from penstock.scheduler.resources.fair_share import Claim, apportion, divide
+from worlds.drive_world import World, check_invariants, spec
 
 #: The policies under which each study has a share.
 POLICIES = tuple(sorted(set(names.POLICIES) - names.CROSS_STUDY))

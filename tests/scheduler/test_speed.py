@@ -7,10 +7,10 @@ import sys
 from functools import partial
 
 import pytest
-from drive_world import World, spec
 from penstock.profiling.costs.table import CostTable
 from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.study import StrategySpec
+from worlds.drive_world import World, spec
 
 
 def steps(handle, event):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer_fixtures import (  # noqa: F401 - for the tests of this folder
+from trainers.trainer_fixtures import (  # noqa: F401 - for the tests of this folder
     alone,
     lane,
     large_lane,

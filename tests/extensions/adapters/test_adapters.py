@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import adapter_code
 import numpy as np
 import penstock
 import pytest
@@ -25,7 +24,8 @@ from sklearn.decomposition import IncrementalPCA
 from sklearn.linear_model import SGDClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
-from trainer_process import TrainerProcess, known, segment
+from trainers.trainer_process import TrainerProcess, known, segment
+from user_code import adapter_code
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 #: A function, the study's metric, a configuration; and whether what it stores after an epoch has

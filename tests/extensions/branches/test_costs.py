@@ -3,11 +3,11 @@
 import re
 
 import pytest
+from ledgers.study_ledger import make_study, study_spec
 from penstock.app.host.settings import load
 from penstock.base.errors import UsageError
 from penstock.extensions.branches import page
 from penstock.extensions.branches.costs import cost_of, cost_words, start_words
-from study_ledger import make_study, study_spec
 
 
 def said(at, to, copies=1, begin=0, kept=(), seconds=(2.0, 1.0, 9.0)):

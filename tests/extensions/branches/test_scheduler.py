@@ -6,7 +6,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from drive_world import OneStudy, check_invariants, spec
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import state_from_json, state_to_json
 from penstock.extensions.branches.events import Branched
@@ -25,6 +24,7 @@ from penstock.scheduler.model.finished import FinishedStudy, PastTrial
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import Origin, TrialState
 from penstock.scheduler.planning.planning import Planning
+from worlds.drive_world import OneStudy, check_invariants, spec
 
 FULL = StrategySpec("full", max_epochs=6)
 ASHA = StrategySpec("asha", max_epochs=9)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from drive_world import World, spec
 from penstock import Categorical, Float, Int, UsageError
 from penstock.app.server.runner.commands import answer, to_event
 from penstock.app.server.runner.user_commands import reopening
@@ -14,6 +13,7 @@ from penstock.app.spec.space import parse_space
 from penstock.extensions.branches.values import values_of
 from penstock.scheduler.model.finished import FinishedStudy, PastTrial
 from penstock.scheduler.model.study import Condition, Edits, StudyRecord
+from worlds.drive_world import World, spec
 
 SPACE = {
     "lr": Float(0.001, 0.1, log=True),

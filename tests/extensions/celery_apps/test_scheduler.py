@@ -6,13 +6,13 @@ import json
 from dataclasses import replace
 
 import pytest
-from drive_world import World, spec
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
 from penstock.extensions.celery_apps.events import Call, Called
 from penstock.scheduler.engine.engine import Engine
 from penstock.scheduler.model.events import AttemptFailed, StudyCancelled
 from penstock.scheduler.model.study import StrategySpec
+from worlds.drive_world import World, spec
 
 ONE = StrategySpec("full", max_epochs=1)
 

@@ -10,14 +10,14 @@ from dataclasses import replace
 
 import pytest
 from celery import Celery, chain, chord, group, signature  # noqa: TID251 - as users do
-from desk import command
-from drive_world import World, spec
 from penstock import UsageError, create_study
 from penstock.app.ledger.codec import spec_to_json
 from penstock.app.server.runner import commands
 from penstock.app.spec.build import make_plan
 from penstock.app.spec.changes import differences
 from penstock.tasks.process.lifeline import MARK_VARIABLE
+from worlds.desk import command
+from worlds.drive_world import World, spec
 
 SHOP = """
 from celery import Celery

@@ -12,13 +12,13 @@ from collections import Counter
 
 import psutil
 import pytest
-from installation import Installation, serving, variables_of
-from network import PASSWORD, answering_broker
+from machines.network import PASSWORD, answering_broker
 from patience import PATIENCE, until
 from penstock import FullBudget, create_study
 from penstock.app.broker import presence
 from penstock.app.host import locks
 from penstock.scheduler.model.events import AttemptLost
+from servers.installation import Installation, serving, variables_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

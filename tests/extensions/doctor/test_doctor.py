@@ -8,8 +8,9 @@ from pathlib import Path
 
 import penstock
 import pytest
-from ledger_batches import as_newer
-from network import PASSWORD, tcp_broker
+from ledgers.ledger_batches import as_newer
+from ledgers.study_ledger import make_study, study_spec
+from machines.network import PASSWORD, tcp_broker
 from patience import until
 from penstock.app.broker import connection, installation, presence, protocol, server
 from penstock.app.broker.transport import RedisTransport
@@ -22,8 +23,7 @@ from penstock.app.server.services.services import Service
 from penstock.base.errors import BackendError
 from penstock.extensions.doctor.doctor import diagnose
 from penstock.profiling.knobs.knobs import OFFERED
-from serving_scheduler import serving_scheduler
-from study_ledger import make_study, study_spec
+from servers.serving_scheduler import serving_scheduler
 
 
 @pytest.fixture

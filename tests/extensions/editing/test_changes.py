@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from drive_world import spec
 from penstock import Categorical, Float, Int, UsageError
 from penstock.app.spec.conditions import parse_conditions
 from penstock.app.spec.space import parameter, parse_space
 from penstock.extensions.editing.changes import edited, form_of
 from penstock.scheduler.model.study import Edits, StrategySpec, StudySpec, SuperNet
+from worlds.drive_world import spec
 
 OF_SUPERNET = StrategySpec("full", max_epochs=1, supernet=SuperNet("t", "u", "h", 1))
 SPACE = {

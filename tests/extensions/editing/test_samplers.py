@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from drive_world import spec
 from penstock import Float, Int
 from penstock.app.server.optuna_bridge.samplers import SamplerHost
 from penstock.app.server.optuna_bridge.study_view import with_assumed
@@ -16,6 +15,7 @@ from penstock.app.spec.space import parse_space
 from penstock.extensions.editing.changes import edited, form_of
 from penstock.scheduler.model.study import Observation, StrategySpec
 from penstock.scheduler.model.trial import Trial, TrialState
+from worlds.drive_world import spec
 
 SPACE = {"x": Float(-10, 10), "n": Int(1, 64, log=True), "act": ["relu", "tanh", "gelu"]}
 GRID = {"x": Float(0.0, 1.0, step=0.25), "n": Int(1, 4), "act": ["relu", "tanh", "gelu"]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from drive_world import OneStudy, check_invariants, spec
 from penstock import Float, Int, UsageError
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import state_from_json, state_to_json
@@ -26,6 +25,7 @@ from penstock.scheduler.model.events import (
 )
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import TrialState
+from worlds.drive_world import OneStudy, check_invariants, spec
 
 SPACE = {"x": Float(0.0, 1.0), "n": Int(1, 8), "act": ["relu", "tanh"]}
 FULL = StrategySpec("full", max_epochs=3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from drive_world import World, check_invariants, device, spec
 from penstock.base.errors import UsageError
 from penstock.extensions.environments.forms import check_environment
 from penstock.scheduler.model.events import (
@@ -14,6 +13,7 @@ from penstock.scheduler.model.events import (
     StudyResumed,
 )
 from penstock.scheduler.outlook.outlook import outlook
+from worlds.drive_world import World, check_invariants, device, spec
 
 ROOT = "rootfs:/r"
 NO_BWRAP = "bwrap is not installed on its node"

@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from ledgers.study_ledger import START, Here, make_study, study_spec
 from penstock.app.common.versioned_file import to_text
 from penstock.app.ledger.codec import decode, encode
 from penstock.app.ledger.ledger import SqlLedger
@@ -27,7 +28,6 @@ from penstock.scheduler.model.events import (
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.writing import Writing
 from rich.console import Console
-from study_ledger import START, Here, make_study, study_spec
 
 ID = "digits-1a2b"
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import optuna
 import penstock
 import pytest
+from ledgers.study_ledger import make_study, study_spec
 from patience import PATIENCE
 from penstock import MLflowCallback, TensorBoardCallback
 from penstock.app.client.study import epoch_callbacks
@@ -21,7 +22,6 @@ from penstock.app.client.study.epoch_callbacks import Feed
 from penstock.app.show.views.live import Watcher
 from penstock.base.errors import UsageError
 from penstock.extensions.exports import mlflow
-from study_ledger import make_study, study_spec
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 STUDY = "digits-1a2b"

@@ -9,10 +9,10 @@ from datetime import datetime
 
 import pyarrow.parquet as pq
 import pytest
+from ledgers.study_ledger import make_study, study_spec
 from penstock.app.cli.main import app
 from penstock.extensions.exports.archive import archive_of
 from penstock.extensions.exports.tables import epoch_table, to_csv, to_parquet, trial_table
-from study_ledger import make_study, study_spec
 from typer.testing import CliRunner
 
 ID = "digits-1a2b"

@@ -6,6 +6,8 @@ import subprocess
 from urllib.request import urlopen
 
 import pytest
+from ledgers.study_ledger import make_study, study_spec
+from machines.system import program
 from patience import PATIENCE
 from penstock.app.broker import server as broker
 from penstock.app.broker.dropped import Dropped
@@ -14,8 +16,6 @@ from penstock.base.errors import UsageError
 from penstock.extensions.exports.prometheus import Collector, serve
 from penstock.wire.messages import Forged
 from prometheus_client.parser import text_string_to_metric_families
-from study_ledger import make_study, study_spec
-from system import program
 
 
 def scraped(server):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import optuna
 import pytest
+from ledgers.study_ledger import START, Here, study_spec
 from penstock.app.server.optuna_bridge.plain_attributes import only_listed
 from penstock.app.server.optuna_bridge.storage import LedgerStorage
 from penstock.app.server.runner.user_commands import writing_of
@@ -17,7 +18,6 @@ from penstock.scheduler.model.events import StudySubmitted, TrialAdded
 from penstock.scheduler.model.study import StrategySpec
 from penstock.tasks.objectives.wire import attributes
 from rich.console import Console
-from study_ledger import START, Here, study_spec
 
 ID = "digits-1a2b"
 SPACE = {"x": optuna.distributions.FloatDistribution(0, 1)}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-import trainees
 from patience import until
-from trainer_process import (
+from trainers.trainer_process import (
     ENDLESS,
     alone_hashes,
     as_far,
@@ -16,6 +15,7 @@ from trainer_process import (
     segment,
     train_until,
 )
+from user_code import trainees
 
 pytestmark = pytest.mark.extension("lanes")
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fused_code as code
 import pytest
 import torch
-from fused_code import params, rows, trial
 from penstock.extensions.fusion.fusion import Fusion
 from penstock.extensions.fusion.optimisers import VectorOptimiser
 from penstock.extensions.fusion.stacks import Stack, batch_of
@@ -13,7 +11,9 @@ from penstock.tasks.checkpoints.state import copy_state
 from penstock.tasks.training import loop
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
-from trainer_process import alone_hashes, hashes, hear_all, segment
+from trainers.trainer_process import alone_hashes, hashes, hear_all, segment
+from user_code import fused_code as code
+from user_code.fused_code import params, rows, trial
 
 pytestmark = pytest.mark.usefixtures("one_thread", "whatever_it_takes")
 

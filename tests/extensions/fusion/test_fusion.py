@@ -8,10 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-import fused_code as code
 import pytest
 import torch
-from fused_code import params, rows, trial
 from penstock.extensions.fusion.checks import difference, facts
 from penstock.extensions.fusion.epoch import Row
 from penstock.extensions.fusion.fusion import Fusion
@@ -22,6 +20,8 @@ from penstock.tasks.contracts.pieces import Pieces
 from penstock.tasks.training import loop
 from penstock.tasks.training.evaluation import MeanLoss
 from torch import nn
+from user_code import fused_code as code
+from user_code.fused_code import params, rows, trial
 
 pytestmark = pytest.mark.usefixtures("one_thread", "whatever_it_takes")
 
@@ -33,8 +33,8 @@ import torch
 from penstock.tasks.system import compiler
 compiler.defer()
 torch.set_num_threads(1)
-import fused_code as code
-from fused_code import params, rows, trial
+from user_code import fused_code as code
+from user_code.fused_code import params, rows, trial
 from penstock.extensions.fusion import known
 from penstock.extensions.fusion.fusion import Fusion
 known.FASTER = 1e9
@@ -57,7 +57,7 @@ def same_as_alone(fusion: Fusion, make, count: int, epochs: int) -> list[loop.Tr
 
 
 def test_stepping_together_imports_no_sympy():
-    here = str(Path(code.__file__).parent)
+    here = str(Path(code.__file__).parents[1])
     subprocess.run(
         [sys.executable, "-P", "-c", STEPPED],
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": here},

@@ -5,11 +5,9 @@ from __future__ import annotations
 import random
 import traceback
 
-import fused_code as code
 import numpy as np
 import pytest
 import torch
-from fused_code import params, rows, trial
 from penstock.extensions.fusion.epoch import Row
 from penstock.extensions.fusion.fusion import Fusion
 from penstock.extensions.fusion.group import Group
@@ -20,6 +18,8 @@ from penstock.tasks.contracts.pieces import Pieces
 from penstock.tasks.training import loop
 from penstock.tasks.training.training import Training
 from torch.nn import functional as F  # noqa: N812
+from user_code import fused_code as code
+from user_code.fused_code import params, rows, trial
 
 pytestmark = pytest.mark.usefixtures("one_thread", "whatever_it_takes")
 

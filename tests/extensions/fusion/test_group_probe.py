@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import fused_code as code
 import numpy as np
 import pytest
 import torch
-from fused_code import params, rows, trial
 from penstock.extensions.fusion import group_probe
 from penstock.extensions.fusion.fusion import Fusion
 from penstock.tasks.contracts.contract import TorchTrainable
 from penstock.tasks.training import loop
+from user_code import fused_code as code
+from user_code.fused_code import params, rows, trial
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

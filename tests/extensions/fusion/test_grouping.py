@@ -5,8 +5,6 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from drive_world import spec
-from laned_world import Laned
 from penstock.app.show.views.plan import detail_words
 from penstock.extensions.fusion.grouping import MAX_SINGLES
 from penstock.scheduler.model.decisions import Member
@@ -15,6 +13,8 @@ from penstock.scheduler.model.snapshot import Plan
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import Trial
 from penstock.scheduler.outlook.outlook import outlook
+from worlds.drive_world import spec
+from worlds.laned_world import Laned
 
 pytestmark = pytest.mark.extension("lanes")
 

@@ -6,16 +6,13 @@ import time
 from types import SimpleNamespace
 
 import pytest
-import streamed_code
 import torch
-from fused_code import quiet, rows
-from nas_shared_code import Frozen, FrozenNoted, InMemory, ReadByPython, ReadsItsChoices
 from penstock.extensions.fusion.fusion import Fusion
 from penstock.extensions.sharing.streams import Streams
 from penstock.tasks.trainer.made_once import TrackedParams
 from penstock.tasks.trainer.shared_data import SharedData
 from penstock.tasks.training import loop
-from trainer_process import (
+from trainers.trainer_process import (
     ENDLESS,
     alone_hashes,
     as_far,
@@ -24,6 +21,9 @@ from trainer_process import (
     segment,
     train_until,
 )
+from user_code import streamed_code
+from user_code.fused_code import quiet, rows
+from user_code.nas_shared_code import Frozen, FrozenNoted, InMemory, ReadByPython, ReadsItsChoices
 
 pytestmark = pytest.mark.extension("nas", "sharing")
 

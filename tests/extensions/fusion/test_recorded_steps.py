@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fused_code as code
 import pytest
 import torch
-from fused_code import params, rows, trial
 from penstock.extensions.fusion import recorded
 from penstock.extensions.fusion.checks import Mismatch
 from penstock.extensions.fusion.fusion import Fusion
@@ -21,6 +19,8 @@ from penstock.tasks.training import loop
 from torch import nn
 from torch._C import _len_torch_dispatch_stack
 from torch.nn import functional as F  # noqa: N812
+from user_code import fused_code as code
+from user_code.fused_code import params, rows, trial
 
 pytestmark = pytest.mark.usefixtures("one_thread", "whatever_it_takes")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 import pytest
-import trainees
 from patience import until
-from trainer_process import alone_hashes, hashes, hear_all, segment
+from trainers.trainer_process import alone_hashes, hashes, hear_all, segment
+from user_code import trainees
 
 KINDS = (trainees.Small, trainees.OneByOne)
 

@@ -6,8 +6,6 @@ import json
 from random import Random
 
 import pytest
-from drive_world import check_invariants
-from laned_world import Laned
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import state_from_json, state_to_json
 from penstock.scheduler.engine.engine import Engine
@@ -21,6 +19,8 @@ from penstock.scheduler.model.events import (
 from penstock.scheduler.outlook.outlook import outlook
 from penstock.scheduler.state.epoch_times import epoch_left
 from penstock.scheduler.state.slot_time import slot_seconds
+from worlds.drive_world import check_invariants
+from worlds.laned_world import Laned
 
 GIB = 2**30
 

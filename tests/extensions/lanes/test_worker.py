@@ -12,7 +12,7 @@ from penstock.app.common.ports import Effects
 from penstock.scheduler.model.decisions import Revoke
 from penstock.scheduler.model.study import Code
 from penstock.tasks.contracts.code import file_digest
-from worker_bench import SPEC, bench
+from servers.worker_bench import SPEC, bench
 
 pytestmark = pytest.mark.integration
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from drive_world import World, check_invariants, spec
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_to_json
 from penstock.extensions.limits.limits import limits_of
@@ -33,6 +32,7 @@ from penstock.scheduler.model.study import (
     deadline_of,
 )
 from penstock.scheduler.model.trial import TrialState
+from worlds.drive_world import World, check_invariants, spec
 
 LONG = StrategySpec("full", max_epochs=40)
 ENDED = (TrialState.STOPPED, TrialState.CANCELLED)

@@ -8,8 +8,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from desk import command
-from drive_world import World, spec
 from penstock import Limits, UsageError
 from penstock.app.ledger.codec import spec_to_json
 from penstock.app.server.runner import commands
@@ -18,6 +16,8 @@ from penstock.app.spec.options import parse_limits
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import DeviceJoined, PricesChosen
 from penstock.scheduler.model.study import POINT_IN_TIME, StrategySpec
+from worlds.desk import command
+from worlds.drive_world import World, spec
 
 REFUSED = [
     ({"device_hours": 0}, "limits.device_hours = 0 is refused: allowed is device-hours above 0"),

@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from ledger_batches import SPEC, epoch_batch, first_batch, trials
+from ledgers.ledger_batches import SPEC, epoch_batch, first_batch, trials
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.show.stories.sentences import sentence

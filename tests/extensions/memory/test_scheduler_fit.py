@@ -8,7 +8,7 @@ from penstock.extensions.memory.fit import need
 from penstock.extensions.memory.known import known_of
 from penstock.scheduler.engine.dispatch import AHEAD, MAX_PASSED
 from penstock.scheduler.engine.engine import Engine
-from sized_world import GIB, Sized
+from worlds.sized_world import GIB, Sized
 
 
 def test_nobody_joins_before_anything_is_known_and_who_is_estimated_joins_where_there_is_room():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from drive_world import World, spec
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import state_from_json, state_to_json
 from penstock.base.footprint import Footprint
@@ -15,6 +14,7 @@ from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.events import DeviceJoined, StudyCancelled
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.state.next_trials import AT_ONCE
+from worlds.drive_world import World, spec
 
 SMALL, LARGE = Footprint(10, 30, 64), Footprint(20, 70, 128)
 NONE = Footprint(0, 0, 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 
 import pytest
-from laned_world import GIB, Laned
 from penstock.app.show.views.plan import plan_view
 from penstock.extensions.memory.fit import RESERVE
 from penstock.extensions.memory.known import known_trial
@@ -13,6 +12,7 @@ from penstock.extensions.memory.lanes import lane_need
 from penstock.scheduler.model.events import AttemptFailed
 from penstock.scheduler.outlook.outlook import outlook
 from rich.console import Console
+from worlds.laned_world import GIB, Laned
 
 pytestmark = pytest.mark.extension("lanes")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from penstock.extensions.memory.known import known_trial
 from penstock.scheduler.model.events import AttemptFailed
-from timed_world import Timed, study
+from worlds.timed_world import Timed, study
 
 
 def test_one_trial_runs_alone_until_its_epochs_are_known_and_a_second_is_tried_then():

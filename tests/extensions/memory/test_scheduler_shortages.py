@@ -8,7 +8,7 @@ from penstock.extensions.memory.known import known_trial
 from penstock.extensions.memory.shortages import RAISE, TOGETHER
 from penstock.scheduler.model.events import AttemptFailed
 from penstock.scheduler.model.trial import TrialState
-from sized_world import GIB, Sized
+from worlds.sized_world import GIB, Sized
 
 OURS, KILLED = ("memory", "no memory for 1 GiB"), ("died", "the trainer ended with signal 9")
 

@@ -29,9 +29,9 @@ from torch import nn
 from torch.autograd.profiler import profile
 from torch.nn import functional
 from torch.utils.data import Dataset, TensorDataset
-from trainees import Small
-from trainer_here import Trainer
-from trainer_process import segment
+from trainers.trainer_here import Trainer
+from trainers.trainer_process import segment
+from user_code.trainees import Small
 
 
 def told(*others):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from nas_code import Fitted, Unfixed
 from penstock.extensions.nas.models import counting
 from penstock.extensions.nas.models.counting import counted
-from trainer_here import Trainer
+from trainers.trainer_here import Trainer
+from user_code.nas_code import Fitted, Unfixed
 
 LINEAR = {"width": 4, "op": "linear"}
 DEEP = {"width": 2, "op": "mlp", "deep": 2}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from engine_machine import SETTINGS, EngineMachine
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 from penstock.extensions.nas.events import Derived, Described
 from penstock.extensions.nas.models.architecture import Architecture
+from worlds.engine_machine import SETTINGS, EngineMachine
 
 pytestmark = pytest.mark.extension("branches", "editing", "steering", "system_tuning")
 

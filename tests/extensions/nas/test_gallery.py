@@ -10,13 +10,13 @@ from itertools import combinations
 from random import Random
 
 import pytest
+from ledgers.study_ledger import make_study, study_spec
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.writes import Batch
 from penstock.extensions.nas import gallery as architectures
 from penstock.extensions.nas.events import Derived
 from penstock.extensions.nas.pictures.outline import MOST_LINES, boxes_of, primitive_words
 from penstock.extensions.nas.pictures.picture import picture
-from study_ledger import make_study, study_spec
 
 HOSTILE = '</svg><script>alert("x")</script>&{{plotly}}'
 

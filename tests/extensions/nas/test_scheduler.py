@@ -6,7 +6,6 @@ import math
 from random import Random
 
 import pytest
-from drive_world import World, device, spec
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import state_from_json, state_to_json
 from penstock.app.spec.space import Categorical, Float, parse_space
@@ -18,6 +17,7 @@ from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.events import DeviceJoined, Proposed
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.state.next_trials import AT_ONCE
+from worlds.drive_world import World, device, spec
 
 CHOICES = tuple(f"block{i}" for i in range(12))
 SPACE = parse_space(
@@ -173,7 +173,7 @@ def test_what_cannot_be_counted_says_nothing():
 def test_memory_of_an_unseen_architecture_is_that_of_the_measured_ones_for_each_number():
     """Before, it was the largest of its study."""
     from penstock.extensions.memory.fit import need
-    from sized_world import GIB, Sized, tensors
+    from worlds.sized_world import GIB, Sized, tensors
 
     sizes = (4.0, 1.0, 2.0)
     at = Sized(*sizes, memory=16.0, batch_size=32)

@@ -8,7 +8,6 @@ from itertools import islice
 
 import pytest
 import torch
-from nas_code import Fitted
 from penstock import UsageError, nas
 from penstock.app.spec.conditions import parse_conditions, without_inactive
 from penstock.base.errors import TrialFailed
@@ -19,11 +18,19 @@ from penstock.tasks.checkpoints.checkpoint import Store
 from penstock.tasks.contracts.rng import key
 from penstock.tasks.process.failure import Lost
 from penstock.tasks.training import loop
-from supernet_code import Candidate, PathOfWeights, Space, Super, SuperImages, SuperWeights
 from torch import nn
 from torch.autograd.profiler import profile
-from trainer_here import Trainer
-from trainer_process import known, segment
+from trainers.trainer_here import Trainer
+from trainers.trainer_process import known, segment
+from user_code.nas_code import Fitted
+from user_code.supernet_code import (
+    Candidate,
+    PathOfWeights,
+    Space,
+    Super,
+    SuperImages,
+    SuperWeights,
+)
 
 from benchmarks.nas import at_random
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from engine_machine import SETTINGS, EngineMachine
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 from penstock.extensions.notices.events import Installed, Tell, Told
 from penstock.scheduler.model.events import Tick
+from worlds.engine_machine import SETTINGS, EngineMachine
 
 pytestmark = pytest.mark.extension("steering", "system_tuning")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from drive_world import World, check_invariants, spec
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
 from penstock.extensions.notices.events import Installed, Tell, Told
@@ -20,6 +19,7 @@ from penstock.scheduler.model.events import (
     Tick,
 )
 from penstock.scheduler.model.study import StrategySpec
+from worlds.drive_world import World, check_invariants, spec
 
 TO = "json://127.0.0.1:1/secret"
 ONE = StrategySpec("full", max_epochs=1)

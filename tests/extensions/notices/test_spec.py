@@ -6,8 +6,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from desk import command
-from drive_world import World, spec
 from penstock import UsageError, create_study
 from penstock.app.host.settings import load
 from penstock.app.ledger.codec import spec_to_json
@@ -16,6 +14,8 @@ from penstock.app.spec.build import make_plan
 from penstock.app.spec.changes import differences
 from penstock.extensions.notices import spec as door
 from penstock.extensions.notices.addresses import resolve, shown
+from worlds.desk import command
+from worlds.drive_world import World, spec
 
 SECRET = "T1JJ3T3L2"
 SLACK = f"slack://{SECRET}/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"

@@ -1,11 +1,11 @@
 """The benchmark of the pages counts what it says that it counts."""
 
 import pytest
+from ledgers.study_ledger import make_study, study_spec
 from penstock.app.host.settings import load
 from penstock.extensions.pages.site import Site
 from penstock.extensions.pages.studies import studies_page
 from penstock.extensions.pages.study import study_page
-from study_ledger import make_study, study_spec
 
 from benchmarks._main_thread import TASK, TOLD, by_update, cpu_by_update
 from benchmarks._page_figures import expected, listed, shown

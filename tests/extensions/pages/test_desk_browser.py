@@ -1,11 +1,11 @@
 """The page as a desk, in headless Chromium: sorted, filtered, compared, branched by a person."""
 
 import pytest
-from browser import browser_in
-from page_server import PageServer
+from ledgers.study_ledger import make_study, start_study, study_spec
+from machines.browser import browser_in
 from penstock.app.ledger.reader import Reader
 from penstock.scheduler.model.study import StrategySpec
-from study_ledger import make_study, start_study, study_spec
+from servers.page_server import PageServer
 
 PHONE, DESK = (390, 844), (1280, 900)
 NUMBERS = "[...document.querySelectorAll('#table tbody tr')].map(row => +row.cells[0].innerText)"

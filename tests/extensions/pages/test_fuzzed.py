@@ -5,8 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from fuzzing import ODD, fuzzed, in_time
+from fuzz.fuzzing import ODD, fuzzed, in_time
 from hypothesis import strategies as st
+from ledgers.study_ledger import make_study, study_spec
 from penstock.app.host.settings import load
 from penstock.base.errors import PenstockError, UsageError
 from penstock.extensions.pages.actions import carry_out
@@ -14,7 +15,6 @@ from penstock.extensions.pages.application import PAGES
 from penstock.extensions.pages.frame import begun, ended
 from penstock.extensions.pages.gate import Proxy
 from penstock.extensions.pages.site import Site
-from study_ledger import make_study, study_spec
 
 ODD_TEXTS = st.sampled_from([each[:5000] for each in ODD]) | st.text()
 NAMES = ("id", "n", "page", "state", "order")

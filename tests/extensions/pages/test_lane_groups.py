@@ -2,11 +2,11 @@
 
 from types import SimpleNamespace
 
+from ledgers.study_ledger import START
 from penstock.app.ledger.rows import Work
 from penstock.extensions.pages.lane_groups import lane_group, lane_groups
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.state.state import DeviceRecord
-from study_ledger import START
 
 
 def record(seats):

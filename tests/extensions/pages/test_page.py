@@ -17,9 +17,9 @@ from urllib.parse import quote
 
 import pytest
 import uvicorn
-from ledger_batches import SPEC, epoch_batch, first_batch
+from ledgers.ledger_batches import SPEC, epoch_batch, first_batch
+from ledgers.study_ledger import make_study, start_study, study_spec
 from markupsafe import escape
-from page_server import PageServer, figures
 from patience import PATIENCE
 from penstock.app.client.study.control import Control
 from penstock.app.host import locks
@@ -32,13 +32,13 @@ from penstock.base.errors import UsageError
 from penstock.extensions.pages.follower import KEPT, REST, Follower, Pictures
 from penstock.extensions.pages.forms import study_forms
 from penstock.extensions.pages.gate import Proxy
-from penstock.extensions.pages.web_server import AT_ONCE, HEAD_BYTES, MOST_WAITING, Door, serve
 from penstock.extensions.pages.study import CURVES, DOTS
 from penstock.extensions.pages.trials import LISTED
+from penstock.extensions.pages.web_server import AT_ONCE, HEAD_BYTES, MOST_WAITING, Door, serve
 from penstock.extensions.report import figures as drawings
 from penstock.extensions.report.timeline import timeline
 from penstock.scheduler.model.study import StrategySpec
-from study_ledger import make_study, start_study, study_spec
+from servers.page_server import PageServer, figures
 from uvicorn.server import ServerState
 
 NAME = "\"><script>alert(1)</script>{{main}}{{ 7 * 7 }}{% raw %}</title>&amp;'"

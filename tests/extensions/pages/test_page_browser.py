@@ -1,12 +1,12 @@
 """The pages of ``penstock ui`` in headless Chromium, used as a person uses them."""
 
 import pytest
-from browser import browser_in
-from page_server import PageServer
+from ledgers.study_ledger import WithSizes, make_study, start_study, study_spec
+from machines.browser import browser_in
 from penstock.app.ledger.reader import Reader
 from penstock.extensions.report.figures import pareto
 from penstock.scheduler.model.study import Objective, StrategySpec
-from study_ledger import WithSizes, make_study, start_study, study_spec
+from servers.page_server import PageServer
 
 NAME = '"><img src=x onerror=alert(1)><script>alert(1)</script>'
 PHONE, DESK = (390, 844), (1280, 900)

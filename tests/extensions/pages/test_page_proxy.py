@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from browser import browser_in
-from page_server import PageServer
+from ledgers.study_ledger import start_study, study_spec
+from machines.browser import browser_in
+from machines.system import program
 from patience import PATIENCE, until
-from study_ledger import start_study, study_spec
-from system import program
+from servers.page_server import PageServer
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "watching.md"
 CURVES = "document.querySelectorAll('#curves .scatterlayer .trace').length"

@@ -5,9 +5,7 @@ from dataclasses import replace
 
 import penstock
 import pytest
-import trainees
-from desk import command
-from drive_world import World
+from ledgers.study_ledger import study_spec
 from penstock import (
     PBT,
     FullBudget,
@@ -22,7 +20,9 @@ from penstock.app.server.runner import commands
 from penstock.app.spec.build import make_plan, make_spec
 from penstock.app.spec.changes import differences
 from penstock.tasks.contracts.import_digest import IMPORTS
-from study_ledger import study_spec
+from user_code import trainees
+from worlds.desk import command
+from worlds.drive_world import World
 
 SPACE = {"lr": [0.1, 0.2]}
 GIVEN = {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from make_homes import FEATURE_FOLDER, unpack
 from penstock.app.ledger.codec import state_to_json
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.restore import restore
 from penstock.extensions.prefixes.common import prefixes_of
 from penstock.extensions.prefixes.state import known_of
+from recording.make_homes import FEATURE_FOLDER, unpack
 
 
 def test_who_waits_is_known(tmp_path):

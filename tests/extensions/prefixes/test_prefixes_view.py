@@ -9,6 +9,7 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
+from ledgers.shared_ledger import ID, checked, shared_spec, shared_study
 from penstock.app.cli.main import app
 from penstock.extensions.prefixes.common import left_to_others, prefixes_of, study_prefixes
 from penstock.extensions.prefixes.picture import MAX_ROWS, tree_picture
@@ -21,7 +22,6 @@ from penstock.extensions.prefixes.view import (
 )
 from penstock.scheduler.model.study import StrategySpec
 from rich.console import Console
-from shared_ledger import ID, checked, shared_spec, shared_study
 from typer.testing import CliRunner
 
 ASHA = StrategySpec("asha", max_epochs=9, eta=3)

@@ -1,7 +1,6 @@
 """Epochs that trials have in common are trained once, and are every trial's own."""
 
 import pytest
-from drive_world import check_invariants
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import state_from_json, state_to_json
 from penstock.extensions.prefixes.chain import chain_of, common_epochs, is_checked, link_at
@@ -21,7 +20,8 @@ from penstock.scheduler.model.events import (
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import Trial, TrialState
 from penstock.scheduler.state.extensions import Extension
-from prefix_world import Grid, grid, shared
+from worlds.drive_world import check_invariants
+from worlds.prefix_world import Grid, grid, shared
 
 
 def begun(configs, *devices, **fields):

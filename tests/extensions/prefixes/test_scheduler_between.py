@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from drive_world import check_invariants
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json, subject
 from penstock.extensions.branches.events import Branched
@@ -32,7 +31,8 @@ from penstock.scheduler.model.study import (
 from penstock.scheduler.model.trial import TrialState
 from penstock.scheduler.state.core import Core
 from penstock.scheduler.strategies.registry import make_strategy
-from prefix_world import Grid, grid, shared
+from worlds.drive_world import check_invariants
+from worlds.prefix_world import Grid, grid, shared
 
 #: Equal configurations of both studies, and one more.
 CONFIGS = grid(3, values=(1, 2))

@@ -6,12 +6,12 @@ from dataclasses import replace
 from itertools import pairwise, product
 
 import pytest
-from drive_world import spec
 from penstock.base.pieces import in_force
 from penstock.extensions.prefixes.chain import has_prefixes, is_checked, obstacle
 from penstock.extensions.prefixes.tree import companions, count_epochs, tree, way_of
 from penstock.scheduler.model.trial import Origin, Trial, TrialState
-from prefix_world import FULL, UNCHECKED, Grid, grid, shared
+from worlds.drive_world import spec
+from worlds.prefix_world import FULL, UNCHECKED, Grid, grid, shared
 
 
 def trial(number, params, epoch=6, **fields):

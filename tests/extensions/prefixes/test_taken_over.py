@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 
 import pytest
+from ledgers.shared_ledger import shared_study
 from penstock.app.show.stories.story import find_trial, render, trial_story
 from rich.console import Console
-from shared_ledger import shared_study
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 
 import pytest
+from ledgers.shared_ledger import ID, checked, shared_spec, shared_study
+from ledgers.study_ledger import START, Curves, SomeFail, make_study
 from penstock.app.common.clock import SimulatedClock
 from penstock.app.common.versioned_file import to_text
 from penstock.app.ledger.codec import encode
@@ -22,9 +24,7 @@ from penstock.extensions.prefixes.state import known_of
 from penstock.extensions.prefixes.view import facts_in_words
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import Durable, StudySubmitted
-from plain_devices import PlainDevices
-from shared_ledger import ID, checked, shared_spec, shared_study
-from study_ledger import START, Curves, SomeFail, make_study
+from worlds.plain_devices import PlainDevices
 
 
 class Site:

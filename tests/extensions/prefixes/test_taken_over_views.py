@@ -6,6 +6,7 @@ import io
 from dataclasses import replace
 
 import pytest
+from ledgers.shared_ledger import ID, shared_study
 from penstock.app.server.optuna_bridge.frozen_trials import Results
 from penstock.app.show.views.plan import plan_view
 from penstock.app.show.views.progress import study_progress
@@ -13,9 +14,8 @@ from penstock.app.show.views.spending import energy_words, joules_of
 from penstock.app.show.views.utilisation import usage, usage_of
 from penstock.scheduler.model.events import StudyPaused
 from penstock.scheduler.outlook.outlook import outlook
-from prefix_world import Grid, grid, shared
 from rich.console import Console
-from shared_ledger import ID, shared_study
+from worlds.prefix_world import Grid, grid, shared
 
 OF_ONE = {"n_trials": 3}  # three trials with their first three epochs in common
 

@@ -8,12 +8,12 @@ import re
 from dataclasses import replace
 
 import pytest
+from ledgers.study_ledger import make_study, study_spec
 from penstock.app.ledger.codec import spec_from_json
 from penstock.app.show.views.progress import study_progress
 from penstock.base.errors import UsageError
 from penstock.extensions.report.compare import Compared, _progress, write_comparison
 from penstock.scheduler.model.study import StrategySpec
-from study_ledger import make_study, study_spec
 
 HOSTILE = "</script><script>alert(1)</script>{{plotly}}"
 

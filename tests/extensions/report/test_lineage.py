@@ -3,6 +3,7 @@
 import io
 
 import pytest
+from ledgers.study_ledger import make_study, study_spec
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.restore import restore
 from penstock.app.server.optuna_bridge.frozen_trials import Results
@@ -11,7 +12,6 @@ from penstock.extensions.report.lineage import lineage
 from penstock.extensions.report.report import write_report
 from penstock.scheduler.model.study import StrategySpec, number_of
 from rich.console import Console
-from study_ledger import make_study, study_spec
 
 ID = "digits-1a2b"
 PLAN = StrategySpec("pbt", max_epochs=6, min_epochs=2)

@@ -11,6 +11,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
+from ledgers.study_ledger import START, make_study, study_spec
 from penstock.app.show.drawings.page import icon
 from penstock.app.show.views.live import Watcher
 from penstock.app.show.views.screen import study_screen
@@ -19,7 +20,6 @@ from penstock.base.errors import UsageError
 from penstock.extensions.report.report import lead, render, strategy_words, write_report
 from penstock.scheduler.model.study import Code, StrategySpec, SuperNet
 from rich.console import Console
-from study_ledger import START, make_study, study_spec
 
 HOSTILE = '</script><script>alert("x")</script>{{plotly}}{{ 7 * 7 }}{% include "pieces.html" %}{#'
 

@@ -1,11 +1,11 @@
 """The chart of who held which device, over all studies."""
 
 import pytest
+from ledgers.study_ledger import START, make_study, study_spec
 from penstock.app.ledger.rows import Work
 from penstock.app.show.drawings.charts import STUDIES
 from penstock.extensions.report.figures import DOTTED, learning_curves
 from penstock.extensions.report.timeline import NUMBERED, holdings, study_colours
-from study_ledger import START, make_study, study_spec
 
 
 def test_the_newest_epochs_of_all_studies_are_bars_in_the_colours_of_their_studies(tmp_path):

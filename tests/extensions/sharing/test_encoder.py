@@ -6,10 +6,8 @@ import ctypes
 import os
 import signal
 
-import encoded_code
 import pytest
 import torch
-from encoded_code import COMPUTED, Net, OnActivations, OneByOne, Wider, plain
 from penstock import Data
 from penstock.base.errors import TrialFailed
 from penstock.extensions.sharing.activations import Activations, ComputedAgain
@@ -24,8 +22,10 @@ from penstock.tasks.trainer.shared_data import SharedData
 from penstock.tasks.training import loop
 from torch import nn
 from torch.utils.data import TensorDataset
-from trainer_here import Trainer
-from trainer_process import ENDLESS, alone_hashes, as_far, hashes, segment, train_until
+from trainers.trainer_here import Trainer
+from trainers.trainer_process import ENDLESS, alone_hashes, as_far, hashes, segment, train_until
+from user_code import encoded_code
+from user_code.encoded_code import COMPUTED, Net, OnActivations, OneByOne, Wider, plain
 
 CPU = torch.device("cpu")
 

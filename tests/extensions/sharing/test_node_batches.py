@@ -12,8 +12,8 @@ from patience import PATIENCE
 from penstock.extensions.sharing.node import clear, folder_of
 from penstock.extensions.sharing.node_batches import JUDGED, TIMED, NodeBatches
 from penstock.extensions.sharing.node_cache import NodeCache
-from streamed_code import ReadAndLogged
-from trainer_process import TrainerProcess, alone_hashes, hashes, segment
+from trainers.trainer_process import TrainerProcess, alone_hashes, hashes, segment
+from user_code.streamed_code import ReadAndLogged
 
 EPOCHS = 8
 

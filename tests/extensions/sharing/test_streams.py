@@ -12,9 +12,9 @@ from penstock.extensions.sharing.streams import BATCHES, Streams, copied, is_cop
 from penstock.tasks.trainer.made_once import TrackedParams
 from penstock.tasks.trainer.shared_data import SharedData
 from penstock.tasks.training import loop
-from streamed_code import PAUSE, READ, InPlace, MayFail, Noisy, ReadSlowly, StepsSlowly
 from torch import nn
-from trainer_process import ENDLESS, alone_hashes, hashes, hear_all, segment, train_until
+from trainers.trainer_process import ENDLESS, alone_hashes, hashes, hear_all, segment, train_until
+from user_code.streamed_code import PAUSE, READ, InPlace, MayFail, Noisy, ReadSlowly, StepsSlowly
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from drive_world import spec
 from penstock.app.extensions import PLUGS
 from penstock.app.spec.space import parse_space
 from penstock.benchmarks.random_widths import RANDOM_WIDTHS
@@ -17,6 +16,7 @@ from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.policies.names import POLICIES
 from penstock.scheduler.resources.slots import devices_are_reserved_for, free_slots
 from penstock.scheduler.strategies.base import STRATEGIES
+from worlds.drive_world import spec
 
 #: A user's own is among them, which is asked in a process of its own.
 PLANS = (*POLICIES, RANDOM_WIDTHS)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from drive_world import spec
 from penstock.extensions.simulation.simulator import simulate
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.decisions import Dispatch
 from penstock.scheduler.model.events import EpochReported
 from penstock.scheduler.model.study import StrategySpec, StudySpec
 from penstock.scheduler.policies import names
+from worlds.drive_world import spec
 
 #: The policies under which each study has a share.
 POLICIES = tuple(sorted(set(names.POLICIES) - names.CROSS_STUDY))

@@ -4,7 +4,6 @@ import hashlib
 import json
 
 import pytest
-from drive_world import device, spec
 from penstock.app.common.clock import SimulatedClock
 from penstock.app.common.ports import Effects
 from penstock.base.errors import BackendError
@@ -13,6 +12,7 @@ from penstock.extensions.simulation.simulator import simulate
 from penstock.scheduler.model.decisions import Dispatch, Member, Segment
 from penstock.scheduler.model.events import EpochReported, TrialReturned
 from penstock.scheduler.model.study import StrategySpec
+from worlds.drive_world import device, spec
 
 
 class Curve:

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from ledgers.study_ledger import make_study
+from ledgers.study_ledger import study_spec as recorded_spec
 from penstock.app.cli.main import app
 from penstock.app.cli.terminal import present
 from penstock.base.errors import UsageError
@@ -16,9 +18,9 @@ from penstock.extensions.simulation.devices.transport import SimulatedTransport
 from penstock.extensions.simulation.experiment import lower_bound, run, simulated_devices
 from penstock.extensions.simulation.gantt import colour, gantt, shares, spans
 from penstock.extensions.simulation.generated import BURST, FAMILIES, generated, instance
-from penstock.extensions.simulation.timeline_page import render
 from penstock.extensions.simulation.recorded import recorded
 from penstock.extensions.simulation.table import simulation_view
+from penstock.extensions.simulation.timeline_page import render
 from penstock.extensions.simulation.workload import (
     StudyWork,
     TrialWork,
@@ -30,8 +32,6 @@ from penstock.profiling.costs.group_slowdown import GroupSlowdown
 from penstock.profiling.costs.reference_curves import fitted
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.policies.names import POLICIES
-from study_ledger import make_study
-from study_ledger import study_spec as recorded_spec
 from typer.testing import CliRunner
 
 FLAT = ((1, 1.0),)
@@ -319,10 +319,14 @@ def test_a_policy_of_the_user_that_fails_is_told_beside_its_figures(monkeypatch)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")]))
     trials = (TrialWork(10.0, HALVING, 3) for _ in range(3))
     found = run(
-        workload(work(*trials, width=2)), simulated_devices("gpu:2"), ["users_policies:raises"]
+        workload(work(*trials, width=2)),
+        simulated_devices("gpu:2"),
+        ["user_code.users_policies:raises"],
     )
     [told] = found.notes()
-    assert re.match(r"users_policies:raises gave no plan \d+ times?, and the previous plan", told)
+    assert re.match(
+        r"user_code\.users_policies:raises gave no plan \d+ times?, and the previous plan", told
+    )
     assert "raised ZeroDivisionError: no devices" in told
 
 

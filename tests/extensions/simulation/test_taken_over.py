@@ -11,13 +11,13 @@ pytestmark = pytest.mark.extension("prefixes")
 
 @pytest.fixture(scope="module")
 def ledger(tmp_path_factory):
-    from shared_ledger import shared_study
+    from ledgers.shared_ledger import shared_study
 
     return shared_study(tmp_path_factory.mktemp("home"))
 
 
 def test_the_trials_of_a_recorded_study_take_over_epochs_where_it_is_simulated(ledger):
-    from shared_ledger import ID
+    from ledgers.shared_ledger import ID
 
     of = recorded(*ledger)
     [work] = of.studies
@@ -33,7 +33,7 @@ def test_the_trials_of_a_recorded_study_take_over_epochs_where_it_is_simulated(l
 
 
 def test_replicates_that_took_over_epochs_are_simulated_with_what_they_trained(tmp_path):
-    from shared_ledger import shared_study
+    from ledgers.shared_ledger import shared_study
 
     of = recorded(*shared_study(tmp_path, n_trials=18, replicates=2))
     [work] = of.studies

@@ -29,7 +29,7 @@ def test_a_users_policy_may_have_the_trials_of_one_study_give_way_to_those_of_an
     done = simulation(
         Workload("by hand", studies, overhead=0.0),
         simulated_devices("gpu:1"),
-        ["users_policies:across"],
+        ["user_code.users_policies:across"],
     )
     [outcome] = done.outcomes
     assert outcome.planless == ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from drive_world import OneStudy, check_invariants, spec
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import state_from_json, state_to_json
 from penstock.extensions.steering.events import Steered
@@ -23,6 +22,7 @@ from penstock.scheduler.model.events import (
 from penstock.scheduler.model.finished import FinishedStudy, PastTrial
 from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.model.trial import TrialState
+from worlds.drive_world import OneStudy, check_invariants, spec
 
 FULL = StrategySpec("full", max_epochs=6)
 ASHA = StrategySpec("asha", max_epochs=9)

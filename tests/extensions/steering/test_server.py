@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from drive_world import World, spec
 from penstock.app.server.runner.commands import to_event
 from penstock.app.server.runner.user_commands import reopening
 from penstock.base.errors import UsageError
@@ -11,6 +10,7 @@ from penstock.extensions.steering.events import Steered
 from penstock.scheduler.model.finished import FinishedStudy, PastTrial
 from penstock.scheduler.model.study import StrategySpec, StudyRecord
 from penstock.scheduler.model.trial import TrialState
+from worlds.drive_world import World, spec
 
 
 @pytest.fixture

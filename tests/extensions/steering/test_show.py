@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from ledgers.study_ledger import start_study, study_spec
 from penstock.app.ledger.reader import Reader
 from penstock.app.show.stories.story import find_trial, trial_story
 from penstock.extensions.steering.control import done, offers
 from penstock.extensions.steering.events import Steered
 from penstock.extensions.steering.show import status_lines
 from penstock.scheduler.model.study import StrategySpec
-from study_ledger import start_study, study_spec
 
 
 def steered(runner, verb, number, **words):

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from ledger_batches import SPEC, epoch_batch, trials
-from page_server import PageServer
+from ledgers.ledger_batches import SPEC, epoch_batch, trials
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
@@ -16,6 +15,7 @@ from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import StudySubmitted
 from penstock.scheduler.model.study import StudyRecord
 from penstock.scheduler.state.state import DeviceRecord
+from servers.page_server import PageServer
 
 LAST = (("memory_format", "channels_last"),)
 FIXED = replace(SPEC, system="tune", system_fixed=True)

@@ -3,7 +3,6 @@
 from dataclasses import astuple, replace
 
 import pytest
-from drive_world import World, check_invariants, spec
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.adopted import Adoption
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
@@ -26,6 +25,7 @@ from penstock.profiling.similarity.history import HistoryEntry, machine_class
 from penstock.scheduler.engine.engine import Engine, Refused
 from penstock.scheduler.model.events import AttemptFailed, DeviceJoined, StudyCancelled
 from penstock.scheduler.model.study import StrategySpec
+from worlds.drive_world import World, check_invariants, spec
 
 LAST, BF16 = ("memory_format", "channels_last"), ("autocast", "bfloat16")
 DEVICES = [Device(f"cpu.a.{i}", "a", "cpu", (i,), None) for i in range(3)]

@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from ledger_batches import SPEC, epoch_batch, trials
+from ledgers.ledger_batches import SPEC, epoch_batch, trials
 from penstock.app.cli.main import app
 from penstock.app.ledger.adopted import Adoption
 from penstock.app.ledger.ledger import SqlLedger

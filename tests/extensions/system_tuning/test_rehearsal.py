@@ -7,8 +7,8 @@ from penstock.extensions.system_tuning.measuring.rehearsal import rehearse
 from penstock.extensions.system_tuning.name import NAME
 from penstock.extensions.system_tuning.races.worth import unknown
 from penstock.tasks.process.pipe import Abandoned
-from system_trainees import LAST, ONE, Drawn, Pictures, Touchy, epochs, training
-from trainer_here import Trainer
+from trainers.trainer_here import Trainer
+from user_code.system_trainees import LAST, ONE, Drawn, Pictures, Touchy, epochs, training
 
 BF16 = (("autocast", "bfloat16"),)
 BOTH = BF16 + LAST

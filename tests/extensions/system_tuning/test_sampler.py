@@ -3,7 +3,6 @@
 from itertools import product
 
 import pytest
-from drive_world import spec
 from penstock.app.spec.build import make_plan
 from penstock.app.spec.options import Resources, SystemTuning
 from penstock.base.errors import UsageError
@@ -11,6 +10,7 @@ from penstock.extensions.system_tuning import server
 from penstock.extensions.system_tuning.asked import sampler
 from penstock.extensions.system_tuning.asked.decisions import AskConfigs
 from penstock.extensions.system_tuning.asked.sampler import TOGETHER, propose
+from worlds.drive_world import spec
 
 CHOICES = (("threads", (1, 2, 4, 8)), ("memory_format", ("channels_last",)), ("compile", (True,)))
 ALL = {

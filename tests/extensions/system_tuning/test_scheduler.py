@@ -6,7 +6,6 @@ from math import log
 from typing import NamedTuple
 
 import pytest
-from drive_world import World, check_invariants, spec
 from penstock.app.extensions import PLUGS
 from penstock.app.ledger.codec import decode, encode, state_from_json, state_to_json
 from penstock.extensions.system_tuning.asked.decisions import (
@@ -35,6 +34,7 @@ from penstock.scheduler.model.events import (
 )
 from penstock.scheduler.model.study import StrategySpec, SuperNet
 from penstock.scheduler.model.trial import Trial
+from worlds.drive_world import World, check_invariants, spec
 
 LOADERS = ((("loader_workers", 1),), (("loader_workers", 2),))
 ONE, LAST = (("threads", 1),), (("memory_format", "channels_last"),)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from drive_world import spec
 from penstock.app.ledger.rows import EpochRow, TrialRow
 from penstock.extensions.system_tuning.races.measured import Profiled, Window, WindowsMeasured
 from penstock.extensions.system_tuning.shown.figures import by_batch, clusters, heat, speedups
@@ -15,6 +14,7 @@ from penstock.profiling.similarity.service import Similarity
 from penstock.scheduler.model.events import AttemptFailed
 from penstock.scheduler.state.state import DeviceRecord
 from plotly import graph_objects
+from worlds.drive_world import spec
 
 ONE, TWO = (("threads", 1),), (("loader_workers", 2),)
 DEVICE = Device("d", "node", "cpu", (0, 1), None)

@@ -9,7 +9,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from ledger_batches import SPEC, first_batch
+from ledgers.ledger_batches import SPEC, first_batch
 from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from desk import command
-from drive_world import World
+from ledgers.study_ledger import study_spec
 from penstock import SystemTuning, UsageError
 from penstock.app.ledger.codec import spec_to_json
 from penstock.app.server.runner import commands
@@ -14,7 +13,8 @@ from penstock.app.spec.build import make_plan, make_spec
 from penstock.app.spec.plan import StudyPlan
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.events import DeviceJoined
-from study_ledger import study_spec
+from worlds.desk import command
+from worlds.drive_world import World
 
 
 def objective(trial):

@@ -4,15 +4,17 @@ import time
 
 import pytest
 import torch
-import trainees
+from machines.powercap import burning
 from penstock.extensions.system_tuning.measuring.probe import probe
 from penstock.extensions.system_tuning.measuring.windows import interleave, results
 from penstock.extensions.system_tuning.name import NAME
 from penstock.profiling.knobs.knobs import merged
 from penstock.tasks.process.energy import MIN_METERED, Metering
 from penstock.tasks.process.pipe import Abandoned
-from powercap import burning
-from system_trainees import (
+from torch.utils.data import get_worker_info
+from trainers.trainer_here import Trainer
+from user_code import trainees
+from user_code.system_trainees import (
     LAST,
     ONE,
     WORKERS,
@@ -24,8 +26,6 @@ from system_trainees import (
     epochs,
     training,
 )
-from torch.utils.data import get_worker_info
-from trainer_here import Trainer
 
 
 def told(probe):

@@ -1,0 +1,1 @@
+"""Training code as users write it, right and wrong, which trainers import."""
