@@ -43,11 +43,11 @@ class Dropped:
             self._uncounted[f"{location} {why.check}"] += 1
             self._noted[location, why.check] += 1
             n = self._noted[location, why.check]
-        what = f"of {location} ({why.check})"
+        source = f"of {location} ({why.check})"
         if n <= EACH_SAID:
-            log.warning("dropped %s %s: %s", _cut(where), what, _cut(str(why)))
+            log.warning("dropped %s %s: %s", _cut(where), source, _cut(str(why)))
         elif n.bit_count() == 1:
-            log.warning("dropped %d %s so far, most recently %s", n, what, _cut(where))
+            log.warning("dropped %d %s so far, most recently %s", n, source, _cut(where))
 
     def remove_misplaced(self, client: redis.Redis, also: Sequence[str] = ()) -> None:
         """Remove values of another type than their key should have, and count them."""
@@ -89,15 +89,15 @@ def counted(client: redis.Redis, url: str) -> dict[tuple[str, str], int]:
             if not connection.is_wrong_type(error):
                 raise
             return {}  # the next scheduler removes it
-    found = {}
+    counts = {}
     for field, n in fields.items():
         location, _, check = field.partition(" ")
         # Anybody may have written there. Only our own counts are shown.
         if location in protocol.LOCATIONS and check in _CHECKS and _COUNT.fullmatch(n):
-            found[location, check] = int(n)
-    return found
+            counts[location, check] = int(n)
+    return counts
 
 
 def _cut(text: str) -> str:
-    shown = ascii(text[: MAX_LOGGED + 1])[1:-1]
-    return shown if len(shown) <= MAX_LOGGED else f"{shown[:MAX_LOGGED]}…"
+    escaped = ascii(text[: MAX_LOGGED + 1])[1:-1]
+    return escaped if len(escaped) <= MAX_LOGGED else f"{escaped[:MAX_LOGGED]}…"

@@ -75,12 +75,12 @@ class Endings:
         Returns at the latest after ``seconds``. Never raises.
         """
         deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
+        while (remaining := deadline - time.monotonic()) > 0:
             if time.monotonic() < self._rests_until:
-                time.sleep(left)
+                time.sleep(remaining)
                 break
             try:
-                is_over, trials = self._next(left)
+                is_over, trials = self._next(remaining)
             except redis.RedisError:
                 self._rests_until = time.monotonic() + REST
             else:
@@ -94,9 +94,9 @@ class Endings:
             self.begin()
         block = ("BLOCK", max(1, int(wait * 1000)))
         after = [self._seen.get(key, "$") for key in _STREAMS]
-        found = protocol.command(self._client, "XREAD", *block, "STREAMS", *_STREAMS, *after)
+        streams = protocol.command(self._client, "XREAD", *block, "STREAMS", *_STREAMS, *after)
         is_over, trials = False, list[str]()
-        for key, entries in protocol.by_stream(found):
+        for key, entries in protocol.by_stream(streams):
             for entry, raw in entries:
                 self._seen[key] = entry
                 fields = protocol.pairs(raw)

@@ -118,8 +118,8 @@ class Outbox(Generic[M]):
     def ended(self, keys: Collection[Key]) -> dict[Key, Outcome]:
         """Return the outcomes of those of ``keys`` that have one."""
         with self._changed:
-            found = {key: self._known.get(key) for key in keys}
-            ended = {key: outcome for key, outcome in found.items() if outcome is not None}
+            outcomes = {key: self._known.get(key) for key in keys}
+            ended = {key: outcome for key, outcome in outcomes.items() if outcome is not None}
             self._taken.update(dict.fromkeys(ended))
         return ended
 
@@ -150,8 +150,8 @@ class Outbox(Generic[M]):
         """Wait for a message that is due; return its attempts so far, and itself."""
         with self._changed:
             while not self._due or self._due[0][0] > time.monotonic():
-                left = self._due[0][0] - time.monotonic() if self._due else None
-                self._changed.wait(left)
+                remaining = self._due[0][0] - time.monotonic() if self._due else None
+                self._changed.wait(remaining)
             _, _, attempts, message = heapq.heappop(self._due)
             return attempts, message
 

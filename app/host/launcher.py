@@ -197,23 +197,27 @@ class Launcher:
         ``of`` has ended, so what it had started is among them.
         """
         with self._lock:
-            found = end_found(self._orphans, KILL_TIMEOUT)
+            orphans = end_found(self._orphans, KILL_TIMEOUT)
             self._reap()
             if self._processes.get(of.pid) is of:  # the number may belong to another process by now
                 del self._processes[of.pid]
-        return found
+        return orphans
 
     def _orphans(self) -> Iterator[psutil.Process]:
         """Descendants that belong to no living process of ours."""
         self._reap()
         living = {pid: process.mark for pid, process in self._processes.items() if process.alive}
-        ours = os.getsid(0)
+        own_session = os.getsid(0)
         for child in psutil.Process().children():
             if child.pid in self._processes:
                 continue
             with suppress(psutil.Error, OSError):
                 session = os.getsid(child.pid)
-                if session == ours or session in living or _mark_of(child) in living.values():
+                if (
+                    session == own_session
+                    or session in living
+                    or _mark_of(child) in living.values()
+                ):
                     continue  # a helper of our own, or a daemon of a living process
                 if child.status() != psutil.STATUS_ZOMBIE:
                     yield child
@@ -247,8 +251,8 @@ def end_found(find: Callable[[], Iterable[psutil.Process]], timeout: float) -> l
     """
     names: dict[int, str] = {}
     deadline = time.monotonic() + timeout
-    while found := list(find()):
-        for process in found:
+    while processes := list(find()):
+        for process in processes:
             with suppress(psutil.Error):
                 names.setdefault(process.pid, f"{process.name()} ({process.pid})")
                 process.kill()
@@ -346,12 +350,12 @@ def _children(pid: int) -> list[int]:
 
     Empty if the kernel does not list them (it lacks CONFIG_PROC_CHILDREN).
     """
-    found: list[int] = []
+    children: list[int] = []
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             with suppress(OSError):
-                found += map(int, (task / "children").read_text().split())
-    return found
+                children += map(int, (task / "children").read_text().split())
+    return children
 
 
 @contextmanager

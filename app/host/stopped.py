@@ -105,10 +105,10 @@ def has_terminal(pid: int) -> bool:
 
 def stop_words(name: str, pid: int, stop: Stop) -> str:
     """Describe a stopped service, and what happens to it or what to do."""
-    said = f"{name} (process {pid}) {stop}"
+    sentence = f"{name} (process {pid}) {stop}"
     if has_terminal(pid):
-        return f"{said}; continue it in its terminal with `fg`, or with `kill -CONT {pid}`"
-    return f"{said}; it is continued, or else replaced, after {LIMIT:g} s"
+        return f"{sentence}; continue it in its terminal with `fg`, or with `kill -CONT {pid}`"
+    return f"{sentence}; it is continued, or else replaced, after {LIMIT:g} s"
 
 
 def continue_stopped(run: Path) -> None:
@@ -201,16 +201,16 @@ class Stillness:
 
 def _sleep_of(pid: int) -> dict[str, int] | None:
     """Return the number of context switches by thread; None if one runs, or waits to run."""
-    tasks, found = f"/proc/{pid}/task", {}
+    tasks, switches = f"/proc/{pid}/task", {}
     try:
         for thread in os.listdir(tasks):  # noqa: PTH208 - as above
             if stat_fields(pid, thread)[0] in "RD":
                 return None
             status = Path(tasks, thread, "status").read_text(errors="replace")
-            found[thread] = sum(map(int, _SWITCHES.findall(status)))
+            switches[thread] = sum(map(int, _SWITCHES.findall(status)))
     except OSError:
         return None
-    return found
+    return switches
 
 
 def _is_trainers(pid: int) -> bool:

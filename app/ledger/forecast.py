@@ -48,12 +48,12 @@ def forecast_of(reader: Reader, study: StudyRow, now: float) -> Forecast | None:
         engine = restore(reader)
     except LedgerRefused:
         return None
-    known = engine.state.studies.get(study.id)
+    study_state = engine.state.studies.get(study.id)
     with engine.state.costs.read_only():
-        ends = None if known is None else study_end(engine, known, now)
-    if known is None or ends is None:
+        ends = None if study_state is None else study_end(engine, study_state, now)
+    if study_state is None or ends is None:
         return None
-    return Forecast(ends, late_by(known, ends))
+    return Forecast(ends, late_by(study_state, ends))
 
 
 class Forecasts:
@@ -76,9 +76,9 @@ class Forecasts:
         """Return the known forecast; None also for a study whose first one is being made."""
         key, now = (study.id, study.status), time.monotonic()
         with self._lock:
-            made, forecast = self._known.get(key, (-KEPT, None))
-            due = study.finished_at is None and now >= max(made + KEPT, self._rested)
-            if due and not self._making:
+            made_at, forecast = self._known.get(key, (-KEPT, None))
+            is_due = study.finished_at is None and now >= max(made_at + KEPT, self._rested)
+            if is_due and not self._making:
                 self._making = True
                 # It may be in the middle of seconds of work when the process is to end.
                 threading.Thread(target=self._make, args=(study,), daemon=True).start()

@@ -59,9 +59,9 @@ class _Studies:
             if all(handle.spec is None for handle in self._made):
                 yield "only processes that it forked did (penstock ls)"
             return  # what was made here may be what they have loaded
-        theirs = [storage for storages in self._plain.values() for storage in storages]
+        storages_in_use = [storage for storages in self._plain.values() for storage in storages]
         unused = [each for each in self._made if each.spec is None]
-        idle = [each for each in unused if not any(each.memory is own for own in theirs)]
+        idle = [each for each in unused if not any(each.memory is own for own in storages_in_use)]
         for name in dict.fromkeys(each.study_name for each in idle):
             yield (
                 f"{name} was made here and not run here (a process that a script starts anew runs"
@@ -102,12 +102,12 @@ def _ours(function: Any, studies: _Studies) -> Any:
     """Return Penstock's function in place of Optuna's."""
     from . import create
 
-    ours: Any = getattr(create, function.__name__)
+    replacement: Any = getattr(create, function.__name__)
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         with running(as_optuna=True):
-            study = ours(*args, **kwargs)
+            study = replacement(*args, **kwargs)
         studies.add(study._handle)
         return study
 

@@ -96,11 +96,11 @@ class Conversations:
         deadline = time.monotonic() + timeout
         with self._changed:
             while True:
-                while not (mine := self._open[run]) and self._gone is None and self._is_taken():
+                while not (messages := self._open[run]) and self._gone is None and self._is_taken():
                     if not self._wait(max(0.0, deadline - time.monotonic())):
                         return None
-                if mine:
-                    return mine.popleft()
+                if messages:
+                    return messages.popleft()
                 if self._gone is not None:
                     raise self._gone
                 message = self._read_for_all(max(0.0, deadline - time.monotonic()))
@@ -139,16 +139,16 @@ class Conversations:
     def _read_for_all(self, timeout: float) -> Message | None:
         """Read one message for all runs, and return it or None. It is the caller's turn to read."""
         message: Message | None = None
-        gone: TrainerGone | None = None
+        loss: TrainerGone | None = None
         self._reading = True
         try:
             with self._unlocked():
                 message = self._read(timeout)
         except TrainerGone as error:
-            gone = error
+            loss = error
         finally:
             self._reading = False
-            self._gone = gone
+            self._gone = loss
             if message is not None:
                 self._put(message)
             self._wake()

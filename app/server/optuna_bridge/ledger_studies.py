@@ -92,10 +92,10 @@ class ScheduledTrials(WrittenTrials):
 
     def read(self, row: StudyRow) -> None:
         """Take in what is new. A trial of which nothing is new stays the same object."""
-        found = self._results.trials()  # first, as in ``LedgerUpdates.read``
+        trials = self._results.trials()  # first, as in ``LedgerUpdates.read``
         super().read(row)
         self._facts = _facts(row)
-        for number, parts in enumerate(zip(found, super().trials, strict=False)):
+        for number, parts in enumerate(zip(trials, super().trials, strict=False)):
             if number == len(self._trials):
                 self._trials.append(_joined(*parts))
                 self._parts.append(parts)
@@ -288,18 +288,18 @@ class LedgerStudies:
         if newest == self.seen:
             return
         rows = self.reader.studies_ever()
-        shown, taken = {}, set(self._ids.values())
+        studies, numbers = {}, set(self._ids.values())
         for row in rows:
             if row.id not in self._ids:
                 number = max(1, int(row.created_at))
-                while number in taken:
+                while number in numbers:
                     number += 1
                 self._ids[row.id] = number
-                taken.add(number)
+                numbers.add(number)
             number = self._ids[row.id]
             if row.status != DELETED:
-                known = self._shown.get(number)
-                shown[number] = known or LedgerStudy(self, number << NUMBER_BITS, row)
-                shown[number].row = row
-        self._shown = shown
+                study = self._shown.get(number)
+                studies[number] = study or LedgerStudy(self, number << NUMBER_BITS, row)
+                studies[number].row = row
+        self._shown = studies
         self.seen = newest
