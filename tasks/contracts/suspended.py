@@ -93,12 +93,12 @@ class Function(ABC):
     def unwind(self) -> None:
         """End the waiting function, since the trial will not go on from here."""
         self._released = True
-        others = printing_for(self._run.task.trial)
+        printing = printing_for(self._run.task.trial)
         self._pass()
         if not self._ended.wait(UNWIND):
             print(f"{self._name} has not ended in {UNWIND:g} s", file=sys.stderr, flush=True)  # noqa: T201
             os._exit(1)
-        printing_for(others)
+        printing_for(printing)
         self._forget()
 
     def _forget(self) -> None:

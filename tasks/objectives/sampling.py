@@ -96,21 +96,21 @@ class HostedStudy:
                 self._seen.add(number)
                 of_study = json.loads(dict(notes).get(STUDY_NOTES, "{}"))
                 self._storage.history.apply({"system_attrs": attributes(of_study)})
-            kept = [pair for pair in notes if pair[0] != STUDY_NOTES]
-            self._storage.history.apply({**update, "system_attrs": kept})
+            pairs = [pair for pair in notes if pair[0] != STUDY_NOTES]
+            self._storage.history.apply({**update, "system_attrs": pairs})
 
     def _tell(self, number: int, state: TrialState, values: list[float] | None) -> None:
         """Tell the sampler of a trial that has ended. It may still write to the trial."""
         self._trials.pop(number, None)
-        ended = self._storage.history.trials[number]
-        running = copy.copy(ended)
+        trial = self._storage.history.trials[number]
+        running = copy.copy(trial)
         running.state, running.values = TrialState.RUNNING, None
         self._storage.history.replace(running)
         self._storage.resume(number, self)
         self._sampler.after_trial(self._study, copy.copy(running), state, values)
-        left = copy.copy(ended)
-        left.system_attrs = self._storage.history.trials[number].system_attrs
-        self._storage.history.replace(left)
+        told_trial = copy.copy(trial)
+        told_trial.system_attrs = self._storage.history.trials[number].system_attrs
+        self._storage.history.replace(told_trial)
         self._written.take()
 
     # -- drawing ---------------------------------------------------------------------------------
@@ -261,12 +261,12 @@ def main() -> None:
     threading.Thread(target=_read, args=(lines,), daemon=True).start()
     study: HostedStudy | None = None
     while True:
-        given = json.loads(lines.get())
+        request = json.loads(lines.get())
         try:
             if study is None:
-                study, answer = _load(given), {}
+                study, answer = _load(request), {}
             else:
-                answer = study.answer(given)
+                answer = study.answer(request)
             line = json.dumps(answer, allow_nan=False)
         except (Exception, SystemExit) as error:
             line = json.dumps({"error": _in_words(error)})

@@ -43,8 +43,8 @@ class TrackedParams(Mapping[str, Any]):
 
     def agree_with(self, read: Mapping[str, Any]) -> bool:
         """Return True if reading the names of ``read`` here would return the same values."""
-        here = {name: self._params.get(name, _ABSENT) for name in read}
-        return all(type(here[n]) is type(value) and here[n] == value for n, value in read.items())
+        own = {name: self._params.get(name, _ABSENT) for name in read}
+        return all(type(own[n]) is type(value) and own[n] == value for n, value in read.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,9 @@ class MadeOnce:
                 vars(code).update(each.left)
                 return each.made
         before = dict(vars(code))
-        made = make()
-        if made is not None:
-            left = {n: v for n, v in vars(code).items() if before.get(n, _ABSENT) is not v}
-            self._made.append(_Made(type(code), dict(reads.read), made, left, of))
+        value = make()
+        if value is not None:
+            attributes = {n: v for n, v in vars(code).items() if before.get(n, _ABSENT) is not v}
+            self._made.append(_Made(type(code), dict(reads.read), value, attributes, of))
             del self._made[: -self._keep]
-        return made
+        return value

@@ -26,10 +26,10 @@ class Surroundings:
         A trainer runs the trials of several studies in turn. Within one study its code may change
         both, as in a script.
         """
-        asked = (task.study, task.argv, task.cwd)
-        if asked == self._entered:
+        surroundings = (task.study, task.argv, task.cwd)
+        if surroundings == self._entered:
             return ""
-        self._entered = asked
+        self._entered = surroundings
         sys.argv = list(task.argv) or self._argv
         self.lacking = ""
         try:

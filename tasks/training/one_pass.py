@@ -80,13 +80,13 @@ class OnePass:
             self._in_loss = True
             if self._compared:
                 return {**values, "loss": code.loss(self.model, batch)}
-            kept = self._loss_of_kept(code, batch) if self._may else None
+            kept_loss = self._loss_of_kept(code, batch) if self._may else None
         finally:
             vars(self.model).pop("forward", None)
             self._kept = None
         loss = code.loss(self.model, batch)
         if self._may:
-            self._compare(kept, _copied(loss))
+            self._compare(kept_loss, _copied(loss))
         return {**values, "loss": loss}
 
     def _loss_of_kept(self, code: TorchTrainable, batch: Any) -> Tensor | None:
@@ -112,22 +112,22 @@ class OnePass:
         forward = types.MethodType(type(self.model).forward, self.model)
         if torch.compiler.is_compiling():
             return forward(*args, **named)
-        given = [*args, *named, *named.values()]
-        kept, self._kept = self._kept, None
+        inputs = [*args, *named, *named.values()]
+        kept_pass, self._kept = self._kept, None
         if self._in_loss:
-            output = None if kept is None else kept[0]
-            if kept is not None and self._is_same(kept[1], given, kept[0]):
+            output = None if kept_pass is None else kept_pass[0]
+            if kept_pass is not None and self._is_same(kept_pass[1], inputs, kept_pass[0]):
                 self._given = True
                 return output
             return forward(*args, **named)
-        kept = None  # frees its memory for the pass
+        kept_pass = None  # frees its memory for the pass
         began = perf_counter()
-        before = self._seen(given)
+        before = self._seen(inputs)
         passing = perf_counter()
         output = forward(*args, **named)
         passed = perf_counter()
-        if before is not None and self._is_same(before, given):
-            after = self._seen(given, output)
+        if before is not None and self._is_same(before, inputs):
+            after = self._seen(inputs, output)
             self._kept = None if after is None else (output, after)
         self._pass = passed - passing
         self._looking = perf_counter() - began - self._pass
@@ -162,12 +162,12 @@ def _kind(code: TorchTrainable, model: nn.Module) -> Hashable:
 
     It keeps no class of the user's alive: with a module's class all that its file defines would be.
     """
-    chosen = (f"{n}={v!r}" for n, v in code.params.items() if not isinstance(v, float))
+    choices = (f"{n}={v!r}" for n, v in code.params.items() if not isinstance(v, float))
     built = (
         (ref(type(module)), *(each.shape for each in module.parameters(recurse=False)))
         for module in model.modules()
     )
-    return *sorted(chosen), *built
+    return *sorted(choices), *built
 
 
 def _settings() -> Iterator[Any]:
