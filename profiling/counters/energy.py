@@ -210,8 +210,8 @@ def cpu_seconds(stat: Path = Path("/proc/stat")) -> tuple[float, float]:
     """
     ticks = [int(each) for each in stat.read_text().split("\n", 1)[0].split()[1:8]]
     user, nice, system, _, _, irq, softirq = ticks
-    used = [getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN)]
-    own = math.fsum(each.ru_utime + each.ru_stime for each in used)
+    usages = [getrusage(target) for target in (RUSAGE_SELF, RUSAGE_CHILDREN)]
+    own = math.fsum(each.ru_utime + each.ru_stime for each in usages)
     return own, (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
