@@ -33,7 +33,7 @@ class Dropped:
     """Record of what this process has dropped. Its methods may be called from any thread."""
 
     def __init__(self) -> None:
-        self._noted: Counter[tuple[str, str]] = Counter()
+        self._counts: Counter[tuple[str, str]] = Counter()
         self._uncounted: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -41,8 +41,8 @@ class Dropped:
         """Note that something at ``location`` was dropped, named by ``where`` (an entry's id)."""
         with self._lock:
             self._uncounted[f"{location} {why.check}"] += 1
-            self._noted[location, why.check] += 1
-            n = self._noted[location, why.check]
+            self._counts[location, why.check] += 1
+            n = self._counts[location, why.check]
         source = f"of {location} ({why.check})"
         if n <= EACH_SAID:
             log.warning("dropped %s %s: %s", _cut(where), source, _cut(str(why)))

@@ -61,7 +61,7 @@ class Process:
         self._child = child
         self._pidfd = Pidfd.of(child.pid)
         self._ending = threading.Lock()
-        self._left: list[str] | None = None
+        self._survivors: list[str] | None = None
 
     def fileno(self) -> int:
         """Return a descriptor that becomes readable when the process has ended (a pidfd)."""
@@ -73,12 +73,12 @@ class Process:
 
     def wait(self, timeout: float) -> bool:
         """Wait up to ``timeout`` seconds; return True if the process has ended."""
-        return self._left is not None or self._pidfd.wait(timeout)
+        return self._survivors is not None or self._pidfd.wait(timeout)
 
     def end(self) -> list[str]:
         """End it and all that it started. Returns the children still running, as ``name (pid)``."""
         with self._ending:
-            if self._left is None:
+            if self._survivors is None:
                 self._pidfd.send(signal.SIGKILL)
                 if not self.wait(KILL_TIMEOUT):
                     log.error("process %d does not die", self.pid)
@@ -87,12 +87,12 @@ class Process:
                 with suppress(subprocess.TimeoutExpired):
                     self._child.wait(KILL_TIMEOUT)
                 # Its children are ours now.
-                self._left = self._launcher.end_orphans(of=self)
-                if self._left:
+                self._survivors = self._launcher.end_orphans(of=self)
+                if self._survivors:
                     log.warning(
-                        "process %d had started: %s; ended", self.pid, ", ".join(self._left)
+                        "process %d had started: %s; ended", self.pid, ", ".join(self._survivors)
                     )
-            return self._left
+            return self._survivors
 
     @property
     def status(self) -> int | None:

@@ -182,7 +182,7 @@ class Stillness:
     """Says for how long a process has stood still, as one thread sees it. Load cannot fake that."""
 
     def __init__(self) -> None:
-        self._seen: object = None
+        self._last_state: object = None
         self._looked = 0.0
         self._seconds = 0.0
 
@@ -193,8 +193,8 @@ class Stillness:
         """
         now = time.monotonic()
         passed, self._looked = min(now - self._looked, 2 * INTERVAL), now
-        before, self._seen = self._seen, _sleep_of(pid) if asleep else stop_of(pid)
-        same = self._seen is not None and self._seen == before
+        before, self._last_state = self._last_state, _sleep_of(pid) if asleep else stop_of(pid)
+        same = self._last_state is not None and self._last_state == before
         self._seconds = self._seconds + passed if same else 0.0
         return self._seconds
 

@@ -143,9 +143,9 @@ def _options_json(sampler: str, options: Mapping[str, Any]) -> str:
         if tournament > population:
             allowed = f"1 to {population}, the population_size"
             raise UsageError.refuse("sampler.sample_size", tournament, allowed)
-    chosen = [name for name in _FORMS if options.get(name)]
-    if len(chosen) > 1:
-        raise UsageError.refuse("sampler", ", ".join(chosen), "one of these at a time")
+    forms_chosen = [name for name in _FORMS if options.get(name)]
+    if len(forms_chosen) > 1:
+        raise UsageError.refuse("sampler", ", ".join(forms_chosen), "one of these at a time")
     return json.dumps(dict(options), sort_keys=True)
 
 

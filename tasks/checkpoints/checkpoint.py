@@ -44,7 +44,7 @@ class Store:
         except Exception as error:  # each file system raises its own classes
             raise unusable(url, error) from error
         self._local = is_local(self._files)
-        self._made: set[str] = set()
+        self._folders: set[str] = set()
         if self._local and not os.access(self._root, os.W_OK | os.X_OK):
             raise BackendError(f"the checkpoint store {url} cannot be written by this user")
 
@@ -66,9 +66,9 @@ class Store:
                 check_space(Path(self._root), len(content))
                 write_synced(Path(path), content)
             else:
-                if folder not in self._made:
+                if folder not in self._folders:
                     make_folder(self._files, folder)
-                    self._made.add(folder)
+                    self._folders.add(folder)
                 self._files.pipe_file(path, bytes(content))
         return str(self._files.unstrip_protocol(path))
 

@@ -159,7 +159,7 @@ class EpochFunction(Function):
             )
         state_hash = uri = ""
         if checkpoint is not None and self._epoch >= self.run.task.first:
-            state_hash, uri = self._written(checkpoint)
+            state_hash, uri = self._write_state(checkpoint)
         self._reported = Report(values, 0.0, state_hash, uri)
 
     def _fix(self, metrics: Mapping[str, Any], checkpoint: Mapping[str, Any] | None) -> None:
@@ -207,7 +207,7 @@ class EpochFunction(Function):
         if self.send(self._epoch, closes=False if returned else None):
             self.wait()
 
-    def _written(self, state: Mapping[str, Any]) -> tuple[str, str]:
+    def _write_state(self, state: Mapping[str, Any]) -> tuple[str, str]:
         """Return the hash and the URI of a checkpoint, once it is durable."""
         from ..checkpoints import blocking_save, portable
         from ..checkpoints.state import state_hash

@@ -73,7 +73,7 @@ class _Imports:
         path: list[str] | None = None
         for end in range(1, len(parts) + 1):
             full = ".".join(parts[:end])
-            spec = self._found(full, path)
+            spec = self._spec_of(full, path)
             if spec is None:
                 return
             where = spec.origin or next(iter(spec.submodule_search_locations or ()), "")
@@ -87,7 +87,7 @@ class _Imports:
                 self.read(full, Path(spec.origin or ""), package)
             path = list(spec.submodule_search_locations or ())
 
-    def _found(self, name: str, path: list[str] | None) -> ModuleSpec | None:
+    def _spec_of(self, name: str, path: list[str] | None) -> ModuleSpec | None:
         spec = PathFinder.find_spec(name, self._path if path is None else path)
         if spec is None and path is None:  # a package that is installed where its sources are
             with suppress(ImportError, ValueError):

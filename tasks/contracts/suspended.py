@@ -193,17 +193,17 @@ class PausedFunctions(Generic[F]):
     """The suspended functions of one trainer, by trial."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, F] = OrderedDict()
+        self._functions: OrderedDict[str, F] = OrderedDict()
 
     def take(self, trial: str) -> F | None:
         """Take out the trial's function, which is then no longer kept."""
-        return self._kept.pop(trial, None)
+        return self._functions.pop(trial, None)
 
     def put(self, trial: str, function: F) -> None:
         """Keep a waiting function. The one that has waited longest may be unwound for it."""
-        self._kept[trial] = function
-        if len(self._kept) > PAUSED_KEPT:
-            self._kept.popitem(last=False)[1].unwind()
+        self._functions[trial] = function
+        if len(self._functions) > PAUSED_KEPT:
+            self._functions.popitem(last=False)[1].unwind()
 
     def release(self, trial: str) -> None:
         function = self.take(trial)

@@ -43,14 +43,14 @@ class Wire:
         self._ours = [layout.slot(part) for part in self.mine.chunk(slots)]
         slot = [layout.slot(part) for part in self.all.chunk(width * slots)]
         self._theirs = [slot[i : i + slots] for i in range(0, len(slot), slots)]
-        self._used = [[0] * self._n for _ in range(slots)]
+        self._flags = [[0] * self._n for _ in range(slots)]
 
     def put(self, slot: int, block: Block) -> None:
         """Copy a block of this member into its slot."""
         tensors, counters, _ = self._ours[slot]
         flags = [int(gradient is not None) for gradient in block.gradients]
-        if flags != self._used[slot]:
-            self._used[slot] = flags
+        if flags != self._flags[slot]:
+            self._flags[slot] = flags
             tensors[-1].copy_(torch.tensor(flags, dtype=torch.int32))
             torch._foreach_zero_(tensors[: self._n])
         gradients = [gradient for gradient in block.gradients if gradient is not None]

@@ -45,10 +45,14 @@ class Block:
             torch._foreach_add_([*left_used, *self.sums], [*right_used, *right.sums])
         else:
             torch._foreach_add_(self.sums, right.sums)
-            for i, (mine, theirs) in enumerate(zip(gradients, right.gradients, strict=True)):
-                if mine is not None and theirs is not None:
-                    mine.add_(theirs)
-                elif (only := theirs if mine is None else mine) is not None:
+            for i, (left_gradient, right_gradient) in enumerate(
+                zip(gradients, right.gradients, strict=True)
+            ):
+                if left_gradient is not None and right_gradient is not None:
+                    left_gradient.add_(right_gradient)
+                elif (
+                    only := right_gradient if left_gradient is None else left_gradient
+                ) is not None:
                     gradients[i] = only.add_(
                         0.0
                     )  # -0.0 becomes 0.0, as it does where zeros are sent

@@ -143,7 +143,7 @@ class RunningObjective(Function):
         self._energy_mark: Mark | None = None
         self._seed = rng.key("objective", run.task.seed, run.task.key_number)
         self._calls = 0
-        self._asked: set[str] = set()
+        self._names_asked: set[str] = set()
         self._logged = 0
         # What a thread of the objective writes while the trial waits is said when it goes on: until
         # then the trial has no attempt that counts.
@@ -293,7 +293,7 @@ class RunningObjective(Function):
     def suggest(self, name: str, distribution: str) -> Any:
         """Return the scheduler's value. Raises UsageError for a name that is not in the space."""
         self._check_space(name)
-        self._asked.add(name)
+        self._names_asked.add(name)
         return self.run.suggest(name, distribution)
 
     def told_of(self, name: str) -> bool:
@@ -304,7 +304,7 @@ class RunningObjective(Function):
         if self.run.task.tools is not None:
             return True
         self._check_space(name)
-        return self.run.task.define_by_run and name not in self._asked
+        return self.run.task.define_by_run and name not in self._names_asked
 
     def _check_space(self, name: str) -> None:
         task = self.run.task

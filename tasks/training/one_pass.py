@@ -57,10 +57,10 @@ class OnePass:
         #: True once both ways gave the same bits.
         self._compared = self._kind in self._equal
         #: The output of the last call in ``metrics``, and all that was seen after it.
-        self._kept: tuple[Tensor, list[Any]] | None = None
+        self._kept_pass: tuple[Tensor, list[Any]] | None = None
         self._in_loss = False
         #: True where ``loss`` was given the kept output.
-        self._given = False
+        self._was_returned = False
         #: Seconds of the last pass in ``metrics``, and of looking at what it could change.
         self._pass, self._looking = 0.0, 0.0
 
@@ -69,21 +69,21 @@ class OnePass:
         if not (self._may and _plain(self.model)):
             values = dict(code.metrics(self.model, batch))
             return values if "loss" in values else {**values, "loss": code.loss(self.model, batch)}
-        self._kept, self._in_loss, self._given = None, False, False
+        self._kept_pass, self._in_loss, self._was_returned = None, False, False
         vars(self.model)["forward"] = self
         try:
             values = dict(code.metrics(self.model, batch))
-            self._may = "loss" not in values and self._kept is not None
+            self._may = "loss" not in values and self._kept_pass is not None
             if "loss" in values:
                 return values
-            values = {name: _apart(value, self._kept) for name, value in values.items()}
+            values = {name: _apart(value, self._kept_pass) for name, value in values.items()}
             self._in_loss = True
             if self._compared:
                 return {**values, "loss": code.loss(self.model, batch)}
             kept_loss = self._loss_of_kept(code, batch) if self._may else None
         finally:
             vars(self.model).pop("forward", None)
-            self._kept = None
+            self._kept_pass = None
         loss = code.loss(self.model, batch)
         if self._may:
             self._compare(kept_loss, _copied(loss))
@@ -93,7 +93,7 @@ class OnePass:
         """Return the loss by the kept output, and leave no trace; None if it has none."""
         with unchanged(self.model), suppress(Exception):  # user code may need the pass
             loss = _copied(code.loss(self.model, batch))
-            return loss if self._given else None
+            return loss if self._was_returned else None
         return None
 
     def _compare(self, kept: Tensor | None, full: Tensor | None) -> None:
@@ -113,33 +113,33 @@ class OnePass:
         if torch.compiler.is_compiling():
             return forward(*args, **named)
         inputs = [*args, *named, *named.values()]
-        kept_pass, self._kept = self._kept, None
+        kept_pass, self._kept_pass = self._kept_pass, None
         if self._in_loss:
             output = None if kept_pass is None else kept_pass[0]
             if kept_pass is not None and self._is_same(kept_pass[1], inputs, kept_pass[0]):
-                self._given = True
+                self._was_returned = True
                 return output
             return forward(*args, **named)
         kept_pass = None  # frees its memory for the pass
         began = perf_counter()
-        before = self._seen(inputs)
+        before = self._state_of(inputs)
         passing = perf_counter()
         output = forward(*args, **named)
         passed = perf_counter()
         if before is not None and self._is_same(before, inputs):
-            after = self._seen(inputs, output)
-            self._kept = None if after is None else (output, after)
+            after = self._state_of(inputs, output)
+            self._kept_pass = None if after is None else (output, after)
         self._pass = passed - passing
         self._looking = perf_counter() - began - self._pass
         return output
 
     def _is_same(self, before: list[Any], given: list[Any], *output: Tensor) -> bool:
-        now = self._seen(given, *output)
+        now = self._state_of(given, *output)
         with suppress(Exception):  # user classes need not compare
             return now is not None and _same(before, now)
         return False
 
-    def _seen(self, given: list[Any], *output: Any) -> list[Any] | None:
+    def _state_of(self, given: list[Any], *output: Any) -> list[Any] | None:
         """Return all that a call depends on and could change; None if it is no plain call."""
         with suppress(Exception):  # of tensors without memory, for instance
             tensors = [each for each in (*given, *output) if not isinstance(each, _VALUES)]

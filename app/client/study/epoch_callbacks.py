@@ -81,7 +81,7 @@ class Feed:
     def __init__(self, callbacks: Sequence[EpochCallback], run: Path) -> None:
         self._callbacks = callbacks
         self._run = run
-        self._held = contextlib.ExitStack()
+        self._locks = contextlib.ExitStack()
         self._logs: dict[EpochCallback, _LogPosition] = {}
         self._retry_at: dict[EpochCallback, float] = {}
 
@@ -115,12 +115,12 @@ class Feed:
                 self._retry_at[callback] = 0.0
 
     def close(self) -> None:
-        self._held.close()
+        self._locks.close()
 
     def _hold(self, callback: EpochCallback, study: StudyRow) -> None:
         callback.check()
         name = f"{callback.kind}-{study.id}-{crc32(callback.destination.encode()):08x}"
-        self._held.enter_context(locks.hold(self._run, name))
+        self._locks.enter_context(locks.hold(self._run, name))
         self._retry_at[callback] = 0.0
 
 

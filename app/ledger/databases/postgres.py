@@ -98,7 +98,7 @@ class PostgresDatabase(Database):
         self.shown = hide_password(url)
         try:
             is_url = URL.fullmatch(url) is not None
-            self._given = conninfo_to_dict(url) if is_url else {}
+            self._parameters = conninfo_to_dict(url) if is_url else {}
         except psycopg.Error:
             is_url = False
         if not is_url:
@@ -194,7 +194,7 @@ class PostgresDatabase(Database):
             "tcp_keepalives_interval": 5,
             "tcp_keepalives_count": 3,
         }
-        options = [str(self._given.get("options", ""))]
+        options = [str(self._parameters.get("options", ""))]
         options += [f"-c {name}={value}" for name, value in settings.items()]
         plain: dict[str, Any] = {
             "application_name": f"penstock {who}",
@@ -205,7 +205,7 @@ class PostgresDatabase(Database):
             "tcp_user_timeout": 25_000,
         }
         own_options = {"client_encoding": "UTF8", "options": " ".join(options).strip()}
-        options_of_url = plain | self._given | own_options
+        options_of_url = plain | self._parameters | own_options
         return within(
             TOTAL_CONNECT_TIMEOUT,
             "ledger-connect",

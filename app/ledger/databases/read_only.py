@@ -53,7 +53,7 @@ class ReadOnly:
         then. Raises BackendError where there is no ledger that can be read, and LedgerDamaged where
         it is not as it was written.
         """
-        newest = self._noted()
+        newest = self._newest()
         with self.database.translate_errors(), self._engine.connect() as connection:
             self._check(asking(connection), newest, None if table is None else table.name)
             return connection.execute(query).all()
@@ -72,7 +72,7 @@ class ReadOnly:
 
         Raises as ``rows`` does.
         """
-        newest = self._noted()
+        newest = self._newest()
         with self.database.translate_errors(), self._asking() as ask:
             self._check(ask, newest, "study")
             rows = ask(_STUDIES)
@@ -85,7 +85,7 @@ class ReadOnly:
 
         They are checked. None where it cannot be read without SQLAlchemy. Raises as ``rows`` does.
         """
-        newest, direct = self._noted(), self.database.direct()
+        newest, direct = self._newest(), self.database.direct()
         if direct is None:
             return None
         with self.database.translate_errors(), direct as ask:
@@ -106,7 +106,7 @@ class ReadOnly:
             with self._engine.connect() as connection:
                 yield asking(connection)
 
-    def _noted(self) -> Newest | None:
+    def _newest(self) -> Newest | None:
         """Return the event that the ledger must hold.
 
         It is read before the rows, since events written meanwhile are newer. Raises BackendError

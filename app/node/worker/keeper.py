@@ -92,7 +92,7 @@ class Keeper(threading.Thread):
         self._over = False
         self._due = 0.0
         #: True if a beat is due at once: one that is under way may be too early.
-        self._asked = False
+        self._beat_wanted = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll = select.epoll()
         self._epoll.register(self._wake, select.EPOLLIN)
@@ -132,7 +132,7 @@ class Keeper(threading.Thread):
             self._beat_now()
 
     def _beat_now(self) -> None:
-        self._asked = True
+        self._beat_wanted = True
         self.wake()
 
     def wake(self) -> None:
@@ -195,8 +195,8 @@ class Keeper(threading.Thread):
         """Send the outbox, and the beat if it is due, in one round trip."""
         posted = len(self._outbox)
         commands = [self._outbox[i] for i in range(posted)]
-        beat = time.monotonic() >= self._due or self._asked
-        self._asked = False
+        beat = time.monotonic() >= self._due or self._beat_wanted
+        self._beat_wanted = False
         sessions = list(self._sessions.values())
         if beat:
             commands += self._registration()

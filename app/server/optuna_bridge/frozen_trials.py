@@ -43,15 +43,15 @@ class SuggestedDistributions:
     def __init__(self, reader: Reader, study: str) -> None:
         self._reader = reader
         self._study = study
-        self._seen = 0
+        self._last_seq = 0
         self._by_trial: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._past: dict[str, dict[str, str]] | None = None
 
     def read(self) -> None:
         """Read what was drawn since the last call."""
-        for seq, event in self._reader.of_trials(self._study, Suggested, self._seen):
+        for seq, event in self._reader.of_trials(self._study, Suggested, self._last_seq):
             self._by_trial[event.trial][event.name] = event.distribution
-            self._seen = seq
+            self._last_seq = seq
 
     def of(self, trial: str) -> dict[str, str]:
         """Return the distributions of ``trial``, Optuna's JSON by the parameter's name."""
@@ -215,13 +215,13 @@ class KeptResults(Results):
 
     def __init__(self, reader: Reader, study: str, first: int = 0) -> None:
         super().__init__(reader, study, first)
-        self._kept: dict[str, tuple[object, FrozenTrial]] = {}
+        self._cache: dict[str, tuple[object, FrozenTrial]] = {}
 
     def _freeze(self, row: TrialRow) -> FrozenTrial:
         key = (row, len(self._values.get(row.id, ())), self._edits)
-        entry = self._kept.get(row.id)
+        entry = self._cache.get(row.id)
         if entry is None or entry[0] != key:
-            entry = self._kept[row.id] = (key, super()._freeze(row))
+            entry = self._cache[row.id] = (key, super()._freeze(row))
         return entry[1]
 
 

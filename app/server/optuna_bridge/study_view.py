@@ -61,7 +61,7 @@ class StudyView:
         self.noted_of_study: dict[str, Any] = {}
         self._spec = spec
         self._looks = comparison_epochs(spec.strategy)
-        self._kept: dict[str, tuple[object, FrozenTrial]] = {}
+        self._cache: dict[str, tuple[object, FrozenTrial]] = {}
 
     def show(
         self,
@@ -99,7 +99,7 @@ class StudyView:
                 state = OptunaState.COMPLETE
             values = None if value is None else (value, *trial.further)
             key = (state, values, trial.params, trial.constraints)
-            entry = self._kept.get(trial.id)
+            entry = self._cache.get(trial.id)
             if entry is None or entry[0] != key:
                 whole = with_assumed(self._spec, trial.params)
                 fitting = {name: v for name, v in whole if self._fits(name, v)}
@@ -107,7 +107,7 @@ class StudyView:
                     key,
                     self._frozen(trial.number, state, values, fitting, _attributes(trial)),
                 )
-                self._kept[trial.id] = entry
+                self._cache[trial.id] = entry
             self.shown.append(entry[1])
 
     def running(

@@ -186,14 +186,14 @@ class Runner:
             self._apply(event)
         for ask in self.engine.outstanding():
             self._keep(ask)
-        for question in self._asked(self.engine.questions) or ():
+        for question in self._answer_of(self.engine.questions) or ():
             self._keep(question)
         self._plan()
         self._write(())
 
     def has_questions(self) -> bool:
         """Return True if extensions wait for answers, such as whether a message was sent."""
-        return bool(self._asked(self.engine.questions))
+        return bool(self._answer_of(self.engine.questions))
 
     def turn(self, timeout: float) -> int:
         """Run one turn of the loop, waiting at most ``timeout`` seconds.
@@ -363,7 +363,7 @@ class Runner:
         return reply
 
     def _wake_at(self) -> float | None:
-        wake = self._asked(self.engine.wake_at)
+        wake = self._answer_of(self.engine.wake_at)
         return None if wake is None else max(wake, self._no_tick_before)
 
     def _until_wake(self) -> float:
@@ -425,13 +425,13 @@ class Runner:
             self._keep(decision)
         return None
 
-    def _asked(self, ask: Callable[[], T]) -> T | None:
+    def _answer_of(self, ask: Callable[[], T]) -> T | None:
         """Return the engine's answer, once the studies of extensions that break are paused."""
         try:
             return ask()
         except BrokenExtension as broken:
             log.exception("a bug of Penstock")
-            return self._asked(ask) if self._hold(broken) else None
+            return self._answer_of(ask) if self._hold(broken) else None
 
     def _hold(self, broken: BrokenExtension) -> bool:
         """Pause the studies of a broken extension; whether there were any that ran."""

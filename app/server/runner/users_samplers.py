@@ -95,9 +95,9 @@ class _Sampler:
         self._loading = False
         dists = {name: json_to_distribution(text) for name, text in spec.space or ()}
         self._view = StudyView(spec, dists)
-        self._written: list[Update] = []
-        self._shown: dict[int, FrozenTrial] = {}
-        self._told: set[int] = set()
+        self._writes: list[Update] = []
+        self._trials_shown: dict[int, FrozenTrial] = {}
+        self._numbers_told: set[int] = set()
         options = json.loads(spec.sampler_options)
         self.name = str(options.get("sampler"))
         # Of a sampler with generations a whole one arrives only at the lowest rung.
@@ -125,10 +125,10 @@ class _Sampler:
         if self._child is None:
             self._child = LineProcess(_COMMAND, {**os.environ, **_ONE_THREAD})
             self._loading = True
-            self._shown, self._told = {}, set()
+            self._trials_shown, self._numbers_told = {}, set()
             self.anew = bool(trials)
             self._send(self._setting())
-        self._written += self._follow()
+        self._writes += self._follow()
         self.since = time.monotonic()
         if not self._loading:
             self._send(self._question(trials))
@@ -168,13 +168,13 @@ class _Sampler:
         first, spec = len(self.spec.observations), self.spec
         self._view.show(trials, self._least, spec.observations)
         updates: list[Update] = []
-        if not self._shown:
+        if not self._trials_shown:
             updates += [_update(n, "fail") for n in range(first)]  # but those that are shown
         for frozen in self._view.shown:
-            shown_before = self._shown.get(frozen.number)
+            shown_before = self._trials_shown.get(frozen.number)
             if shown_before is frozen or (frozen.number < 0 and shown_before == frozen):
                 continue
-            self._shown[frozen.number] = frozen
+            self._trials_shown[frozen.number] = frozen
             times = trials[frozen.number] if frozen.number >= 0 else None
             update = _update(first + frozen.number, frozen.state.name.lower(), frozen, times)
             texts = dict(spec.space or ())
@@ -183,15 +183,15 @@ class _Sampler:
                 for name, value in frozen.params.items()
             ]
             updates.append(update)
-        writes, self._written = self._written, []
+        writes, self._writes = self._writes, []
         return [*updates, *({**u, "n": first + u["n"]} if "n" in u else u for u in writes)]
 
     def _ended(self, trials: Sequence[Trial]) -> list[tuple[int, str, list[float | str]]]:
         """Return the trials that have ended since the last question, with their results."""
         endings = []
         for trial in trials:
-            if trial.state in FINAL and trial.number not in self._told:
-                self._told.add(trial.number)
+            if trial.state in FINAL and trial.number not in self._numbers_told:
+                self._numbers_told.add(trial.number)
                 values = () if trial.value is None else (trial.value, *trial.further)
                 number = len(self.spec.observations) + trial.number
                 endings.append((number, STATES[trial.state], [number_text(v) for v in values]))

@@ -61,11 +61,11 @@ class Backups(threading.Thread):
         self._settings = settings
         self._damaged = damaged
         self._reader = Reader(settings.ledger_url)
-        self._seen, self._made_at = (0, 0), 0.0
+        self._last_state, self._made_at = (0, 0), 0.0
         if backups := _kept(settings):
             last = Reader(f"sqlite:///{backups[-1]}")
             with suppress(BackendError):  # then the next look tries again
-                self._seen = last.newest(), last.responses()[0]
+                self._last_state = last.newest(), last.responses()[0]
                 self._made_at = backups[-1].stat().st_mtime
 
     def run(self) -> None:
@@ -85,12 +85,12 @@ class Backups(threading.Thread):
     def back_up_if_due(self, now: float) -> None:
         """Make a backup if something is new and the last backup is old or a study has ended."""
         newest, (over, _) = self._reader.newest(), self._reader.responses()
-        study_ended = over != self._seen[1]
+        study_ended = over != self._last_state[1]
         pause = min(AFTER_STUDY, self._settings.backup_every)
         is_due = now - self._made_at >= (pause if study_ended else self._settings.backup_every)
-        if newest != self._seen[0] and is_due:
+        if newest != self._last_state[0] and is_due:
             back_up(self._settings)
-            self._seen, self._made_at = (newest, over), now
+            self._last_state, self._made_at = (newest, over), now
             for old in _kept(self._settings)[: -self._settings.backups]:
                 old.unlink(missing_ok=True)
 

@@ -256,8 +256,8 @@ class Scheduler:
             PricesChosen(at=at, prices=settings.price_list),
             *(
                 event
-                for chosen in of_ends("server", "chosen")
-                for event in chosen(settings, runner.engine.state, at)
+                for chosen_events in of_ends("server", "chosen")
+                for event in chosen_events(settings, runner.engine.state, at)
             ),
         )
 

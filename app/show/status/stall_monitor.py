@@ -74,7 +74,7 @@ class StallMonitor:
         """
         now, began = time.monotonic(), time.thread_time()
         if now < self._due:
-            return self._shown(now)
+            return self._lasting_reason(now)
         with contextlib.suppress(BackendError):
             self._words = self.now(study)
         if self._words is None:
@@ -85,16 +85,16 @@ class StallMonitor:
         if self._words is None:
             rest = min(MAX_REST, max(rest, REST_FACTOR * (time.thread_time() - began)))
         self._due = time.monotonic() + rest
-        return self._shown(now)
+        return self._lasting_reason(now)
 
     def still(self) -> bool:
         """Return True if the study stands still because there has been no scheduler for a while.
 
         This is the state at the last call of ``reason``.
         """
-        return not self._scheduler and bool(self._shown(time.monotonic()))
+        return not self._scheduler and bool(self._lasting_reason(time.monotonic()))
 
-    def _shown(self, now: float) -> str:
+    def _lasting_reason(self, now: float) -> str:
         is_lasting = self._since is not None and now - self._since >= REPORT_AFTER
         return self._words or "" if is_lasting else ""
 
