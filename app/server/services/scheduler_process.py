@@ -256,8 +256,8 @@ class Scheduler:
             PricesChosen(at=at, prices=settings.price_list),
             *(
                 event
-                for chosen_events in of_ends("server", "chosen")
-                for event in chosen_events(settings, runner.engine.state, at)
+                for policy_events in of_ends("server", "chosen")
+                for event in policy_events(settings, runner.engine.state, at)
             ),
         )
 
