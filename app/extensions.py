@@ -236,8 +236,8 @@ def named(name: str, what: str) -> Any:
     """
     where, _, attribute = NAMES[name].partition(":")
     extension, _, end = where.partition(".")
-    found = end_of(extension, end, what)
-    return getattr(found, attribute) if attribute else found
+    module = end_of(extension, end, what)
+    return getattr(module, attribute) if attribute else module
 
 
 def owner_of(kind: str) -> str | None:
@@ -248,14 +248,14 @@ def owner_of(kind: str) -> str | None:
 
 def needed_by(spec: StudySpec) -> Mapping[str, str]:
     """Return the extensions that a study says it needs, and for each the first field with which."""
-    found = dict[str, str]()
+    first_fields = dict[str, str]()
     for field, name in FIELDS.items():
         if not is_default(field, getattr(spec, field)):
-            found.setdefault(name, field)
+            first_fields.setdefault(name, field)
     for field, name in OF_STRATEGY.items():
         if getattr(spec.strategy, field) is not None:
-            found.setdefault(name, f"strategy.{field}")
-    return found
+            first_fields.setdefault(name, f"strategy.{field}")
+    return first_fields
 
 
 def absent(name: str) -> str:
@@ -274,8 +274,8 @@ def is_default(field: str, value: Any) -> bool:
 
 def lacking(name: str) -> str | None:
     """Return the first folder that is not there of an extension and those that it needs."""
-    needed = (name, *NEEDS.get(name, ()))
-    return next((each for each in needed if not _has(each, "__init__")), None)
+    extension_names = (name, *NEEDS.get(name, ()))
+    return next((each for each in extension_names if not _has(each, "__init__")), None)
 
 
 @cache

@@ -16,5 +16,5 @@ Draw = tuple[str, str, float]
 
 def digest_of(draws: Iterable[Draw]) -> str:
     """Return the digest of ``draws``, 16 hexadecimal digits; their order does not count."""
-    known = sorted((name, text, repr(float(internal))) for name, text, internal in draws)
-    return hashlib.sha256(repr(known).encode()).hexdigest()[:16]
+    facts = sorted((name, text, repr(float(internal))) for name, text, internal in draws)
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

@@ -72,5 +72,5 @@ def _library(name: str, folder: str) -> str:
     """Describe the library ``name`` found outside ``folder``; empty if there is none."""
     if name in sys.stdlib_module_names:
         return f"Python's module {name}"
-    others = [other for other in sys.path if os.path.abspath(other) != folder]
-    return f"the library {name}" if PathFinder.find_spec(name, others) else ""
+    folders = [other for other in sys.path if os.path.abspath(other) != folder]
+    return f"the library {name}" if PathFinder.find_spec(name, folders) else ""

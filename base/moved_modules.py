@@ -56,7 +56,7 @@ def _module(name: str) -> Any:
 
 
 def _renamed(name: str, names: Iterable[tuple[str, str]]) -> str:
-    for one, other in names:
-        if name == one or name.startswith(f"{one}."):
-            return other + name[len(one) :]
+    for old, other in names:
+        if name == old or name.startswith(f"{old}."):
+            return other + name[len(old) :]
     return name

@@ -41,10 +41,10 @@ def later_piece(entry: str, params: Mapping[str, object]) -> tuple[str, int] | N
     Returns None if ``entry`` is not a later piece of a hyperparameter in ``params``. ``entry``
     itself need not be in ``params``.
     """
-    found = _LATER.fullmatch(entry)
-    if found is None or found[1] not in params:
+    match = _LATER.fullmatch(entry)
+    if match is None or match[1] not in params:
         return None
-    return found[1], int(found[2])
+    return match[1], int(match[2])
 
 
 def pieces(params: Mapping[str, V]) -> Iterator[tuple[str, int, V]]:
@@ -59,11 +59,11 @@ def in_force(params: Mapping[str, V], done: int) -> dict[str, V]:
 
     They are in the order in which the names first occur in ``params``.
     """
-    found: dict[str, tuple[int, V]] = {}
+    latest: dict[str, tuple[int, V]] = {}
     for name, start, value in pieces(params):
-        if start <= done and start >= found.get(name, (0,))[0]:
-            found[name] = start, value
-    return {name: value for name, (_, value) in found.items()}
+        if start <= done and start >= latest.get(name, (0,))[0]:
+            latest[name] = start, value
+    return {name: value for name, (_, value) in latest.items()}
 
 
 def entering(params: Mapping[str, V], done: int) -> dict[str, V]:

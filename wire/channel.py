@@ -76,12 +76,12 @@ class Channel:
 
     def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
         """Send one message. Raises OSError."""
-        counted = {**message, _COUNT: len(descriptors)} if descriptors else message
-        line = json.dumps(counted).encode() + b"\n"
+        body = {**message, _COUNT: len(descriptors)} if descriptors else message
+        line = json.dumps(body).encode() + b"\n"
         # To send nothing is an error where the other end has closed.
-        sent = socket.send_fds(self._socket, [line], descriptors) if descriptors else 0
-        if sent < len(line):
-            self.send_line(line[sent:])
+        n_sent = socket.send_fds(self._socket, [line], descriptors) if descriptors else 0
+        if n_sent < len(line):
+            self.send_line(line[n_sent:])
 
     def send_line(self, line: bytes) -> None:
         """Send a line of JSON, with its newline. Raises OSError."""
@@ -118,15 +118,15 @@ class Channel:
         end has closed or its process has ended, ``OSError``, and ``TooLong``.
         """
         while b"\n" not in self._received:
-            here = True  # or soon: receiving waits for it
+            has_data = True  # or soon: receiving waits for it
             if timeout is not None or self._may_end:
                 if not (ready := self._ready(timeout)):
                     return None
                 # Data sent before the process ended comes first. It is there once the end is seen,
                 # but it may have arrived after the socket was polled.
                 socket_fd = self._socket.fileno()
-                here = socket_fd in ready or socket_fd in self._ready(0.0)
-            part = self._part(descriptors) if here else b""
+                has_data = socket_fd in ready or socket_fd in self._ready(0.0)
+            part = self._part(descriptors) if has_data else b""
             if part is None:
                 continue
             if not part:

@@ -224,12 +224,12 @@ def parse(text: str) -> dict[str, Any]:
 
 def open_task(key: bytes, text: object, mark: object) -> SegmentTask:
     """Return the segment in a sealed text. Raises ``Forged`` if the seal or the form is wrong."""
-    checked = check_seal(key, text, mark)
+    body = check_seal(key, text, mark)
     try:
         try:
-            return SegmentTask.model_validate_json(checked)
+            return SegmentTask.model_validate_json(body)
         except ValidationError:
-            return SegmentTask.model_validate_json(_without_gone(checked))
+            return SegmentTask.model_validate_json(_without_gone(body))
     except ValidationError as error:
         raise Forged("form", f"a malformed task was rejected: {_first(error)}") from error
 
@@ -252,10 +252,10 @@ def _first(error: ValidationError) -> str:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
         raise ValueError("a name is there twice")
-    return found
+    return entries
 
 
 def _finite(digits: str) -> float:

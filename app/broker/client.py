@@ -196,19 +196,19 @@ class Client:
         try:
             text = dumps({"id": command, "kind": kind, **body})
         except ValueError as error:
-            said = f"{kind}: it cannot be sent ({error}): numbers in it must be finite"
-            raise UsageError(said) from error
+            message = f"{kind}: it cannot be sent ({error}): numbers in it must be finite"
+            raise UsageError(message) from error
         begun = time.monotonic()
         on_its_way = len(text) / _SPEED
         deadline = begun + self._timeout + on_its_way
-        silence, sent, notice_due = "", False, 0.0
-        while (left := deadline - time.monotonic()) > 0:
+        silence, was_sent, notice_due = "", False, 0.0
+        while (remaining := deadline - time.monotonic()) > 0:
             answer, silence, lies_there = self._try(
-                command, text, min(left, RESEND_AFTER + on_its_way)
+                command, text, min(remaining, RESEND_AFTER + on_its_way)
             )
             if answer is not None:
                 return _accepted(answer)
-            sent = sent or lies_there
+            was_sent = was_sent or lies_there
             now = time.monotonic()
             if now > notice_due and now - begun > self._notice_after():
                 self._notify(f"waiting for the scheduler, for up to {self._timeout:g} s: {silence}")
@@ -217,7 +217,7 @@ class Client:
                 raise BackendError(f"{kind}: the scheduler cannot serve: {words}")
         raise BackendError(
             f"{kind}: {silence} (for {self._timeout:g} s): `penstock doctor` looks for the reason"
-            + (_may_still_happen(body) if sent else "")
+            + (_may_still_happen(body) if was_sent else "")
         )
 
     def _try(self, command: str, text: str, wait: float) -> tuple[dict[str, Any] | None, str, bool]:
@@ -225,17 +225,19 @@ class Client:
 
         The answer is None if it did not come within ``wait`` seconds.
         """
-        until, sent = time.monotonic() + wait, False
-        known, self._installation = self._installation, None
+        until, was_sent = time.monotonic() + wait, False
+        installation_before, self._installation = self._installation, None
         try:
-            installation = known or presence.fetch_installation(self._redis, self._url)
+            installation = installation_before or presence.fetch_installation(
+                self._redis, self._url
+            )
             silence = "no scheduler has opened this broker"
             if installation is not None:
-                sent = True
+                was_sent = True
                 answer = self._exchange(command, text, installation.key, wait)
                 if answer is not None:
                     self._installation = installation
-                    return answer, "", sent
+                    return answer, "", was_sent
                 silence = "the scheduler does not answer"
             trouble = presence.trouble(self._redis, self._url)
             if trouble is not None:
@@ -243,7 +245,7 @@ class Client:
         except BackendError as error:  # the broker is away or refuses writes: that may pass
             silence = str(error)
         time.sleep(max(0.0, min(until - time.monotonic(), _POLL_INTERVAL)))
-        return None, silence, sent
+        return None, silence, was_sent
 
     def _notice_after(self) -> float:
         """Return the seconds of waiting after which a notice is due."""
@@ -265,12 +267,14 @@ class Client:
         until = time.monotonic() + wait
         with connection.translate_errors(self._url):
             self._redis.xadd(protocol.COMMANDS, {"p": text, "s": seal(key, text)})
-            while (left := until - time.monotonic()) > 0:
-                found: Any = self._redis.blpop([protocol.PREFIX + name], timeout=max(left, 0.01))
-                if found is None:
+            while (remaining := until - time.monotonic()) > 0:
+                item: Any = self._redis.blpop(
+                    [protocol.PREFIX + name], timeout=max(remaining, 0.01)
+                )
+                if item is None:
                     break
                 try:
-                    return _parse_answer(found[1])
+                    return _parse_answer(item[1])
                 except Forged as error:
                     self._dropped.note("replies", name, error)
                     self._dropped.count(self._redis)
@@ -305,8 +309,8 @@ def _field(answer: dict[str, Any], name: str, kind: type) -> Any:
     Anyone with access to the broker may write an answer.
     """
     if not isinstance(answer.get(name), kind):
-        shown = str(answer)[:80]
-        raise BackendError(f"the scheduler's answer is malformed: {shown!r}")
+        excerpt = str(answer)[:80]
+        raise BackendError(f"the scheduler's answer is malformed: {excerpt!r}")
     return answer[name]
 
 

@@ -33,7 +33,7 @@ class Dropped:
     """Record of what this process has dropped. Its methods may be called from any thread."""
 
     def __init__(self) -> None:
-        self._noted: Counter[tuple[str, str]] = Counter()
+        self._counts: Counter[tuple[str, str]] = Counter()
         self._uncounted: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -41,13 +41,13 @@ class Dropped:
         """Note that something at ``location`` was dropped, named by ``where`` (an entry's id)."""
         with self._lock:
             self._uncounted[f"{location} {why.check}"] += 1
-            self._noted[location, why.check] += 1
-            n = self._noted[location, why.check]
-        what = f"of {location} ({why.check})"
+            self._counts[location, why.check] += 1
+            n = self._counts[location, why.check]
+        source = f"of {location} ({why.check})"
         if n <= EACH_SAID:
-            log.warning("dropped %s %s: %s", _cut(where), what, _cut(str(why)))
+            log.warning("dropped %s %s: %s", _cut(where), source, _cut(str(why)))
         elif n.bit_count() == 1:
-            log.warning("dropped %d %s so far, most recently %s", n, what, _cut(where))
+            log.warning("dropped %d %s so far, most recently %s", n, source, _cut(where))
 
     def remove_misplaced(self, client: redis.Redis, also: Sequence[str] = ()) -> None:
         """Remove values of another type than their key should have, and count them."""
@@ -89,15 +89,15 @@ def counted(client: redis.Redis, url: str) -> dict[tuple[str, str], int]:
             if not connection.is_wrong_type(error):
                 raise
             return {}  # the next scheduler removes it
-    found = {}
+    counts = {}
     for field, n in fields.items():
         location, _, check = field.partition(" ")
         # Anybody may have written there. Only our own counts are shown.
         if location in protocol.LOCATIONS and check in _CHECKS and _COUNT.fullmatch(n):
-            found[location, check] = int(n)
-    return found
+            counts[location, check] = int(n)
+    return counts
 
 
 def _cut(text: str) -> str:
-    shown = ascii(text[: MAX_LOGGED + 1])[1:-1]
-    return shown if len(shown) <= MAX_LOGGED else f"{shown[:MAX_LOGGED]}…"
+    escaped = ascii(text[: MAX_LOGGED + 1])[1:-1]
+    return escaped if len(escaped) <= MAX_LOGGED else f"{escaped[:MAX_LOGGED]}…"

@@ -59,7 +59,7 @@ class Endings:
         self._client = connection.connect(url)
         self._study = study
         #: The last entry that was seen of each stream; empty before the first look.
-        self._seen: dict[str, str] = {}
+        self._last_entries: dict[str, str] = {}
         self._rests_until = 0.0
 
     def begin(self) -> None:
@@ -67,7 +67,7 @@ class Endings:
         with suppress(redis.RedisError):  # then the first wait begins
             for key in _STREAMS:
                 newest = protocol.command(self._client, "XREVRANGE", key, "+", "-", "COUNT", 1)
-                self._seen.setdefault(key, str(newest[0][0]) if newest else "0")
+                self._last_entries.setdefault(key, str(newest[0][0]) if newest else "0")
 
     def wait(self, seconds: float) -> Sequence[str]:
         """Return when the study ends, or trials whose callbacks are due, with their ids in order.
@@ -75,12 +75,12 @@ class Endings:
         Returns at the latest after ``seconds``. Never raises.
         """
         deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
+        while (remaining := deadline - time.monotonic()) > 0:
             if time.monotonic() < self._rests_until:
-                time.sleep(left)
+                time.sleep(remaining)
                 break
             try:
-                is_over, trials = self._next(left)
+                is_over, trials = self._next(remaining)
             except redis.RedisError:
                 self._rests_until = time.monotonic() + REST
             else:
@@ -90,15 +90,15 @@ class Endings:
 
     def _next(self, wait: float) -> tuple[bool, list[str]]:
         """Read the next entries: return True if the study ended, and its trials that ended."""
-        if len(self._seen) < len(_STREAMS):
+        if len(self._last_entries) < len(_STREAMS):
             self.begin()
         block = ("BLOCK", max(1, int(wait * 1000)))
-        after = [self._seen.get(key, "$") for key in _STREAMS]
-        found = protocol.command(self._client, "XREAD", *block, "STREAMS", *_STREAMS, *after)
+        after = [self._last_entries.get(key, "$") for key in _STREAMS]
+        streams = protocol.command(self._client, "XREAD", *block, "STREAMS", *_STREAMS, *after)
         is_over, trials = False, list[str]()
-        for key, entries in protocol.by_stream(found):
+        for key, entries in protocol.by_stream(streams):
             for entry, raw in entries:
-                self._seen[key] = entry
+                self._last_entries[key] = entry
                 fields = protocol.pairs(raw)
                 if fields.get("s") == self._study:
                     is_over = is_over or key == protocol.ENDINGS

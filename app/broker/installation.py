@@ -77,16 +77,16 @@ def check(url: str, key: bytes) -> None:
 
     def attempt() -> bool:
         files, root = open_store(url)
-        marked = bool(files.exists(_mark(root, key)))
-        if marked:
+        has_mark = bool(files.exists(_mark(root, key)))
+        if has_mark:
             _probe(files, f"{root}/probe-{uuid4().hex}")
-        return marked
+        return has_mark
 
     try:
-        marked = within(STORE_TIMEOUT, "store-check", attempt)
+        has_mark = within(STORE_TIMEOUT, "store-check", attempt)
     except Exception as error:  # anything the store's library may raise
         raise unusable(url, error) from error
-    if not marked:
+    if not has_mark:
         raise BackendError(
             f"the checkpoint store {hide_password(url)}, seen from this node, is not the "
             "installation's: mount the same folder here, or set PENSTOCK_STORE to a URL that every "

@@ -43,10 +43,10 @@ def last_served_by(settings: Settings, client: redis.Redis) -> str | None:
 
     None if these settings belong to the same installation, which may serve it.
     """
-    found = presence.fetch_installation(client, broker_url(settings))
-    if found is None or found.owner in ("", owner(settings)):
+    record = presence.fetch_installation(client, broker_url(settings))
+    if record is None or record.owner in ("", owner(settings)):
         return None
-    return None if found.key == installation.known_key(settings) else found.owner
+    return None if record.key == installation.known_key(settings) else record.owner
 
 
 def check_free(settings: Settings, client: redis.Redis) -> None:
@@ -73,10 +73,10 @@ def in_use_error(url: str, holder: str) -> BrokerTaken:
 
 def other_owner_error(url: str, last: str) -> BrokerTaken:
     """Return the error that the broker at ``url`` was last served by ``last``, with advice."""
-    shown, key = hide_password(url), key_at(url, protocol.INSTALLATION)
+    place, key = hide_password(url), key_at(url, protocol.INSTALLATION)
     command = f"redis-cli -u {hide_password(split_prefix(url)[0])} DEL {shlex.quote(key)}"
     return BrokerTaken(
-        f"the broker at {shown} belongs to another scheduler, which is not running: {last}. Start"
+        f"the broker at {place} belongs to another scheduler, which is not running: {last}. Start"
         " it there (penstock up), or give this one a broker of its own. If that one is gone for"
         " good, put its ledger and its file `key` into this state folder, or hand the"
         f" broker over without them: {command}"

@@ -65,8 +65,8 @@ def key_of(text: str | None) -> bytes | None:
 def holder(client: redis.Redis, url: str) -> str | None:
     """Return the serving scheduler's folder and host, or None. Errors as ``is_served``."""
     with translate_errors(url):
-        found: Any = client.get(SCHEDULER)
-    return None if found is None else str(found)
+        place: Any = client.get(SCHEDULER)
+    return None if place is None else str(place)
 
 
 def is_served(client: redis.Redis, url: str) -> bool:
@@ -98,9 +98,9 @@ def trouble(
     """
     key = REFUSAL if lasting else TROUBLE
     with translate_errors(url, key):
-        left: Any = client.pttl(key)
-        found: Any = client.get(key)
-    return None if found is None or left < TROUBLE_MS - 1000 * within else str(found)
+        lifetime: Any = client.pttl(key)
+        reason: Any = client.get(key)
+    return None if reason is None or lifetime < TROUBLE_MS - 1000 * within else str(reason)
 
 
 def report_ending(client: redis.Redis, url: str, words: str) -> None:
@@ -115,5 +115,5 @@ def ending(client: redis.Redis, url: str) -> str | None:
     Errors as ``is_served``.
     """
     with translate_errors(url, ENDING):
-        found: Any = client.get(ENDING)
-    return None if found is None else str(found)
+        reason: Any = client.get(ENDING)
+    return None if reason is None else str(reason)

@@ -183,9 +183,9 @@ def remove_misplaced(client: redis.Redis, also: Sequence[str] = ()) -> list[str]
     Checks the keys that ``misplaced`` checks. The loss of a value is detected as if the broker had
     lost it.
     """
-    found = misplaced(client, also)
-    _send(client, [("DEL", name) for name in found])
-    return [f"{name}: {words}" for name, words in found.items()]
+    descriptions = misplaced(client, also)
+    _send(client, [("DEL", name) for name in descriptions])
+    return [f"{name}: {words}" for name, words in descriptions.items()]
 
 
 def misplaced(client: redis.Redis, also: Sequence[str] = ()) -> dict[str, str]:
@@ -194,13 +194,13 @@ def misplaced(client: redis.Redis, also: Sequence[str] = ()) -> dict[str, str]:
     Checks all keys under our prefix, and the keys in ``also``.
     """
     names = dict.fromkeys([*client.scan_iter(match=f"{PREFIX}*", count=1000), *also])
-    found = {}
+    descriptions = {}
     types = _send(client, [("TYPE", name) for name in names])
     for name, kind in zip(names, types, strict=True):
         expected = next(kind for start, kind in _TYPES.items() if name.startswith(start))
         if kind not in (expected, "none"):
-            found[name] = f"a {kind} where a {expected} belongs"
-    return found
+            descriptions[name] = f"a {kind} where a {expected} belongs"
+    return descriptions
 
 
 def keys_of(commands: Sequence[Command]) -> list[str]:

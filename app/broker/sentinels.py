@@ -100,8 +100,8 @@ def parse(url: str) -> Address:
         [database] = map(int, databases)
     except ValueError:
         raise UsageError.refuse("PENSTOCK_BROKER", hide_password(url), FORM) from None
-    known = options.keys() <= _OPTIONS and all(part.scheme == "sentinel" for part in parts)
-    if not (known and all(host for host, _ in sentinels) and options.get("master_name")):
+    is_well_formed = options.keys() <= _OPTIONS and all(part.scheme == "sentinel" for part in parts)
+    if not (is_well_formed and all(host for host, _ in sentinels) and options.get("master_name")):
         raise UsageError.refuse("PENSTOCK_BROKER", hide_password(url), FORM)
     return Address(
         sentinels,
@@ -123,11 +123,11 @@ def _tls(options: Mapping[str, str]) -> dict[str, Any]:
         if set(options) & _TLS:
             raise UsageError.refuse("ssl", options.get("ssl", ""), "true, with other options ssl_*")
         return {}
-    given: dict[str, Any] = {name: text for name, text in options.items() if name in _TLS}
-    if "ssl_check_hostname" in given:
-        given["ssl_check_hostname"] = given["ssl_check_hostname"].lower() != "false"
+    tls_options: dict[str, Any] = {name: text for name, text in options.items() if name in _TLS}
+    if "ssl_check_hostname" in tls_options:
+        tls_options["ssl_check_hostname"] = tls_options["ssl_check_hostname"].lower() != "false"
     # Said in any case: kombu would check no certificate.
-    return {"ssl_cert_reqs": "required", **given}
+    return {"ssl_cert_reqs": "required", **tls_options}
 
 
 class _Managed(SentinelManagedConnection):
@@ -171,29 +171,29 @@ class Sentinels(Sentinel):
         """
         self.asked += 1
         names, answered, silent = set[str](), False, list[str]()
-        refused: redis.AuthenticationError | None = None
+        refusal: redis.AuthenticationError | None = None
         for sentinel in self.sentinels:
             where = "{host}:{port}".format_map(sentinel.connection_pool.connection_kwargs)
             try:
                 masters: Any = sentinel.sentinel_masters()
             except (redis.AuthenticationError, redis.exceptions.NoPermissionError) as error:
-                refused = redis.AuthenticationError(f"the sentinel at {where} says: {error}")
+                refusal = redis.AuthenticationError(f"the sentinel at {where} says: {error}")
             except redis.RedisError as error:
                 silent.append(f"{where}: {error}")
             else:
                 state = masters.get(service_name)
                 if state and self.check_master_state(state, service_name):  # type: ignore[no-untyped-call]
-                    others = (each for each in self.sentinels if each is not sentinel)
-                    self.sentinels = [sentinel, *others]  # in one step: other threads read it
+                    later = (each for each in self.sentinels if each is not sentinel)
+                    self.sentinels = [sentinel, *later]  # in one step: other threads read it
                     return state["ip"], state["port"]
                 names, answered = names | masters.keys(), True
         if service_name in names:
             raise MasterNotFoundError(f"its sentinels know no {service_name} that works now")
         if answered:
-            known = ", ".join(sorted(names)) or "no other"
-            words = f"its sentinels do not know master_name={service_name}, but {known}"
+            known_names = ", ".join(sorted(names)) or "no other"
+            words = f"its sentinels do not know master_name={service_name}, but {known_names}"
             raise UnknownName(words)
-        raise refused or MasterNotFoundError("no sentinel answers: " + "; ".join(silent))
+        raise refusal or MasterNotFoundError("no sentinel answers: " + "; ".join(silent))
 
 
 def described(client: redis.Redis) -> tuple[str, list[str]]:

@@ -144,10 +144,10 @@ def _ways(folder: Path) -> Iterator[tuple[Path, str]]:
     for path in servers:
         notice = ""
         if writer is not None and writer.path != str(path):
-            here = program_at(path)
-            if not here.reads(writer):
+            candidate = program_at(path)
+            if not candidate.reads(writer):
                 notice = f"the private broker's log was written by {writer}, which is not here:"
-                notice += f" {here} has read it"
+                notice += f" {candidate} has read it"
         yield path, notice
     aof = folder / LOG_FOLDER
     if not aof.exists():
@@ -184,12 +184,12 @@ def _data(settings: Settings) -> Path:
 def _remember(settings: Settings, path: Path) -> None:
     """Note in the broker's folder which server writes it from now on."""
     with connect(settings) as client:
-        told = client.info("server")
-    server = str(told.get("server_name", "redis"))
-    version = str(told.get(f"{server}_version"))
-    written = Program(server, version, str(path))
-    if writer_of(_data(settings)) != written:
-        remember(_data(settings), written)
+        facts = client.info("server")
+    server = str(facts.get("server_name", "redis"))
+    version = str(facts.get(f"{server}_version"))
+    writer = Program(server, version, str(path))
+    if writer_of(_data(settings)) != writer:
+        remember(_data(settings), writer)
 
 
 def _spawn(settings: Settings, output: Path, path: Path) -> bool:
@@ -240,9 +240,9 @@ def _answers(settings: Settings) -> bool:
 
 def _private_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    private = stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o700
-    if not private or found.st_uid != os.getuid():
+    status = folder.lstat()
+    private = stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o700
+    if not private or status.st_uid != os.getuid():
         raise BackendError(f"{folder} is not a private folder of this user: no socket is put there")
 
 

@@ -85,11 +85,11 @@ class RedisTransport:
             raise ownership.in_use_error(self._url, holder)
         if last != self._owner:
             raise ownership.other_owner_error(self._url, last)
-        found = presence.key_of(key)
-        if found is None:
+        stored_key = presence.key_of(key)
+        if stored_key is None:
             self._keep_key()
         else:
-            self._key = found
+            self._key = stored_key
         commands: list[protocol.Command] = [
             ("XGROUP CREATE", stream, protocol.GROUP, "0", "MKSTREAM") for stream in _STREAMS
         ]
@@ -111,14 +111,14 @@ class RedisTransport:
             command += ["STREAMS", *self._after, *self._after.values()]
             try:
                 with connection.translate_errors(self._url), self._mending():
-                    found = protocol.command(self._client, *command)
+                    streams = protocol.command(self._client, *command)
             except BackendError as error:
                 if "NOGROUP" not in str(error.__cause__):
                     raise
                 log.warning("the broker has lost its streams: creating them again")
                 self.open()
                 return []
-            received = list(self._decode(protocol.by_stream(found)))
+            received = list(self._decode(protocol.by_stream(streams)))
             if received or not catching_up:
                 return received
 
@@ -137,10 +137,11 @@ class RedisTransport:
         for study, text in effects.history:
             key = protocol.HISTORY + study
             commands.append(("XADD", key, "*", *protocol.sealed(self._key, text)))
-        sent = Counter(study for study, _ in effects.history)
+        sizes = Counter(study for study, _ in effects.history)
         # Not deleted before it: ids would not go on, and a follower might find a part of it.
         commands += [
-            ("XTRIM", protocol.HISTORY + study, "MAXLEN", sent[study]) for study in effects.repeated
+            ("XTRIM", protocol.HISTORY + study, "MAXLEN", sizes[study])
+            for study in effects.repeated
         ]
         for dispatch, spec in effects.dispatches:
             commands.append(
@@ -149,10 +150,10 @@ class RedisTransport:
                 )
             )
         # A ledger that was restored may release more trials at once than are usually kept.
-        kept = max(RELEASES_KEPT, 2 * len(effects.releases))
+        most = max(RELEASES_KEPT, 2 * len(effects.releases))
         for release in effects.releases:
             fields = ("t", release.trial, "s", release.study)
-            commands.append(("XADD", protocol.RELEASES, "MAXLEN", "~", kept, "*", *fields))
+            commands.append(("XADD", protocol.RELEASES, "MAXLEN", "~", most, "*", *fields))
             # A copy of an old message then finds no attempt, and is stale.
             commands.append(("DEL", protocol.attempt_key(release.trial)))
         for study, trial in effects.unheard:
@@ -187,7 +188,7 @@ class RedisTransport:
         keys = (protocol.DEVICES, protocol.INSTALLATION, protocol.SCHEDULER, protocol.PREFIX)
         arguments = (self._owner, HOLD_MS, *pairs)
         command = protocol.SURVEY.command(keys, arguments)
-        [boot, key], devices, seen, gone = self._execute([command])[0]
+        [boot, key], devices, fields, absent = self._execute([command])[0]
         if connection.reconnections(self._client) != self._connected:
             # What it answered for last may be lost, and what it sent, unread.
             raise BackendError("the broker may have failed over: what it lacks is sent again")
@@ -195,18 +196,18 @@ class RedisTransport:
             self._keep_key()
         states = {
             attempt.trial: AttemptStatus(
-                self._fence(attempt.trial, seen[i]), seen[i + 1], tuple(seen[i + 2])
+                self._fence(attempt.trial, fields[i]), fields[i + 1], tuple(fields[i + 2])
             )
-            for i, attempt in zip(range(0, len(seen), 3), attempts, strict=True)
+            for i, attempt in zip(range(0, len(fields), 3), attempts, strict=True)
         }
         alive = {record.device.name: record for record in self._records(devices)}
-        stopped = frozenset(r.device.name for r in self._records(gone) if r.draining)
+        stopped = frozenset(r.device.name for r in self._records(absent) if r.draining)
         return Survey(alive, states, boot, stopped)
 
     def scripts(self, studies: Collection[str]) -> Collection[str]:
         """Return those of ``studies`` whose scripts live and call callbacks."""
-        known = self._execute([("EXISTS", protocol.script_key(study)) for study in studies])
-        return [study for study, alive in zip(studies, known, strict=True) if alive]
+        living = self._execute([("EXISTS", protocol.script_key(study)) for study in studies])
+        return [study for study, alive in zip(studies, living, strict=True) if alive]
 
     def close(self) -> None:
         """Leave the broker to the next scheduler. If it does not answer, nothing is done."""
@@ -253,16 +254,16 @@ class RedisTransport:
 
     def _records(self, known: Sequence[str]) -> list[LiveDevice]:
         """Devices by their records. What is no record is removed from the broker's list."""
-        found, bad = [], []
+        devices, bad = [], []
         for name, text in zip(known[::2], known[1::2], strict=True):
             try:
-                found.append(parse_device_record(name, text))
+                devices.append(parse_device_record(name, text))
             except Forged as error:
                 self._dropped.note("devices", name, error)
                 bad.append(name)
         if bad:
             self._execute([("HDEL", protocol.DEVICES, *bad)])
-        return found
+        return devices
 
     @contextmanager
     def _mending(self, commands: Sequence[protocol.Command] = ()) -> Iterator[None]:

@@ -59,8 +59,8 @@ def backup(
     """Write a copy of the ledger, as it is now, to a file."""
     from ..server.services.backups import back_up
 
-    made, known = back_up(settings_of(), file)
-    say(f"{made}  {known.newest} events, {known.studies} studies")
+    path, content = back_up(settings_of(), file)
+    say(f"{path}  {content.newest} events, {content.studies} studies")
 
 
 def restore(
@@ -78,10 +78,10 @@ def restore(
     if file is not None:
         say(restore_backup(settings, file))
         return
-    found = list_backups(settings)
-    for line in found:
+    backups = list_backups(settings)
+    for line in backups:
         say(line)
-    if not found:
+    if not backups:
         say(f"there is no backup in {settings.backup_folder}")
 
 
@@ -104,8 +104,8 @@ def down() -> None:
     from ..server.services.services import take_down
 
     settings = settings_of()
-    ended = take_down(settings)
-    say(f"stopped: {', '.join(ended)}" if ended else "nothing was running")
+    names = take_down(settings)
+    say(f"stopped: {', '.join(names)}" if names else "nothing was running")
     for words in unfinished(settings):
         say(words)
 

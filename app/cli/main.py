@@ -166,8 +166,8 @@ def story(
     from ..show.stories.story import find_trial, render, trial_story
 
     reader = reader_of()
-    found = trial_story(reader, *find_trial(reader, trial))
-    present(found, as_json, render, asdict)
+    content = trial_story(reader, *find_trial(reader, trial))
+    present(content, as_json, render, asdict)
 
 
 for command, does in (

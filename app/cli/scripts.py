@@ -153,7 +153,7 @@ def _run(
     from ..spec.options import parse_limits
 
     check_environment(environment)
-    given = None if limits is None else parse_limits(limits)
+    limit_values = None if limits is None else parse_limits(limits)
     aside = list[str]()
     source = _source(script, as_module=as_module)
     with _services_ahead(source) if source.suffix == ".py" else nullcontext():
@@ -170,7 +170,11 @@ def _run(
         else:
             from ..client.study.script import run_script as runs
         with running(
-            detach=detach, environment=environment, limits=given, submitted=studies, aside=aside
+            detach=detach,
+            environment=environment,
+            limits=limit_values,
+            submitted=studies,
+            aside=aside,
         ):
             runs(script, arguments)
     return aside
@@ -188,15 +192,15 @@ def _source(script: Path, *, as_module: bool) -> Path:
 @contextmanager
 def _services_ahead(script: Path) -> Iterator[None]:
     """Start the services while ``script`` imports its modules, if it may need them."""
-    beside: AbstractContextManager[None] = nullcontext()
+    services: AbstractContextManager[None] = nullcontext()
     with suppress(PenstockError, OSError, ImportError):  # said when the script asks
         with importing():
             from ..host.settings import load
             from ..server.services.ahead import services_ahead
 
         if any(name in script.read_bytes() for name in (b"penstock", b"optuna")):
-            beside = services_ahead(load(), script)
-    with beside:
+            services = services_ahead(load(), script)
+    with services:
         yield
 
 
@@ -259,8 +263,8 @@ def _show_outcomes(studies: list[StudyHandle], began: float, since: float) -> bo
             continue
         path = report_path(settings, row.id)
         # Only the first study waited for the services to start; the others began when submitted.
-        asked = row.created_at if row.created_at >= began else None
-        begin = since if study is studies[0] else asked
+        created = row.created_at if row.created_at >= began else None
+        begin = since if study is studies[0] else created
         show(console, outcome(reader, row.id, path, began, begin))
         failed = failed or row.status == "failed"
     return failed

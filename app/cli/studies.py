@@ -130,9 +130,9 @@ def best(
     reader = reader_of()
     study = study_of(reader, name)
     if model is None:
-        for option, given in (("--trial", trial), ("--code", code), ("--store", store)):
-            if given is not None:
-                raise UsageError.refuse(option, given, "it beside --model FOLDER only")
+        for option, value in (("--trial", trial), ("--code", code), ("--store", store)):
+            if value is not None:
+                raise UsageError.refuse(option, value, "it beside --model FOLDER only")
         present(best_facts(reader, study), as_json, best_view)
         return
     if as_json:
@@ -175,24 +175,24 @@ def logs(
         return study_of_trial(id_) == study.id if trial is None else id_ == trial.id
 
     printed, any_shown = PrintedLines(settings.logs, is_asked), False
-    found = printed.new(most, whole=follow)
-    if found.cut:
+    page = printed.new(most, whole=follow)
+    if page.cut:
         note("some lines are missing: a log outgrew PENSTOCK_LOG_LIMIT, and was cut")
-    if found.older:
-        note(f"{count(found.older, 'older line')} left out: --lines N shows more")
+    if page.older:
+        note(f"{count(page.older, 'older line')} left out: --lines N shows more")
     while True:
-        for line in found.lines:
+        for line in page.lines:
             any_shown = True
             say(line.text if trial is not None else f"{number_of(line.trial)}| {line.text}")
         if not follow:
             break
         time.sleep(FOLLOW_PERIOD)
         follow = reader.study(study.id).finished_at is None  # asked first: then it prints no more
-        found = printed.new(whole=follow)
+        page = printed.new(whole=follow)
     if not any_shown:
-        who = study.name if trial is None else f"trial {trial.number}"
+        subject = study.name if trial is None else f"trial {trial.number}"
         trials = reader.trials(study.id) if trial is None else [trial]
-        note(f"{who} has printed nothing that is in {settings.logs}{_elsewhere(trials)}")
+        note(f"{subject} has printed nothing that is in {settings.logs}{_elsewhere(trials)}")
 
 
 def _named(reader: Reader, typed: str | None) -> tuple[StudyRow, TrialRow | None]:

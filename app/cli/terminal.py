@@ -49,10 +49,10 @@ def completed(
 
     def complete(incomplete: str) -> list[str]:
         try:
-            found = set(names(reader_of(), incomplete))
+            candidates = set(names(reader_of(), incomplete))
         except PenstockError:
             return []
-        return sorted(name for name in found if name.startswith(incomplete))
+        return sorted(name for name in candidates if name.startswith(incomplete))
 
     return complete
 

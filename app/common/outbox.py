@@ -90,9 +90,9 @@ class Outbox(Generic[M]):
         #: When each message is due (monotonic seconds), in which order it came, and its attempts.
         self._due: list[tuple[float, int, int, M]] = []
         #: The messages that are to be sent (None) or have ended, in order.
-        self._known: dict[Key, Outcome | None] = {}
+        self._outcomes: dict[Key, Outcome | None] = {}
         #: Those of them whose outcome was taken, which are forgotten when there are many.
-        self._taken: dict[Key, None] = {}
+        self._collected: dict[Key, None] = {}
         self._threads = 0
         self._count = 0
 
@@ -100,14 +100,14 @@ class Outbox(Generic[M]):
         """Have a message sent, unless it is known."""
         with self._changed:
             key = key_of(message)
-            if key in self._known:
+            if key in self._outcomes:
                 return
-            for old in list(self._taken)[: max(0, len(self._taken) - REMEMBERED)]:
-                del self._taken[old]
-                self._known.pop(old, None)
-            self._known[key] = None
+            for old in list(self._collected)[: max(0, len(self._collected) - REMEMBERED)]:
+                del self._collected[old]
+                self._outcomes.pop(old, None)
+            self._outcomes[key] = None
             if self._most is not None and len(self._due) >= self._most:
-                self._known[key] = Outcome(f"{self._most} {self._name} wait to be sent already")
+                self._outcomes[key] = Outcome(f"{self._most} {self._name} wait to be sent already")
                 return
             self._enter(message, time.monotonic(), 0)
             if self._threads < AT_ONCE:
@@ -118,9 +118,9 @@ class Outbox(Generic[M]):
     def ended(self, keys: Collection[Key]) -> dict[Key, Outcome]:
         """Return the outcomes of those of ``keys`` that have one."""
         with self._changed:
-            found = {key: self._known.get(key) for key in keys}
-            ended = {key: outcome for key, outcome in found.items() if outcome is not None}
-            self._taken.update(dict.fromkeys(ended))
+            outcomes = {key: self._outcomes.get(key) for key in keys}
+            ended = {key: outcome for key, outcome in outcomes.items() if outcome is not None}
+            self._collected.update(dict.fromkeys(ended))
         return ended
 
     def _enter(self, message: M, at: float, attempts: int) -> None:
@@ -144,14 +144,14 @@ class Outbox(Generic[M]):
                         message = cast(M, replace(cast(Any, message), again=True))
                     self._enter(message, time.monotonic() + self._pauses.after(attempts), attempts)
                 else:
-                    self._known[key_of(message)] = outcome._replace(attempts=attempts)
+                    self._outcomes[key_of(message)] = outcome._replace(attempts=attempts)
 
     def _next(self) -> tuple[int, M]:
         """Wait for a message that is due; return its attempts so far, and itself."""
         with self._changed:
             while not self._due or self._due[0][0] > time.monotonic():
-                left = self._due[0][0] - time.monotonic() if self._due else None
-                self._changed.wait(left)
+                remaining = self._due[0][0] - time.monotonic() if self._due else None
+                self._changed.wait(remaining)
             _, _, attempts, message = heapq.heappop(self._due)
             return attempts, message
 

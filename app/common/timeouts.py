@@ -19,10 +19,10 @@ def call_with_notices(
 
     ``call`` runs in a thread called ``name``, ``notify`` in the calling thread.
     """
-    done = _begun(name, call)
-    while not wait([done], every).done:
+    future = _begun(name, call)
+    while not wait([future], every).done:
         notify()
-    return done.result()
+    return future.result()
 
 
 def within(seconds: float, name: str, call: Callable[[], T]) -> T:
@@ -32,20 +32,20 @@ def within(seconds: float, name: str, call: Callable[[], T]) -> T:
     and disks have none at all. A thread that hangs is abandoned; it does not keep the process
     alive.
     """
-    done = _begun(name, call)
-    if not wait([done], seconds).done:
+    future = _begun(name, call)
+    if not wait([future], seconds).done:
         raise TimeoutError(f"no answer within {seconds:g} s")
-    return done.result()
+    return future.result()
 
 
 def _begun(name: str, call: Callable[[], T]) -> Future[T]:
-    done = Future[T]()
+    future = Future[T]()
 
     def attempt() -> None:
         try:
-            done.set_result(call())
+            future.set_result(call())
         except Exception as error:  # handed to the waiting thread
-            done.set_exception(error)
+            future.set_exception(error)
 
     threading.Thread(target=attempt, name=name, daemon=True).start()
-    return done
+    return future

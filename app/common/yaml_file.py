@@ -57,10 +57,10 @@ class YamlFile:
                 children = ((key.value, key, value) for key, value in node.value)
             elif isinstance(node, SequenceNode):
                 children = ((str(index), each, each) for index, each in enumerate(node.value))
-            found = next((child for child in children if child[0] == str(step)), None)
-            if found is None:
+            entry = next((child for child in children if child[0] == str(step)), None)
+            if entry is None:
                 break
-            line, node = found[1].start_mark.line + 1, found[2]
+            line, node = entry[1].start_mark.line + 1, entry[2]
         return line
 
     def mapping(
@@ -75,14 +75,14 @@ class YamlFile:
             raise self.error(
                 key_path, f"{what} is a mapping of names to values, not {worded(value)}"
             )
-        found: dict[str, Any] = value
+        entries: dict[str, Any] = value
         if numbers:
-            found = {str(key) if type(key) is int else key: each for key, each in value.items()}
-        for key in found:
+            entries = {str(key) if type(key) is int else key: each for key, each in value.items()}
+        for key in entries:
             if not isinstance(key, str):
                 words = f"the key {worded(key)} is not a string: quote it"
                 raise self.error((*key_path, key), words)
-        return found
+        return entries
 
     def check_keys(
         self, key_path: KeyPath, given: Mapping[str, Any], known: Collection[str], what: str

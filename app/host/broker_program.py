@@ -75,10 +75,10 @@ def servers_for(folder: Path) -> list[Path]:
 def program_at(path: Path) -> Program:
     """Return the server at ``path``, by its own words. Its version is empty if it does not run."""
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+        process = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
     except OSError:
         return Program(path.name.removesuffix("-server"), "", str(path))
-    words = re.match(r"(\w+) server v=(\S+)", done.stdout)
+    words = re.match(r"(\w+) server v=(\S+)", process.stdout)
     server, version = words.groups() if words else (path.name.removesuffix("-server"), "")
     return Program(server.lower(), version, str(path))
 

@@ -80,8 +80,8 @@ def broker_of_app(app: Any, name: str) -> str:
             f"{where} is unknown, because its settings cannot be read: {why}"
         ) from error
     if read != write:
-        shown = hide_password(f"{read}, {write}")
-        raise UsageError.refuse(where, shown, "one broker to read from and to write to")
+        public_urls = hide_password(f"{read}, {write}")
+        raise UsageError.refuse(where, public_urls, "one broker to read from and to write to")
     # Without a word Celery takes RabbitMQ on this machine.
     urls = [read or "amqp://"] if isinstance(read, str) or not read else list(read)
     return one_url(urls, options, tls=tls, where=where)
@@ -95,18 +95,18 @@ def one_url(urls: list[str], options: Mapping[str, Any], *, tls: Any, where: str
     begins with ``where``, for a broker that cannot carry Penstock.
     """
     urls = [each.strip() for url in urls for each in url.split(";") if each.strip()]
-    shown = hide_password(";".join(urls))
+    public_urls = hide_password(";".join(urls))
     if not urls or "://" not in urls[0]:
-        raise UsageError.refuse(where, shown, broker_url.ALLOWED)
+        raise UsageError.refuse(where, public_urls, broker_url.ALLOWED)
     if len(urls) > 1 and not urls[0].startswith("sentinel://"):
-        raise UsageError.refuse(where, shown, broker_url.SEVERAL)
+        raise UsageError.refuse(where, public_urls, broker_url.SEVERAL)
     if (allowed := broker_url.refusal(urls[0])) is not None:
-        raise UsageError.refuse(where, shown, allowed)
+        raise UsageError.refuse(where, public_urls, allowed)
     try:
         url = _of_urls(urls, options, tls, where)
     except (TypeError, ValueError) as error:
         why = hide_password(str(error))
-        raise UsageError.refuse(where, shown, f"{broker_url.ALLOWED} ({why})") from error
+        raise UsageError.refuse(where, public_urls, f"{broker_url.ALLOWED} ({why})") from error
     if prefix := options.get(broker_url.KEYPREFIX):
         url = _with_options(url, {broker_url.KEYPREFIX: str(prefix)})
     if (allowed := broker_url.refusal(url)) is not None:
@@ -128,12 +128,12 @@ def _of_sentinels(urls: list[str], options: Mapping[str, Any], tls: Any, where: 
     access = next((part.netloc.rpartition("@")[0] for part in parts if "@" in part.netloc), "")
     database = next((part.path for part in parts if part.path.strip("/")), "/0")
     query = next((part.query for part in parts if part.query), "")
-    named: dict[str, str] = {}
+    entries: dict[str, str] = {}
     if "master_name" in options:
-        named["master_name"] = str(options["master_name"])
+        entries["master_name"] = str(options["master_name"])
     for name, value in dict(options.get("sentinel_kwargs") or {}).items():
         if name in _SENTINEL_OPTIONS:
-            named[_SENTINEL_OPTIONS[name]] = str(value)
+            entries[_SENTINEL_OPTIONS[name]] = str(value)
         elif not name.startswith(("socket_", "ssl") if tls else "socket_"):
             allowed = "username, password, options of sockets, and ssl where broker_use_ssl is set"
             raise UsageError.refuse(f"sentinel_kwargs of {where}", name, allowed)
@@ -142,7 +142,7 @@ def _of_sentinels(urls: list[str], options: Mapping[str, Any], tls: Any, where: 
         hosts[0] = hosts[0].replace("//", f"//{access}@", 1)
     url = f"{';'.join(hosts)}{database}{'?' if query else ''}{query}"
     encrypted = {"ssl": "true", **_tls_options(tls, where)} if tls else {}
-    return _with_options(url, named | encrypted)
+    return _with_options(url, entries | encrypted)
 
 
 def _encrypted(url: str, tls: Any, where: str) -> str:
@@ -155,19 +155,19 @@ def _encrypted(url: str, tls: Any, where: str) -> str:
 
 
 def _tls_options(tls: Any, where: str) -> dict[str, str]:
-    given = dict(tls) if isinstance(tls, Mapping) else {}
-    told = {}
-    for name, value in given.items():
+    entries = dict(tls) if isinstance(tls, Mapping) else {}
+    query = {}
+    for name, value in entries.items():
         if name not in _TLS_OPTIONS:
             raise UsageError.refuse(f"broker_use_ssl of {where}", name, ", ".join(_TLS_OPTIONS))
         if name in _TLS_FILES:
             # Services have working folders of their own.
-            told[name] = os.path.abspath(value)  # noqa: PTH100 - resolve() would follow links
+            query[name] = os.path.abspath(value)  # noqa: PTH100 - resolve() would follow links
         elif name == "ssl_cert_reqs":
-            told[name] = _certificate(value)
+            query[name] = _certificate(value)
         else:
-            told[name] = str(bool(value)).lower()
-    return told
+            query[name] = str(bool(value)).lower()
+    return query
 
 
 def _certificate(value: Any) -> str:
@@ -179,7 +179,9 @@ def _certificate(value: Any) -> str:
 
 def _with_options(url: str, options: Mapping[str, str]) -> str:
     """Return ``url`` with ``options``; the URL's own stay."""
-    added = {name: value for name, value in options.items() if not re.search(f"[?&]{name}=", url)}
-    if not added:
+    new_options = {
+        name: value for name, value in options.items() if not re.search(f"[?&]{name}=", url)
+    }
+    if not new_options:
         return url
-    return f"{url}{'&' if '?' in url else '?'}{urlencode(added, safe='/:', quote_via=quote)}"
+    return f"{url}{'&' if '?' in url else '?'}{urlencode(new_options, safe='/:', quote_via=quote)}"

@@ -28,10 +28,10 @@ def devices_of(settings: Settings, spec: str | None = None) -> tuple[Device, ...
         raise UsageError.refuse("devices", spec, "auto, cpu:<devices>x<cores>, gpu:all or gpu:0,1")
     # CPU specs must not wait for a driver.
     nvml = NoNvml("not asked") if spec.startswith("cpu:") else open_nvml()
-    found = find_devices(spec, machine(settings, nvml))
-    for each in found:
+    devices = find_devices(spec, machine(settings, nvml))
+    for each in devices:
         extensions.sharing_of(each)
-    return found
+    return devices
 
 
 def metered(devices: Iterable[Device], powercap: Path) -> tuple[Device, ...]:

@@ -61,7 +61,7 @@ class Process:
         self._child = child
         self._pidfd = Pidfd.of(child.pid)
         self._ending = threading.Lock()
-        self._left: list[str] | None = None
+        self._survivors: list[str] | None = None
 
     def fileno(self) -> int:
         """Return a descriptor that becomes readable when the process has ended (a pidfd)."""
@@ -73,12 +73,12 @@ class Process:
 
     def wait(self, timeout: float) -> bool:
         """Wait up to ``timeout`` seconds; return True if the process has ended."""
-        return self._left is not None or self._pidfd.wait(timeout)
+        return self._survivors is not None or self._pidfd.wait(timeout)
 
     def end(self) -> list[str]:
         """End it and all that it started. Returns the children still running, as ``name (pid)``."""
         with self._ending:
-            if self._left is None:
+            if self._survivors is None:
                 self._pidfd.send(signal.SIGKILL)
                 if not self.wait(KILL_TIMEOUT):
                     log.error("process %d does not die", self.pid)
@@ -87,12 +87,12 @@ class Process:
                 with suppress(subprocess.TimeoutExpired):
                     self._child.wait(KILL_TIMEOUT)
                 # Its children are ours now.
-                self._left = self._launcher.end_orphans(of=self)
-                if self._left:
+                self._survivors = self._launcher.end_orphans(of=self)
+                if self._survivors:
                     log.warning(
-                        "process %d had started: %s; ended", self.pid, ", ".join(self._left)
+                        "process %d had started: %s; ended", self.pid, ", ".join(self._survivors)
                     )
-            return self._left
+            return self._survivors
 
     @property
     def status(self) -> int | None:
@@ -197,23 +197,27 @@ class Launcher:
         ``of`` has ended, so what it had started is among them.
         """
         with self._lock:
-            found = end_found(self._orphans, KILL_TIMEOUT)
+            orphans = end_found(self._orphans, KILL_TIMEOUT)
             self._reap()
             if self._processes.get(of.pid) is of:  # the number may belong to another process by now
                 del self._processes[of.pid]
-        return found
+        return orphans
 
     def _orphans(self) -> Iterator[psutil.Process]:
         """Descendants that belong to no living process of ours."""
         self._reap()
         living = {pid: process.mark for pid, process in self._processes.items() if process.alive}
-        ours = os.getsid(0)
+        own_session = os.getsid(0)
         for child in psutil.Process().children():
             if child.pid in self._processes:
                 continue
             with suppress(psutil.Error, OSError):
                 session = os.getsid(child.pid)
-                if session == ours or session in living or _mark_of(child) in living.values():
+                if (
+                    session == own_session
+                    or session in living
+                    or _mark_of(child) in living.values()
+                ):
                     continue  # a helper of our own, or a daemon of a living process
                 if child.status() != psutil.STATUS_ZOMBIE:
                     yield child
@@ -247,8 +251,8 @@ def end_found(find: Callable[[], Iterable[psutil.Process]], timeout: float) -> l
     """
     names: dict[int, str] = {}
     deadline = time.monotonic() + timeout
-    while found := list(find()):
-        for process in found:
+    while processes := list(find()):
+        for process in processes:
             with suppress(psutil.Error):
                 names.setdefault(process.pid, f"{process.name()} ({process.pid})")
                 process.kill()
@@ -346,12 +350,12 @@ def _children(pid: int) -> list[int]:
 
     Empty if the kernel does not list them (it lacks CONFIG_PROC_CHILDREN).
     """
-    found: list[int] = []
+    children: list[int] = []
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             with suppress(OSError):
-                found += map(int, (task / "children").read_text().split())
-    return found
+                children += map(int, (task / "children").read_text().split())
+    return children
 
 
 @contextmanager

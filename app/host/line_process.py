@@ -121,9 +121,9 @@ def parsed(line: bytes) -> dict[str, Any]:
     Raises UsageError if it is none: user code wrote to the pipe for answers.
     """
     try:
-        found = json.loads(line)
+        answer = json.loads(line)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        answer = None
+    if not isinstance(answer, dict):
         raise UsageError(f"gave an invalid answer: {line[:80]!r}")
-    return found
+    return answer

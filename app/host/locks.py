@@ -97,10 +97,10 @@ def to_pass_on(run: Path, name: str) -> Iterator[int | None]:
     """
     fd = _open(run, name)
     try:
-        taken = _take(fd)
-        if taken:
+        is_taken = _take(fd)
+        if is_taken:
             os.ftruncate(fd, 0)
-        yield fd if taken else None
+        yield fd if is_taken else None
     finally:
         os.close(fd)
 
@@ -173,8 +173,8 @@ def is_running(run: Path, name: str) -> bool:
     except FileNotFoundError:
         return False
     try:
-        asked = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _whole_file())
-        return bool(struct.unpack(_FLOCK, asked)[0] != fcntl.F_UNLCK)
+        lock_state = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _whole_file())
+        return bool(struct.unpack(_FLOCK, lock_state)[0] != fcntl.F_UNLCK)
     finally:
         os.close(fd)
 
@@ -241,11 +241,11 @@ def wait_gone(run: Path, name: str, timeout: float) -> bool:
     """Wait at most ``timeout`` seconds until nobody holds ``name``. Returns whether that is so."""
     deadline = time.monotonic() + timeout
     while is_running(run, name):
-        left = deadline - time.monotonic()
-        if left <= 0:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
             return False
         # No pidfd tells: its holder may not have written its id, or share the lock with a child.
-        time.sleep(min(left, 0.005))
+        time.sleep(min(remaining, 0.005))
     return True
 
 

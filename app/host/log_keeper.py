@@ -76,9 +76,9 @@ class LogKeeper(threading.Thread):
     def _look(self) -> None:
         """Cut logs that are too long, and empty those that are old."""
         limit, since = self._settings.log_limit, time.time() - self._settings.log_age_s
-        found = list(_logs(self._settings.logs))
-        long = [path for path, seen in found if seen.st_size > limit]
-        old = [path for path, seen in found if seen.st_size and seen.st_mtime < since]
+        logs = list(_logs(self._settings.logs))
+        long = [path for path, status in logs if status.st_size > limit]
+        old = [path for path, status in logs if status.st_size and status.st_mtime < since]
         if not (long or old):
             return
         with suppress(UsageError), locks.hold(self._settings.run, NAME):  # else the other one does
@@ -114,18 +114,18 @@ def trim(path: Path, limit: int) -> int:
     with _opened(path) as fd:
         if fd is None or (size := os.fstat(fd).st_size) <= limit:
             return 0
-        kept = limit // SHARE
-        found = _MARK.match(os.pread(fd, len(_mark(0)), kept))
-        before, marked = (int(found[1]), len(found[0])) if found else (0, 0)
-        offset = begin = kept + len(_mark(0))
+        share = limit // SHARE
+        mark = _MARK.match(os.pread(fd, len(_mark(0)), share))
+        before, mark_size = (int(mark[1]), len(mark[0])) if mark else (0, 0)
+        offset = begin = share + len(_mark(0))
         copied = -1
         for _ in range(ROUNDS):
-            if copied < 0 or size - copied + offset - begin > 2 * kept:
-                copied, offset = _line_after(fd, size - kept), begin
+            if copied < 0 or size - copied + offset - begin > 2 * share:
+                copied, offset = _line_after(fd, size - share), begin
             offset += _copy(fd, copied, size, offset)
             copied = size
-            cut = before + size - marked - kept - (offset - begin)
-            os.pwrite(fd, _mark(cut), kept)
+            cut = before + size - mark_size - share - (offset - begin)
+            os.pwrite(fd, _mark(cut), share)
             size = os.fstat(fd).st_size
             if size <= copied:
                 break
@@ -141,16 +141,16 @@ def _mark(cut: int) -> bytes:
 
 def _line_after(fd: int, offset: int) -> int:
     """Return the begin of the first line after ``offset``; ``offset`` itself if that is far."""
-    head, found, _ = os.pread(fd, 4096, offset).partition(b"\n")
-    return offset + len(head) + 1 if found else offset
+    head, newline, _ = os.pread(fd, 4096, offset).partition(b"\n")
+    return offset + len(head) + 1 if newline else offset
 
 
 def _copy(fd: int, first: int, last: int, to: int) -> int:
     """Copy the bytes from ``first`` up to ``last`` to the earlier place ``to``; return how many."""
-    done = 0
-    while data := os.pread(fd, min(CHUNK, last - first - done), first + done):
-        done += os.pwrite(fd, data, to + done)
-    return done
+    copied = 0
+    while data := os.pread(fd, min(CHUNK, last - first - copied), first + copied):
+        copied += os.pwrite(fd, data, to + copied)
+    return copied
 
 
 @contextmanager

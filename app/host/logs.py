@@ -66,7 +66,7 @@ def uncaught(path: Path, since: int) -> str:
             return ""
     except OSError:
         return ""
-    _, found, traced = tail(path, lines=200).rpartition(_TRACEBACK)
+    _, heading, traced = tail(path, lines=200).rpartition(_TRACEBACK)
     # Indented lines are the places. In Python's own format nothing follows the exception.
     lines = [line for line in traced.splitlines()[1:] if line.strip() and line[0] != " "]
-    return lines[0] if found and len(lines) == 1 else ""
+    return lines[0] if heading and len(lines) == 1 else ""

@@ -98,10 +98,10 @@ def check_new(home: Path) -> None:
 
 def unusable(error: OSError, home: Path) -> str | None:
     """Say what to do about a file in ``home`` that ``error`` names; None for any other file."""
-    named = error.filename2 or error.filename
-    if not isinstance(named, (str, bytes, os.PathLike)):
+    filename = error.filename2 or error.filename
+    if not isinstance(filename, (str, bytes, os.PathLike)):
         return None
-    path = os.fsdecode(named)
+    path = os.fsdecode(filename)
     if not Path(path).is_relative_to(home):
         return None
     if is_full(error):
@@ -129,26 +129,26 @@ def _mode(path: Path) -> int:
 def _closed(path: Path) -> int | None:
     """Let only the owner access ``path``, if that is this user. Its mode if it was open before."""
     try:
-        found = path.lstat()
-        folder = stat.S_ISDIR(found.st_mode)
-        mine = found.st_uid == os.geteuid() and (folder or stat.S_ISREG(found.st_mode))
-        if not mine or not found.st_mode & OTHERS:
+        status = path.lstat()
+        folder = stat.S_ISDIR(status.st_mode)
+        is_own = status.st_uid == os.geteuid() and (folder or stat.S_ISREG(status.st_mode))
+        if not is_own or not status.st_mode & OTHERS:
             return None
         path.chmod(0o700 if folder else 0o600)
     except FileNotFoundError:  # removed since it was listed
         return None
-    return stat.S_IMODE(found.st_mode)
+    return stat.S_IMODE(status.st_mode)
 
 
 def _is_loose(path: Path) -> bool:
     """Return True if others can write to ``path`` and it is ours. Does not follow a link."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:  # removed since it was listed
         return False
-    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
         return False
-    return bool(found.st_mode & OTHERS_WRITE) and found.st_uid == os.geteuid()
+    return bool(status.st_mode & OTHERS_WRITE) and status.st_uid == os.geteuid()
 
 
 def _tighten(home: Path) -> None:

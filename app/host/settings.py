@@ -67,8 +67,8 @@ def _store(url: str) -> str:
     if url.startswith("/"):
         url = f"file://{url}"
     scheme, mark, rest = url.partition("://")
-    known = re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme)
-    if not mark or not known or scheme == "memory" or not rest.strip("/"):
+    is_scheme = re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme)
+    if not mark or not is_scheme or scheme == "memory" or not rest.strip("/"):
         raise ValueError("not a store that every process sees")
     if scheme in ("file", "local") and not rest.startswith("/"):
         raise ValueError("a relative path")
@@ -77,10 +77,10 @@ def _store(url: str) -> str:
 
 def _prices(text: str) -> str:
     """Prices as they are written, one a kind; ``Settings.price_list`` reads them."""
-    found = _price_list(text)
-    if len({kind for kind, _ in found}) < len(found):
+    prices = _price_list(text)
+    if len({kind for kind, _ in prices}) < len(prices):
         raise ValueError("a kind of device has two prices")
-    if not all(kind in KINDS and 0 <= price < math.inf for kind, price in found):
+    if not all(kind in KINDS and 0 <= price < math.inf for kind, price in prices):
         raise ValueError("not a kind of device, or not a price")
     return text
 
@@ -203,21 +203,21 @@ class Settings(BaseModel):
 
         An empty variable is as good as unset.
         """
-        told = _variables() | given
-        app, url = told.get("celery_app"), told.get("broker")
+        values = _variables() | given
+        app, url = values.get("celery_app"), values.get("broker")
         if url == broker_url.OF_CELERY or (app and not url):
             from .celery_broker import broker_of
 
-            told["broker"] = broker_of(app, os.environ.get(CELERY_VARIABLE))
-        return told
+            values["broker"] = broker_of(app, os.environ.get(CELERY_VARIABLE))
+        return values
 
     @property
     def broker_origin(self) -> str:
         """The place that names the broker, for settings that were read from the environment."""
         if self.broker is None:
             return "private"
-        named = _variables().get("broker", broker_url.OF_CELERY)
-        if named != broker_url.OF_CELERY:
+        variable = _variables().get("broker", broker_url.OF_CELERY)
+        if variable != broker_url.OF_CELERY:
             return f"{PREFIX}BROKER"
         return CELERY_VARIABLE if self.celery_app is None else f"the Celery app {self.celery_app}"
 
@@ -343,8 +343,8 @@ class Settings(BaseModel):
 
     def environment(self) -> dict[str, str]:
         """These settings as environment variables, for a process that we start."""
-        given = self.model_dump(exclude_none=True)
-        return {f"{PREFIX}{name.upper()}": str(value) for name, value in given.items()}
+        values = self.model_dump(exclude_none=True)
+        return {f"{PREFIX}{name.upper()}": str(value) for name, value in values.items()}
 
 
 def _variables() -> dict[str, str]:
@@ -380,20 +380,20 @@ def load(**overrides: Any) -> Settings:
 
     Raises UsageError with the field (or its variable), the value, and what is allowed.
     """
-    given = {name: value for name, value in overrides.items() if value is not None}
+    overridden = {name: value for name, value in overrides.items() if value is not None}
     try:
-        return Settings(**given)
+        return Settings(**overridden)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
         field = Settings.model_fields.get(name)
         if field is None:
-            known = ", ".join(Settings.model_fields)
-            raise UsageError.refuse("setting", name, known) from None
-        where = name if name in given else f"{PREFIX}{name.upper()}"
+            names = ", ".join(Settings.model_fields)
+            raise UsageError.refuse("setting", name, names) from None
+        where = name if name in overridden else f"{PREFIX}{name.upper()}"
         value = first["input"]
-        shown = shown_of(name, value)
+        text = shown_of(name, value)
         why = first.get("ctx", {}).get("error")
         allowed = str(why) if isinstance(why, broker_url.Unusable) else field.description
         # from None: pydantic's own text shows the value, which may be a URL with a password.
-        raise UsageError.refuse(where, shown, allowed or first["msg"]) from None
+        raise UsageError.refuse(where, text, allowed or first["msg"]) from None

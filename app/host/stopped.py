@@ -105,10 +105,10 @@ def has_terminal(pid: int) -> bool:
 
 def stop_words(name: str, pid: int, stop: Stop) -> str:
     """Describe a stopped service, and what happens to it or what to do."""
-    said = f"{name} (process {pid}) {stop}"
+    sentence = f"{name} (process {pid}) {stop}"
     if has_terminal(pid):
-        return f"{said}; continue it in its terminal with `fg`, or with `kill -CONT {pid}`"
-    return f"{said}; it is continued, or else replaced, after {LIMIT:g} s"
+        return f"{sentence}; continue it in its terminal with `fg`, or with `kill -CONT {pid}`"
+    return f"{sentence}; it is continued, or else replaced, after {LIMIT:g} s"
 
 
 def continue_stopped(run: Path) -> None:
@@ -182,7 +182,7 @@ class Stillness:
     """Says for how long a process has stood still, as one thread sees it. Load cannot fake that."""
 
     def __init__(self) -> None:
-        self._seen: object = None
+        self._last_state: object = None
         self._looked = 0.0
         self._seconds = 0.0
 
@@ -193,24 +193,24 @@ class Stillness:
         """
         now = time.monotonic()
         passed, self._looked = min(now - self._looked, 2 * INTERVAL), now
-        before, self._seen = self._seen, _sleep_of(pid) if asleep else stop_of(pid)
-        same = self._seen is not None and self._seen == before
+        before, self._last_state = self._last_state, _sleep_of(pid) if asleep else stop_of(pid)
+        same = self._last_state is not None and self._last_state == before
         self._seconds = self._seconds + passed if same else 0.0
         return self._seconds
 
 
 def _sleep_of(pid: int) -> dict[str, int] | None:
     """Return the number of context switches by thread; None if one runs, or waits to run."""
-    tasks, found = f"/proc/{pid}/task", {}
+    tasks, switches = f"/proc/{pid}/task", {}
     try:
         for thread in os.listdir(tasks):  # noqa: PTH208 - as above
             if stat_fields(pid, thread)[0] in "RD":
                 return None
             status = Path(tasks, thread, "status").read_text(errors="replace")
-            found[thread] = sum(map(int, _SWITCHES.findall(status)))
+            switches[thread] = sum(map(int, _SWITCHES.findall(status)))
     except OSError:
         return None
-    return found
+    return switches
 
 
 def _is_trainers(pid: int) -> bool:

@@ -38,9 +38,9 @@ def to_the_user(function: Callable[P, R]) -> Callable[P, R]:
         except USER_ERRORS as error:
             log.debug("%s was left by an error", function.__qualname__, exc_info=True)
             _clean(error)
-            theirs = _skip_own_frames(error.__traceback__)
-            cause = error.__cause__ if theirs else None
-            raise error.with_traceback(theirs) from cause  # its message says what to do
+            user_frames = _skip_own_frames(error.__traceback__)
+            cause = error.__cause__ if user_frames else None
+            raise error.with_traceback(user_frames) from cause  # its message says what to do
         except (ImportError, AttributeError) as error:
             reason = explained(error)
             if reason is error:

@@ -275,8 +275,8 @@ def snapshot_to_json(snapshot: Snapshot) -> str:
 
 def snapshot_from_json(text: str) -> Snapshot:
     """Return the snapshot in ``text``, which this version wrote."""
-    found: Snapshot = _load(Snapshot, text)
-    return found
+    snapshot: Snapshot = _load(Snapshot, text)
+    return snapshot
 
 
 def plan_to_json(plan: Plan) -> str:
@@ -349,10 +349,10 @@ def _is_removed(problem: ErrorDetails) -> bool:
     field = problem["loc"][-1] if problem["loc"] else None
     if problem["type"] != "unexpected_keyword_argument" or field not in REMOVED_FIELDS:
         return False
-    given, read = problem["input"], REMOVED_FIELDS[field]
+    value, read = problem["input"], REMOVED_FIELDS[field]
     if read is _ANY:
         return "trials" in problem["loc"]
-    return type(given) is type(read) and bool(given == read)
+    return type(value) is type(read) and bool(value == read)
 
 
 def _dump(value: Any) -> str:

@@ -34,10 +34,10 @@ class EventLog(ABC):
         They are read a page at a time, so they need not fit in memory.
         """
         query = EVENTS.order_by(EVENT.c.seq).limit(PAGE)
-        seen = after
-        while found := self._events(query.where(EVENT.c.seq > seen)):
-            yield from found
-            seen = found[-1][0]
+        last = after
+        while page := self._events(query.where(EVENT.c.seq > last)):
+            yield from page
+            last = page[-1][0]
 
     def latest_snapshot(self) -> tuple[int, str] | None:
         """Return the newest snapshot: the number of the last event that it covers, and its text."""
@@ -60,8 +60,8 @@ class EventLog(ABC):
         changed would silently be left out.
         """
         rows = self._rows(query)
-        if found := fault(table, rows, at):
-            raise self._database.damaged(found)
+        if message := fault(table, rows, at):
+            raise self._database.damaged(message)
         return rows
 
 
@@ -73,13 +73,13 @@ def of_kind(*kinds: type[Event]) -> ColumnElement[bool]:
 
 def names_of(rows: Rows, study_id: str) -> tuple[str, ...]:
     """Return the user's names for the values of a study's objectives; empty without any."""
-    written = EVENTS.where(EVENT.c.trial == study_id).order_by(EVENT.c.seq.desc())
-    for row in rows(EVENT, written):
+    events_query = EVENTS.where(EVENT.c.trial == study_id).order_by(EVENT.c.seq.desc())
+    for row in rows(EVENT, events_query):
         event = codec.decode(row.kind, row.body)
         if isinstance(event, StudyWritten) and (names := metric_names(event.system_attrs)):
             return names
-    found = imports(rows, study_id)
-    return next((metric_names(event.system_attrs) for _, event in found), ())
+    imported = imports(rows, study_id)
+    return next((metric_names(event.system_attrs) for _, event in imported), ())
 
 
 def imports(rows: Rows, study_id: str | None = None) -> list[tuple[int, StudyImported]]:
@@ -87,5 +87,5 @@ def imports(rows: Rows, study_id: str | None = None) -> list[tuple[int, StudyImp
     query = EVENTS.where(IMPORTED).order_by(EVENT.c.study, EVENT.c.seq)
     if study_id is not None:
         query = query.where(EVENT.c.study == study_id)
-    found = ((row.seq, codec.decode(row.kind, row.body)) for row in rows(EVENT, query))
-    return [(seq, event) for seq, event in found if isinstance(event, StudyImported)]
+    events = ((row.seq, codec.decode(row.kind, row.body)) for row in rows(EVENT, query))
+    return [(seq, event) for seq, event in events if isinstance(event, StudyImported)]

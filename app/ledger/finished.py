@@ -41,8 +41,8 @@ def read_past(rows: Rows, study: str) -> tuple[StudyRecord, FinishedStudy]:
         raise UsageError(f"{head.name} was imported: it is over and stays so")
     of_study = TRIAL.c.study == study
     epochs, parents = defaultdict[str, list[Row[Any]]](list), defaultdict[str, list[Parent]](list)
-    known = select(EPOCH).join(TRIAL).where(of_study).order_by(EPOCH.c.epoch)
-    for row in rows(EPOCH, known):
+    epochs_query = select(EPOCH).join(TRIAL).where(of_study).order_by(EPOCH.c.epoch)
+    for row in rows(EPOCH, epochs_query):
         epochs[row.trial].append(row)
     durable = select(DURABLE).join(TRIAL).where(of_study).order_by(DURABLE.c.epoch.desc())
     for row in rows(DURABLE, durable):

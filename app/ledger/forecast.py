@@ -48,12 +48,12 @@ def forecast_of(reader: Reader, study: StudyRow, now: float) -> Forecast | None:
         engine = restore(reader)
     except LedgerRefused:
         return None
-    known = engine.state.studies.get(study.id)
+    study_state = engine.state.studies.get(study.id)
     with engine.state.costs.read_only():
-        ends = None if known is None else study_end(engine, known, now)
-    if known is None or ends is None:
+        ends = None if study_state is None else study_end(engine, study_state, now)
+    if study_state is None or ends is None:
         return None
-    return Forecast(ends, late_by(known, ends))
+    return Forecast(ends, late_by(study_state, ends))
 
 
 class Forecasts:
@@ -67,7 +67,7 @@ class Forecasts:
         self._reader = reader
         self._lock = threading.Lock()
         #: By study and status: when the forecast was made (monotonic seconds), and the forecast.
-        self._known: dict[tuple[str, str], tuple[float, Forecast | None]] = {}
+        self._forecasts: dict[tuple[str, str], tuple[float, Forecast | None]] = {}
         self._making = False
         #: When the rest after the last one is over (monotonic seconds).
         self._rested = 0.0
@@ -76,9 +76,9 @@ class Forecasts:
         """Return the known forecast; None also for a study whose first one is being made."""
         key, now = (study.id, study.status), time.monotonic()
         with self._lock:
-            made, forecast = self._known.get(key, (-KEPT, None))
-            due = study.finished_at is None and now >= max(made + KEPT, self._rested)
-            if due and not self._making:
+            made_at, forecast = self._forecasts.get(key, (-KEPT, None))
+            is_due = study.finished_at is None and now >= max(made_at + KEPT, self._rested)
+            if is_due and not self._making:
                 self._making = True
                 # It may be in the middle of seconds of work when the process is to end.
                 threading.Thread(target=self._make, args=(study,), daemon=True).start()
@@ -95,7 +95,7 @@ class Forecasts:
         spent = time.thread_time() - began
         with self._lock:
             now = time.monotonic()
-            for other in [key for key in self._known if key[0] == study.id]:
-                del self._known[other]
-            self._known[study.id, study.status] = now, forecast
+            for other in [key for key in self._forecasts if key[0] == study.id]:
+                del self._forecasts[other]
+            self._forecasts[study.id, study.status] = now, forecast
             self._rested, self._making = now + REST * spent, False

@@ -40,10 +40,10 @@ Rows = Callable[[Table, Select[Any]], Sequence[Row[Any]]]
 
 def _with_pairs(given: Any) -> Any:
     """Return the fields of an entry, whose mappings in JSON are pairs."""
-    known = given if isinstance(given, dict) else {}
-    mappings = {name: known.get(name) for name in ("profile", "config")}
+    values = given if isinstance(given, dict) else {}
+    mappings = {name: values.get(name) for name in ("profile", "config")}
     pairs = {name: tuple(it.items()) for name, it in mappings.items() if isinstance(it, dict)}
-    return known | pairs if pairs else given
+    return values | pairs if pairs else given
 
 
 def _with_mappings(entry: HistoryEntry) -> dict[str, Any]:
@@ -85,9 +85,9 @@ def merged(
 ) -> tuple[list[HistoryEntry], list[str]]:
     """Return those of ``new`` that must be written, and the ids of ``known`` that they push out."""
     before = {entry.id: entry for entry in known}
-    kept = {entry.id: entry for entry in trimmed((before | {e.id: e for e in new}).values())}
-    written = [entry for name, entry in kept.items() if name not in before]
-    return written, [name for name in before if name not in kept]
+    remaining = {entry.id: entry for entry in trimmed((before | {e.id: e for e in new}).values())}
+    new_entries = [entry for name, entry in remaining.items() if name not in before]
+    return new_entries, [name for name in before if name not in remaining]
 
 
 def to_row(entry: HistoryEntry) -> dict[str, Any]:
@@ -137,6 +137,6 @@ def _checked(entries: list[HistoryEntry]) -> list[HistoryEntry]:
 
 @readable
 def _from_row(row: Row[Any]) -> HistoryEntry:
-    kept = {each.name: getattr(row, each.name) for each in fields(HistoryEntry)}
-    pairs = {name: tuple(json.loads(kept[name]).items()) for name in ("profile", "config")}
-    return HistoryEntry(**kept | pairs)
+    values = {each.name: getattr(row, each.name) for each in fields(HistoryEntry)}
+    pairs = {name: tuple(json.loads(values[name]).items()) for name in ("profile", "config")}
+    return HistoryEntry(**values | pairs)

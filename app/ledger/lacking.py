@@ -21,28 +21,28 @@ from ..extensions import absent, needed_by
 
 def lack_events(engine: Engine, at: float) -> Iterator[Event]:
     """Yield the events by which studies begin to lack extensions, or no longer do, at ``at``."""
-    there, unfit = engine.extensions.names, engine.extensions.unfit
+    present, unfit = engine.extensions.names, engine.extensions.unfit
     for study in engine.state.studies.values():
         for name in _needed(study):
-            if name not in there and name not in study.lacks:
+            if name not in present and name not in study.lacks:
                 why = unfit.get(name)
                 words = absent(name) if why is None else broken_words(name, why)
                 yield StudyPaused(at=at, study=study.spec.id, why=words, lacks=(name,))
-        found = tuple(name for name in study.lacks if name in there)
-        if found:
-            yield StudyResumed(at=at, study=study.spec.id, found=found)
+        returned = tuple(name for name in study.lacks if name in present)
+        if returned:
+            yield StudyResumed(at=at, study=study.spec.id, found=returned)
 
 
 def missing(engine: Engine) -> tuple[str, ...]:
     """Return the extensions that are not there, and that studies need which do not lack them."""
-    there = {*engine.extensions.names, *engine.extensions.unfit}
-    needed = (
+    present = {*engine.extensions.names, *engine.extensions.unfit}
+    needs = (
         name
         for study in engine.state.studies.values()
         for name in _needed(study)
         if name not in study.lacks
     )
-    return tuple(name for name in dict.fromkeys(needed) if name not in there)
+    return tuple(name for name in dict.fromkeys(needs) if name not in present)
 
 
 def _needed(study: StudyState) -> Iterable[str]:

@@ -104,8 +104,8 @@ class MemoryLedger:
         self.epochs.update(zip(keys, batch.epochs, strict=True))
         self.trials.update((trial.id, trial) for trial in batch.trials)
         self._replies.update(batch.commands)
-        written, forgotten = merged(batch.history, self._history.values())
-        self._history.update((entry.id, entry) for entry in written)
+        entries, forgotten = merged(batch.history, self._history.values())
+        self._history.update((entry.id, entry) for entry in entries)
         for name in forgotten:
             del self._history[name]
         self._adoptions += batch.adopted
@@ -188,12 +188,12 @@ class SqlLedger(EventLog):
     def commit(self, batch: Batch) -> None:
         forgotten: Sequence[str] = ()
         if batch.history:
-            written, forgotten = merged(batch.history, self.history())
-            batch = replace(batch, history=written)
+            entries, forgotten = merged(batch.history, self.history())
+            batch = replace(batch, history=entries)
         written_of = [event for _, event in batch.events if isinstance(event, StudyWritten)]
-        named = [event.study for event in written_of if metric_names(event.system_attrs)]
-        if named:  # the names of values are in the summary, and nothing else empties it
-            self._set_summaries(dict.fromkeys(named, ""))
+        with_names = [event.study for event in written_of if metric_names(event.system_attrs)]
+        if with_names:  # the names of values are in the summary, and nothing else empties it
+            self._set_summaries(dict.fromkeys(with_names, ""))
         statements = self._writes.of(batch, forgotten, self._newest.digest)
         with self._database.translate_errors(), self._database.transaction(self._driver) as cursor:
             for statement, rows in statements:
@@ -204,8 +204,8 @@ class SqlLedger(EventLog):
             if time.monotonic() >= self._note_due:
                 self._note()
         over = [record.spec.id for record in batch.studies if record.finished_at is not None]
-        if over or named:
-            self._summarise(STUDY.c.id.in_([*over, *named]))
+        if over or with_names:
+            self._summarise(STUDY.c.id.in_([*over, *with_names]))
 
     def _summarise(self, which: ColumnElement[bool]) -> None:
         """Write the summaries of those of ``which`` studies that are over."""
@@ -218,8 +218,8 @@ class SqlLedger(EventLog):
         study = replace(study_of(head), names=names_of(self._whole, head.id))
         of_it = select(TRIAL).where(TRIAL.c.study == head.id).order_by(TRIAL.c.number)
         trials = [trial_of(row) for row in self._whole(TRIAL, of_it)]
-        epochs, planned = epochs_of(trials), expected_epochs(study.plan, study.n_trials)
-        expected = None if planned is None else epochs
+        epochs, planned_epochs = epochs_of(trials), expected_epochs(study.plan, study.n_trials)
+        expected = None if planned_epochs is None else epochs
         return json.dumps(facts_of(study, trials, epochs=epochs, epochs_expected=expected))
 
     def _set_summaries(self, texts: Mapping[str, str]) -> None:

@@ -66,13 +66,13 @@ def read_going(ledger: ReadOnly, recent: int) -> dict[str, GoingStudy]:
     from .rows import epoch_of, study_of, trial_of
     from .summary import metric_names
 
-    found = {row.id: GoingStudy(study_of(row), [], []) for row in rows.studies}
+    studies = {row.id: GoingStudy(study_of(row), [], []) for row in rows.studies}
     for row in rows.trials:
-        found[row.study].trials.append(trial_of(row))
+        studies[row.study].trials.append(trial_of(row))
     for row in rows.recent:
-        found[study_of_trial(row.trial)].recent.append(epoch_of(row))
+        studies[study_of_trial(row.trial)].recent.append(epoch_of(row))
     for row in rows.written:
         if names := metric_names(json.loads(row.body).get("system_attrs", ())):
-            going = found[row.study]
-            found[row.study] = going._replace(study=replace(going.study, names=names))
-    return found
+            going = studies[row.study]
+            studies[row.study] = going._replace(study=replace(going.study, names=names))
+    return studies

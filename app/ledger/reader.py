@@ -94,10 +94,10 @@ class Reader(EventLog):
     def study(self, name_or_id: str) -> StudyRow:
         """Return the newest study of this name or id. ``UsageError`` with close names if absent."""
         newest_first = STUDY.c.created_at.desc(), STUDY.c.id.desc()
-        given = codec.storable(name_or_id)
-        known = (STUDY.c.id == given) | (STUDY.c.name == given)
+        text = codec.storable(name_or_id)
+        matches = (STUDY.c.id == text) | (STUDY.c.name == text)
         query = select(STUDY).where(STUDY.c.status != DELETED).order_by(*newest_first)
-        for row in self._whole(STUDY, query.where(known).limit(1)):
+        for row in self._whole(STUDY, query.where(matches).limit(1)):
             return study_of(row)
         names = self._whole(STUDY, query)
         raise UsageError(_no_study(name_or_id, [row.name for row in names]))
@@ -119,8 +119,8 @@ class Reader(EventLog):
 
         A study's seconds are those from its submission to its end.
         """
-        ended = [s for s in self._whole(STUDY, select(STUDY)) if s.finished_at is not None]
-        return len(ended), sum(study.finished_at - study.created_at for study in ended)
+        finished = [s for s in self._whole(STUDY, select(STUDY)) if s.finished_at is not None]
+        return len(finished), sum(study.finished_at - study.created_at for study in finished)
 
     def trials(self, study_id: str, first: int = 0) -> list[TrialRow]:
         """Return the trials of a study by number, from the number ``first`` on."""
@@ -146,11 +146,11 @@ class Reader(EventLog):
     def running(self) -> dict[tuple[str, int], Work]:
         """Return the running trials by (device, slot)."""
         running = str(TrialState.RUNNING)
-        known = [str(state) for state in TrialState]
+        known_states = [str(state) for state in TrialState]
         # Two queries: a join would read the trials of every study to find those that run.
         going = select(STUDY).where(STUDY.c.finished_at.is_(None))
         names = {row.id: row.name for row in self._whole(STUDY, going)}
-        at_work = (TRIAL.c.state == running) | TRIAL.c.state.not_in(known)
+        at_work = (TRIAL.c.state == running) | TRIAL.c.state.not_in(known_states)
         query = select(TRIAL).where(TRIAL.c.study.in_(names), at_work)
         return {
             (device, slot): Work(
@@ -183,8 +183,8 @@ class Reader(EventLog):
     def last_report(self, trial_id: str) -> EpochReported | None:
         """Return the report of the last epoch that a trial trained itself; None without any."""
         query = EVENTS.where(EVENT.c.trial == trial_id, of_kind(EpochReported))
-        found = self._events(query.order_by(EVENT.c.seq.desc()).limit(1))
-        return cast(EpochReported, found[0][1]) if found else None
+        reports = self._events(query.order_by(EVENT.c.seq.desc()).limit(1))
+        return cast(EpochReported, reports[0][1]) if reports else None
 
     def durables(self, study_id: str, hashes: Collection[str] | None = None) -> list[DurableRow]:
         """Return the durable states of a study by trial and epoch, of ``hashes`` alone if given."""
@@ -302,16 +302,20 @@ class Reader(EventLog):
         A study's super-net never changes. So studies are searched again only once there are new
         ones (or the ledger is an older one), and for that only the newest events are looked at.
         """
-        (at, found), newest = self._supernets, self.newest()
-        added = select(EVENT.c.seq).where(EVENT.c.seq > at, of_kind(StudySubmitted, StudyImported))
-        if not 0 <= at <= newest or self._rows(added.limit(1)):
+        (at, supernets), newest = self._supernets, self.newest()
+        new_studies = select(EVENT.c.seq).where(
+            EVENT.c.seq > at, of_kind(StudySubmitted, StudyImported)
+        )
+        if not 0 <= at <= newest or self._rows(new_studies.limit(1)):
             some = STUDY.c.spec.like('%"supernet":{%')
             specs = [
                 codec.spec_from_json(row.spec) for row in self._rows(select(STUDY).where(some))
             ]
-            found = {spec.id: of for spec in specs if (of := spec.strategy.supernet) is not None}
-        self._supernets = newest, found
-        return found
+            supernets = {
+                spec.id: of for spec in specs if (of := spec.strategy.supernet) is not None
+            }
+        self._supernets = newest, supernets
+        return supernets
 
     def devices(self) -> list[DeviceRecord]:
         """Return every device that ever joined, by name."""

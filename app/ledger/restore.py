@@ -50,11 +50,11 @@ def _snapshot(ledger: Ledger | EventLog) -> EngineState | None:
 
     A snapshot only shortens the replay: all events are still there, and older ones are read.
     """
-    found = ledger.latest_snapshot()
-    if found is None:
+    snapshot = ledger.latest_snapshot()
+    if snapshot is None:
         return None
     try:
-        return state_from_json(found[1])
+        return state_from_json(snapshot[1])
     except BackendError as error:
         log.warning("%s; all events are replayed instead", error)
         return None

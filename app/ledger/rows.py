@@ -48,9 +48,9 @@ def readable(read: Callable[[Any], _Value]) -> Callable[[Any], _Value]:
         try:
             return read(row)
         except _UNREADABLE as error:
-            shown = str(row._asdict())[:200]
+            excerpt = str(row._asdict())[:200]
             raise BackendError(
-                f"the ledger is damaged, a row cannot be read ({error}): {shown}"
+                f"the ledger is damaged, a row cannot be read ({error}): {excerpt}"
             ) from error
 
     return tried
@@ -136,11 +136,11 @@ class StudyRow:
     @property
     def objectives(self) -> tuple[Objective, ...]:
         """All its objectives, the first one first, by the names that its user gave them."""
-        found = (Objective(self.metric, self.direction), *self.further)
-        if len(self.names) != len(found):
-            return found
+        unnamed = (Objective(self.metric, self.direction), *self.further)
+        if len(self.names) != len(unnamed):
+            return unnamed
         return tuple(
-            Objective(n, each.direction) for n, each in zip(self.names, found, strict=True)
+            Objective(n, each.direction) for n, each in zip(self.names, unnamed, strict=True)
         )
 
     @property

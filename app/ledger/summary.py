@@ -66,10 +66,10 @@ def ranked(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
 
 def _front(study: StudyRow, valued: Iterable[TrialRow]) -> list[TrialRow]:
     """Return the trials that no other one beats in every objective, in their order."""
-    found = [trial for trial in valued if trial.feasible]
+    feasible = [trial for trial in valued if trial.feasible]
     signs = [each.sign for each in study.objectives]
-    rows = [[s * v for s, v in zip(signs, trial.values, strict=True)] for trial in found]
-    return [found[index] for index in front(rows)]
+    rows = [[s * v for s, v in zip(signs, trial.values, strict=True)] for trial in feasible]
+    return [feasible[index] for index in front(rows)]
 
 
 def front_of(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
@@ -112,8 +112,8 @@ def epochs_of(trials: Iterable[TrialRow]) -> int:
 
 def metric_names(system_attrs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """Return the names of values that a study's attributes give; empty where they give none."""
-    given = json.loads(dict(system_attrs).get(METRIC_NAMES, "[]"))
-    return tuple(map(str, given)) if isinstance(given, list) else ()
+    names = json.loads(dict(system_attrs).get(METRIC_NAMES, "[]"))
+    return tuple(map(str, names)) if isinstance(names, list) else ()
 
 
 def enqueued_of(study: StudyRow, counts: Mapping[TrialState, int]) -> int:

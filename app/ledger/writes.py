@@ -109,8 +109,8 @@ class Writes:
         self._forget = self._sql(delete(SNAPSHOT).where(SNAPSHOT.c.seq < before.scalar_subquery()))
 
         self._history = self._sql(self._insert(HISTORY))
-        gone = HISTORY.c.id == bindparam("id")
-        self._forgotten = self._sql(delete(HISTORY).where(gone))
+        is_entry = HISTORY.c.id == bindparam("id")
+        self._forgotten = self._sql(delete(HISTORY).where(is_entry))
         self._adopted = self._upsert(ADOPTED)
 
     def of(
@@ -138,9 +138,9 @@ class Writes:
             (self._adopted, ADOPTED, adopted.to_row, batch.adopted),
         )
         whole: list[tuple[str, _Rows]] = []
-        for statement, table, row_of, given in statements:
-            if given:
-                rows = [row_of(each) for each in given]
+        for statement, table, row_of, items in statements:
+            if items:
+                rows = [row_of(each) for each in items]
                 for row in rows:
                     _make_storable(row)
                 if table is not None:
@@ -152,16 +152,16 @@ class Writes:
         return str(statement.compile(dialect=self._dialect))
 
     def _insert(self, table: Table) -> Insert:
-        given = [column.name for column in table.c if column is not table.autoincrement_column]
+        names = [column.name for column in table.c if column is not table.autoincrement_column]
         # inline: the number that the database gives the row is not needed.
-        return self._new(table).values({name: bindparam(name) for name in given}).inline()
+        return self._new(table).values({name: bindparam(name) for name in names}).inline()
 
     def _upsert(self, table: Table) -> str:
         """Insert a row into ``table`` or replace it whole, because the digest covers all of it."""
         statement = self._insert(table)
         keys = list(table.primary_key)
-        named = {key.name for key in keys}
-        new = {name: value for name, value in statement.excluded.items() if name not in named}
+        key_names = {key.name for key in keys}
+        new = {name: value for name, value in statement.excluded.items() if name not in key_names}
         return self._sql(statement.on_conflict_do_update(index_elements=keys, set_=new))
 
 

@@ -83,8 +83,8 @@ def make_plan(
     """Check the arguments of ``create_study``. UsageError names the field, value and range."""
     metric, direction, further = parse_objectives(direction, metric, directions)
     if strategy is not None and not isinstance(strategy, StrategySpec):
-        known = "ASHA(...), FullBudget(...), another strategy of penstock's, or None"
-        raise UsageError.refuse("strategy", strategy, known)
+        allowed_strategies = "ASHA(...), FullBudget(...), another strategy of penstock's, or None"
+        raise UsageError.refuse("strategy", strategy, allowed_strategies)
     name, options, space = scheduler_sampler(sampler)
     if pruner is not None and strategy is not None:
         allowed = "None with a strategy: each decides how long trials run, give one of the two"
@@ -149,20 +149,20 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     referred = referred or refer_to(code)
     target, path, digest, _ = referred
     surroundings = _surroundings(path, target)
-    checked, conditions = _space(plan, contract, space)
+    parameters, conditions = _space(plan, contract, space)
     is_own = plan.sampler == LOCAL
     strategy = plan.strategy or StrategySpec()
     if plan.optuna_pruner is not None:
         allowed = f"None for {NAMES[contract]} that is scheduled: give strategy=penstock.ASHA(...)"
         raise UsageError.refuse("pruner", plan.optuna_pruner, allowed)
-    check_contract(plan, contract, target, checked, strategy)
+    check_contract(plan, contract, target, parameters, strategy)
     weight = plan.system.energy_weight
     if weight and contract != "torch":
         able = f"for a TorchTrainable {ENERGY_ALLOWED}"
         allowed = f"0 for {target}, which has its own training loop; {able}"
         raise UsageError.refuse(ENERGY_FIELD, weight, allowed)
     if contract == "torch":
-        _check_shards(plan.resources.shards, checked, code.batch_size)
+        _check_shards(plan.resources.shards, parameters, code.batch_size)
     batch_size = code.batch_size if contract == "torch" else None
     groups = _groups(plan, contract)
     if (
@@ -171,15 +171,15 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         or FIELDS["system"] not in names("spec")
     ):
         groups["system"] = "off"
-    made = StudySpec(
+    spec = StudySpec(
         id=study,
         name=name,
         contract=contract,
         code=Code(target, path, digest),
         metric=plan.metric or ("values_0" if plan.further else "value"),
         direction=plan.direction,
-        n_trials=_n_trials(plan, checked, conditions, n_trials),
-        space=checked,
+        n_trials=_n_trials(plan, parameters, conditions, n_trials),
+        space=parameters,
         sampler=OWN if is_own else plan.sampler,
         sampler_options=own_options(plan.optuna_sampler) if is_own else plan.sampler_options,
         tools=Code(*tools[:3]) if tools else None,
@@ -201,11 +201,11 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
         **surroundings,
         **groups,
     )
-    check_replicated(made)
-    check_extended(made)
-    if made.data_token:
-        return replace(made, code=Code(*with_imports(referred, code)[:3]))
-    return made
+    check_replicated(spec)
+    check_extended(spec)
+    if spec.data_token:
+        return replace(spec, code=Code(*with_imports(referred, code)[:3]))
+    return spec
 
 
 def _is_fixed(groups: Mapping[str, Any]) -> bool:
@@ -238,9 +238,9 @@ def _surroundings(path: str, target: str) -> dict[str, Any]:
     texts = [(code, path), (code, target.rpartition(":")[0]), ("the working directory", cwd)]
     for field, text in (*texts, *(("sys.argv", each) for each in argv)):
         if text.encode("utf-8", "replace").decode() != text:
-            shown = os.fsencode(text).decode("utf-8", "backslashreplace")
+            escaped = os.fsencode(text).decode("utf-8", "backslashreplace")
             raise UsageError(
-                f"{field} is {shown}, which is not UTF-8 and cannot be sent to a trainer: rename"
+                f"{field} is {escaped}, which is not UTF-8 and cannot be sent to a trainer: rename"
                 " that folder or file, or copy the code elsewhere"
             )
     return {"argv": argv, "cwd": cwd}
@@ -278,7 +278,7 @@ def make_local_spec(
     ``tools`` are its sampler and pruner, which run in its process. ``kinds`` are the names of the
     classes of ``sampler`` and ``pruner``, to be shown.
     """
-    made = StudySpec(
+    spec = StudySpec(
         id=study,
         name=name,
         contract="objective",
@@ -301,8 +301,8 @@ def make_local_spec(
         **_surroundings(code.path, code.target),
         **{**_groups(plan, "objective"), "system": "off"},
     )
-    check_extended(made)
-    return made
+    check_extended(spec)
+    return spec
 
 
 def check_name(name: str | None) -> str:
@@ -333,21 +333,21 @@ def _space(
     if space is not None:
         longest = None if plan.strategy is None else plan.strategy.max_epochs
         space = expanded(space, contract, longest)
-    checked = plan.space if space is None else parse_space(space)
+    parameters = plan.space if space is None else parse_space(space)
     conditions = () if space is None else parse_conditions(space)
-    check_space(plan.sampler, plan.sampler_options, checked, conditions)
+    check_space(plan.sampler, plan.sampler_options, parameters, conditions)
     if conditions and plan.strategy is not None and plan.strategy.name == "pbt":
         allowed = "no condition with PBT, whose trials keep all their parameters"
         raise UsageError.refuse("when", conditions[0].name, allowed)
-    return checked, conditions
+    return parameters, conditions
 
 
 def _check_shards(shards: int | None, space: Space | None, batch_size: Any) -> None:
     """Refuse more shards than the smallest batch has examples, where that size is known."""
     sizes = [batch_size]
-    given = dict(space or ()).get("batch_size")
-    if given is not None:
-        given_parameter = parameter(given)
+    batch_text = dict(space or ()).get("batch_size")
+    if batch_text is not None:
+        given_parameter = parameter(batch_text)
         sizes = (
             [*given_parameter.choices]
             if isinstance(given_parameter, Categorical)

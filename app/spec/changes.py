@@ -55,8 +55,11 @@ def differences(old: StudySpec, new: StudySpec) -> list[str]:
         changed.append("the code or what it imports has changed, and has a data token")
     changed += _pairs(_strategy(old.strategy), _strategy(new.strategy))
     if (old.space is None) != (new.space is None):
-        who = {True: "said by the objective", False: "given to optimize()"}
-        return [*changed, f"space was {who[old.space is None]} and is {who[new.space is None]}"]
+        origin = {True: "said by the objective", False: "given to optimize()"}
+        return [
+            *changed,
+            f"space was {origin[old.space is None]} and is {origin[new.space is None]}",
+        ]
     before, after = ({f"space[{n!r}]": t for n, t in spec.space or ()} for spec in (old, new))
     return changed + _pairs(
         {name: str(parameter(text)) for name, text in before.items()},
@@ -78,8 +81,8 @@ def as_edited(known: StudySpec, spec: StudySpec) -> StudySpec:
 
 
 def _plain(spec: StudySpec) -> dict[str, Any]:
-    named = [f.name for f in fields(StudySpec) if f.name not in _NO_CHANGE]
-    return {_PATHS.get(name, name): getattr(spec, name) for name in named}
+    names = [f.name for f in fields(StudySpec) if f.name not in _NO_CHANGE]
+    return {_PATHS.get(name, name): getattr(spec, name) for name in names}
 
 
 def _same_code(old: Code, new: Code) -> bool:

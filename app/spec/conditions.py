@@ -20,16 +20,16 @@ def parse_conditions(space: Mapping[str, Any]) -> tuple[Condition, ...]:
     Raises UsageError for a parent that is not a choice before the parameter, and for a value that
     the parent does not have.
     """
-    found: list[Condition] = []
+    conditions: list[Condition] = []
     above: dict[str, Sequence[Scalar]] = {}
     for name, value in space.items():
         when = getattr(value, "when", None)
         if when is not None:
-            found += _conditions(f"space[{name!r}].when", name, when, above)
+            conditions += _conditions(f"space[{name!r}].when", name, when, above)
         choices = value if isinstance(value, (list, tuple)) else getattr(value, "choices", None)
         if choices is not None:
             above[name] = choices
-    return tuple(found)
+    return tuple(conditions)
 
 
 def _conditions(
@@ -38,22 +38,22 @@ def _conditions(
     if not isinstance(when, Mapping) or not when:
         allowed = "a mapping of a parameter's name to its value or values"
         raise UsageError.refuse(field, when, allowed)
-    found = []
-    for parent, given in when.items():
+    conditions = []
+    for parent, wanted in when.items():
         if parent not in above:
             names_above = ", ".join(above) or "there is none"
             raise UsageError.refuse(
                 field, parent, f"the name of a list of choices above it: {names_above}"
             )
-        values = given if isinstance(given, (list, tuple)) else [given]
+        values = wanted if isinstance(wanted, (list, tuple)) else [wanted]
         choices = list(above[parent])
         wrong = [value for value in values if value not in choices]
         if wrong or not values:
             allowed = f"one or several of {choices}"
-            raise UsageError.refuse(f"{field}[{parent!r}]", wrong[0] if wrong else given, allowed)
-        kept = tuple(choices[choices.index(value)] for value in values)
-        found.append(Condition(name, parent, kept))
-    return found
+            raise UsageError.refuse(f"{field}[{parent!r}]", wrong[0] if wrong else wanted, allowed)
+        chosen_values = tuple(choices[choices.index(value)] for value in values)
+        conditions.append(Condition(name, parent, chosen_values))
+    return conditions
 
 
 def is_active(name: str, conditions: Sequence[Condition], params: Mapping[str, Scalar]) -> bool:
@@ -69,8 +69,8 @@ def without_inactive(
     params: Mapping[str, Scalar], conditions: Sequence[Condition]
 ) -> dict[str, Scalar]:
     """``params``, in the order of the space, without the inactive ones."""
-    left: dict[str, Scalar] = {}
+    active: dict[str, Scalar] = {}
     for name, value in params.items():
-        if is_active(name, conditions, left):
-            left[name] = value
-    return left
+        if is_active(name, conditions, active):
+            active[name] = value
+    return active

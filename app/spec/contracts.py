@@ -40,19 +40,21 @@ def contract_of(code: Any) -> str:
     if isinstance(code, type) or not callable(code):
         allowed = "a callable objective(trial), an epoch function or a subclass of TorchTrainable"
         raise UsageError.refuse("the first argument of optimize", code, allowed)
-    marked, used = is_epoch_function(code), _used(code)
-    if not marked and "epochs" in used:
+    is_epochs, attributes = is_epoch_function(code), _used(code)
+    if not is_epochs and "epochs" in attributes:
         raise UsageError(
             f"{name_of(code)} loops over trial.epochs() but is not marked as an epoch function:"
             " write @penstock.epoch_function above it"
         )
-    optunas = sorted(name for name in used if name.startswith("suggest_") or name == "should_prune")
-    if marked and optunas:
+    optunas = sorted(
+        name for name in attributes if name.startswith("suggest_") or name == "should_prune"
+    )
+    if is_epochs and optunas:
         raise UsageError(
             f"{name_of(code)} is an epoch function but calls trial.{optunas[0]}(), which only"
             " objectives have: read trial.params, and pass the space to optimize()"
         )
-    return "epochs" if marked else "objective"
+    return "epochs" if is_epochs else "objective"
 
 
 def check_contract(
@@ -138,10 +140,10 @@ def _check_pbt(plan: StudyPlan, contract: str, space: Space | None, strategy: St
             " not have"
         )
         raise UsageError.refuse("strategy", "PBT", allowed)
-    known = [name for name, _ in space or ()]
+    names = [name for name, _ in space or ()]
     for name in strategy.explore or ():
-        if name not in known:
-            raise UsageError.refuse("PBT.explore", name, f"names of the space: {', '.join(known)}")
+        if name not in names:
+            raise UsageError.refuse("PBT.explore", name, f"names of the space: {', '.join(names)}")
 
 
 def _check_own_loop(plan: StudyPlan, contract: str) -> None:
@@ -180,15 +182,15 @@ def _check_own_loop(plan: StudyPlan, contract: str) -> None:
 def _used(code: Any) -> set[str]:
     """Return the attributes of the trial, its first open parameter, that ``code`` uses."""
     function = function_of(code)
-    found = None if function is None else parsed(function)
-    if found is None or not isinstance(found[0], ast.FunctionDef):
+    source = None if function is None else parsed(function)
+    if source is None or not isinstance(source[0], ast.FunctionDef):
         return set()
-    arguments = found[0].args.args[_taken(code) :]
+    arguments = source[0].args.args[_taken(code) :]
     if not arguments:
         return set()
     return {
         node.attr
-        for node in ast.walk(found[0])
+        for node in ast.walk(source[0])
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
         and node.value.id == arguments[0].arg

@@ -20,8 +20,8 @@ Fields = Mapping[str, str]
 def value(name: str, text: str, given: Parameter) -> Any:
     """Return the value of a parameter: a number, or the choice at an index."""
     if isinstance(given, Categorical):
-        known = [str(index) for index in range(len(given.choices))]
-        if text not in known:
+        indices = [str(index) for index in range(len(given.choices))]
+        if text not in indices:
             raise UsageError.refuse(f"params[{name!r}]", text, f"one of {list(given.choices)}")
         return given.choices[int(text)]
     if not isinstance(given.low, float):
@@ -53,23 +53,23 @@ def _float(name: str, text: str) -> float:
 
 def pairs(words: Sequence[str] | None) -> Iterator[tuple[str, str]]:
     """Yield the names and texts of what was typed as ``NAME=TEXT``. Raises UsageError."""
-    seen = set[str]()
+    names = set[str]()
     for each in words or ():
         name, equals, text = each.partition("=")
         if not equals or not name:
             raise UsageError.refuse("a value", each, "a name and a value, as lr=3e-4")
-        if name in seen:
+        if name in names:
             raise UsageError.refuse("a value", each, f"one value of {name}")
-        seen.add(name)
+        names.add(name)
         yield name, text
 
 
 def choices_of(spec: StudySpec) -> dict[str, dict[str, Any]]:
     """Return the values of choices by the texts that they are typed as, by the parameter's name."""
-    known = {name: parameter(text) for name, text in spec.space or ()}
+    parameters = {name: parameter(text) for name, text in spec.space or ()}
     return {
         name: {str(choice): choice for choice in each.choices}
-        for name, each in known.items()
+        for name, each in parameters.items()
         if isinstance(each, Categorical)
     }
 

@@ -64,13 +64,13 @@ def parse_constraints(given: Any) -> tuple[tuple[str, float], ...]:
     if not isinstance(given, Mapping) or not given:
         allowed = "a mapping of metrics to the highest value of each, as {'latency_ms': 20.0}"
         raise UsageError.refuse("constraints", given, allowed)
-    found = []
+    bounds = []
     for name, bound in given.items():
         if not isinstance(name, str) or not name or not name.isprintable():
             raise UsageError.refuse("a name in constraints", name, METRIC)
         allowed = "a finite number, the highest value of this metric"
-        found.append((name, finite(f"constraints[{name!r}]", bound, allowed)))
-    return tuple(found)
+        bounds.append((name, finite(f"constraints[{name!r}]", bound, allowed)))
+    return tuple(bounds)
 
 
 def check_strategy(strategy: StrategySpec) -> None:

@@ -37,10 +37,10 @@ class _Group:
 
     def __new__(cls, *_: Any, **given: Any) -> Self:
         """Raises UsageError with the nearest argument that there is."""
-        known = [each.name for each in fields(cls)]  # type: ignore[arg-type]
+        names = [each.name for each in fields(cls)]  # type: ignore[arg-type]
         for name in given:
-            if name not in known:
-                words = near(name, known) or f": it takes {', '.join(known)}"
+            if name not in names:
+                words = near(name, names) or f": it takes {', '.join(names)}"
                 raise UsageError(f"{cls.__name__}() takes no {name}{words}", name)
         return super().__new__(cls)
 
@@ -90,9 +90,12 @@ class Resources(_Group):
             raise UsageError.refuse("resources.max_width", width, allowed)
         if memory is not None:
             memory = whole("resources.memory", memory, low=LEAST_MEMORY)
-        for name, known in (("exactness", EXACTNESS), ("on_signature_change", ON_SIGNATURE_CHANGE)):
-            allowed = f"{', '.join(known)} or None"
-            one_of(f"resources.{name}", getattr(self, name), (None, *known), allowed)
+        for name, choices in (
+            ("exactness", EXACTNESS),
+            ("on_signature_change", ON_SIGNATURE_CHANGE),
+        ):
+            allowed = f"{', '.join(choices)} or None"
+            one_of(f"resources.{name}", getattr(self, name), (None, *choices), allowed)
         return {"max_width": width, "shards": shards, "memory": memory}
 
     def with_width(self) -> Resources:
@@ -211,16 +214,16 @@ class SystemTuning(_Group):
 
 def parse_limits(text: str) -> Limits:
     """Return the limits in a text such as ``device_hours=2,deadline=3600``. Raises UsageError."""
-    given: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
     for each in text.split(","):
         name, mark, value = (part.strip() for part in each.partition("="))
-        if not mark or name in given:
+        if not mark or name in limits:
             raise UsageError.refuse("--limits", text, "NAME=VALUE, with commas, each name once")
         try:
-            given[name] = int(value) if value.isdecimal() else float(value)
+            limits[name] = int(value) if value.isdecimal() else float(value)
         except ValueError:
-            given[name] = value
-    return Limits(**given)
+            limits[name] = value
+    return Limits(**limits)
 
 
 #: The groups by their argument of ``create_study``.
@@ -286,9 +289,9 @@ def _stored_name(each: Any) -> str:
 
 def _unchecked(kind: type[Group], values: Mapping[str, Any]) -> Group:
     """Return the group with these ``values``, one for each field."""
-    made = object.__new__(kind)
-    _set(made, values)
-    return made
+    group = object.__new__(kind)
+    _set(group, values)
+    return group
 
 
 def _set(group: Any, values: Mapping[str, Any]) -> None:

@@ -57,8 +57,8 @@ class StudyPlan:
     def local(self) -> bool:
         """True if an objective without a space samples by itself (``StudySpec.local``)."""
         scheduled = self.strategy is not None or self.constraints or self.system.energy_weight
-        named = self.sampler not in NOT_OPTUNAS
-        return not scheduled and (named or self.optuna_sampler is not None)
+        is_optunas = self.sampler not in NOT_OPTUNAS
+        return not scheduled and (is_optunas or self.optuna_sampler is not None)
 
     @property
     def objectives(self) -> tuple[Objective, ...]:

@@ -79,9 +79,9 @@ class Sampler:
     space: Space | None
 
     def __init__(self, kind: Any, /, **options: Any) -> None:
-        name, found, space = (kind, {}, None) if isinstance(kind, str) else _from_optuna(kind)
+        name, own, space = (kind, {}, None) if isinstance(kind, str) else _from_optuna(kind)
         object.__setattr__(self, "name", name)
-        object.__setattr__(self, "options", _options_json(name, found | options))
+        object.__setattr__(self, "options", _options_json(name, own | options))
         object.__setattr__(self, "space", space)
 
 
@@ -121,31 +121,31 @@ def own_options(sampler: object) -> str:
     ``generations``: it compares whole generations of trials.
     """
     bases = {base.__name__ for base in type(sampler).__mro__}
-    found = {
+    stored = {
         "sampler": type(sampler).__name__,
         "generations": bool(bases & {"CmaEsSampler", "BaseGASampler"}),
     }
-    return json.dumps(found, sort_keys=True)
+    return json.dumps(stored, sort_keys=True)
 
 
 def _options_json(sampler: str, options: Mapping[str, Any]) -> str:
     """Return a sampler's options as JSON. Raises UsageError naming the sampler or the option."""
     one_of("sampler", sampler, SAMPLERS)
-    known = _OPTIONS.get(sampler, {})
+    forms = _OPTIONS.get(sampler, {})
     for name, value in options.items():
         field = f"sampler.{name}"
-        if name not in known:
-            allowed = f"a name of {', '.join(known)}" if known else f"none with {sampler!r}"
+        if name not in forms:
+            allowed = f"a name of {', '.join(forms)}" if forms else f"none with {sampler!r}"
             raise UsageError.refuse(field, value, allowed)
-        known[name](field, value)
+        forms[name](field, value)
     if sampler == "evolution":
         tournament, population = options.get("sample_size", 1), options.get("population_size", 100)
         if tournament > population:
             allowed = f"1 to {population}, the population_size"
             raise UsageError.refuse("sampler.sample_size", tournament, allowed)
-    asked = [name for name in _FORMS if options.get(name)]
-    if len(asked) > 1:
-        raise UsageError.refuse("sampler", ", ".join(asked), "one of these at a time")
+    forms_chosen = [name for name in _FORMS if options.get(name)]
+    if len(forms_chosen) > 1:
+        raise UsageError.refuse("sampler", ", ".join(forms_chosen), "one of these at a time")
     return json.dumps(dict(options), sort_keys=True)
 
 
@@ -153,26 +153,26 @@ def _from_optuna(sampler: Any) -> tuple[str, dict[str, Any], Space | None]:
     """Name, options and space of an Optuna sampler. The study's seed replaces its own."""
     is_optunas = type(sampler).__module__.startswith("optuna.")
     kind = type(sampler).__name__ if is_optunas else ""  # a user's class may have any name
-    given = vars(sampler) if is_optunas else {}
-    found: tuple[str, dict[str, Any], Space | None] | None = None
+    attributes = vars(sampler) if is_optunas else {}
+    parts: tuple[str, dict[str, Any], Space | None] | None = None
     if kind == "RandomSampler":
-        found = "random", {}, None
-    elif kind == "GridSampler" and "_search_space" in given:
-        found = "grid", {}, parse_space(given["_search_space"])
-    elif kind == "QMCSampler" and given.get("_qmc_type") == "sobol":
-        found = "qmc", {}, None
-    elif kind == "TPESampler" and _plain_tpe(given):
-        found = "tpe", _read(given, "tpe"), None
-    elif kind == "GPSampler" and given.get("_constraints_func") is None:
-        given = given | {"_deterministic_objective": given["_deterministic"]}
-        found = "gp", _read(given, "gp"), None
-    elif kind == "CmaEsSampler" and _plain_cmaes(given):
-        found = "cmaes", _read(given, "cmaes"), None
-    elif kind == "NSGAIISampler" and _plain_nsga2(given):
-        children = vars(given["_child_generation_strategy"])
-        found = "nsga2", _read(given | children, "nsga2"), None
-    if found is not None:
-        return found
+        parts = "random", {}, None
+    elif kind == "GridSampler" and "_search_space" in attributes:
+        parts = "grid", {}, parse_space(attributes["_search_space"])
+    elif kind == "QMCSampler" and attributes.get("_qmc_type") == "sobol":
+        parts = "qmc", {}, None
+    elif kind == "TPESampler" and _plain_tpe(attributes):
+        parts = "tpe", _read(attributes, "tpe"), None
+    elif kind == "GPSampler" and attributes.get("_constraints_func") is None:
+        attributes = attributes | {"_deterministic_objective": attributes["_deterministic"]}
+        parts = "gp", _read(attributes, "gp"), None
+    elif kind == "CmaEsSampler" and _plain_cmaes(attributes):
+        parts = "cmaes", _read(attributes, "cmaes"), None
+    elif kind == "NSGAIISampler" and _plain_nsga2(attributes):
+        children = vars(attributes["_child_generation_strategy"])
+        parts = "nsga2", _read(attributes | children, "nsga2"), None
+    if parts is not None:
+        return parts
     allowed = (
         f"{', '.join(SAMPLERS)}, or a RandomSampler, GridSampler, QMCSampler (sobol), or a"
         " TPESampler, GPSampler, CmaEsSampler or NSGAIISampler with numbers for options: without"

@@ -159,14 +159,14 @@ def parse_space(space: Mapping[str, Any]) -> Space:
     for name in space:
         if not isinstance(name, str) or not name or not name.isprintable():
             raise UsageError.refuse("a name in space", name, "a printable string that is not empty")
-    found = {name: as_parameter(f"space[{name!r}]", value) for name, value in space.items()}
-    for name, given in found.items():
-        for choice in given.choices if isinstance(given, Categorical) else ():
+    parameters = {name: as_parameter(f"space[{name!r}]", value) for name, value in space.items()}
+    for name, each in parameters.items():
+        for choice in each.choices if isinstance(each, Categorical) else ():
             # Checked here and not by Categorical, because an older ledger may hold such a choice.
             if isinstance(choice, str) and plain(choice) != choice:
                 allowed = "text without control characters and halves of characters"
                 raise UsageError.refuse(f"a choice in space[{name!r}]", choice, allowed)
-    return tuple((name, given.to_json()) for name, given in found.items())
+    return tuple((name, each.to_json()) for name, each in parameters.items())
 
 
 def parameter(text: str, field: str = "space") -> Parameter:
@@ -179,29 +179,29 @@ def parameter(text: str, field: str = "space") -> Parameter:
         fields = body["attributes"]
         if body["name"] == "CategoricalDistribution":
             return Categorical(fields["choices"])
-        made = _MADE[body["name"]]
+        kind = _MADE[body["name"]]
         if fields["low"] == fields["high"]:
-            fixed = object.__new__(made)
+            fixed = object.__new__(kind)
             for name, value in {**fields, "when": None}.items():
                 _set(fixed, name, value)
             return fixed
-        return made(fields["low"], fields["high"], log=fields["log"], step=fields["step"])
+        return kind(fields["low"], fields["high"], log=fields["log"], step=fields["step"])
     except (LookupError, TypeError, ValueError, RecursionError) as error:
         raise UsageError.refuse(field, text, "a distribution") from error
 
 
 def grid_values(name: str, text: str) -> Sequence[Scalar]:
     """Return all values of a parameter in order. Raises UsageError if they cannot be counted."""
-    given = parameter(text)
-    if isinstance(given, Categorical):
-        return given.choices
-    _check_countable(name, given)
-    if isinstance(given, Int):
-        if given.log:
-            raise UsageError.refuse(f"space[{name!r}]", given, "no log=True with sampler 'grid'")
-        return range(given.low, given.high + 1, given.step)
-    low, step = Decimal(str(given.low)), Decimal(str(given.step))
-    count = int((Decimal(str(given.high)) - low) / step) + 1
+    dist = parameter(text)
+    if isinstance(dist, Categorical):
+        return dist.choices
+    _check_countable(name, dist)
+    if isinstance(dist, Int):
+        if dist.log:
+            raise UsageError.refuse(f"space[{name!r}]", dist, "no log=True with sampler 'grid'")
+        return range(dist.low, dist.high + 1, dist.step)
+    low, step = Decimal(str(dist.low)), Decimal(str(dist.step))
+    count = int((Decimal(str(dist.high)) - low) / step) + 1
     return [float(low + step * k) for k in range(count)]
 
 
@@ -261,14 +261,14 @@ def check_params(
             if not isinstance(name, str) or not name:
                 raise UsageError.refuse("a name in params", name, "a string that is not empty")
         return tuple(params.items())
-    known = dict(space)
+    texts = dict(space)
     for name in params:
-        if name not in known:
-            raise UsageError.refuse("a name in params", name, f"one of {', '.join(known)}")
+        if name not in texts:
+            raise UsageError.refuse("a name in params", name, f"one of {', '.join(texts)}")
     for each in conditions:
         if each.name in params and params.get(each.parent, each) not in each.values:
-            needed = " or ".join(map(repr, each.values))
-            allowed = f"nothing unless {each.parent} = {needed} is given with it"
+            needed_values = " or ".join(map(repr, each.values))
+            allowed = f"nothing unless {each.parent} = {needed_values} is given with it"
             raise UsageError.refuse(f"params[{each.name!r}]", params[each.name], allowed)
     return tuple(
         (name, _inside(f"params[{name!r}]", params[name], parameter(text, f"space[{name!r}]")))

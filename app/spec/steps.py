@@ -35,17 +35,17 @@ class Steps:
     def __init__(self, pieces: Mapping[int, Any], *, when: When | None = None) -> None:
         if not isinstance(pieces, Mapping):
             raise UsageError.refuse("Steps", pieces, "a mapping of epochs to parameters")
-        found: dict[int, Parameter] = {}
+        by_start: dict[int, Parameter] = {}
         for start, value in pieces.items():
-            given = as_parameter(f"Steps[{start!r}]", value)
-            if given.when is not None:
+            piece = as_parameter(f"Steps[{start!r}]", value)
+            if piece.when is not None:
                 allowed = "nothing in a piece: Steps({...}, when=...) is for all of them"
-                raise UsageError.refuse(f"Steps[{start!r}].when", given.when, allowed)
-            found[whole("a key of Steps", start, low=0)] = given
-        if 0 not in found:
+                raise UsageError.refuse(f"Steps[{start!r}].when", piece.when, allowed)
+            by_start[whole("a key of Steps", start, low=0)] = piece
+        if 0 not in by_start:
             allowed = "whole numbers from 0 on, 0 among them: the value from the start"
-            raise UsageError.refuse("the keys of Steps", sorted(found), allowed)
-        object.__setattr__(self, "pieces", tuple(sorted(found.items())))
+            raise UsageError.refuse("the keys of Steps", sorted(by_start), allowed)
+        object.__setattr__(self, "pieces", tuple(sorted(by_start.items())))
         object.__setattr__(self, "when", when)
 
     def __repr__(self) -> str:
@@ -62,16 +62,16 @@ def expanded(space: Mapping[str, Any], contract: str, max_epochs: int | None) ->
     """
     if not isinstance(space, Mapping):
         return space
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for name, value in space.items():
         if isinstance(value, Steps):
-            found |= _pieces(name, value, contract, max_epochs)
+            parameters |= _pieces(name, value, contract, max_epochs)
         elif contract != "objective" and isinstance(name, str) and later_piece(name, space):
             allowed = f"a name without {MARK}, or a key of Steps({{...}})"
             raise UsageError.refuse("a name in space", name, allowed)
         else:
-            found[name] = value
-    return found
+            parameters[name] = value
+    return parameters
 
 
 def _pieces(name: Any, steps: Steps, contract: str, max_epochs: int | None) -> dict[str, Parameter]:

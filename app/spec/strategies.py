@@ -135,8 +135,8 @@ def CurveStopping(  # noqa: N802 - as above
     0, below 1).
     """
     below = math.nextafter(1.0, 0.0)
-    found = finite("CurveStopping.risk", risk, "above 0 and below 1", ABOVE_0, below)
-    return replace(_rule("curve", "CurveStopping", max_epochs, every), risk=found)
+    checked_risk = finite("CurveStopping.risk", risk, "above 0 and below 1", ABOVE_0, below)
+    return replace(_rule("curve", "CurveStopping", max_epochs, every), risk=checked_risk)
 
 
 def _rule(name: str, shown: str, max_epochs: int, every: int) -> StrategySpec:

@@ -36,7 +36,7 @@ def of_frozen(trials: Iterable[FrozenTrial], source: str) -> list[Observation]:
     A pruned trial counts only with its intermediate values, which are compared at equal epochs.
     Steps that begin at 0, as many objectives report them, become epochs that begin at 1.
     """
-    found = []
+    observations = []
     for trial in trials:
         if trial.state.name not in ("COMPLETE", "PRUNED"):
             continue
@@ -50,8 +50,8 @@ def of_frozen(trials: Iterable[FrozenTrial], source: str) -> list[Observation]:
             if math.isfinite(value)
         )
         value = trial.value if complete else None
-        found.append(Observation(tuple(trial.params.items()), value, values, source))
-    return found
+        observations.append(Observation(tuple(trial.params.items()), value, values, source))
+    return observations
 
 
 def of_study(study: Any, direction: str) -> list[Observation]:
@@ -75,23 +75,23 @@ def fitting(
     given: Sequence[Observation], space: Space | None, conditions: Sequence[Condition] = ()
 ) -> tuple[Observation, ...]:
     """Return the observations that fit this space; a warning counts the others."""
-    found = []
+    fitted = []
     for each in given:
         try:
             params = check_params(space, dict(each.params), conditions)
         except UsageError:
             continue
         names = dict(params)
-        needed = [name for name, _ in space or () if is_active(name, conditions, names)]
-        if space is None or names.keys() == set(needed):
-            found.append(Observation(params, each.value, each.values, each.source))
-    if len(found) < len(given):
+        active = [name for name, _ in space or () if is_active(name, conditions, names)]
+        if space is None or names.keys() == set(active):
+            fitted.append(Observation(params, each.value, each.values, each.source))
+    if len(fitted) < len(given):
         warnings.warn(
-            f"{len(given) - len(found)} of {len(given)} copied trials do not fit this study's"
+            f"{len(given) - len(fitted)} of {len(given)} copied trials do not fit this study's"
             " space and are left out",
             stacklevel=2,
         )
-    return tuple(found)
+    return tuple(fitted)
 
 
 def shown(spec: StudySpec, dists: Mapping[str, Any]) -> list[FrozenTrial]:

@@ -80,13 +80,14 @@ class SpeedModel:
 
     def estimate(self, allocation: Allocation) -> Estimate:
         """Return seconds at ``allocation``; where that was measured, the measurement itself."""
-        known = self.measured.get(allocation)
-        if known is not None:
-            return known
+        measured = self.measured.get(allocation)
+        if measured is not None:
+            return measured
         value, slope = _model(self._theta, allocation, self._share)
         near = _solve(self._factor, [_covariance(allocation, other) for other in self.measured])
         unknown = [
-            own - _dot(near, theirs) for own, theirs in zip(slope, self._slopes, strict=True)
+            own - _dot(near, other_slope)
+            for own, other_slope in zip(slope, self._slopes, strict=True)
         ]
         solved = _solve(self._precision, unknown)
         variance = MISFIT**2 - _dot(near, near) + _dot(solved, solved)
@@ -114,10 +115,11 @@ def fit(points: Iterable[Measured], prior: Prior = PRIOR) -> SpeedModel:
     factor = _cholesky(
         [
             [
-                _covariance(one, other) + (NOISE**2 / len(times[one]) if one == other else 0.0)
+                _covariance(place, other)
+                + (NOISE**2 / len(times[place]) if place == other else 0.0)
                 for other in allocations
             ]
-            for one in allocations
+            for place in allocations
         ]
     )
     theta, residuals, slopes, precision = _most_probable(allocations, logs, share, factor, prior)
@@ -152,7 +154,7 @@ def _most_probable(
             factor, [log - value for log, (value, _) in zip(logs, rows, strict=True)]
         )
         slopes = [_solve(factor, [row[i] for _, row in rows]) for i in range(7)]
-        offset = [one - other for one, other in zip(theta, prior_mean, strict=True)]
+        offset = [entry - other for entry, other in zip(theta, prior_mean, strict=True)]
         prior_gradient = [_dot(row, offset) for row in prior_precision]
         return (
             0.5 * (_dot(residuals, residuals) + _dot(offset, prior_gradient)),
@@ -169,7 +171,8 @@ def _most_probable(
     for _ in range(STEPS):
         normal = _normal(slopes, prior_precision)
         gradient = [
-            _dot(slope, residuals) - one for slope, one in zip(slopes, prior_gradient, strict=True)
+            _dot(slope, residuals) - entry
+            for slope, entry in zip(slopes, prior_gradient, strict=True)
         ]
         damped = [
             [value * (1.0 + damping) if i == j else value for j, value in enumerate(row)]
@@ -177,7 +180,7 @@ def _most_probable(
         ]
         lower = _cholesky(damped)
         step = _solve_back(lower, _solve(lower, gradient))
-        new = [one + min(2.0, max(-2.0, by)) for one, by in zip(theta, step, strict=True)]
+        new = [entry + min(2.0, max(-2.0, by)) for entry, by in zip(theta, step, strict=True)]
         candidate = at(new)
         if candidate[0] < cost:
             improvement, theta = cost - candidate[0], new
@@ -235,8 +238,8 @@ def _dot(left: Sequence[float], right: Sequence[float]) -> float:
 
 def _normal(slopes: list[_Row], prior_precision: list[_Row]) -> list[_Row]:
     return [
-        [_dot(one, other) + by for other, by in zip(slopes, row, strict=True)]
-        for one, row in zip(slopes, prior_precision, strict=True)
+        [_dot(slope, other) + by for other, by in zip(slopes, row, strict=True)]
+        for slope, row in zip(slopes, prior_precision, strict=True)
     ]
 
 
@@ -244,27 +247,27 @@ def _cholesky(matrix: list[_Row]) -> list[_Row]:
     """Return the Cholesky factor of ``matrix``: lower triangular, with rows up to the diagonal."""
     lower: list[_Row] = []
     for i, row in enumerate(matrix):
-        made: _Row = []
+        new_row: _Row = []
         for j in range(i):
-            made.append((row[j] - _dot(made, lower[j])) / lower[j][j])
-        made.append(math.sqrt(row[i] - _dot(made, made)))
-        lower.append(made)
+            new_row.append((row[j] - _dot(new_row, lower[j])) / lower[j][j])
+        new_row.append(math.sqrt(row[i] - _dot(new_row, new_row)))
+        lower.append(new_row)
     return lower
 
 
 def _solve(lower: list[_Row], right: _Row) -> _Row:
     """Solve forward: ``lower`` times the result is ``right``."""
-    found: _Row = []
+    solution: _Row = []
     for row, value in zip(lower, right, strict=True):
-        found.append((value - _dot(found, row)) / row[-1])
-    return found
+        solution.append((value - _dot(solution, row)) / row[-1])
+    return solution
 
 
 def _solve_back(lower: list[_Row], right: _Row) -> _Row:
     """Solve backward: the transpose of ``lower`` times the result is ``right``."""
-    found = list(right)
-    for i in range(len(found) - 1, -1, -1):
-        found[i] /= lower[i][i]
+    solution = list(right)
+    for i in range(len(solution) - 1, -1, -1):
+        solution[i] /= lower[i][i]
         for j in range(i):
-            found[j] -= lower[i][j] * found[i]
-    return found
+            solution[j] -= lower[i][j] * solution[i]
+    return solution

@@ -64,26 +64,26 @@ class GroupSlowdown:
         """
         if size <= 1:
             return 1.0
-        known = {1: 1.0, **(self.ratios or self.rehearsed)}
-        if size in known:
-            return known[size]
-        numbers = sorted(known)
+        ratios = {1: 1.0, **(self.ratios or self.rehearsed)}
+        if size in ratios:
+            return ratios[size]
+        numbers = sorted(ratios)
         above = bisect_left(numbers, size)
         if above == len(numbers):
-            return known[numbers[-1]]
+            return ratios[numbers[-1]]
         fewer, more = list(pairwise(numbers))[above - 1]
         part = (1 / fewer - 1 / size) / (1 / fewer - 1 / more)
-        return known[fewer] + part * (known[more] - known[fewer])
+        return ratios[fewer] + part * (ratios[more] - ratios[fewer])
 
     def worthwhile(self) -> int:
         """Return the number of trials that pays best, at most twice the largest known number.
 
         1 means that no group pays; ``FIRST`` is returned if nothing is known.
         """
-        known, sure = self.rehearsed or self.ratios, self.observed >= SURE
-        if not known:
+        ratios, sure = self.rehearsed or self.ratios, self.observed >= SURE
+        if not ratios:
             return FIRST
-        own, common = _line(known)
+        own, common = _line(ratios)
         scale, most = 1.0, 2 * max((*self.rehearsed, *self.ratios))
         if sure and self.rehearsed:
             scale = fmean(ratio / (own + common / n) for n, ratio in self.ratios.items())

@@ -49,16 +49,16 @@ def hull(points: Iterable[tuple[float, float]]) -> Hull:
     >>> hull([(1, 1.0), (2, 1.5), (3, 1.4), (4, 2.0)]).breakpoints
     ((1, 1.0), (4, 2.0))
     """
-    found: list[tuple[float, float]] = []
+    corners: list[tuple[float, float]] = []
     for width, speed in sorted(points):
-        if found and speed <= found[-1][1]:
+        if corners and speed <= corners[-1][1]:
             continue  # not faster than a narrower one
-        while found and not _bends(
-            found[-2] if len(found) > 1 else (0, 0), found[-1], width, speed
+        while corners and not _bends(
+            corners[-2] if len(corners) > 1 else (0, 0), corners[-1], width, speed
         ):
-            found.pop()
-        found.append((width, speed))
-    widths, speeds = zip(*found, strict=True)
+            corners.pop()
+        corners.append((width, speed))
+    widths, speeds = zip(*corners, strict=True)
     return Hull(widths, speeds)
 
 

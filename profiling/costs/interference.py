@@ -98,8 +98,8 @@ class Interference:
         """Add an epoch during all of which ``at_work`` trials were on the device."""
         value = math.log(max(SHORTEST_EPOCH, seconds))
         self.short = seconds < SHARE_BELOW
-        known = self.trials.setdefault(trial, {})
-        before = known.get(at_work, Mean(0.0, value))
+        means = self.trials.setdefault(trial, {})
+        before = means.get(at_work, Mean(0.0, value))
         deviation = max(-OUTLIER, min(OUTLIER, value - before.mean))
         if before.n:
             self.squares += deviation * deviation * before.n / (before.n + 1.0)
@@ -107,36 +107,36 @@ class Interference:
             self.drift += ALPHA * (deviation - self.drift)
             if abs(self.drift) > math.log(CHANGE_FACTOR):
                 self._reset_measurements()
-                known, before, deviation = self.trials.setdefault(trial, {}), Mean(0.0, value), 0.0
-        self._count(known, at_work, -1)
+                means, before, deviation = self.trials.setdefault(trial, {}), Mean(0.0, value), 0.0
+        self._count(means, at_work, -1)
         n = min(before.n + 1.0, MEMORY)
-        known[at_work] = Mean(n, before.mean + deviation / n)
-        self._count(known, at_work, +1)
+        means[at_work] = Mean(n, before.mean + deviation / n)
+        self._count(means, at_work, +1)
         self.shared[at_work] = self.shared.get(at_work, 0) + 1
 
     def has_baseline(self, trial: str, at_work: int) -> bool:
         """Return True if enough epochs of ``trial`` as one of ``at_work`` trials are known."""
-        known = self.trials.get(trial, {}).get(at_work)
-        return known is not None and known.n >= MIN_BASELINE
+        mean = self.trials.get(trial, {}).get(at_work)
+        return mean is not None and mean.n >= MIN_BASELINE
 
     def verdict(self, slots: int) -> Verdict:
         """Decide how many trials a device with ``slots`` slots may hold."""
         if self.short:
             return Verdict(slots)
-        found = Verdict(1)
+        verdict = Verdict(1)
         for k in range(2, slots + 1):
             step = self.steps.get(k, SharingStep(0.0, 0.0))
             if step.weight < MIN_WEIGHT:
-                return found._replace(slots=k, exploring=True)
+                return verdict._replace(slots=k, exploring=True)
             gain = math.log(k / (k - 1)) - step.sum / step.weight
             error = math.sqrt(self._variance / step.weight)
-            found = Verdict(k, judged=k, gain=math.exp(gain), error=error)
+            verdict = Verdict(k, judged=k, gain=math.exp(gain), error=error)
             if gain - SIGNIFICANCE * error > math.log1p(MIN_GAIN):
                 continue
             rejected = gain + SIGNIFICANCE * error <= math.log1p(MIN_GAIN)
             exploring = not rejected and self.shared.get(k, 0) < MAX_SHARED_EPOCHS
-            return found._replace(slots=k if exploring else k - 1, exploring=exploring)
-        return found
+            return verdict._replace(slots=k if exploring else k - 1, exploring=exploring)
+        return verdict
 
     def slowdown(self, at_work: int) -> float:
         """Return the ratio of an epoch's seconds to those alone; 1 if not known."""

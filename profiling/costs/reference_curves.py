@@ -49,14 +49,14 @@ class Fitted:
 
     def curve(self, batch: float, max_width: int) -> SpeedCurve:
         """Return seconds an epoch by width, as in ``Family``."""
-        found = []
+        points = []
         for width in range(1, int(min(max_width, self.devices, batch)) + 1):
             pieces = math.ceil(batch / width / self.local_batches[1])
             allocation = packed_allocation(width, self.per_node, batch / pieces)
             one_piece = self.coefficients.seconds(Allocation(1, 1, allocation.share))
             step = self.coefficients.seconds(allocation) + (pieces - 1) * one_piece
-            found.append((width, step * self.examples / batch))
-        return tuple(found)
+            points.append((width, step * self.examples / batch))
+        return tuple(points)
 
 
 @cache
@@ -83,6 +83,6 @@ def curve(application: str, cluster: str, batch: float, max_width: int) -> Speed
     """
     families = fitted()
     if (application, cluster) not in families:
-        known = ", ".join(f"{name} on {where}" for name, where in families)
-        raise UsageError.refuse("application, cluster", (application, cluster), known)
+        names = ", ".join(f"{name} on {where}" for name, where in families)
+        raise UsageError.refuse("application, cluster", (application, cluster), names)
     return families[application, cluster].curve(batch, max_width)

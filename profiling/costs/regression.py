@@ -31,7 +31,7 @@ class Regression:
 
     def value(self, row: Sequence[float]) -> float:
         """Return the expected value for ``row``."""
-        return sum(one * other for one, other in zip(self.mean, row, strict=True))
+        return sum(coefficient * other for coefficient, other in zip(self.mean, row, strict=True))
 
     def deviation(self, row: Sequence[float]) -> float:
         """Return the standard deviation of the value for ``row``, noise included."""

@@ -143,8 +143,8 @@ def _shape(relative: Sequence[Measured], widest: int) -> tuple[Estimate, ...]:
     counts: dict[int, int] = {}
     for each in relative:
         counts[each.place.width] = counts.get(each.place.width, 0) + 1
-    kept = sorted(counts, key=lambda width: (-counts[width], width))[:MAX_WIDTHS]
-    points = [each for each in relative if each.place.width in kept]
+    widths = sorted(counts, key=lambda width: (-counts[width], width))[:MAX_WIDTHS]
+    points = [each for each in relative if each.place.width in widths]
     curve = fit(points or [Measured(packed_allocation(1), 1.0)]).curve(widest)
     return tuple(
         Estimate(
@@ -206,14 +206,16 @@ def _prior(widest: int) -> tuple[Estimate, ...]:
 @lru_cache(maxsize=1024)
 def _common(study: Pool, gain: int) -> tuple[Estimate, ...]:
     """Return the study's shape for trials of this gain (in steps)."""
-    found = []
+    estimates = []
     for each in study.shape:
         log = math.log(each.place.width)
         deviation = math.hypot(
             each.deviation, TILT_DEVIATION * log, SMOOTH_DEVIATION if log else 0.0
         )
-        found.append(Estimate(each.place, each.seconds * math.exp(STEP * gain * log), deviation))
-    return tuple(found)
+        estimates.append(
+            Estimate(each.place, each.seconds * math.exp(STEP * gain * log), deviation)
+        )
+    return tuple(estimates)
 
 
 @lru_cache(maxsize=1024)
@@ -229,13 +231,13 @@ def _only(shape: Shape, measured: AbstractSet[int]) -> Shape:
     There is none at widths other than the ``measured`` ones, where a curve may jump, and none that
     is within what measurements differ by.
     """
-    found: list[tuple[int, float]] = []
+    gains: list[tuple[int, float]] = []
     best = math.inf
     for width, factor in shape:
         if width == 1 or (width in measured and factor <= SURE_GAIN * best):
             best = factor
-        found.append((width, max(factor, best)))
-    return tuple(found)
+        gains.append((width, max(factor, best)))
+    return tuple(gains)
 
 
 def _cautious_and_optimistic(common: Sequence[Estimate], known: int) -> tuple[Shape, Shape]:
@@ -272,30 +274,30 @@ def _own(
     weights = np.linalg.solve(
         cross_covariance[measured_at] + NOISE**2 * np.eye(len(measured_at)), cross_covariance.T
     ).T
-    found = means + weights @ (measured - means[measured_at])
+    estimated = means + weights @ (measured - means[measured_at])
     prior = noise**2 + (TILT_DEVIATION * logs) ** 2 + SMOOTH_DEVIATION**2
     deviations = np.sqrt(np.maximum(0.0, prior - np.sum(weights * cross_covariance, axis=1)))
-    found[measured_at], deviations[measured_at] = measured, 0.0
-    level = round(float(found[0]), DIGITS)
+    estimated[measured_at], deviations[measured_at] = measured, 0.0
+    level = round(float(estimated[0]), DIGITS)
     uncertainty = np.where(widths > 1, deviations, 0.0)
-    likely = _rounded(np.exp(found - level + CAUTION * uncertainty)[:widest])
+    likely = _rounded(np.exp(estimated - level + CAUTION * uncertainty)[:widest])
     return Expected(
         math.exp(level),
         _only(likely, _reachable(dict(points), study.measured)),
         math.hypot(NOISE, float(deviations[0])),
-        _rounded(np.exp(found - level - OPTIMISM * uncertainty)[:widest]),
+        _rounded(np.exp(estimated - level - OPTIMISM * uncertainty)[:widest]),
         likely,
     )
 
 
 def _reachable(points: Points, measured: AbstractSet[int]) -> AbstractSet[int]:
     """Return the trial's widths, and others of its study up to which its own curve falls."""
-    found = set(points)
-    for width in measured - found:
+    widths = set(points)
+    for width in measured - widths:
         narrower = [at for at in points if at < width]
         if not narrower or points[max(narrower)] == min(points[at] for at in narrower):
-            found.add(width)
-    return found
+            widths.add(width)
+    return widths
 
 
 def _rounded(factors: np.ndarray) -> Shape:
@@ -306,8 +308,8 @@ def _covariance(some: np.ndarray, others: np.ndarray, noise: float) -> np.ndarra
     """Return the covariance of trials' own parts between logarithms of widths."""
     distances = (some[:, None] - others[None, :]) / REACH
     tilts = TILT_DEVIATION**2 * some[:, None] * others[None, :]
-    found: np.ndarray = noise**2 + tilts + SMOOTH_DEVIATION**2 * np.exp(-0.5 * distances**2)
-    return found
+    covariance: np.ndarray = noise**2 + tilts + SMOOTH_DEVIATION**2 * np.exp(-0.5 * distances**2)
+    return covariance
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -53,8 +53,8 @@ class TrialCosts:
         """Set ``costs`` at a width. Those of steps alone keep their ratio to it."""
         if self.by_steps:
             factor = seconds / costs.get(width, seconds)
-            known = (other for other in self.by_steps if other in costs)
-            costs.update({other: costs[other] * factor for other in known})
+            widths = (other for other in self.by_steps if other in costs)
+            costs.update({other: costs[other] * factor for other in widths})
         costs[width] = seconds
 
     @property
@@ -121,18 +121,18 @@ class CostTable:
         time differs from what was expected, so that the plan should be made again.
         """
         seconds = max(SHORTEST_EPOCH, seconds)
-        known = self.studies.get(study)
-        own = None if known is None else known.trials.get(trial)
+        study_costs = self.studies.get(study)
+        own = None if study_costs is None else study_costs.trials.get(trial)
         if own is not None and width in own.planned:
             before: float | None = own.planned[width]
         else:
             before = self.seconds_at(study, trial, width, () if own is not None else features())
-        if known is None:
-            known = self.studies[study] = StudyCosts()
-        first = width not in known.widths  # a policy that tries widths waits for it
-        known.widths[width] = blend(known.widths.get(width), seconds)
+        if study_costs is None:
+            study_costs = self.studies[study] = StudyCosts()
+        first = width not in study_costs.widths  # a policy that tries widths waits for it
+        study_costs.widths[width] = blend(study_costs.widths.get(width), seconds)
         if own is None:
-            own = known.trials[trial] = TrialCosts(features(), width)
+            own = study_costs.trials[trial] = TrialCosts(features(), width)
         own.last = width
         mean = blend(None if width in own.by_steps else own.means.get(width), seconds)
         as_planned = before is not None and 1 / CHANGE_FACTOR < mean / before < CHANGE_FACTOR
@@ -140,7 +140,7 @@ class CostTable:
         own.revise(own.means, width, mean)
         if moved or width not in own.planned or width in own.by_steps:
             own.revise(own.planned, width, mean)
-            known.changes += 1
+            study_costs.changes += 1
             own.by_steps.discard(width)
         return moved
 
@@ -165,17 +165,17 @@ class CostTable:
             self.resize = meeting if met else max(self.resize, 2.0 * meeting)
         if not steps:
             return
-        known = self.studies.setdefault(study, StudyCosts())
-        own = known.trials.setdefault(trial, TrialCosts(features, 1))
+        study_costs = self.studies.setdefault(study, StudyCosts())
+        own = study_costs.trials.setdefault(trial, TrialCosts(features, 1))
         base = next((w for w in (own.last, *sorted(own.means)) if w in steps and w in own.means), 0)
         for width, seconds in steps.items():
             if width not in own.means or width in own.by_steps:
-                for found in (own.means, own.planned):
-                    factor = found[base] / steps[base] if base else per_epoch
-                    found[width] = max(SHORTEST_EPOCH, factor * seconds)
+                for costs in (own.means, own.planned):
+                    factor = costs[base] / steps[base] if base else per_epoch
+                    costs[width] = max(SHORTEST_EPOCH, factor * seconds)
                 own.by_steps.add(width)
-                known.widths[width] = blend(known.widths.get(width), own.means[width])
-                known.changes += 1
+                study_costs.widths[width] = blend(study_costs.widths.get(width), own.means[width])
+                study_costs.changes += 1
 
     def observe_segment(
         self,
@@ -193,10 +193,10 @@ class CostTable:
         and ``resized`` whether with a resize. The overhead of segments that go on at once is the
         one that is kept.
         """
-        known = self.studies.get(study)
-        if known is None:
-            known = self.studies[study] = StudyCosts()
-        costs = known.segments
+        study_costs = self.studies.get(study)
+        if study_costs is None:
+            study_costs = self.studies[study] = StudyCosts()
+        costs = study_costs.segments
         overhead = costs.overhead(fixed, between, epochs)
         if resized:
             # The first measurement replaces the assumed value.
@@ -222,23 +222,25 @@ class CostTable:
 
     def group_slowdown(self, study: str, size: int) -> float:
         """Return an epoch's expected seconds per trial in a fused group, over those alone."""
-        known = self.studies.get(study)
-        return 1.0 if known is None else known.company.ratio(size)
+        study_costs = self.studies.get(study)
+        return 1.0 if study_costs is None else study_costs.company.ratio(size)
 
     def group_slowdown_is_known(self, study: str) -> bool:
         """Return True if a fused group of the study's trials was measured or probed."""
-        known = self.studies.get(study)
-        return known is not None and bool(known.company.ratios or known.company.rehearsed)
+        study_costs = self.studies.get(study)
+        return study_costs is not None and bool(
+            study_costs.company.ratios or study_costs.company.rehearsed
+        )
 
     def worthwhile(self, study: str) -> int:
         """Return the number of the study's trials that pays best (``GroupSlowdown.worthwhile``)."""
-        known = self.studies.get(study)
-        return (GroupSlowdown() if known is None else known.company).worthwhile()
+        study_costs = self.studies.get(study)
+        return (GroupSlowdown() if study_costs is None else study_costs.company).worthwhile()
 
     def resume(self, study: str, start: SegmentStart) -> float:
         """Return the cost of going on after a wait, beyond the overhead (seconds)."""
-        known = self.studies.get(study)
-        resumes = {} if known is None else known.segments.resumes
+        study_costs = self.studies.get(study)
+        resumes = {} if study_costs is None else study_costs.segments.resumes
         return resumes.get(start, FIRST_RESUME[start])
 
     @contextmanager
@@ -247,17 +249,20 @@ class CostTable:
 
         A study's pool is made when it is asked for, and later estimates depend on that moment.
         """
-        before = [(known, known.pool, known.pooled) for known in self.studies.values()]
+        before = [
+            (study_costs, study_costs.pool, study_costs.pooled)
+            for study_costs in self.studies.values()
+        ]
         try:
             yield
         finally:
-            for known, made, pooled in before:
-                known.pool, known.pooled = made, pooled
+            for study_costs, study_pool, pooled in before:
+                study_costs.pool, study_costs.pooled = study_pool, pooled
 
     def own(self, study: str, trial: str) -> TrialCosts | None:
         """Return the measurements of ``trial`` itself; None before its first epoch."""
-        known = self.studies.get(study)
-        return None if known is None else known.trials.get(trial)
+        study_costs = self.studies.get(study)
+        return None if study_costs is None else study_costs.trials.get(trial)
 
     def expected(
         self, study: str, trial: str, widest: int, features: tuple[float, ...] = ()
@@ -266,32 +271,36 @@ class CostTable:
 
         ``level`` is None if no epoch of the study was measured.
         """
-        known = self.studies.get(study)
-        if known is None or not known.trials:
+        study_costs = self.studies.get(study)
+        if study_costs is None or not study_costs.trials:
             return prior(widest)
-        made = known.pool
-        if made is None or known.changes > POOL_GROWTH * known.pooled or len(made.shape) < widest:
-            trials = [(own.features, own.planned) for own in known.trials.values()]
-            made = known.pool = pool(trials, max(widest, *known.widths))
-            known.pooled = known.changes
-        own = known.trials.get(trial)
+        study_pool = study_costs.pool
+        if (
+            study_pool is None
+            or study_costs.changes > POOL_GROWTH * study_costs.pooled
+            or len(study_pool.shape) < widest
+        ):
+            trials = [(own.features, own.planned) for own in study_costs.trials.values()]
+            study_pool = study_costs.pool = pool(trials, max(widest, *study_costs.widths))
+            study_costs.pooled = study_costs.changes
+        own = study_costs.trials.get(trial)
         if own is None:
-            return expected(made, features, {}, widest)
-        return expected(made, own.features, own.planned, widest)
+            return expected(study_pool, features, {}, widest)
+        return expected(study_pool, own.features, own.planned, widest)
 
     def describe(self, study: str, trial: str, features: tuple[float, ...]) -> None:
         """Replace the features of a trial that has run. All trials must have equally many."""
-        known = self.studies.get(study)
-        if known is not None and trial in known.trials:
-            known.trials[trial].features = features
-            known.pool = None
+        study_costs = self.studies.get(study)
+        if study_costs is not None and trial in study_costs.trials:
+            study_costs.trials[trial].features = features
+            study_costs.pool = None
 
     def seconds_at(
         self, study: str, trial: str, width: int, features: tuple[float, ...] = ()
     ) -> float | None:
         """Expected seconds of one epoch on ``width`` devices; None if nothing was measured."""
-        found = self.expected(study, trial, width, features)
-        return None if found.level is None else found.level * found.shape[-1][1]
+        costs = self.expected(study, trial, width, features)
+        return None if costs.level is None else costs.level * costs.shape[-1][1]
 
     def forget_study(self, study: str) -> None:
         """Drop a finished study's estimates."""
@@ -300,5 +309,5 @@ class CostTable:
 
     def speeds(self, study: str) -> tuple[tuple[int, float], ...]:
         """Return (width, seconds an epoch) of ``study`` as measured, by width."""
-        known = self.studies.get(study)
-        return () if known is None else tuple(sorted(known.widths.items()))
+        study_costs = self.studies.get(study)
+        return () if study_costs is None else tuple(sorted(study_costs.widths.items()))

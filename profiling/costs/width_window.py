@@ -111,11 +111,11 @@ class WidthWindow:
         """
         if not self.found:
             return True
-        tried = [
+        times = [
             seconds
             for width, seconds in self.found.items()
             if seconds <= HOPELESS * min(self.found[at] for at in self.found if at <= width)
         ]
-        in_vain = 0 if has_gain(self.found) else len(tried) - 1
+        in_vain = 0 if has_gain(self.found) else len(times) - 1
         limit = max(VAIN_LEAVES**in_vain, CHEAP) * self.limit
-        return self.spent + STEPS * max(tried) / 2 <= limit
+        return self.spent + STEPS * max(times) / 2 <= limit

@@ -30,12 +30,12 @@ def capabilities(gpus: Iterable[str] = ()) -> tuple[Capability, ...]:
     A counter that cannot be read will be absent from readings. It is never zero.
     """
     sources = (*open_sources(0.0), *map(GpuSource, gpus))
-    found: list[Capability] = []
+    results: list[Capability] = []
     for source in sources:
-        found += (Capability(source.name, counter) for counter in source.names)
-        found += (Capability(source.name, *missing) for missing in source.missing.items())
+        results += (Capability(source.name, counter) for counter in source.names)
+        results += (Capability(source.name, *missing) for missing in source.missing.items())
         source.close()
-    return tuple(found)
+    return tuple(results)
 
 
 def open_sources(now: float) -> tuple[Source, ...]:

@@ -164,7 +164,7 @@ class Energy:
         self._trials = 1
         # The device's joules that are not allocated yet, and CPU-seconds at the last allocation.
         self._pending = 0.0
-        self._used: tuple[float, float] | None = None
+        self._last_used: tuple[float, float] | None = None
 
     def sample(self, now: float) -> Mark:
         """Read all meters at ``now`` (seconds of a steady clock)."""
@@ -191,15 +191,15 @@ class Energy:
         return end.joules - begin.joules
 
     def _allocate(self, consumed: float, used: tuple[float, float]) -> None:
-        if self._used is None:  # joules drawn before the first sample are not allocated
-            self._used = used
+        if self._last_used is None:  # joules drawn before the first sample are not allocated
+            self._last_used = used
             return
         self._pending += consumed
-        own, all_ = used[0] - self._used[0], used[1] - self._used[1]
+        own, all_ = used[0] - self._last_used[0], used[1] - self._last_used[1]
         if all_ > 0:
             # Only ``all_`` comes in ticks, so a part may seem larger than the whole.
             self._joules += self._pending * min(1.0, own / all_)
-            self._pending, self._used = 0.0, used
+            self._pending, self._last_used = 0.0, used
 
 
 def cpu_seconds(stat: Path = Path("/proc/stat")) -> tuple[float, float]:
@@ -210,8 +210,8 @@ def cpu_seconds(stat: Path = Path("/proc/stat")) -> tuple[float, float]:
     """
     ticks = [int(each) for each in stat.read_text().split("\n", 1)[0].split()[1:8]]
     user, nice, system, _, _, irq, softirq = ticks
-    used = [getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN)]
-    own = math.fsum(each.ru_utime + each.ru_stime for each in used)
+    usages = [getrusage(target) for target in (RUSAGE_SELF, RUSAGE_CHILDREN)]
+    own = math.fsum(each.ru_utime + each.ru_stime for each in usages)
     return own, (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 

@@ -28,8 +28,8 @@ Threads = Callable[[], Iterable[int]]
 def own_threads() -> list[int]:
     """Return the kernel's ids of this process's threads; the caller's comes first."""
     own = threading.get_native_id()
-    others = (int(path.name) for path in Path("/proc/self/task").iterdir())
-    return [own, *(thread for thread in others if thread != own)]
+    threads = (int(path.name) for path in Path("/proc/self/task").iterdir())
+    return [own, *(thread for thread in threads if thread != own)]
 
 
 class Group:
@@ -104,7 +104,7 @@ class PerfSource:
 
     def _available(self, events: Sequence[PerfEvent]) -> list[PerfEvent]:
         """Return the events that this thread may open, tried one by one."""
-        found = []
+        available = []
         for event in events:
             attr = attributes(event.kind, event.config, kernel=event.kernel, is_leader=True)
             try:
@@ -112,8 +112,8 @@ class PerfSource:
             except OSError as error:
                 self.missing[event.name] = explain_error(error)
             else:
-                found.append(event)
-        return found
+                available.append(event)
+        return available
 
     def _start(self, events: Sequence[PerfEvent], now: float) -> Group | None:
         if not events:

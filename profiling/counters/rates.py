@@ -163,11 +163,14 @@ class Reading:
             raise UsageError.refuse("samples", samples, "0 or more")
         if not self.seconds:
             return self
-        added = {"loader_wait_share": wait_s / self.seconds, "samples_s": samples / self.seconds}
+        loop_values = {
+            "loader_wait_share": wait_s / self.seconds,
+            "samples_s": samples / self.seconds,
+        }
         cpu = [self.values.get(name) for name in ("user_share", "system_share")]
         if samples and None not in cpu:
-            added["cpu_s_per_sample"] = sum(filter(None, cpu)) * self.seconds / samples
-        return replace(self, values=self.values | added)
+            loop_values["cpu_s_per_sample"] = sum(filter(None, cpu)) * self.seconds / samples
+        return replace(self, values=self.values | loop_values)
 
 
 def reading(window: CounterWindow) -> Reading:

@@ -77,28 +77,28 @@ def usable_cores(cores: Iterable[int], root: Path = Path("/")) -> tuple[int, ...
 
     There is at least one.
     """
-    limits, known = read_limits(root), sorted(cores)
+    limits, every_core = read_limits(root), sorted(cores)
     # A set that contains none of them uses another numbering.
-    allowed = [core for core in known if core in limits.cores] or known
+    allowed = [core for core in every_core if core in limits.cores] or every_core
     return tuple(allowed if limits.cpus is None else allowed[: max(1, int(limits.cpus))])
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
     """Yield the visible folders of the process's group and of the groups around it."""
-    named = _lines(root / "proc/self/cgroup")
+    lines = _lines(root / "proc/self/cgroup")
     mounts = [line.split() for line in _lines(root / "proc/self/mountinfo")]
-    for line in named:
+    for line in lines:
         number, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")
         unified = number == "0" and not controllers
         if not unified and controller not in controllers.split(","):
             continue
         for fields in mounts:
-            found = _mount(fields, "cgroup2" if unified else "cgroup")
-            if found is None or not (unified or controller in found[2]):
+            mount = _mount(fields, "cgroup2" if unified else "cgroup")
+            if mount is None or not (unified or controller in mount[2]):
                 continue
-            top = root / found[1].lstrip("/")
-            yield from _ancestors(top, group, found[0])
+            top = root / mount[1].lstrip("/")
+            yield from _ancestors(top, group, mount[0])
 
 
 def _mount(fields: list[str], kind: str) -> tuple[str, str, list[str]] | None:
@@ -151,13 +151,13 @@ def _taken(folder: Path) -> int:
 
 def _fields(file: Path, mark: str) -> dict[str, int]:
     """Return the first numbers of the lines ``name<mark> number``."""
-    found = {}
+    numbers = {}
     for line in _lines(file):
         name, _, rest = line.partition(mark)
         value = rest.split()
         if value and value[0].isdecimal():
-            found[name] = int(value[0])
-    return found
+            numbers[name] = int(value[0])
+    return numbers
 
 
 def _limit(text: str) -> Iterator[int]:
@@ -178,20 +178,20 @@ def _cpus(folder: Path) -> Iterator[float]:
 def _cores(folder: Path) -> Iterator[frozenset[int]]:
     for name in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"):
         for line in _lines(folder / name):
-            if found := _numbers(line):
-                yield found
+            if cores := _numbers(line):
+                yield cores
 
 
 def _numbers(text: str) -> frozenset[int]:
     """Return ``0-2,5`` as numbers; empty if it is no such list."""
-    found = set[int]()
+    numbers = set[int]()
     for part in text.strip().split(","):
         first, dash, last = part.partition("-")
         bounds = (first, last if dash else first)
         if not all(end.isdecimal() for end in bounds):
             return frozenset()
-        found.update(range(int(bounds[0]), int(bounds[1]) + 1))
-    return frozenset(found)
+        numbers.update(range(int(bounds[0]), int(bounds[1]) + 1))
+    return frozenset(numbers)
 
 
 def _lines(file: Path) -> list[str]:

@@ -153,8 +153,8 @@ def _cpus(spec: str, form: DeviceSpec, machine: Machine) -> tuple[Device, ...]:
 
 def _gpus(spec: str, form: DeviceSpec, machine: Machine) -> tuple[Device, ...]:
     every = range(len(machine.gpus))
-    named = {int(number) for number in form.gpus.split(",")} if form.gpus != "all" else {*every}
-    selected = sorted(named)
+    numbers = {int(number) for number in form.gpus.split(",")} if form.gpus != "all" else {*every}
+    selected = sorted(numbers)
     if not selected or not all(index in every for index in selected):
         allowed = f"GPUs 0 to {every.stop - 1}" if every else "auto or cpu:<devices>x<cores>"
         raise UsageError.refuse("devices", spec, f"{allowed}; this machine has {machine}")
@@ -202,13 +202,13 @@ def _visible(gpus: tuple[Gpu, ...], visible: str | None) -> tuple[Gpu, ...]:
     """
     if visible is None:
         return gpus
-    seen: list[Gpu] = []
+    selected: list[Gpu] = []
     for entry in (part.strip() for part in visible.split(",")):
         if entry.isdecimal():
-            found = [gpus[int(entry)]] if int(entry) < len(gpus) else []
+            matches = [gpus[int(entry)]] if int(entry) < len(gpus) else []
         else:
-            found = [gpu for gpu in gpus if entry and gpu.uuid.startswith(entry)]
-        if len(found) != 1:
+            matches = [gpu for gpu in gpus if entry and gpu.uuid.startswith(entry)]
+        if len(matches) != 1:
             break
-        seen += found
-    return tuple(seen)
+        selected += matches
+    return tuple(selected)

@@ -167,10 +167,10 @@ def possible(name: str, value: object) -> bool:
     """Return True if the knob may have that value on any slot."""
     if name not in KNOBS:
         return False
-    known = [
+    values = [
         each for kind in ("cpu", "cuda") for each in KNOBS[name].values(SlotClass(kind, 2**16))
     ]
-    return any(value == each and type(value) is type(each) for each in known)
+    return any(value == each and type(value) is type(each) for each in values)
 
 
 def knob_values(
@@ -199,9 +199,9 @@ def system_configs(
     >>> system_configs(SlotClass("cpu", 2), ["rounding"], ("threads",))
     ((('threads', 1),),)
     """
-    known = knob_values(slot_class, kinds, names)
+    knobs = knob_values(slot_class, kinds, names)
     combinations = product(
-        *((None, *((name, value) for value in values)) for name, values in known)
+        *((None, *((name, value) for value in values)) for name, values in knobs)
     )
     configs = [tuple(pair for pair in each if pair) for each in combinations]
     return tuple(sorted((c for c in configs if c), key=len)[:MAX_CONFIGS])

@@ -38,14 +38,14 @@ def cluster(points: Rows, names: Sequence[str]) -> list[int | None]:
     complete = ~np.isnan(points[:, common]).any(axis=1)
     rows = points[complete][:, common]
     if not common.any() or len(rows) < MIN_WORKLOADS:
-        found = [0] * len(rows)
+        labels = [0] * len(rows)
     else:
         centred = rows - np.median(rows, axis=0)
-        kept = [name for name, is_common in zip(names, common, strict=True) if is_common]
+        common_names = [name for name, is_common in zip(names, common, strict=True) if is_common]
         # Cut off, since one feature of one workload must not make a cluster of its own.
-        found = _labels(np.clip(centred / robust_deviation(centred, kept), -CUT, CUT))
+        labels = _labels(np.clip(centred / robust_deviation(centred, common_names), -CUT, CUT))
     order: dict[int, int] = {}
-    for index, label in zip(np.flatnonzero(complete), found, strict=True):
+    for index, label in zip(np.flatnonzero(complete), labels, strict=True):
         assigned[index] = order.setdefault(label, len(order))
     return assigned
 
@@ -60,8 +60,8 @@ def _labels(rows: Rows) -> list[int]:
     for k in range(2, limit + 1):
         # There are some dozen rows: waiting for other threads costs more than it saves.
         with threadpool_limits(1):
-            found = KMeans(n_clusters=k, random_state=0, n_init=10).fit_predict(rows)
-        labels = [int(label) for label in found]
+            assigned = KMeans(n_clusters=k, random_state=0, n_init=10).fit_predict(rows)
+        labels = [int(label) for label in assigned]
         if 1 < len(set(labels)) < len(rows):
             score = float(silhouette_score(rows, labels))
             if score > best_score:

@@ -94,11 +94,11 @@ def known_of(entries: Iterable[HistoryEntry]) -> tuple[Evidence, ...]:
     Configurations come in order; the default is left out, since ratios are relative to it. So are
     failures (``failed_of``).
     """
-    found: defaultdict[SystemConfig, list[HistoryEntry]] = defaultdict(list)
+    by_config: defaultdict[SystemConfig, list[HistoryEntry]] = defaultdict(list)
     for entry in entries:
         if entry.config and not entry.infeasible:
-            found[entry.config].append(entry)
-    return tuple(_of_config(config, found[config]) for config in sorted(found, key=repr))
+            by_config[entry.config].append(entry)
+    return tuple(_of_config(config, by_config[config]) for config in sorted(by_config, key=repr))
 
 
 def failed_of(
@@ -117,15 +117,15 @@ def prior_of(neighbours: Iterable[tuple[float, Iterable[Evidence]]]) -> tuple[Pr
 
     Each comes with its distance, as a multiple of the largest at which workloads are alike.
     """
-    found: defaultdict[SystemConfig, list[_Point]] = defaultdict(list)
+    by_config: defaultdict[SystemConfig, list[_Point]] = defaultdict(list)
     for distance, evidence in neighbours:
         if 0.0 <= distance <= MAX_DISTANCE:
             further = (BY_DISTANCE * distance) ** 2
             for each in evidence:
-                found[each.config].append(_Point(each.mean, each.error**2 + further))
+                by_config[each.config].append(_Point(each.mean, each.error**2 + further))
     priors = []
-    for config in sorted(found, key=repr):
-        points = found[config]
+    for config in sorted(by_config, key=repr):
+        points = by_config[config]
         mean, variance, between = _combined(points, BETWEEN_WORKLOADS)
         agreeing = sum((point.mean < 0) == (mean < 0) for point in points)
         priors.append(Prior(config, mean, sqrt(variance + between), len(points), agreeing))
@@ -180,9 +180,9 @@ def _combined(points: Sequence[_Point], least: float) -> _Combined:
         total = sum(weights)
         pairs = list(zip(weights, points, strict=True))
         mean = sum(a * point.mean for a, point in pairs) / total
-        seen = sum(a * (point.mean - mean) ** 2 for a, point in pairs)
+        spread = sum(a * (point.mean - mean) ** 2 for a, point in pairs)
         chance = sum(a * (1.0 - a / total) * point.variance for a, point in pairs)
-        between = max(between, (seen - chance) / sum(a * (1.0 - a / total) for a in weights))
+        between = max(between, (spread - chance) / sum(a * (1.0 - a / total) for a in weights))
     weights = [1.0 / (point.variance + between) for point in points]
     total = sum(weights)
     mean = sum(a * point.mean for a, point in zip(weights, points, strict=True)) / total

@@ -79,13 +79,13 @@ def plausible_rows(rows: Rows, groups: Sequence[str]) -> NDArray[np.bool_]:
         return plausible
     labels = np.asarray(groups)
     for index, row in enumerate(rows):
-        others = np.arange(len(rows)) != index
-        same_workload = others & (labels == labels[index])
+        is_other = np.arange(len(rows)) != index
+        same_workload = is_other & (labels == labels[index])
         with np.errstate(all="ignore"):
             if same_workload.sum() >= 2:
                 far = np.abs(_median(rows[same_workload]) - row)
             else:
-                differences = np.abs(rows[others] - row)
+                differences = np.abs(rows[is_other] - row)
                 measured = ~np.isnan(differences)
                 far = np.where(measured, differences, np.inf).min(axis=0)
                 far[~measured.any(axis=0)] = 0.0  # no other row has it to compare with
@@ -125,8 +125,8 @@ def scales(rows: Rows, groups: Sequence[str], names: Sequence[str]) -> Scales:
         if len(own) > 1:
             # With few rows, the median is too close to each of them.
             deviations.append((own - _median(own)) * math.sqrt(len(own) / (len(own) - 1)))
-    found = np.concatenate(deviations) if deviations else rows - _median(rows)
-    return Scales(tuple(names), robust_deviation(found, names))
+    deviations_of_rows = np.concatenate(deviations) if deviations else rows - _median(rows)
+    return Scales(tuple(names), robust_deviation(deviations_of_rows, names))
 
 
 def prior_scales(names: Sequence[str]) -> Scales:
@@ -151,27 +151,29 @@ def robust_deviation(deviations: Rows, names: Sequence[str]) -> Rows:
     measured = ~np.isnan(size)
     quantiles = np.array(
         [
-            np.quantile(column[known], COVERED) / COVERED_DEVIATIONS if known.any() else 0.0
-            for column, known in zip(size.T, measured.T, strict=True)
+            np.quantile(column[is_measured], COVERED) / COVERED_DEVIATIONS
+            if is_measured.any()
+            else 0.0
+            for column, is_measured in zip(size.T, measured.T, strict=True)
         ]
     )
-    found: Rows = np.maximum(quantiles, _finest(names))
-    return found
+    floored: Rows = np.maximum(quantiles, _finest(names))
+    return floored
 
 
 def medians(rows: Rows, groups: Sequence[str]) -> tuple[list[str], Rows]:
     """Return the workloads in order, and the median row of each."""
-    labels, known = np.asarray(groups), sorted(set(groups))
-    return known, np.array([_median(rows[labels == group]) for group in known])
+    labels, workloads = np.asarray(groups), sorted(set(groups))
+    return workloads, np.array([_median(rows[labels == group]) for group in workloads])
 
 
 def _median(rows: Rows) -> Rows:
     """Return the median of each column without its gaps; NaN if a column has only gaps."""
-    found = [
+    columns = [
         np.median(column[~np.isnan(column)]) if not np.isnan(column).all() else np.nan
         for column in rows.T
     ]
-    return np.array(found)
+    return np.array(columns)
 
 
 def principal(rows: Rows) -> Rows:
@@ -181,8 +183,8 @@ def principal(rows: Rows) -> Rows:
     (Jolliffe, "Principal Component Analysis", 2002).
     """
     complete = rows[:, ~np.isnan(rows).any(axis=0)]
-    left, sizes, _ = np.linalg.svd(complete - complete.mean(axis=0), full_matrices=False)
+    left_vectors, sizes, _ = np.linalg.svd(complete - complete.mean(axis=0), full_matrices=False)
     positions: Rows = np.zeros((len(rows), 2))
     n = min(2, len(sizes))
-    positions[:, :n] = left[:, :n] * sizes[:n]
+    positions[:, :n] = left_vectors[:, :n] * sizes[:n]
     return positions

@@ -83,8 +83,8 @@ class HistoryEntry:
         """
         facts = (self.workload, self.machine, self.source, self.profile, self.config)
         numbers = (self.speedup, self.joules, self.windows, self.at, self.infeasible)
-        known = () if self.spread is None else (self.spread,)
-        return digest(json.dumps((*facts, *numbers, *known)))
+        spread = () if self.spread is None else (self.spread,)
+        return digest(json.dumps((*facts, *numbers, *spread)))
 
 
 def source_of(study: str) -> str:
@@ -142,7 +142,7 @@ def trimmed(entries: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:
     Half of each share goes to the fastest entries, the rest to the newest. If a machine has too
     many entries, the studies with the most give up theirs first.
     """
-    kept: list[HistoryEntry] = []
+    remaining: list[HistoryEntry] = []
     by_machine = _grouped(sorted(entries, key=_age), lambda entry: entry.machine)
     for of_machine in by_machine:
         of_workloads = [
@@ -152,8 +152,8 @@ def trimmed(entries: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:
         ]
         by_source = _grouped(of_workloads, lambda entry: entry.source)
         share = _even_share([len(group) for group in by_source])
-        kept += [entry for group in by_source for entry in _best_and_newest(group, share)]
-    return tuple(sorted(kept, key=_age))
+        remaining += [entry for group in by_source for entry in _best_and_newest(group, share)]
+    return tuple(sorted(remaining, key=_age))
 
 
 def _age(entry: HistoryEntry) -> tuple[float, str]:
@@ -175,17 +175,17 @@ def _best_and_newest(entries: list[HistoryEntry], limit: int) -> list[HistoryEnt
         return entries
     feasible = [entry for entry in entries if not entry.infeasible]
     best = sorted(feasible, key=lambda entry: -entry.speedup)[: limit // 2]
-    taken = {entry.id for entry in best}
-    newest = [entry for entry in entries if entry.id not in taken]
+    ids = {entry.id for entry in best}
+    newest = [entry for entry in entries if entry.id not in ids]
     return [*best, *newest[len(newest) - (limit - len(best)) :]]
 
 
 def _even_share(sizes: Sequence[int]) -> int:
     """Return the most entries that a study may keep, so that all fit the machine's limit."""
-    left, share = MAX_PER_MACHINE, MAX_PER_SOURCE
+    remaining, share = MAX_PER_MACHINE, MAX_PER_SOURCE
     for position, size in enumerate(sorted(sizes)):
-        fair = left // (len(sizes) - position)
+        fair = remaining // (len(sizes) - position)
         if size > fair:
             return min(share, max(fair, 1))
-        left -= size
+        remaining -= size
     return share

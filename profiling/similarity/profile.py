@@ -41,7 +41,7 @@ def profile_of(
 
     What is absent from the arguments is absent from the profile.
     """
-    found = {
+    features = {
         name: value
         for name, value in values.items()
         if name.endswith(RATIOS) or name in SHARES or (name.startswith(GPU) and "_share" in name)
@@ -49,15 +49,15 @@ def profile_of(
     computing = {family: n for family, n in calls.items() if family in COMPUTING}
     total = sum(computing.values())
     if total:
-        found |= {f"calls_{family}_share": n / total for family, n in computing.items()}
+        features |= {f"calls_{family}_share": n / total for family, n in computing.items()}
     user, system = values.get("user_share"), values.get("system_share")
     if user is not None and system is not None and user + system >= MIN_CPU:
         cpu = user + system
-        found["system_of_cpu_share"] = system / cpu
+        features["system_of_cpu_share"] = system / cpu
         rates = {name: values[name] / cpu for name in PER_CPU_SECOND if name in values}
-        found |= {f"{name.removesuffix('_s')}_cpu_s": rate for name, rate in rates.items()}
+        features |= {f"{name.removesuffix('_s')}_cpu_s": rate for name, rate in rates.items()}
         if total and steps_s is not None:
-            found["calls_cpu_s"] = total * steps_s / cpu
+            features["calls_cpu_s"] = total * steps_s / cpu
     if values.get("cpu_s_per_sample"):
-        found["samples_cpu_s"] = 1.0 / values["cpu_s_per_sample"]
-    return tuple(sorted(found.items()))
+        features["samples_cpu_s"] = 1.0 / values["cpu_s_per_sample"]
+    return tuple(sorted(features.items()))

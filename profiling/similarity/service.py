@@ -159,34 +159,34 @@ class Similarity:
         rows = rows_of([profile for _, profile in possible], names)
         measured = [not name.startswith(COUNTED) for name in names]
         plausible = plausible_rows(rows[:, measured], [workload for workload, _ in possible])
-        kept = [window for window, is_fine in zip(possible, plausible, strict=True) if is_fine]
-        rows, groups = rows[plausible], [workload for workload, _ in kept]
+        fine = [window for window, is_fine in zip(possible, plausible, strict=True) if is_fine]
+        rows, groups = rows[plausible], [workload for workload, _ in fine]
         by_workload: defaultdict[str, list[HistoryEntry]] = defaultdict(list)
         for entry in history:
-            if (entry.workload, entry.profile) in kept:
+            if (entry.workload, entry.profile) in fine:
                 by_workload[entry.workload].append(entry)
-        found = cls(
+        service = cls(
             machine=machines[0] if machines else None,
             clusters={},
-            aside=len(windows) - len(kept),
-            trouble=_trouble(len(windows), len(kept)),
+            aside=len(windows) - len(fine),
+            trouble=_trouble(len(windows), len(fine)),
             threshold=PRIOR_THRESHOLD,
             level=None,
             _entries=by_workload,
             _workloads=tuple(groups),
-            _profiles=tuple(profile for _, profile in kept),
-            _scales=prior_scales(names) if kept else Scales((), np.empty(0)),
+            _profiles=tuple(profile for _, profile in fine),
+            _scales=prior_scales(names) if fine else Scales((), np.empty(0)),
             _rows=rows,
         )
-        if found.trouble:
-            return found
-        found = found._calibrated()
+        if service.trouble:
+            return service
+        service = service._calibrated()
         workloads, points = medians(rows, groups)
         try:
             labels = cluster(points, names)
         except Exception as error:  # of scikit-learn: tuning goes on without the history
-            return replace(found, trouble=f"k-means raised {error!r}")
-        return replace(found, clusters=dict(zip(workloads, labels, strict=True)))
+            return replace(service, trouble=f"k-means raised {error!r}")
+        return replace(service, clusters=dict(zip(workloads, labels, strict=True)))
 
     def _calibrated(self) -> Similarity:
         """Return the service with scales and threshold from its windows, if they are enough."""
@@ -194,11 +194,11 @@ class Similarity:
         if len(several) < MIN_DISTANCES:
             return self
         scale = scales(self._rows, self._workloads, self._scales.names)
-        found = []
+        nearest = []
         for index in several:
-            others = np.arange(len(self._rows)) != index
-            found.append(float(scale.distances(self._rows[index], self._rows[others]).min()))
-        distances = sorted(distance for distance in found if math.isfinite(distance))
+            is_other = np.arange(len(self._rows)) != index
+            nearest.append(float(scale.distances(self._rows[index], self._rows[is_other]).min()))
+        distances = sorted(distance for distance in nearest if math.isfinite(distance))
         n = len(distances)
         if n < MIN_DISTANCES:
             return self
@@ -268,17 +268,17 @@ class Similarity:
         return several and cluster is not None and self.clusters.get(workload) == cluster
 
     def _neighbour(self, profile: Profile, row: Rows, index: int, distance: float) -> Neighbour:
-        own, theirs = dict(profile), dict(self._profiles[index])
+        own, other = dict(profile), dict(self._profiles[index])
         [parts] = self._scales.parts(row, self._rows[index : index + 1])
         total = float(np.nansum(parts))
-        found = [
-            Difference(name, own[name], theirs[name], float(part) / total if total else 0.0)
+        differences = [
+            Difference(name, own[name], other[name], float(part) / total if total else 0.0)
             for name, part in zip(self._scales.names, parts, strict=True)
             if not math.isnan(part)
         ]
-        found.sort(key=lambda difference: -difference.weight)
+        differences.sort(key=lambda difference: -difference.weight)
         workload = self._workloads[index]
-        return Neighbour(workload, distance, self.clusters.get(workload), tuple(found))
+        return Neighbour(workload, distance, self.clusters.get(workload), tuple(differences))
 
     def _reuse(self, answer: Nearest, distance_of: dict[str, float], now: float | None) -> Nearest:
         """Answer for a known window: the configuration with the highest expected speed-up."""
@@ -293,7 +293,7 @@ class Similarity:
             for workload, distance in pool.items()
         )
         if now is None:
-            now = max(entry.at for found in self._entries.values() for entry in found)
+            now = max(entry.at for entries in self._entries.values() for entry in entries)
         failed = failed_of((e for workload in pool for e in self._entries[workload]), now)
         faster = [prior for prior in priors if prior.mean < 0]
         able = [prior for prior in faster if prior.config not in failed]

@@ -64,8 +64,8 @@ class Attempts:
             trial.value, trial.further = event.value, event.further
         trial.constraints = event.constraints or trial.constraints
         if event.unasked:
-            asked = tuple(item for item in trial.params if item[0] not in event.unasked)
-            self._core.reparametrise(trial, asked)
+            params = tuple(item for item in trial.params if item[0] not in event.unasked)
+            self._core.reparametrise(trial, params)
             names = ", ".join(event.unasked)
             study.message = f"enqueued for {trial.id}, which never asked for it: {names}"
             self._core.touch_study(study)
@@ -274,8 +274,8 @@ class Attempts:
         Those say nothing of the code of this one. Neither does a branch, whose values are its
         user's.
         """
-        known = [trial for trial in self._core.trials_of(study) if not trial.branched]
-        return [t for t in known if (t.finished_at or study.extended_at) >= study.extended_at]
+        own_trials = [trial for trial in self._core.trials_of(study) if not trial.branched]
+        return [t for t in own_trials if (t.finished_at or study.extended_at) >= study.extended_at]
 
     def abandon(self, study: StudyState, status: str) -> None:
         """End a study that may have trials at work.

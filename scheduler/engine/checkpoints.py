@@ -53,9 +53,9 @@ class Checkpoints:
         """
         if trial.state in FINAL and trial.id not in study.best:
             return  # it keeps none
-        known = {state.epoch for state in trial.parents}
+        epochs = {state.epoch for state in trial.parents}
         for state in states:
-            if state.epoch not in known and trial.hashes.get(state.epoch) == state.state_hash:
+            if state.epoch not in epochs and trial.hashes.get(state.epoch) == state.state_hash:
                 trial.parents = self._with_parent(trial.id, trial.parents, state)
         self._retain(study, (trial,))
 
@@ -104,10 +104,10 @@ class Checkpoints:
 
         It is kept if it is the last state of one of the study's best trials, else discarded.
         """
-        ended = self._state.ended.get(event.trial.rpartition("-")[0])
-        if ended is None:
+        ended_trials = self._state.ended.get(event.trial.rpartition("-")[0])
+        if ended_trials is None:
             raise Refused(f"trial {event.trial} is not of a study that is known here")
-        trial = ended.get(event.trial)
+        trial = ended_trials.get(event.trial)
         if trial is None:
             self._core.decide(Discard, uris=(event.uri,))
             return
@@ -143,14 +143,14 @@ class Checkpoints:
         for trial in trials:
             pinned = self._pinned_epochs(study, trial)
             failed = self._state.keep_failed and study.status not in OVER
-            kept = retained(trial, pinned, best=trial.id in study.best, keep_failed=failed)
+            to_keep = retained(trial, pinned, best=trial.id in study.best, keep_failed=failed)
             forked = {fork.epoch for fork in pending_forks if fork.source == trial.id}
             if forked:  # the trial forked from it is still to come
-                kept = tuple(s for s in trial.parents if s in kept or s.epoch in forked)
-            self._drop(trial.id, [state for state in trial.parents if state not in kept])
-            trial.parents = kept
-            needed = trial.state not in FINAL or trial.id in study.best
-            if not needed and trial.id in study.undurable:
+                to_keep = tuple(s for s in trial.parents if s in to_keep or s.epoch in forked)
+            self._drop(trial.id, [state for state in trial.parents if state not in to_keep])
+            trial.parents = to_keep
+            is_needed = trial.state not in FINAL or trial.id in study.best
+            if not is_needed and trial.id in study.undurable:
                 del study.undurable[trial.id]
                 self._core.touch_study(study)
 

@@ -73,19 +73,19 @@ class Devices:
         if not drained:
             raise Refused(f"{', '.join(event.devices)}: not taken out")
         for name in drained:
-            gone = self._state.held.pop(name).gone
-            if gone is None:
+            last_record = self._state.held.pop(name).gone
+            if last_record is None:
                 self._core.note_device(name)
             else:
-                self._core.changes.devices[name] = replace(gone, state="left")
+                self._core.changes.devices[name] = replace(last_record, state="left")
         self._core.invalidate_plan()
         self._core.offer_slots()
 
     def _record_departure(self, name: str, reason: str) -> None:
         """Record that a device leaves. Its hold stays."""
-        known, drain = self._state.devices[name], self._state.held.get(name)
+        device, drain = self._state.devices[name], self._state.held.get(name)
         state = "left" if drain is None else "held"
-        record = DeviceRecord(known.device, known.incarnation, state, self._core.at, reason)
+        record = DeviceRecord(device.device, device.incarnation, state, self._core.at, reason)
         self._core.changes.devices[name] = record
         if drain is not None:
             drain.gone = record
@@ -93,14 +93,14 @@ class Devices:
     def deadlines(self) -> Iterator[float]:
         """Yield the times at which attempts are to be revoked (the runner's clock)."""
         for name, drain in self._state.held.items():
-            known = self._state.devices.get(name)
-            if drain.deadline is not None and known is not None and any(known.fences):
+            device = self._state.devices.get(name)
+            if drain.deadline is not None and device is not None and any(device.fences):
                 yield drain.deadline
 
     def _revoke_overdue(self) -> None:
         for name, drain in self._state.held.items():
-            due = drain.deadline is not None and drain.deadline <= self._core.at
-            if due and name in self._state.devices:
+            is_overdue = drain.deadline is not None and drain.deadline <= self._core.at
+            if is_overdue and name in self._state.devices:
                 for fence in self._core.fences_on(name):
                     self._requeue(self._state.trials[self._state.attempts[fence].segment.trial])
 
@@ -128,9 +128,9 @@ class Devices:
 
     def on_device_joined(self, event: DeviceJoined) -> None:
         name = event.device.name
-        known = self._state.devices.get(name)
-        if known is not None:
-            if known.incarnation == event.incarnation and not known.draining:
+        device = self._state.devices.get(name)
+        if device is not None:
+            if device.incarnation == event.incarnation and not device.draining:
                 raise Refused(f"{name} has joined already")
             self._attempts.lose_all(name, "its worker was started anew")
         if (drain := self._state.held.get(name)) is not None:

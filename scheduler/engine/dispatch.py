@@ -99,9 +99,11 @@ class Dispatcher:
         """
         idle = frozenset(s.spec.id for s in competing) - self._shares.studies_waiting()
         self._shares.recompute(competing, unbounded=idle)
-        held = self._shares.held()
+        slots_held = self._shares.held()
         for study in competing:
-            missing = math.ceil(study.share or 0.0) - math.ceil(held[study.spec.id] - TOLERANCE)
+            missing = math.ceil(study.share or 0.0) - math.ceil(
+                slots_held[study.spec.id] - TOLERANCE
+            )
             missing -= sum(ask.n for ask in study.asks.values())
             if study.spec.id in idle and missing > 0:
                 self._proposals.pull_study(study, missing)
@@ -165,13 +167,15 @@ class Dispatcher:
             trial = self._state.trials[name]
             study = self._state.studies[trial.study]
             # It may have been proposed long ago, and callbacks may stop its study before it begins.
-            held = study.unheard and not trial.begun and len(free + seats) <= len(study.unheard)
-            if held or not study.runnable or self._planning.should_wait_for_plan(trial):
+            is_withheld = (
+                study.unheard and not trial.begun and len(free + seats) <= len(study.unheard)
+            )
+            if is_withheld or not study.runnable or self._planning.should_wait_for_plan(trial):
                 continue
-            beside = open_to(trial) if seats else ()
+            open_seats = open_to(trial) if seats else ()
             joinable = [
                 s
-                for s in (*free, *(s for s in beside if s in seats))
+                for s in (*free, *(s for s in open_seats if s in seats))
                 if s.device not in study.refused and not self._core.extensions.too_full(trial, s)
             ]
             if not joinable and self._state.packed and not self._state.patient:
@@ -191,9 +195,9 @@ class Dispatcher:
                 break  # first in the queue: devices are kept for it until they are enough
             if not members:
                 continue
-            taken = {member.device for member in members}
+            names = {member.device for member in members}
             for slots in (free, seats):
-                slots[:] = [slot for slot in slots if slot.device not in taken]
+                slots[:] = [slot for slot in slots if slot.device not in names]
             self._state.ready.remove(name)
             self._state.passed.pop(name, None)
             if not self._state.is_free(members[0].device):
@@ -218,12 +222,12 @@ class Dispatcher:
         window = self._planning.window(trial, len(empty))
         if window is None:
             return False
-        others = len(self._core.ready()) - 1
-        if not window.lasts and len(empty) - max(window.widths) < others:
+        waiting = len(self._core.ready()) - 1
+        if not window.lasts and len(empty) - max(window.widths) < waiting:
             return False  # it would be cut at once: another study's trials wait
         members = warm_first(trial, empty, max(window.widths))
-        taken = {member.device for member in members}
-        free[:] = [slot for slot in free if slot.device not in taken]
+        names = {member.device for member in members}
+        free[:] = [slot for slot in free if slot.device not in names]
         self._state.ready.remove(trial.id)
         attempt = self._send(
             study,
@@ -266,8 +270,8 @@ class Dispatcher:
             trial = self._state.trials[attempt.segment.trial]
             if attempt.cut or attempt.segment.widths or trial.epoch + 1 >= attempt.segment.last:
                 continue
-            planned = self._planning.width(self._state.studies[trial.study], trial)
-            if planned != len(attempt.segment.members) or self._planning.has_window(trial):
+            width = self._planning.width(self._state.studies[trial.study], trial)
+            if width != len(attempt.segment.members) or self._planning.has_window(trial):
                 attempt.cut = True
                 self._core.decide(Cut, trial=trial.id, fence=fence)
 
@@ -288,8 +292,10 @@ class Dispatcher:
             values = self._core.extensions.segment(study, trial, members)
             until = self._core.extensions.until(study)
         start = SegmentStart.NEXT if at_once else segment_start(trial, members)
-        left = math.inf if until is None else until - self._core.at
-        length = next_length(self._state, trial, members, one_epoch=values.one_epoch, left=left)
+        seconds_left = math.inf if until is None else until - self._core.at
+        length = next_length(
+            self._state, trial, members, one_epoch=values.one_epoch, left=seconds_left
+        )
         attempt = self._send(study, trial, members, values, n=length.epochs, until=until)
         attempt.start, attempt.length = start, length
 

@@ -272,8 +272,8 @@ class Engine:
     def wake_at(self) -> float | None:
         """Return when the next ``Tick`` is due (the runner's clock); None if nothing waits."""
         deadlines = [d.backoff_until for d in self.state.devices.values() if d.backoff_until]
-        if (planned := self._planning.wake_at()) is not None:
-            deadlines.append(planned)
+        if (wake := self._planning.wake_at()) is not None:
+            deadlines.append(wake)
         deadlines += self._devices.deadlines()
         deadlines += self._core.extensions.deadlines()
         return min(deadlines, default=None)
@@ -327,14 +327,14 @@ class Engine:
 
     def _plugged(self, plugs: Sequence[Plug], parts: Parts) -> list[tuple[str, Extension]]:
         """Make the extensions, each with its module. One that cannot be made is left out."""
-        made = []
+        extensions = []
         for plug in plugs:
             try:
-                made.append((plug.__module__, plug(parts)))
+                extensions.append((plug.__module__, plug(parts)))
             except Exception as error:
                 name = plug.__module__.rpartition(".")[0].rpartition(".")[2]
                 self._core.extensions.unfit[name] = f"{type(error).__name__}: {error}"
-        return made
+        return extensions
 
     def _heard(
         self, name: str, hear: Callable[[Any], None], then: Callable[[Any], None] | None

@@ -254,9 +254,9 @@ class Epochs:
             self._core.offer_slots()
             return
         members, width = attempt.segment.members, len(attempt.segment.members)
-        held = trial.id in self._state.hold and self._giving_way.can_give_way(trial)
-        preempted = held
-        if study.share is not None and not held:
+        is_held = trial.id in self._state.hold and self._giving_way.can_give_way(trial)
+        preempted = is_held
+        if study.share is not None and not is_held:
             preempted = self._shares.should_yield(study, trial, attempt.part * width)
         if (
             study.runnable
@@ -272,7 +272,7 @@ class Epochs:
             return
         if preempted and not attempt.cut:
             self._state.preemptions.observe_preemption()
-        if held:
+        if is_held:
             self._giving_way.give_way(trial)
         else:
             self._proposals.wait(trial, first=True)

@@ -120,9 +120,9 @@ class Lifecycle:
         if (study is None) != (event.past is not None):
             raise Refused(f"{spec.id} is over, or is not, by now")
         if event.past is not None:
-            known = sum(not trial.branched for trial in event.past.trials)
-            if not spec.local and spec.n_trials <= known:
-                raise Refused(f"{spec.id} has {known} trials already")
+            n_trials = sum(not trial.branched for trial in event.past.trials)
+            if not spec.local and spec.n_trials <= n_trials:
+                raise Refused(f"{spec.id} has {n_trials} trials already")
             study = self._reopen(spec, event.past)
             study.enqueued = list(event.enqueued)
             self._core.extensions.tell(study, "on_begun", event)
@@ -206,17 +206,17 @@ class Lifecycle:
         if self._state.finished.get(spec.id, DELETED) == DELETED:
             raise Refused(f"there is no study {spec.id}")
         strategy = self._core.strategies(spec)
-        known = sum(not trial.branched for trial in past.trials)
+        n_trials = sum(not trial.branched for trial in past.trials)
         if not goes_on:
             trials = [_reopened(trial, ()) for trial in past.trials]
             last = spec.strategy.max_epochs or UNBOUNDED
-            strategy = FullBudget(known, last, asked=known)
+            strategy = FullBudget(n_trials, last, asked=n_trials)
         elif isinstance(strategy, EXTENSIBLE):
             trials = [_reopened(trial, pauses_of(spec.strategy)) for trial in past.trials]
             _replay(strategy, spec, [trial for trial in trials if not trial.branched])
         else:
             trials = [_reopened(trial, ()) for trial in past.trials]
-            strategy = self._core.strategies(replace(spec, n_trials=spec.n_trials - known))
+            strategy = self._core.strategies(replace(spec, n_trials=spec.n_trials - n_trials))
         study = StudyState(spec, strategy, created_at=past.created_at)
         study.trials = [trial.id for trial in trials]
         if spec.local:

@@ -233,8 +233,8 @@ class Proposals:
 
         Enqueued ones come first, except for a fork, whose configuration follows from its source's.
         """
-        known = len(study.trials) + study.to_come
-        begun = new_configurations(study.spec, known, n)
+        n_known = len(study.trials) + study.to_come
+        begun = new_configurations(study.spec, n_known, n)
         enqueued = () if fork or resampled else tuple(study.enqueued[:begun])
         del study.enqueued[: len(enqueued)]
         ask = Ask(
@@ -257,10 +257,10 @@ class Proposals:
         Its open questions are asked again. Trials that have not begun are in no queue until their
         parameters are drawn again, but for those that their user enqueued, made or paused.
         """
-        asked = [ask for ask in study.asks.values() if not ask.resampled]
+        asks = [ask for ask in study.asks.values() if not ask.resampled]
         study.asks.clear()
-        study.enqueued[:0] = [params for ask in asked for params in ask.enqueued]
-        for ask in asked:
+        study.enqueued[:0] = [params for ask in asks for params in ask.enqueued]
+        for ask in asks:
             self.ask(study, ask.n, fork=ask.fork)
         size, trials = study.spec.replicates, self._core.trials_of(study)
         groups = [trials[first : first + size] for first in range(0, len(trials), size)]
@@ -273,8 +273,8 @@ class Proposals:
             self.ask(study, n, resampled=tuple(group[0].id for group in groups))
 
     def _may_be_resampled(self, study: StudyState, trial: Trial) -> bool:
-        kept = trial.enqueued or trial.origin is not None or trial.id in study.withheld
-        return trial.state in _NOT_AT_WORK and not trial.begun and not kept
+        is_fixed = trial.enqueued or trial.origin is not None or trial.id in study.withheld
+        return trial.state in _NOT_AT_WORK and not trial.begun and not is_fixed
 
     def resampling(self) -> dict[str, str]:
         """Return the trials that wait for other parameters, by their ids, and why."""

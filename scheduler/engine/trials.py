@@ -31,8 +31,8 @@ class Trials:
     def on_trial_enqueued(self, event: TrialEnqueued) -> None:
         study = self._core.study(event.study)
         branches = sum(trial.branched for trial in self._core.trials_of(study))
-        asked = len(study.trials) - branches + study.to_come
-        promised = asked + len(study.enqueued) * study.spec.replicates
+        expected = len(study.trials) - branches + study.to_come
+        promised = expected + len(study.enqueued) * study.spec.replicates
         if study.spec.contract == "ask" or promised < study.spec.n_trials:
             study.enqueued.append(event.params)
         else:
@@ -121,16 +121,16 @@ class Trials:
         """
         notes_of = event.notes or ("",) * len(event.trials)
         flags = (index < len(ask.enqueued) for index in range(len(event.trials)))
-        found = list(zip(event.trials, notes_of, flags, strict=True))
+        proposals = list(zip(event.trials, notes_of, flags, strict=True))
         if (size := study.spec.replicates) == 1:
-            return found
-        known, made = len(study.trials), []
-        if known % size:
+            return proposals
+        n_known, configured = len(study.trials), []
+        if n_known % size:
             last = self._state.trials[study.trials[-1]]
-            made += [(last.params, last.notes, last.enqueued)] * min(ask.n, -known % size)
-        for each in found:
-            made += [each] * min(size, ask.n - len(made))
-        return made
+            configured += [(last.params, last.notes, last.enqueued)] * min(ask.n, -n_known % size)
+        for each in proposals:
+            configured += [each] * min(size, ask.n - len(configured))
+        return configured
 
     def on_suggested(self, event: Suggested) -> None:
         trial = self._core.trial(event.trial)

@@ -107,11 +107,11 @@ class UserTrials:
         self, study: StudyState, trial: Trial, suggestions: tuple[Suggestion, ...]
     ) -> None:
         if suggestions:
-            given = {each.name: each.value for each in suggestions}
+            values = {each.name: each.value for each in suggestions}
             if study.spec.local:
-                known = {each.name: each for each in (*trial.suggestions, *suggestions)}
-                trial.suggestions = tuple(known.values())
-            self._core.reparametrise(trial, tuple((dict(trial.params) | given).items()))
+                by_name = {each.name: each for each in (*trial.suggestions, *suggestions)}
+                trial.suggestions = tuple(by_name.values())
+            self._core.reparametrise(trial, tuple((dict(trial.params) | values).items()))
             self._core.changes.trials[trial.id] = trial
 
     def _take(self, study: StudyState, trial: Trial) -> None:

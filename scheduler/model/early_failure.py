@@ -117,12 +117,16 @@ def telling(
     parameter whose distribution is not known there is always more.
     """
     names = [name for name in failed[0] if all(name in each for each in failed)] if failed else []
-    known = {name: _attributes(text) for name, text in space or ()}
+    attributes = {name: _attributes(text) for name, text in space or ()}
     words = []
     for name in names:
         values = [each[name] for each in failed]
-        others = [each[name] for each in passed if name in each]
-        apart = _apart(values, others) if passed else _one_sided(values, known.get(name, {}))
+        values_passed = [each[name] for each in passed if name in each]
+        apart = (
+            _apart(values, values_passed)
+            if passed
+            else _one_sided(values, attributes.get(name, {}))
+        )
         if apart:
             words.append(f"{name} {apart}")
     return tuple(words)
@@ -148,8 +152,8 @@ def _attributes(text: str) -> Mapping[str, Any]:
 
     A distribution that an objective reported may be any JSON text.
     """
-    found = json.loads(text)
-    attributes = found.get("attributes") if isinstance(found, dict) else None
+    body = json.loads(text)
+    attributes = body.get("attributes") if isinstance(body, dict) else None
     return attributes if isinstance(attributes, dict) else {}
 
 
@@ -177,8 +181,8 @@ def _key(value: Scalar) -> tuple[bool, Scalar]:
 
 def _numbers(values: Sequence[Scalar]) -> list[float]:
     """Return ``values`` if all are numbers; else nothing."""
-    found = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
-    return found if len(found) == len(values) else []
+    numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    return numbers if len(numbers) == len(values) else []
 
 
 def _may_differ(spec: StudySpec, ended: Sequence[Trial]) -> bool:
@@ -240,8 +244,8 @@ def _raised(failure: Failure | None) -> tuple[str, str] | None:
 def _line(failure: Failure) -> str:
     """Return the innermost line of the user's code (``/path/train.py:12``); empty if none."""
     for text in reversed(failure.traceback.splitlines()):
-        head, found, rest = text.partition('", line ')
-        if found and head.lstrip(" |").startswith('File "'):
+        head, separator, rest = text.partition('", line ')
+        if separator and head.lstrip(" |").startswith('File "'):
             file, number = head.partition('"')[2], rest.partition(",")[0]
             return f"{file}:{number}"
     return ""
@@ -249,6 +253,8 @@ def _line(failure: Failure) -> str:
 
 def _said(failure: Failure) -> str:
     """Return the exception and its line, for the study's message."""
-    said = failure.message if len(failure.message) <= _SHOWN else f"{failure.message[:_SHOWN]}..."
+    message = (
+        failure.message if len(failure.message) <= _SHOWN else f"{failure.message[:_SHOWN]}..."
+    )
     line = _line(failure)
-    return f"{said.rstrip('.')} (at {line})" if line else said.rstrip(".")
+    return f"{message.rstrip('.')} (at {line})" if line else message.rstrip(".")

@@ -17,12 +17,12 @@ def front(scores: Sequence[Sequence[float]]) -> list[int]:
     >>> front([(1.0, 5.0), (2.0, 4.0), (1.0, 4.0), (2.0, 4.0)])
     [0, 1, 3]
     """
-    found: list[int] = []
+    indices: list[int] = []
     # In falling order only an earlier row can dominate a later one.
     for index in sorted(range(len(scores)), key=lambda index: tuple(scores[index]), reverse=True):
-        if not any(_dominates(scores[other], scores[index]) for other in found):
-            found.append(index)
-    return sorted(found)
+        if not any(_dominates(scores[other], scores[index]) for other in indices):
+            indices.append(index)
+    return sorted(indices)
 
 
 def _dominates(first: Sequence[float], second: Sequence[float]) -> bool:

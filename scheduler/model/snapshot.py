@@ -197,20 +197,20 @@ def find_fault(snapshot: Snapshot, plan: Plan) -> str:
         if count != 1:
             complaint = "left {} out of its order" if count == 0 else "put {} twice in its order"
             return complaint.format(trial)
-    planned = [*plan.widths.items()]
+    widths = [*plan.widths.items()]
     for trial, width_plan in plan.courses.items():
-        planned += [(trial, width_plan.narrow), (trial, width_plan.wide)]
+        widths += [(trial, width_plan.narrow), (trial, width_plan.wide)]
         if width_plan.epochs < 0:
             return f"gave {trial} a course of {width_plan.epochs} epochs"
     for trial, window in plan.windows.items():
-        planned += [(trial, width) for width in window.widths]
+        widths += [(trial, width) for width in window.widths]
         if window.widths[:1] != (1,) or not 0 < window.epochs < math.inf:
             return f"gave {trial} a {window}, which does not begin with one device, or never ends"
     running = {each.trial for each in snapshot.running}
     for trial in plan.hold:
         if trial not in running:
             return f"holds {trial}, which does not run"
-    return _width_fault(snapshot, planned)
+    return _width_fault(snapshot, widths)
 
 
 def _width_fault(snapshot: Snapshot, planned: Sequence[tuple[str, int]]) -> str:

@@ -25,7 +25,7 @@ def device_demand(engine: Engine, limit: int = MAX_DEMAND) -> int:
     many slots as the largest device that joined has lanes; as many of them are used as pays.
     """
     state = engine.state
-    slots = max((known.device.lanes for known in state.devices.values()), default=1)
+    slots = max((joined.device.lanes for joined in state.devices.values()), default=1)
     names = [f"imagined.{number}" for number in range(limit)]
     for name in names:
         device = Device(name, "imagined", "imagined", (), None, slots)
@@ -38,8 +38,8 @@ def device_demand(engine: Engine, limit: int = MAX_DEMAND) -> int:
         if isinstance(decision, Dispatch)
         for member in decision.segment.members
     }
-    asked = sum(ask.n for study in state.studies.values() for ask in study.asks.values())
+    proposals = sum(ask.n for study in state.studies.values() for ask in study.asks.values())
     free = sum(slot.device not in names for slot in free_slots(state, engine.extensions))
-    per_device = max((len(known.at_work) for known in state.devices.values()), default=1)
+    per_device = max((len(joined.at_work) for joined in state.devices.values()), default=1)
     hypothetical = len(started.intersection(names))
-    return min(limit, hypothetical + max(0, -(-(asked - free) // max(1, per_device))))
+    return min(limit, hypothetical + max(0, -(-(proposals - free) // max(1, per_device))))

@@ -31,10 +31,10 @@ def choose_devices(engine: Engine, n: int, *, at: float, within: float) -> tuple
     with engine.state.costs.read_only():
         state = engine.state
         remaining, chosen = drainable(state), list[str]()
-        counted = {0}
+        fences = {0}
 
         def price(name: str) -> tuple[bool, float, str]:
-            attempts = [state.attempts[f] for f in set(state.devices[name].fences) - counted]
+            attempts = [state.attempts[f] for f in set(state.devices[name].fences) - fences]
             loss = sum(_loss(engine, attempt, at, within) for attempt in attempts)
             return bool(attempts), loss, name
 
@@ -42,7 +42,7 @@ def choose_devices(engine: Engine, n: int, *, at: float, within: float) -> tuple
             best = min(remaining, key=price)
             remaining.remove(best)
             chosen.append(best)
-            counted.update(state.devices[best].fences)
+            fences.update(state.devices[best].fences)
         return tuple(chosen)
 
 

@@ -23,8 +23,8 @@ def ended_before(study: StudyState, event: Event, at: float) -> bool:
 
     It was reopened for something that was refused, and is closed again.
     """
-    ended = at if study.finished_at is None else study.finished_at
-    return isinstance(event, StudyStopped) and ended < at
+    end = at if study.finished_at is None else study.finished_at
+    return isinstance(event, StudyStopped) and end < at
 
 
 def ending(study: StudyState, trials: Sequence[Trial], at: float) -> dict[str, Any]:
@@ -50,13 +50,15 @@ def best_trials(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
     ]
     longest = max((trial.epoch for trial in valued), default=0)
     completed = [trial for trial in valued if trial.state is TrialState.COMPLETED]
-    found = completed or [trial for trial in valued if trial.epoch == longest]
+    candidates = completed or [trial for trial in valued if trial.epoch == longest]
     if spec.further:
         signs = [each.sign for each in spec.objectives]
-        values = [(trial.value or 0.0, *trial.further) for trial in found]
+        values = [(trial.value or 0.0, *trial.further) for trial in candidates]
         scores = [[s * v for s, v in zip(signs, row, strict=True)] for row in values]
-        return [found[index] for index in front(scores)]
+        return [candidates[index] for index in front(scores)]
     best = max(
-        found, key=lambda trial: (spec.sign * (trial.value or 0.0), -trial.number), default=None
+        candidates,
+        key=lambda trial: (spec.sign * (trial.value or 0.0), -trial.number),
+        default=None,
     )
     return [] if best is None else [best]

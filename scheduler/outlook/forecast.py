@@ -86,8 +86,8 @@ def study_end(engine: Engine, study: StudyState, at: float) -> float | None:
     even = longest = 0.0
     if rungs_of(spec.strategy):
         trained = sum(trial.epoch - trial.begin for trial in trials)
-        known = sum(trial.target - trial.epoch for trial in on_their_way)
-        even = max(0.0, _epochs_of_rungs(study, trials) - trained - known) * seconds
+        epochs_ahead = sum(trial.target - trial.epoch for trial in on_their_way)
+        even = max(0.0, _epochs_of_rungs(study, trials) - trained - epochs_ahead) * seconds
         longest = _to_the_last_rung(study, trials) * seconds
     else:
         chains += [_expected_last(0, whole, goes_on) * seconds] * unproposed
@@ -99,18 +99,18 @@ def _slots(engine: Engine, study: StudyState) -> int:
     state = engine.state
     names = (name for name in state.devices if state.usable(name) and name not in study.refused)
     slots = sum(capacity(state, engine.extensions, name) for name in names)
-    others = sum(each.runnable and each.active > 0 for each in state.studies.values())
+    competing = sum(each.runnable and each.active > 0 for each in state.studies.values())
     if study.share is not None:
         slots = min(slots, max(1, round(study.share)))
-    elif others > 1:
-        slots = max(1, slots // others) if slots else 0
+    elif competing > 1:
+        slots = max(1, slots // competing) if slots else 0
     return slots
 
 
 def _epoch_seconds(state: EngineState, trials: Iterable[Trial]) -> float | None:
     """Return the mean seconds of an epoch of the study's trials; None if nothing was measured."""
-    found = [each for trial in trials if (each := _seconds(state, trial)) is not None]
-    return sum(found) / len(found) if found else None
+    seconds = [each for trial in trials if (each := _seconds(state, trial)) is not None]
+    return sum(seconds) / len(seconds) if seconds else None
 
 
 def _seconds(state: EngineState, trial: Trial) -> float | None:
@@ -118,16 +118,16 @@ def _seconds(state: EngineState, trial: Trial) -> float | None:
 
     The cost table has the mean and deviation of the logarithm of the seconds.
     """
-    found = state.costs.expected(trial.study, trial.id, 1, state.features(trial))
-    return None if found.level is None else found.level * math.exp(found.deviation**2 / 2)
+    expected = state.costs.expected(trial.study, trial.id, 1, state.features(trial))
+    return None if expected.level is None else expected.level * math.exp(expected.deviation**2 / 2)
 
 
 def _epochs_of_one(study: StudyState, trials: Iterable[Trial]) -> int | None:
     """Return the epochs of a trial that is not stopped; None if only the objective knows."""
     plan = study.spec.strategy
-    ended = [trial.epoch for trial in trials if trial.state in _ENDED and trial.epoch]
-    if plan.max_epochs is None and len(ended) >= ENOUGH:
-        return math.ceil(sum(ended) / len(ended))
+    lengths = [trial.epoch for trial in trials if trial.state in _ENDED and trial.epoch]
+    if plan.max_epochs is None and len(lengths) >= ENOUGH:
+        return math.ceil(sum(lengths) / len(lengths))
     return plan.max_epochs
 
 
@@ -137,21 +137,21 @@ def _shares_that_go_on(study: StudyState, trials: Sequence[Trial]) -> dict[int, 
     It is 1 if no trial has reached the look.
     """
     plan = study.spec.strategy
-    found = dict[int, float]()
+    shares = dict[int, float]()
     for look in comparison_epochs(plan)[:-1] if plan.name in RULES else ():
         stopped = sum(trial.epoch == look and trial.state in _ENDED for trial in trials)
-        there = sum(trial.epoch >= look for trial in trials)
-        found[look] = 1.0 - stopped / there if there else 1.0
-    return found
+        at_look = sum(trial.epoch >= look for trial in trials)
+        shares[look] = 1.0 - stopped / at_look if at_look else 1.0
+    return shares
 
 
 def _expected_last(epoch: int, whole: int, goes_on: Mapping[int, float]) -> float:
     """Return the expected last epoch of a trial at ``epoch``, on its way to the next look."""
     looks = [*(look for look in goes_on if look > epoch), whole]
-    expected, there = float(looks[0]), 1.0
+    expected, share = float(looks[0]), 1.0
     for look, after in pairwise(looks):
-        there *= goes_on[look]
-        expected += there * (after - look)
+        share *= goes_on[look]
+        expected += share * (after - look)
     return expected
 
 
@@ -196,10 +196,10 @@ def _epochs_of_rungs(study: StudyState, trials: Sequence[Trial]) -> float:
     epochs, below = 0.0, 0
     for level in rungs_of(plan):
         epochs += size * (level - below)
-        there = sum(trial.epoch >= level for trial in trials)
+        at_rung = sum(trial.epoch >= level for trial in trials)
         promoted = sum(trial.epoch >= level and trial.target > level for trial in trials)
-        of_those = max(promoted, there // plan.eta)
-        size, below = math.floor(of_those + max(0.0, size - there) / plan.eta), level
+        of_those = max(promoted, at_rung // plan.eta)
+        size, below = math.floor(of_those + max(0.0, size - at_rung) / plan.eta), level
     return epochs
 
 

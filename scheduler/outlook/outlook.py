@@ -109,7 +109,7 @@ def _waiting(engine: Engine, at: float) -> list[Facts]:
     """
     state = engine.state
     usable = {name for name in state.devices if state.usable(name)}
-    found, position = list[Facts](), 0
+    facts, position = list[Facts](), 0
     for name in engine.queue():
         trial = state.trials[name]
         study = state.studies[trial.study]
@@ -123,25 +123,23 @@ def _waiting(engine: Engine, at: float) -> list[Facts]:
             if study.spec.environment:
                 reason += f": {study.refused[min(usable)]}"
         elif position == 0 and devices_are_reserved_for(state, trial):
-            needed = state.courses[name].narrow
-            reason = (
-                f"first in line: what becomes free is kept for it until it has {needed} devices"
-            )
+            width = state.courses[name].narrow
+            reason = f"first in line: what becomes free is kept for it until it has {width} devices"
         elif position == 0 and (seats := engine.extensions.seats.free()):
             why = engine.extensions.too_full(trial, seats[0])
             reason += f"; no seat beside others: {why}" if why else ""
         position += study.runnable
-        found.append(_waits(state, name, at, reason))
-    return found
+        facts.append(_waits(state, name, at, reason))
+    return facts
 
 
 def _aside(state: EngineState, waiting: Mapping[str, str], at: float) -> list[Facts]:
     """Return the trials that extensions have wait in no queue."""
-    found = []
+    facts = []
     for name, why in waiting.items():
         runs = state.studies[state.trials[name].study].runnable
-        found.append(_waits(state, name, at, why if runs else "its study is paused"))
-    return found
+        facts.append(_waits(state, name, at, why if runs else "its study is paused"))
+    return facts
 
 
 def _waits(state: EngineState, name: str, at: float, reason: str) -> Facts:
@@ -181,12 +179,12 @@ def _study(engine: Engine, name: str, at: float) -> Facts:
     trials = [state.trials[trial] for trial in study.trials]
     states = [trial.state for trial in trials]
     proposed = sum(not trial.branched for trial in trials)
-    planned = study.spec.n_trials
+    n_trials = study.spec.n_trials
     ends, deadline = study_end(engine, study, at), deadline_of(study.spec, study.created_at)
     return {
         "study": study.spec.name,
         "status": study.status,
-        "to_propose": None if planned >= ENDLESS else max(0, planned - proposed),
+        "to_propose": None if n_trials >= ENDLESS else max(0, n_trials - proposed),
         "paused_trials": states.count(TrialState.PAUSED),
         "weight": study.spec.weight,
         "priority": study.spec.priority,

@@ -138,8 +138,8 @@ class Planning:
         # Since a plugin was asked, some trials have begun and others have arrived.
         waiting = set(state.ready)
         order = [name for plan in plans for name in plan.order if name in waiting]
-        known = set(order)
-        state.ready = [*order, *(name for name in state.ready if name not in known)]
+        ordered = set(order)
+        state.ready = [*order, *(name for name in state.ready if name not in ordered)]
         state.widths, state.courses, state.windows = {}, {}, {}
         state.hold = [name for plan in plans for name in plan.hold if name in state.trials]
         state.plan_until = min((plan.until for plan in plans), default=math.inf)
@@ -156,12 +156,12 @@ class Planning:
     def due(self) -> float:
         at = self._state.planned_at
         trials = len(self._state.ready) + len(self._state.attempts)
-        due = (
+        at_latest = (
             self._core.at
             if at is None
             else at + min(MAX_REPLAN_INTERVAL, REPLAN_INTERVAL_PER_TRIAL * trials)
         )
-        return max(due, self._state.aside_until)
+        return max(at_latest, self._state.aside_until)
 
     def width(self, study: StudyState, trial: Trial) -> int:
         """Return the number of devices that the plan has ``trial`` use from its next epoch on."""
@@ -178,11 +178,11 @@ class Planning:
 
         It is due once: the plan has it no more afterwards, whether it could be opened or not.
         """
-        planned = self._state.windows.pop(trial.id, None)
-        if planned is None or trial.losses:
+        window = self._state.windows.pop(trial.id, None)
+        if window is None or trial.losses:
             return None
-        widths = tuple(width for width in planned.widths if width <= devices)
-        return planned._replace(widths=widths) if len(widths) > 1 else None
+        widths = tuple(width for width in window.widths if width <= devices)
+        return window._replace(widths=widths) if len(widths) > 1 else None
 
     def has_window(self, trial: Trial) -> bool:
         """Return True if the plan has a width window for ``trial`` before its next epoch."""
@@ -225,7 +225,7 @@ class Planning:
         if not is_plugin(event.policy):
             find_policy(event.policy)
         state, shared = self._state, not self._state.cross_study
-        chosen = (
+        choice = (
             event.policy,
             event.cross_study,
             state.fill_at_end or event.fill_at_end,
@@ -239,7 +239,7 @@ class Planning:
             state.keep_failed,
             state.keep_widths,
         )
-        if chosen == stands:
+        if choice == stands:
             raise Refused("this policy stands already")
         (
             state.policy,
@@ -247,12 +247,12 @@ class Planning:
             state.fill_at_end,
             state.keep_failed,
             state.keep_widths,
-        ) = chosen
+        ) = choice
         for trial in state.trials.values():  # waiting is counted from now on
             waits = event.cross_study and trial.state is TrialState.WAITING
             if waits or trial.id in state.waits:
-                known = state.waits.setdefault(trial.id, Waits())
-                known.queued_at, known.waited = self._core.at if waits else None, 0.0
+                trial_waits = state.waits.setdefault(trial.id, Waits())
+                trial_waits.queued_at, trial_waits.waited = self._core.at if waits else None, 0.0
         state.hold, state.plan_until, state.packed = [], math.inf, False
         state.plan_error, state.plan_asked, state.aside_until = "", None, 0.0
         state.planned_at = None

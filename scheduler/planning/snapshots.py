@@ -64,18 +64,18 @@ class Snapshots:
                 devices=usable,
             )
             return (("", replace(snapshot, beside=attempts_beside(state))),)
-        found = []
+        snapshots = []
         device_counts = apportion([study.share or 0.0 for study in competing], usable)
         for study, devices in zip(competing, device_counts, strict=True):
             waiting = [name for name in ready if state.trials[name].study == study.spec.id]
             running = [name for name in at_work if state.trials[name].study == study.spec.id]
             if waiting or running:
                 # Below 0 if it holds more than its share: its trials should then become narrower.
-                held = sum(
+                devices_held = sum(
                     len(state.trials[name].members) * state.attempts[state.trials[name].fence].part
                     for name in running
                 )
-                spare = devices - math.ceil(held - TOLERANCE)
+                spare = devices - math.ceil(devices_held - TOLERANCE)
                 snapshot = self._snapshot(
                     state.own_rules.get(study.spec.id, ("", 0.0)),
                     waiting,
@@ -84,8 +84,8 @@ class Snapshots:
                     free_devices=spare,
                     devices=devices,
                 )
-                found.append((study.spec.id, snapshot))
-        return tuple(found)
+                snapshots.append((study.spec.id, snapshot))
+        return tuple(snapshots)
 
     def _snapshot(
         self,
@@ -167,7 +167,7 @@ class Snapshots:
         study = self._state.studies[trial.study]
         widest = max_width(study, trial)
         features = self._state.features(trial)
-        found = costs.expected(trial.study, trial.id, widest, features)
+        expected = costs.expected(trial.study, trial.id, widest, features)
         own = costs.own(trial.study, trial.id)
         windows = self._state.windows_of(trial.study)
         attempt = self._state.attempts[trial.fence] if trial.fence else None
@@ -178,13 +178,13 @@ class Snapshots:
             trial.epoch,
             max(trial.target, trial.epoch + 1),  # after its last epoch an objective has its end
             trial.since,
-            _times(found.level if own is None else own.seconds, ratio),
+            _times(expected.level if own is None else own.seconds, ratio),
             len(trial.members),
             widest,
             costs.speeds(trial.study),
-            level=_times(found.level, ratio),
-            shape=_relative_to_group(found.shape, ratio),
-            deviation=found.deviation,
+            level=_times(expected.level, ratio),
+            shape=_relative_to_group(expected.shape, ratio),
+            deviation=expected.deviation,
             boundary=(
                 0.0
                 if attempt is None
@@ -192,8 +192,8 @@ class Snapshots:
             ),
             course=self._state.courses.get(trial.id),
             promise=probability,
-            hope=_relative_to_group(found.hope, ratio),
-            likely=_relative_to_group(found.likely, ratio),
+            hope=_relative_to_group(expected.hope, ratio),
+            likely=_relative_to_group(expected.likely, ratio),
             measured=() if own is None else tuple(sorted(own.means)),
             window=windows.widest.get(trial.id, 0),
             cut_windows=windows.cut.get(trial.id, 0),
@@ -209,8 +209,8 @@ class Snapshots:
         """Return the fields of a candidate for policies that order the trials of all studies."""
         if not self._state.cross_study:
             return {}
-        known = self._state.waits_of(trial.id)
-        waits = 0.0 if known.queued_at is None else self._core.at - known.queued_at
+        history = self._state.waits_of(trial.id)
+        waits = 0.0 if history.queued_at is None else self._core.at - history.queued_at
         if attempt is not None:
             waits = seconds_without_part(attempt, self._core.at)
         end = deadline_of(study.spec, study.created_at)
@@ -218,8 +218,8 @@ class Snapshots:
             "arrived": study.created_at,
             "deadline": math.inf if end is None else end,
             "priority": study.spec.priority,
-            "waited": known.waited + max(0.0, waits),
-            "service": known.service,
+            "waited": history.waited + max(0.0, waits),
+            "service": history.service,
             "movable": can_move(self._state, trial),
             "suspended": attempt is not None and not attempt.part,
         }
@@ -231,8 +231,8 @@ def remaining_epochs(core: Core, study: StudyState) -> int:
     share = float(plan.max_epochs or 0) if plan.name == "pbt" else 0.0
     for k, (lower, upper) in enumerate(pairwise((0, *rungs_of(plan)))):
         share += (upper - lower) / plan.eta**k
-    done = sum(trial.epoch for trial in core.trials_of(study))
-    return max(core.epochs_ahead(study), int(study.spec.n_trials * share) - done)
+    trained = sum(trial.epoch for trial in core.trials_of(study))
+    return max(core.epochs_ahead(study), int(study.spec.n_trials * share) - trained)
 
 
 def max_width(study: StudyState, trial: Trial) -> int:

@@ -26,5 +26,5 @@ def check_name(name: str) -> None:
 
 def unknown(name: str) -> UsageError:
     """Return the error for a name that no policy has."""
-    known = f"{', '.join(POLICIES)}, or module:function of your own"
-    return UsageError.refuse("policy", name, known)
+    allowed = f"{', '.join(POLICIES)}, or module:function of your own"
+    return UsageError.refuse("policy", name, allowed)

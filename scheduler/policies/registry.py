@@ -35,7 +35,7 @@ FUNCTIONS: dict[str, Policy] = {
 
 def find_policy(name: str) -> Policy:
     """Return the policy of that name, or raise ``UsageError``, which lists the known names."""
-    found = FUNCTIONS.get(name)
-    if found is None:
+    policy = FUNCTIONS.get(name)
+    if policy is None:
         raise unknown(name)
-    return found
+    return policy

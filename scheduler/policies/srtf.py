@@ -29,10 +29,10 @@ def srtf(snapshot: Snapshot) -> Plan:
 
 
 def _rank(candidate: Candidate) -> Rank:
-    left = _left(candidate)
-    if left is None:
+    remaining = _left(candidate)
+    if remaining is None:
         return Rank(0.0, PATIENCE * SHORTEST)
-    return Rank(left * math.exp(-candidate.deviation), PATIENCE * max(SHORTEST, left))
+    return Rank(remaining * math.exp(-candidate.deviation), PATIENCE * max(SHORTEST, remaining))
 
 
 def _left(candidate: Candidate) -> float | None:
@@ -54,7 +54,7 @@ def _spared(snapshot: Snapshot, plan: Plan) -> list[str]:
         each.trial: most
         for each in snapshot.running
         if each.trial in plan.hold
-        and (left := _left(each)) is not None
-        and (most := left * math.exp(each.deviation)) <= SHORTEST
+        and (remaining := _left(each)) is not None
+        and (most := remaining * math.exp(each.deviation)) <= SHORTEST
     }
     return sorted(short, key=short.__getitem__)[: max(0, unknown)]

@@ -83,7 +83,7 @@ def _with_windows(
     candidates = (*snapshot.running, *snapshot.waiting)
     if late:
         jobs_of = {job.trial: job for job in jobs}
-        found = first_windows(
+        opened = first_windows(
             candidates,
             jobs_of,
             plan.order,
@@ -91,8 +91,8 @@ def _with_windows(
             free=snapshot.free_devices,
         )
     else:
-        found = windows(candidates, jobs, snapshot.devices, begun)
-    plan.windows.update(found)
+        opened = windows(candidates, jobs, snapshot.devices, begun)
+    plan.windows.update(opened)
     return plan
 
 
@@ -158,8 +158,8 @@ def _grants(jobs: Sequence[Job], devices: int, best: CandidatePlan) -> list[tupl
 
 def _median_level(candidates: Sequence[Candidate]) -> float:
     """Return the median seconds of an epoch, for trials of studies without measurements."""
-    known = sorted(each.level for each in candidates if each.level is not None)
-    return known[len(known) // 2] if known else 1.0
+    levels = sorted(each.level for each in candidates if each.level is not None)
+    return levels[len(levels) // 2] if levels else 1.0
 
 
 def _job(candidate: Candidate, snapshot: Snapshot, *, running: bool, default_level: float) -> Job:
@@ -202,7 +202,7 @@ def _standing_plan(
 
 
 def _plan(snapshot: Snapshot, jobs: Sequence[Job], best: CandidatePlan) -> Plan:
-    planned = dict(
+    by_trial = dict(
         zip((job.trial for job in jobs), zip(jobs, best.width_plans, strict=True), strict=True)
     )
     rule = RULES[best.rule].priority
@@ -211,11 +211,11 @@ def _plan(snapshot: Snapshot, jobs: Sequence[Job], best: CandidatePlan) -> Plan:
         snapshot.waiting,
         key=lambda each: (
             each.trial in best.forecast.late,
-            rule(*planned[each.trial], best.target),
+            rule(*by_trial[each.trial], best.target),
         ),
     )
     width_plans = {}
-    for trial, (job, width_plan) in planned.items():
+    for trial, (job, width_plan) in by_trial.items():
         # The engine counts the current epoch as well.
         begun = width_plan.epochs > 0 and job.held == width_plan.wide
         width_plans[trial] = width_plan._replace(epochs=width_plan.epochs + begun)

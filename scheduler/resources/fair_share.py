@@ -83,11 +83,11 @@ def apportion(shares: Sequence[float], whole: int) -> list[int]:
     if not total:
         return [0] * len(shares)
     exact = [share / total * whole for share in shares]
-    found = [math.floor(each + TOLERANCE) for each in exact]
-    order = sorted(range(len(exact)), key=lambda index: found[index] - exact[index])
-    for index in order[: whole - sum(found)]:
-        found[index] += 1
-    return found
+    parts = [math.floor(each + TOLERANCE) for each in exact]
+    order = sorted(range(len(exact)), key=lambda index: parts[index] - exact[index])
+    for index in order[: whole - sum(parts)]:
+        parts[index] += 1
+    return parts
 
 
 def _slots(attempt: Attempt) -> float:
@@ -109,8 +109,8 @@ class FairShare:
         """
         if self._state.cross_study:
             return []
-        found = [study for study in self._state.studies.values() if study.runnable]
-        return found if len(found) > 1 else []
+        studies = [study for study in self._state.studies.values() if study.runnable]
+        return studies if len(studies) > 1 else []
 
     def recompute(
         self, competing: Sequence[StudyState], unbounded: frozenset[str] = frozenset()
@@ -120,7 +120,7 @@ class FairShare:
         The studies in ``unbounded`` are taken to use any number of slots. A study that had no rival
         until now begins without credit.
         """
-        held = self.held()
+        slots_held = self.held()
         for study in self._state.studies.values():
             if not (competing and study.runnable):
                 study.share = None
@@ -138,7 +138,9 @@ class FairShare:
             demand_now = study.active * study.spec.max_width
             demand_now += sum(ask.n for ask in study.asks.values())
             demand = (
-                math.inf if study.spec.id in unbounded else max(demand_now, held[study.spec.id])
+                math.inf
+                if study.spec.id in unbounded
+                else max(demand_now, slots_held[study.spec.id])
             )
             claims.append(Claim(study.spec.weight, study.spec.priority, demand))
         for study, share in zip(competing, divide(claims, slots), strict=True):
@@ -158,10 +160,10 @@ class FairShare:
 
     def release_unused(self, competing: Sequence[StudyState]) -> None:
         """Limit the share of a study without waiting trials to what it holds."""
-        held, waiting_studies = self.held(), self.studies_waiting()
+        slots_held, waiting_studies = self.held(), self.studies_waiting()
         for study in competing:
             if study.share is not None and study.spec.id not in waiting_studies:
-                study.share = min(study.share, float(held[study.spec.id]))
+                study.share = min(study.share, float(slots_held[study.spec.id]))
 
     def queue(self) -> tuple[str, ...]:
         """Return all waiting trials, in the order in which they would get one slot each."""
@@ -177,13 +179,13 @@ class FairShare:
         queues: dict[str, list[str]] = {}
         for name in reversed(self._state.ready):
             queues.setdefault(self._state.trials[name].study, []).append(name)
-        held = self.held()
+        slots_held = self.held()
         credit = {study: self._credit(self._state.studies[study]) for study in queues}
         rounds = dict.fromkeys(queues, 0.0)
 
         def satisfied(name: str) -> bool:
             share = self._state.studies[name].share or 0.0
-            return held[name] + TOLERANCE >= math.floor(share + TOLERANCE)
+            return slots_held[name] + TOLERANCE >= math.floor(share + TOLERANCE)
 
         def urgency(name: str) -> tuple[int, bool, float, float]:
             priority = self._state.studies[name].spec.priority
@@ -198,16 +200,16 @@ class FairShare:
             trial = self._state.trials.get(name)
             if simulated:
                 rounds[study] += satisfied(study) / self._state.studies[study].spec.weight
-                held[study] += 1
+                slots_held[study] += 1
             elif trial is not None and trial.fence:
-                held[study] += _slots(self._state.attempts[trial.fence])
+                slots_held[study] += _slots(self._state.attempts[trial.fence])
 
     def should_yield(self, study: StudyState, trial: Trial, slots: float) -> bool:
         """Return True if ``trial``, whose segment on ``slots`` slots closed, should give way."""
         if study.share is None:
             return False
-        held = self.held()
-        beyond = held[study.spec.id] + slots - study.share
+        slots_held = self.held()
+        beyond = slots_held[study.spec.id] + slots - study.share
         over, missing = beyond > TOLERANCE, 0.0
         devices = {member.device for member in trial.members}
         waiting: set[str] | None = None
@@ -216,14 +218,14 @@ class FairShare:
                 continue
             if not (over or other.spec.priority > study.spec.priority):
                 continue
-            lacks = other.share - held[name]
+            lacks = other.share - slots_held[name]
             if lacks <= TOLERANCE:
                 continue
             waiting = self.studies_waiting() if waiting is None else waiting
             if name not in waiting:
                 continue
             if (
-                held[name] + TOLERANCE < math.floor(other.share + TOLERANCE)
+                slots_held[name] + TOLERANCE < math.floor(other.share + TOLERANCE)
                 or self._credit(other) > YIELD_CREDIT
             ):
                 return True
@@ -249,10 +251,10 @@ class FairShare:
 
         Each of several residents of a lane holds its part of the lane.
         """
-        held = dict.fromkeys(self._state.studies, 0.0)
+        slots_held = dict.fromkeys(self._state.studies, 0.0)
         for attempt in self._state.attempts.values():
-            held[attempt.study] += _slots(attempt)
-        return held
+            slots_held[attempt.study] += _slots(attempt)
+        return slots_held
 
     def studies_waiting(self) -> set[str]:
         return {self._state.trials[name].study for name in self._state.ready}

@@ -40,8 +40,8 @@ class Packing:
             device.at_work = now
             if device.device.seats == 1:
                 device.since = self._core.at
-        if device.device.seats > 1 and device.in_use != (used := device.lanes_in_use()):
-            device.in_use, device.since = used, self._core.at
+        if device.device.seats > 1 and device.in_use != (lanes := device.lanes_in_use()):
+            device.in_use, device.since = lanes, self._core.at
 
     def rebalance(self, free: Sequence[Member]) -> None:
         """Have trials that need not share a device leave it at the end of their epoch."""
@@ -63,8 +63,8 @@ class Packing:
                 trial = self._state.trials[attempt.segment.trial]
                 if not (epochs_left(self._state, attempt) and can_move(self._state, trial)):
                     continue
-                refused = self._state.studies[attempt.study].refused
-                if empty and refused.keys() >= set(empty):
+                refusals = self._state.studies[attempt.study].refused
+                if empty and refusals.keys() >= set(empty):
                     continue
                 leave_device(self._core, attempt)
                 excess -= 1

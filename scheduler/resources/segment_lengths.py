@@ -59,5 +59,5 @@ def segment_start(trial: Trial, members: tuple[Member, ...]) -> SegmentStart:
     """
     if trial.epoch == trial.begin:
         return SegmentStart.NEW
-    kept = trial.members == members and not (trial.losses or trial.failures)
-    return SegmentStart.TRAINER if kept else SegmentStart.STORE
+    has_trainer = trial.members == members and not (trial.losses or trial.failures)
+    return SegmentStart.TRAINER if has_trainer else SegmentStart.STORE

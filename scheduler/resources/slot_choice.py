@@ -13,8 +13,8 @@ def warm_first(trial: Trial, empty: list[Member], width: int) -> tuple[Member, .
     warm = [member.device for member in trial.members]
     names = [slot.device for slot in empty]
     first = [name for name in warm if name in names]
-    chosen = [*first, *(name for name in names if name not in first)][:width]
-    return tuple(Member(name, 0) for name in chosen)
+    devices = [*first, *(name for name in names if name not in first)][:width]
+    return tuple(Member(name, 0) for name in devices)
 
 
 def members_of(
@@ -56,14 +56,14 @@ def _slot(state: EngineState, extensions: Extensions, trial: Trial, free: list[M
 
 def _warm_slot(state: EngineState, member: Member, free: list[Member]) -> Member | None:
     """Return a slot of the lane that ``member`` was in; None if none of it may be had."""
-    known = state.devices.get(member.device)
+    device = state.devices.get(member.device)
     # A device that left may have come back with fewer slots.
-    if known is None or member.slot >= len(known.fences):
+    if device is None or member.slot >= len(device.fences):
         return None
-    lane = known.device.lane(member.slot)
-    there = [slot for slot in free if slot.device == member.device]
-    seats = known.seats_of(lane)
-    if any(known.fences[slot] for slot in seats):
-        return next((slot for slot in there if known.device.lane(slot.slot) == lane), None)
-    own = any(not state.is_beside(slot) for slot in there)
+    lane = device.device.lane(member.slot)
+    free_here = [slot for slot in free if slot.device == member.device]
+    seats = device.seats_of(lane)
+    if any(device.fences[slot] for slot in seats):
+        return next((slot for slot in free_here if device.device.lane(slot.slot) == lane), None)
+    own = any(not state.is_beside(slot) for slot in free_here)
     return Member(member.device, seats[0]) if own else None

@@ -39,8 +39,8 @@ def free_slots(state: EngineState, extensions: Extensions) -> list[Member]:
 
 def _free_lane(device: DeviceState) -> int | None:
     """Return the first slot of a lane without residents; None if there is no such lane."""
-    used = device.lanes_in_use()
-    free = (lane for lane in range(device.device.lanes) if lane not in used)
+    lanes = device.lanes_in_use()
+    free = (lane for lane in range(device.device.lanes) if lane not in lanes)
     lane = next(free, None)
     return None if lane is None else device.seats_of(lane)[0]
 
@@ -93,8 +93,8 @@ def can_move(state: EngineState, trial: Trial) -> bool:
     has no checkpoint.
     """
     contract = state.studies[trial.study].spec.contract
-    kept = bool(trial.parents) and trial.parents[0].epoch == trial.epoch
-    return contract in ("torch", "empty") or (contract == "epochs" and kept)
+    is_durable = bool(trial.parents) and trial.parents[0].epoch == trial.epoch
+    return contract in ("torch", "empty") or (contract == "epochs" and is_durable)
 
 
 def slot_limit(state: EngineState, extensions: Extensions, name: str) -> SlotLimit:
@@ -105,8 +105,8 @@ def slot_limit(state: EngineState, extensions: Extensions, name: str) -> SlotLim
     device = state.devices[name].device
     if device.lanes == 1:
         return SlotLimit(1, "it has one slot" if device.slots == 1 else "it has one lane")
-    found = extensions.limit(name)
-    return found or SlotLimit(device.lanes, f"it has {device.lanes} places")
+    limit = extensions.limit(name)
+    return limit or SlotLimit(device.lanes, f"it has {device.lanes} places")
 
 
 def devices_are_reserved_for(state: EngineState, trial: Trial) -> bool:

@@ -43,23 +43,23 @@ def as_sampled(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _joined(number: int, replicates: Sequence[Trial]) -> Trial:
-    found = [each for each in replicates if each.state not in _GONE]
-    if not found:
+    present = [each for each in replicates if each.state not in _GONE]
+    if not present:
         return replace(replicates[0], number=number)
-    complete = [each for each in found if each.state is TrialState.COMPLETED]
-    epochs = sorted({epoch for each in found for epoch in each.values})
+    complete = [each for each in present if each.state is TrialState.COMPLETED]
+    epochs = sorted({epoch for each in present for epoch in each.values})
     excess: dict[str, float] = {}
-    for name, value in (pair for each in found for pair in each.constraints):
+    for name, value in (pair for each in present for pair in each.constraints):
         excess[name] = max(value, excess.get(name, value))
     return replace(
-        (complete or found)[0],
+        (complete or present)[0],
         id=replicates[0].id,
         number=number,
-        value=_mean(each.value for each in complete or found if each.value is not None),
+        value=_mean(each.value for each in complete or present if each.value is not None),
         values={
             epoch: mean
             for epoch in epochs
-            if (mean := _mean(each.values[epoch] for each in found if epoch in each.values))
+            if (mean := _mean(each.values[epoch] for each in present if epoch in each.values))
             is not None
         },
         constraints=tuple(excess.items()),
@@ -67,8 +67,8 @@ def _joined(number: int, replicates: Sequence[Trial]) -> Trial:
 
 
 def _mean(values: Iterable[float]) -> float | None:
-    found = list(values)
-    return sum(found) / len(found) if found else None
+    numbers = list(values)
+    return sum(numbers) / len(numbers) if numbers else None
 
 
 def best_replicates(replicates: int, sign: float, values: Mapping[int, float]) -> list[int]:

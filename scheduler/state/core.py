@@ -88,10 +88,10 @@ class Core:
         before = trial.state
         trial.step(step)
         study.active += (trial.state in _ACTIVE) - (before in _ACTIVE)
-        what = type(self.event).__name__
+        kind = type(self.event).__name__
         cause = f" (answers {self.event.cause})" if self.event.cause else ""
         moved = " ".join((before, step, trial.state))
-        trial.story.append(f"#{self.state.seq} {what}{cause}: {moved}")
+        trial.story.append(f"#{self.state.seq} {kind}{cause}: {moved}")
         del trial.story[:-STORY_KEPT]
         if self.state.cross_study:
             self._count_waiting(trial, step)
@@ -229,9 +229,9 @@ class Core:
 
         One that comes again is none: a session that takes over an attempt counts from 1 again.
         """
-        known = self.state.attempts[trial.fence].writings
-        if number > known + 1:
-            raise Unfit(f"message {known + 1} of what {trial.id} wrote did not come")
+        last = self.state.attempts[trial.fence].writings
+        if number > last + 1:
+            raise Unfit(f"message {last + 1} of what {trial.id} wrote did not come")
 
     def study(self, name: str) -> StudyState:
         if name not in self.state.studies:
@@ -274,9 +274,9 @@ class Core:
         self.invalidate_plan()
 
     def note_device(self, name: str, reason: str = "") -> None:
-        known = self.state.devices[name]
+        device = self.state.devices[name]
         self.changes.devices[name] = DeviceRecord(
-            known.device, known.incarnation, self.state.device_status(name), self.at, reason
+            device.device, device.incarnation, self.state.device_status(name), self.at, reason
         )
 
     def trials_of(self, study: StudyState) -> list[Trial]:

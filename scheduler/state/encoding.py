@@ -16,12 +16,12 @@ Space = tuple[tuple[str, str], ...]
 
 @lru_cache(maxsize=32768)
 def _features(space: Space, params: Params, without: tuple[str, ...]) -> tuple[float, ...]:
-    given = dict(params)
-    found: list[float] = []
+    values = dict(params)
+    features: list[float] = []
     for name, text in space:
         if name not in without:
-            found += _numbers(_parsed(text), given.get(name), present=name in given)
-    return tuple(found[:MAX_FEATURES])
+            features += _numbers(_parsed(text), values.get(name), present=name in values)
+    return tuple(features[:MAX_FEATURES])
 
 
 def features_of(

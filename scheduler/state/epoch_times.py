@@ -18,8 +18,8 @@ def epoch_ends(state: EngineState, extensions: Extensions, attempt: Attempt) -> 
     None if that is not known, if it measures widths, or if it has no turn for now.
     """
     if attempt.counted_at is not None:
-        left = epoch_left(state, extensions, attempt)
-        ends = None if left is None or not attempt.part else left / attempt.part
+        remaining = epoch_left(state, extensions, attempt)
+        ends = None if remaining is None or not attempt.part else remaining / attempt.part
         return None if ends is None else attempt.counted_at + ends
     trial = state.trials[attempt.segment.trial]
     seconds = state.seconds_at(trial, len(attempt.segment.members))
@@ -64,6 +64,6 @@ def to_boundary(state: EngineState, extensions: Extensions, attempt: Attempt, at
     if attempt.counted_at is None:
         ends = epoch_ends(state, extensions, attempt)
         return 0.0 if ends is None else max(0.0, ends - at)
-    left = epoch_left(state, extensions, attempt)
+    remaining = epoch_left(state, extensions, attempt)
     since = slot_seconds(attempt, at) - attempt.in_turn
-    return 0.0 if left is None else max(0.0, left - since)
+    return 0.0 if remaining is None else max(0.0, remaining - since)

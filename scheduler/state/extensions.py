@@ -235,8 +235,8 @@ class Extensions:
         self._all = tuple(each for _, each in extensions if self._fits(each, state))
         self._modules = {each.name: module for module, each in extensions}
         for point in fields(Extension):
-            found = (getattr(each, point.name) for each in self._all)
-            self._points[point.name] = tuple(each for each in found if each is not None)
+            functions = (getattr(each, point.name) for each in self._all)
+            self._points[point.name] = tuple(each for each in functions if each is not None)
         for each in self._all:
             if each.fused_groups is not None:
                 self._fused_groups = (each.name, each.fused_groups)
@@ -271,22 +271,25 @@ class Extensions:
     def study_begins(self, study: StudyState) -> None:
         """Set the extensions of a study that is new or edited, or that lacks others than before."""
         by_spec = {each.name for each in self._all if each.needed_by is not None}
-        kept = [name for name in study.needs if name not in by_spec]
-        study.needs = [*(each.name for each in self._all if _needs(study.spec, each)), *kept]
-        needed = [
+        others_needed = [name for name in study.needs if name not in by_spec]
+        study.needs = [
+            *(each.name for each in self._all if _needs(study.spec, each)),
+            *others_needed,
+        ]
+        extensions = [
             each
             for each in self._all
             if _needs(study.spec, each)
-            or (each.name in kept and (each.on_moved or each.needed_with) is not None)
+            or (each.name in others_needed and (each.on_moved or each.needed_with) is not None)
         ]
         self._lacked.update(study.lacks)
-        called = tuple(
+        active = tuple(
             each if each.for_study is None else each.for_study(study.spec)
-            for each in needed
+            for each in extensions
             if each.name not in study.lacks
         )
-        if called:
-            self.by_study[study.spec.id] = called
+        if active:
+            self.by_study[study.spec.id] = active
         else:
             self.by_study.pop(study.spec.id, None)
         self._on_durable = None
@@ -302,21 +305,21 @@ class Extensions:
     @property
     def fused_groups(self) -> FusedGroups:
         """The gains of a study's trials by being in one lane; the core's where they are off."""
-        name, found = self._fused_groups
-        return NO_FUSED_GROUPS if self.is_off(name) else found
+        name, gains = self._fused_groups
+        return NO_FUSED_GROUPS if self.is_off(name) else gains
 
     @property
     def seats(self) -> Seats:
         """The seats of lanes that have several; the core's where they are off."""
-        name, found = self._seats
-        return NO_SEATS if self.is_off(name) else found
+        name, seats = self._seats
+        return NO_SEATS if self.is_off(name) else seats
 
     def is_off(self, name: str) -> bool:
         """Return True if an extension is there but broken: some studies lack it, none has it."""
         if name not in self._lacked:
             return False
         return any(name in study.lacks for study in self._studies.values()) and not any(
-            each.name == name for called in self.by_study.values() for each in called
+            each.name == name for extensions in self.by_study.values() for each in extensions
         )
 
     def blamed(self, error: Exception) -> BrokenExtension | None:
@@ -345,7 +348,7 @@ class Extensions:
         """
         if study is not None:
             return BrokenExtension(name, [study], why)
-        need = [each for each, known in self._studies.items() if name in known.needs]
+        need = [each for each, state in self._studies.items() if name in state.needs]
         return BrokenExtension(name, need or [*self._studies], why)
 
     def _ask(
@@ -411,8 +414,8 @@ class Extensions:
 
     def copies(self, study: StudyState, trial: Trial, segment: Segment) -> tuple[int, ...]:
         """Return after which epochs of a segment its trainer is to keep a copy of the state."""
-        found = self._of(study.spec.id, "copies", study, trial, segment)
-        return tuple(sorted({epoch for epochs in found for epoch in epochs}))
+        answers = self._of(study.spec.id, "copies", study, trial, segment)
+        return tuple(sorted({epoch for epochs in answers for epoch in epochs}))
 
     def tells_trainers(self, study: StudyState) -> bool:
         """Return True if trainers are to hear that the study is over."""
@@ -429,11 +432,11 @@ class Extensions:
     def durable(self, trial: str, epoch: int, states: Sequence[Parent]) -> None:
         """Tell those that any study needs that a trial's state is in the store."""
         if self._on_durable is None:
-            needed = {each.name for called in self.by_study.values() for each in called}
-            hear = (each.on_durable for each in self._all if each.name in needed)
+            names = {each.name for extensions in self.by_study.values() for each in extensions}
+            hear = (each.on_durable for each in self._all if each.name in names)
             self._on_durable = tuple(each for each in hear if each is not None)
-        for told in self._on_durable:
-            told(trial, epoch, states)
+        for listener in self._on_durable:
+            listener(trial, epoch, states)
 
     def handlers(self) -> Sequence[tuple[str, type[Event], Callable[[Any], None]]]:
         """Return the handlers of all extensions, in order, each with its extension's name."""
@@ -451,10 +454,10 @@ class Extensions:
 
     def _collected(self, point: str) -> list[Any]:
         """Return all values that extensions which are not off have at a point."""
-        asked = (each for each in self._all if getattr(each, point) is not None)
+        extensions = (each for each in self._all if getattr(each, point) is not None)
         return [
             value
-            for each in asked
+            for each in extensions
             if not self.is_off(each.name)
             for value in self._ask(each, point, ())
         ]
@@ -463,10 +466,10 @@ class Extensions:
         self, study: StudyState, trial: Trial, members: tuple[Member, ...]
     ) -> SegmentValues:
         """Return the values that extensions give to the trial's next segment."""
-        found = NO_VALUES
+        total = NO_VALUES
         for values in self._of(study.spec.id, "segment", study, trial, members):
-            found = values if found is NO_VALUES else found.beside(values)
-        return found
+            total = values if total is NO_VALUES else total.beside(values)
+        return total
 
     def excuses(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
         """Return True if an extension says that the trial did not cause its failure."""
@@ -517,7 +520,7 @@ class Extensions:
 
     def footprints(self, trial: Trial) -> list[Footprint]:
         """Return the footprints that extensions found for a trial's tensors."""
-        return [found for of in self._points["footprints"] for found in of(trial)]
+        return [footprint for of in self._points["footprints"] for footprint in of(trial)]
 
     def of_lane(self, name: str, lane: int) -> dict[str, Any]:
         """Return the facts that extensions have of a lane in use."""

@@ -18,9 +18,9 @@ def convert(snapshot: dict[str, Any]) -> None:
         if rule != ("", 0.0):
             snapshot.setdefault("own_rules", {})[name] = rule
     for name, trial in snapshot["trials"].items():
-        for field, kept in (("window", "widest"), ("cut_windows", "cut")):
+        for field, key in (("window", "widest"), ("cut_windows", "cut")):
             if had := trial.pop(field, 0):
-                windows[trial["study"]][kept][name] = had
+                windows[trial["study"]][key][name] = had
         if passed := trial.pop("passed", 0):
             snapshot.setdefault("passed", {})[name] = passed
         own = trial.pop("queued_at", None), trial.pop("waited", 0.0), trial.pop("service", 0.0)

@@ -18,10 +18,10 @@ def device_share(state: EngineState, attempt: Attempt, *, priced: bool) -> float
     """Return the device-seconds (``priced``: the money) of a second of its time in turn."""
     members, total = attempt.segment.members, 0.0
     for member in members:
-        known = state.devices[member.device]
-        shared = len(members) == 1 and known.device.slots > 1 and known.device.lanes > 1
-        part = 1.0 / len(known.lanes_in_use()) if shared else 1.0
-        total += part * (state.prices.get(known.device.kind, 0.0) / HOUR if priced else 1.0)
+        device = state.devices[member.device]
+        shared = len(members) == 1 and device.device.slots > 1 and device.device.lanes > 1
+        part = 1.0 / len(device.lanes_in_use()) if shared else 1.0
+        total += part * (state.prices.get(device.device.kind, 0.0) / HOUR if priced else 1.0)
     return total
 
 

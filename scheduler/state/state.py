@@ -427,10 +427,10 @@ class EngineState:
 
     def counted(self, trial: Trial) -> Counted | None:
         """Return the counts of the trial's model before it is trained; None if there are none."""
-        for known in self.ext.values():
-            if (count := getattr(known, "counted", None)) is not None:
-                found: Counted | None = count(self.studies[trial.study].spec, trial)
-                return found
+        for extension_state in self.ext.values():
+            if (count := getattr(extension_state, "counted", None)) is not None:
+                counts: Counted | None = count(self.studies[trial.study].spec, trial)
+                return counts
         return None
 
     def waits_of(self, trial: str) -> Waits:
@@ -500,10 +500,10 @@ class EngineState:
 
     def device_status(self, device: str) -> str:
         """Return the state of a joined device, as in ``DeviceRecord.state``."""
-        known = self.devices[device]
+        state = self.devices[device]
         if self.cordoned(device):
-            return "draining" if known.draining or any(known.fences) else "drained"
-        return "resting" if known.backoff_until else "joined"
+            return "draining" if state.draining or any(state.fences) else "drained"
+        return "resting" if state.backoff_until else "joined"
 
 
 @dataclass(slots=True)

@@ -93,9 +93,9 @@ class Asha:
             elif not (certain or promotable) and self._goes_ahead(level, ranking, sizes[level]):
                 self.went_ahead += [""] * (level + 1 - len(self.went_ahead))
                 self.went_ahead[level], promotable = ranking[0], 1
-            known = set(promoted)
+            trials_promoted = set(promoted)
             for trial in ranking[:promotable]:
-                if trial not in known:
+                if trial not in trials_promoted:
                     promoted.append(trial)
                     return Entry(trial, self.levels[level + 1])
         return None

@@ -120,15 +120,15 @@ def tables(last: int) -> tuple[_Table, ...]:
     rising = [[each / (shape[-1] or 1.0) for each in shape] for shape in rising]
     for peak in (span / 8.0, span / 3.0):
         rising.append([t / peak * math.exp(1.0 - t / peak) for t in range(last)])
-    found = []
+    ensemble = []
     for shape in rising:
         values, sums, squares = [0.0], [0.0], [0.0]
         for epoch, each in enumerate(shape, start=1):
             values.append(each)
             sums.append(sums[-1] + epoch * each)
             squares.append(squares[-1] + epoch * each * each)
-        found.append(_Table(tuple(values), tuple(sums), tuple(squares)))
-    return tuple(found)
+        ensemble.append(_Table(tuple(values), tuple(sums), tuple(squares)))
+    return tuple(ensemble)
 
 
 def learned(curves: Mapping[str, Sequence[float]], last: int) -> Prior | None:
@@ -165,8 +165,8 @@ def _noise(curves: Sequence[Sequence[float]], extent: float) -> float:
     """Return the noise of scores, by the third differences of all curves."""
     squares, n = (FINEST * extent) ** 2, 1
     for curve in curves:
-        found, more = _third_differences(curve)
-        squares, n = squares + found, n + more
+        square, more = _third_differences(curve)
+        squares, n = squares + square, n + more
     return max(1e-9 * extent, math.sqrt(squares / n))
 
 
@@ -193,17 +193,17 @@ def _improved(
         mean = sum(fit.weight * fit.gain for fit in fits)
         square = sum(fit.weight * (fit.gain_variance + fit.gain**2) for fit in fits)
         variance = square - mean * mean
-        known = max(0.05, 1.0 - variance / prior.deviation**2)
-        rows.append((known, curve[0] - prior.first, mean, variance))
+        certainty = max(0.05, 1.0 - variance / prior.deviation**2)
+        rows.append((certainty, curve[0] - prior.first, mean, variance))
         rise = max(curve) - min(curve)
         if len(curve) > 3 and rise > 1e-9 * least:  # the square of less may be 0
             free = 0.5 * (len(curve) + 1) - 1.5
-            left = sum(fit.weight * fit.residual for fit in fits)
-            left -= free * _own_noise(curve, prior.noise) ** 2
-            unlike += max(0.0, left) / rise**2
+            unexplained = sum(fit.weight * fit.residual for fit in fits)
+            unexplained -= free * _own_noise(curve, prior.noise) ** 2
+            unlike += max(0.0, unexplained) / rise**2
             scores += free
         for index, fit in enumerate(fits):
-            share[index] += known * fit.weight
+            share[index] += certainty * fit.weight
     total = sum(share)
     # The line of gains over first scores, with the first guess as WEIGHT trials on it.
     n = sum(row[0] for row in rows) + WEIGHT
@@ -236,7 +236,7 @@ def _fits(curve: Sequence[float], prior: Prior, ensemble: Sequence[_Table]) -> l
     weights_sum = 0.5 * (n + 1) * precision
     a11 = 0.01 * precision + weights_sum
     b1, total = sum(weighted), sum(map(mul, weighted, z))
-    found, logs = [], []
+    fits, logs = [], []
     for table, log in zip(ensemble, prior.shapes, strict=True):
         a12 = table.sums[n] * weight
         a22 = of_gain + table.squares[n] * weight
@@ -245,13 +245,13 @@ def _fits(curve: Sequence[float], prior: Prior, ensemble: Sequence[_Table]) -> l
         det = a11 * a22 - a12 * a12
         offset, gain = (a22 * b1 - a12 * b2) / det, (a11 * b2 - a12 * b1) / det
         logs.append(log - 0.5 * (math.log(det) - offset * b1 - gain * b2))
-        left = total - 2.0 * (offset * b1 + gain * product) + offset * offset * weights_sum
-        left += gain * (2.0 * offset * a12 + gain * table.squares[n] * weight)
-        found.append((offset, gain, a22 / det, -a12 / det, a11 / det, left * variance))
+        residual = total - 2.0 * (offset * b1 + gain * product) + offset * offset * weights_sum
+        residual += gain * (2.0 * offset * a12 + gain * table.squares[n] * weight)
+        fits.append((offset, gain, a22 / det, -a12 / det, a11 / det, residual * variance))
     top = max(logs)
     weights = [math.exp(each - top) for each in logs]
     total = sum(weights)
-    return [_Fit(w / total, *fit) for w, fit in zip(weights, found, strict=True)]
+    return [_Fit(w / total, *fit) for w, fit in zip(weights, fits, strict=True)]
 
 
 def _own_noise(curve: Sequence[float], common: float) -> float:
@@ -267,11 +267,11 @@ def horizons(epoch: int, last: int) -> tuple[int, ...]:
     >>> horizons(3, 27)
     (4, 5, 7, 11, 19, 27)
     """
-    found, step = [], 1
+    epochs, step = [], 1
     while epoch + step < last:
-        found.append(epoch + step)
+        epochs.append(epoch + step)
         step *= 2
-    return (*found, last)
+    return (*epochs, last)
 
 
 def forecasts(curve: Sequence[float], prior: Prior, last: int) -> list[Forecast]:
@@ -290,7 +290,7 @@ def forecasts(curve: Sequence[float], prior: Prior, last: int) -> list[Forecast]
     ]
     total = sum(fit.weight for fit, _ in fits)
     rise = (max(clipped) - min(clipped)) ** 2
-    found = []
+    expected = []
     for epoch in horizons(len(curve), last):
         mean = square = 0.0
         for fit, values in fits:
@@ -303,5 +303,5 @@ def forecasts(curve: Sequence[float], prior: Prior, last: int) -> list[Forecast]
         misfit = MISFIT * (clipped[0] + mean - clipped[-1])
         variance = max(0.0, square - mean * mean) + misfit * misfit
         variance += BEND**2 * rise * math.log(epoch / len(curve))
-        found.append(Forecast(epoch, clipped[0] + mean, math.sqrt(variance)))
-    return found
+        expected.append(Forecast(epoch, clipped[0] + mean, math.sqrt(variance)))
+    return expected

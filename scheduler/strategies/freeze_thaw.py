@@ -146,10 +146,10 @@ class FreezeThaw:
     def _next(self, *, may_go_on: bool) -> Entry | None:
         if not may_go_on:
             return self._begin(floor=False) if self.asked < self.n_trials else None
-        due = self.prior is None or self.on_floor * SHARE <= self.spent
-        entry = self._as_floor() if due else self._as_expected()
+        floor_is_due = self.prior is None or self.on_floor * SHARE <= self.spent
+        entry = self._as_floor() if floor_is_due else self._as_expected()
         if entry is None:
-            entry = self._as_expected() if due else self._as_floor()
+            entry = self._as_expected() if floor_is_due else self._as_floor()
         return self._to_the_end() if entry is None else entry
 
     def _charge(self, trial: str, epochs: int, *, floor: bool) -> None:
@@ -159,10 +159,10 @@ class FreezeThaw:
             self.on_floor += seconds
 
     def _seconds(self, trial: str) -> float:
-        found = self.seconds.get(trial)
-        if found is None:
-            found = self.sum_of_seconds / len(self.seconds) if self.seconds else 1.0
-        return max(1e-9, found)
+        seconds = self.seconds.get(trial)
+        if seconds is None:
+            seconds = self.sum_of_seconds / len(self.seconds) if self.seconds else 1.0
+        return max(1e-9, seconds)
 
     def _enter(self, trial: str, epochs: int, *, floor: bool) -> Entry:
         self._charge(trial, epochs - len(self.curves.get(trial, ())), floor=floor)
@@ -184,15 +184,15 @@ class FreezeThaw:
             for trial in self.wanted:
                 if trial not in self.running and trial in self.curves:
                     return self._enter(trial, len(self.curves[trial]) + 1, floor=True)
-            known = len(self.trials) + self.pending
+            n_known = len(self.trials) + self.pending
             self.asha.asked = self.entered
-            self.asha.n_trials = max(known, self.n_trials if self.asked < self.n_trials else 0)
+            self.asha.n_trials = max(n_known, self.n_trials if self.asked < self.n_trials else 0)
             pull = self.asha.pull(1, 0)
             for entry in pull.group:
                 self._want(entry.trial, entry.epochs)
             if pull.ask:
                 self.entered += 1
-                if self.entered > known:
+                if self.entered > n_known:
                     return self._begin(floor=True)
                 if self.entered <= len(self.trials):
                     self._want(self.trials[self.entered - 1], self.asha.levels[0])
@@ -226,7 +226,7 @@ class FreezeThaw:
         unit = UNIT * (best - self.prior.first)
         if not unit > 0.0:
             return None
-        found, chosen = NEGLIGIBLE / self._seconds(""), ""
+        highest, best_trial = NEGLIGIBLE / self._seconds(""), ""
         candidates = [
             (hope, trial)
             for trial, coming in self.expected.items()
@@ -237,17 +237,17 @@ class FreezeThaw:
         for _, trial in sorted(candidates, key=lambda each: -each[0]):
             seconds, epoch = self._seconds(trial), len(self.curves[trial])
             arm = Arm([self.expected[trial]], epoch, max(1, int(PATIENCE * epoch)))
-            rate = _index(arm, best, unit, found * seconds)
+            rate = _index(arm, best, unit, highest * seconds)
             if rate > 0.0:
-                found, chosen = rate / seconds, trial
+                highest, best_trial = rate / seconds, trial
         if self.asked < self.n_trials:
             arm = Arm(self.newcomers, 0, LOOK)
-            begin = _index(arm, best, unit, found * self._seconds("")) > 0.0
+            begin = _index(arm, best, unit, highest * self._seconds("")) > 0.0
         if begin:
             return self._begin(floor=False)
-        if not chosen:
+        if not best_trial:
             return None
-        return self._enter(chosen, len(self.curves[chosen]) + 1, floor=False)
+        return self._enter(best_trial, len(self.curves[best_trial]) + 1, floor=False)
 
     def _to_the_end(self) -> Entry | None:
         """Return the remaining epochs of the best trial once there is nothing else to do."""
@@ -367,10 +367,10 @@ def _index(arm: Arm, best: float, unit: float, least: float) -> float:
                     top, of, takes = gain - rate * more, gain, more
             gains += weight * of
             epochs += weight * takes
-        found = gains / epochs
-        if step == 0 and found <= least:
+        gain_rate = gains / epochs
+        if step == 0 and gain_rate <= least:
             return 0.0
-        if found <= rate * 1.01:
+        if gain_rate <= rate * 1.01:
             break
-        rate = found
-    return found
+        rate = gain_rate
+    return gain_rate

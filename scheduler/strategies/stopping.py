@@ -66,9 +66,9 @@ class Stopping:
         """Train the trial to its next look, unless the rule stops it."""
         if epoch == self.max_epochs:
             self.best = max(curve[epoch], curve[epoch] if self.best is None else self.best)
-        others = self.averages.setdefault(epoch, {})
-        stop = self._falls_behind(curve, others)
-        others[trial] = sum(curve.values()) / len(curve)
+        averages = self.averages.setdefault(epoch, {})
+        stop = self._falls_behind(curve, averages)
+        averages[trial] = sum(curve.values()) / len(curve)
         if stop or epoch == self.max_epochs:
             return ()
         return (Entry(trial, min(epoch + self.every, self.max_epochs)),)

@@ -44,7 +44,7 @@ class Store:
         except Exception as error:  # each file system raises its own classes
             raise unusable(url, error) from error
         self._local = is_local(self._files)
-        self._made: set[str] = set()
+        self._folders: set[str] = set()
         if self._local and not os.access(self._root, os.W_OK | os.X_OK):
             raise BackendError(f"the checkpoint store {url} cannot be written by this user")
 
@@ -66,9 +66,9 @@ class Store:
                 check_space(Path(self._root), len(content))
                 write_synced(Path(path), content)
             else:
-                if folder not in self._made:
+                if folder not in self._folders:
                     make_folder(self._files, folder)
-                    self._made.add(folder)
+                    self._folders.add(folder)
                 self._files.pipe_file(path, bytes(content))
         return str(self._files.unstrip_protocol(path))
 
@@ -106,11 +106,11 @@ def load(uri: str, expected: str) -> dict[str, Any]:
     if _holds_more(state, len(content)):
         raise BackendError(f"checkpoint {uri} does not hold a state: its parts contain each other")
     try:
-        found = state_hash(state)
+        actual = state_hash(state)
     except (TypeError, ValueError, RuntimeError) as error:
         raise BackendError(f"checkpoint {uri} does not hold a state: {error}") from error
-    if found != expected:
-        raise BackendError(f"checkpoint {uri} holds state {found}, the ledger has {expected}")
+    if actual != expected:
+        raise BackendError(f"checkpoint {uri} holds state {actual}, the ledger has {expected}")
     return state
 
 
@@ -119,15 +119,15 @@ def _holds_more(state: Any, most: int) -> bool:
 
     Such a state, from a small file, could take forever to walk through.
     """
-    left, seen = [state], 0
-    while left and seen <= most:
-        value = left.pop()
-        seen += 1
+    unread, n_values = [state], 0
+    while unread and n_values <= most:
+        value = unread.pop()
+        n_values += 1
         if isinstance(value, dict):
-            left += value.values()
+            unread += value.values()
         elif isinstance(value, list | tuple):
-            left += value
-    return seen > most
+            unread += value
+    return n_values > most
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +227,6 @@ class Writer:
 
 def reason(error: Exception) -> str:
     """Return the reason of a failed write in constant words, without file name or credentials."""
-    known = isinstance(error, OSError) and error.strerror
-    words = known or worded(error, str)
+    system_words = isinstance(error, OSError) and error.strerror
+    words = system_words or worded(error, str)
     return hide_password(_NAME.sub("…", words)) or type(error).__name__

@@ -33,8 +33,8 @@ def pack(checkpoint: object) -> dict[str, Any]:
     Raises ``UsageError`` naming the key of a value that cannot be kept.
     """
     if type(checkpoint) not in _DICTS or not checkpoint:
-        shown = type(checkpoint).__name__ if checkpoint else repr(checkpoint)
-        raise UsageError(f"checkpoint = {shown} is refused: allowed is a dict that is not empty")
+        text = type(checkpoint).__name__ if checkpoint else repr(checkpoint)
+        raise UsageError(f"checkpoint = {text} is refused: allowed is a dict that is not empty")
     arrays: list[list[int | str]] = []
     return {"tree": _packed(checkpoint, (), arrays), "arrays": arrays}
 

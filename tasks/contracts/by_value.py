@@ -274,12 +274,12 @@ def _head(content: bytes) -> dict[str, Any]:
 def main_of(code: object) -> ModuleType:
     """Return a module ``__main__`` with what ``code`` brings of the script, notebook or console."""
     module = ModuleType("__main__")
-    found = behind(code)
-    for each in (found, *(vars(found).values() if isinstance(found, type) else ())):
+    definition = behind(code)
+    for each in (definition, *(vars(definition).values() if isinstance(definition, type) else ())):
         if isinstance(each, FunctionType) and each.__globals__.get("__name__") == "__main__":
             vars(module).update(each.__globals__)
-    if isinstance(found, type) and found.__module__ == "__main__":
-        setattr(module, found.__name__, found)
+    if isinstance(definition, type) and definition.__module__ == "__main__":
+        setattr(module, definition.__name__, definition)
     # A new process that the code starts (spawn) imports this file, as under Python itself.
     if not Path(vars(module).get("__file__") or "").is_file():
         vars(module).pop("__file__", None)

@@ -71,16 +71,16 @@ def refer(code: object, *, runs_anew: bool) -> Reference:
 
     Raises ``UsageError`` for code that can go neither way; it says what to do.
     """
-    named = reference(code)
-    if named is not None and not (runs_anew and code.__module__ == "__main__"):
-        return Reference(*named)
+    by_name = reference(code)
+    if by_name is not None and not (runs_anew and code.__module__ == "__main__"):
+        return Reference(*by_name)
     try:
         content = by_value.pickled(code, SCRIPT)
     except UsageError as error:
-        if named is None:
+        if by_name is None:
             advice = "or define it at the top level of a .py file, which trainers import"
             raise UsageError(f"{error}; {advice}") from error
-        return Reference(*named)
+        return Reference(*by_name)
     module, folder = _origin(code)
     target = f"{by_value.PREFIX}{module}:{by_value.name_of(code)}"
     return Reference(target, folder, hashlib.sha256(content).hexdigest(), content)
@@ -124,11 +124,11 @@ def reference(code: object) -> tuple[str, str, str] | None:
     if module is None or source is None:
         return None
     try:
-        found = walk(module, name)
+        definition = walk(module, name)
     except AttributeError:
         return None
     file = Path(source).resolve()
-    if found is not code or file.suffix != ".py":
+    if definition is not code or file.suffix != ".py":
         return None
     digest = _read_digest(name, file)
     importable = _importable(module)
@@ -191,10 +191,10 @@ def file_digest(file: Path) -> str:
 
 def walk(module: ModuleType, name: str) -> object:
     """Return the attribute with this qualified name. Raises ``AttributeError``."""
-    found: Any = module
+    value: Any = module
     for part in name.split("."):
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def import_script(file: Path) -> ModuleType:

@@ -149,7 +149,7 @@ class EpochFunction(Function):
             raise UsageError("trial.report() belongs in the loop over trial.epochs(), or before it")
         if self._reported is not None:
             raise UsageError(f"epoch {self._epoch} was reported already: report once an epoch")
-        found = checked(self._fixed | numbers(metrics), self.run.task, self._epoch)
+        values = checked(self._fixed | numbers(metrics), self.run.task, self._epoch)
         task = self.run.task
         if checkpoint is None and task.durable and self._epoch == task.last:
             raise TrialFailed(
@@ -159,8 +159,8 @@ class EpochFunction(Function):
             )
         state_hash = uri = ""
         if checkpoint is not None and self._epoch >= self.run.task.first:
-            state_hash, uri = self._written(checkpoint)
-        self._reported = Report(found, 0.0, state_hash, uri)
+            state_hash, uri = self._write_state(checkpoint)
+        self._reported = Report(values, 0.0, state_hash, uri)
 
     def _fix(self, metrics: Mapping[str, Any], checkpoint: Mapping[str, Any] | None) -> None:
         if checkpoint is not None:
@@ -207,7 +207,7 @@ class EpochFunction(Function):
         if self.send(self._epoch, closes=False if returned else None):
             self.wait()
 
-    def _written(self, state: Mapping[str, Any]) -> tuple[str, str]:
+    def _write_state(self, state: Mapping[str, Any]) -> tuple[str, str]:
         """Return the hash and the URI of a checkpoint, once it is durable."""
         from ..checkpoints import blocking_save, portable
         from ..checkpoints.state import state_hash

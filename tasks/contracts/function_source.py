@@ -38,9 +38,9 @@ class Slot:
     def get(self, objective: object) -> Any:
         """Return the present value. Raises LookupError if there is none."""
         if self.scope == "self":
-            found = getattr(owner(objective), "__dict__", {})
-            if self.name in found:
-                return found[self.name]
+            attributes = getattr(owner(objective), "__dict__", {})
+            if self.name in attributes:
+                return attributes[self.name]
             try:
                 return getattr(owner(objective), self.name)
             except Exception:  # there is none, or it is a property of the user's
@@ -85,11 +85,11 @@ def function_of(objective: object) -> FunctionType | None:
     """Return the function that a call of ``objective`` runs; None: it is none of Python's own."""
     while isinstance(objective, partial):
         objective = objective.func
-    found = getattr(objective, "__func__", objective)
-    if not isinstance(found, FunctionType):
-        found = inspect.getattr_static(type(objective), "__call__", None)
-    found = inspect.unwrap(found) if callable(found) else found
-    return found if isinstance(found, FunctionType) else None
+    function = getattr(objective, "__func__", objective)
+    if not isinstance(function, FunctionType):
+        function = inspect.getattr_static(type(objective), "__call__", None)
+    function = inspect.unwrap(function) if callable(function) else function
+    return function if isinstance(function, FunctionType) else None
 
 
 def reached(objective: object) -> list[FunctionType]:
@@ -97,15 +97,15 @@ def reached(objective: object) -> list[FunctionType]:
     first = function_of(objective)
     if first is None:
         return []
-    found, waiting = {id(first): first}, [first]
+    functions, waiting = {id(first): first}, [first]
     while waiting:
         function = waiting.pop(0)
         for each in _referred(function, owner(objective)):
             same = isinstance(each, FunctionType) and each.__globals__ is first.__globals__
-            if same and id(each) not in found:
-                found[id(each)] = each
+            if same and id(each) not in functions:
+                functions[id(each)] = each
                 waiting.append(each)
-    return list(found.values())
+    return list(functions.values())
 
 
 def _referred(function: FunctionType, instance: object) -> Iterator[Any]:
@@ -165,8 +165,8 @@ class FunctionSource:
             except KeyError:
                 continue
             if symbol.is_global():
-                known = node.id in self.function.__globals__ or symbol.is_declared_global()
-                return Slot("global", node.id) if known else None
+                is_global = node.id in self.function.__globals__ or symbol.is_declared_global()
+                return Slot("global", node.id) if is_global else None
             if not symbol.is_free():
                 return None
         is_free = node.id in self.function.__code__.co_freevars
@@ -192,17 +192,17 @@ class FunctionSource:
 
     def origins(self, *values: ast.expr) -> set[str]:
         """Return the names from which ``values`` are computed in this function."""
-        found: set[str] = set()
+        names: set[str] = set()
         waiting = {name for value in values for name in names_in(value)}
         while waiting:
-            found |= waiting
+            names |= waiting
             waiting = {
                 name
                 for target, value in self.assigned_names()
                 if target in waiting
                 for name in names_in(value)
-            } - found
-        return found
+            } - names
+        return names
 
     def assigned_names(self) -> Iterator[tuple[str, ast.expr]]:
         """Yield each name that the function assigns, with what it is given."""
@@ -232,14 +232,14 @@ def _functions_in(
     except (SyntaxError, ValueError):  # a notebook's cell may have magic
         return {}
     tables = {(each.get_name(), each.get_lineno()): each for each in _tables(table)}
-    found = {}
+    functions = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = [node.lineno, *(each.lineno for each in node.decorator_list)]
-            known = [tables[node.name, line] for line in lines if (node.name, line) in tables]
-            if known:
-                found[node.name, min(lines)] = (node, known[0])
-    return found
+            symbols = [tables[node.name, line] for line in lines if (node.name, line) in tables]
+            if symbols:
+                functions[node.name, min(lines)] = (node, symbols[0])
+    return functions
 
 
 def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:

@@ -38,10 +38,10 @@ def import_digest(file: Path, module: str, folder: str) -> str:
     ``module`` is the name under which it is imported, empty for a script; ``folder`` is where the
     user's modules are. Raises ``OSError`` if ``file`` cannot be read.
     """
-    found = _Imports(folder)
-    found.read(module or "__main__", file, package=module.rpartition(".")[0])
-    lines = [f"{name} {digest}" for name, digest in found.files.items()]
-    lines += [f"{name}=={version}" for name, version in _distributions(found.installed).items()]
+    imports = _Imports(folder)
+    imports.read(module or "__main__", file, package=module.rpartition(".")[0])
+    lines = [f"{name} {digest}" for name, digest in imports.files.items()]
+    lines += [f"{name}=={version}" for name, version in _distributions(imports.installed).items()]
     lines.append(f"{platform.python_implementation()} {platform.python_version()}")
     text = "\n".join(sorted(lines))
     return f"{IMPORTS}{hashlib.sha256(text.encode()).hexdigest()}"
@@ -73,7 +73,7 @@ class _Imports:
         path: list[str] | None = None
         for end in range(1, len(parts) + 1):
             full = ".".join(parts[:end])
-            spec = self._found(full, path)
+            spec = self._spec_of(full, path)
             if spec is None:
                 return
             where = spec.origin or next(iter(spec.submodule_search_locations or ()), "")
@@ -87,7 +87,7 @@ class _Imports:
                 self.read(full, Path(spec.origin or ""), package)
             path = list(spec.submodule_search_locations or ())
 
-    def _found(self, name: str, path: list[str] | None) -> ModuleSpec | None:
+    def _spec_of(self, name: str, path: list[str] | None) -> ModuleSpec | None:
         spec = PathFinder.find_spec(name, self._path if path is None else path)
         if spec is None and path is None:  # a package that is installed where its sources are
             with suppress(ImportError, ValueError):
@@ -111,20 +111,20 @@ def _imported(tree: ast.Module, package: str) -> Iterator[str]:
 
 def _distributions(modules: set[str]) -> dict[str, str]:
     """Return the versions of these modules' distributions and of their requirements."""
-    known = _distributions_by_module()
-    todo = [each for module in modules for each in known.get(module, (module,))]
-    found: dict[str, str] = {}
+    by_module = _distributions_by_module()
+    todo = [each for module in modules for each in by_module.get(module, (module,))]
+    versions: dict[str, str] = {}
     while todo:
         name = re.sub(r"[-_.]+", "-", todo.pop()).lower()
-        if name in found:
+        if name in versions:
             continue
         try:
             distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError:  # required elsewhere only, or without metadata
             continue
-        found[name] = distribution.version
+        versions[name] = distribution.version
         for requirement in () if name == _OWN else distribution.requires or ():
-            needed = _NAME.match(requirement)
-            if needed and "extra ==" not in requirement:
-                todo.append(needed[0])
-    return found
+            requirement_name = _NAME.match(requirement)
+            if requirement_name and "extra ==" not in requirement:
+                todo.append(requirement_name[0])
+    return versions

@@ -23,10 +23,10 @@ def imported_names(file: Path, folder: Path | None = None) -> list[str]:
     names: list[str] = []
     with suppress(OSError, SyntaxError, ValueError):
         for node in _first_imports(ast.parse(file.read_bytes()).body):
-            found = _names_in(node)
-            if not found or any(is_in(folder or file.parent, name) for name in found):
+            new_names = _names_in(node)
+            if not new_names or any(is_in(folder or file.parent, name) for name in new_names):
                 break
-            names += found
+            names += new_names
     return list(dict.fromkeys(name for name in names if name.isascii() and "*" not in name))
 
 

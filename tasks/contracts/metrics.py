@@ -41,20 +41,20 @@ def check_bounds(fixed: Mapping[str, float], task: SegmentTask) -> None:
 
     ``fixed`` are the metrics that training does not change.
     """
-    known = {name: fixed[name] - bound for name, bound in task.bounds if name in fixed}
-    if task.first == task.origin + 1 and any(excess > 0 for excess in known.values()):
-        raise Infeasible(known)
+    excesses = {name: fixed[name] - bound for name, bound in task.bounds if name in fixed}
+    if task.first == task.origin + 1 and any(excess > 0 for excess in excesses.values()):
+        raise Infeasible(excesses)
 
 
 def numbers(metrics: object, given: str = "metrics") -> dict[str, float]:
     """Return reported metrics as floats. Raises UsageError naming a value that is no number."""
     if not isinstance(metrics, Mapping):
         raise UsageError.refuse(given, metrics, "a dict of names to numbers")
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for name, value in metrics.items():
         try:
-            found[str(name)] = float(value)
+            values[str(name)] = float(value)
         except (TypeError, ValueError, OverflowError):
             field = f"{given}[{worded(name)}]"
             raise UsageError.refuse(field, value, "a number that a float can hold") from None
-    return found
+    return values

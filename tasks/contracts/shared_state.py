@@ -72,18 +72,18 @@ def changes_of(objective: object) -> list[Change]:
 
     Each change has the text to write instead of all such lines. Empty if the source cannot be read.
     """
-    found: dict[tuple[Slot, bool], Change] = {}
+    changes: dict[tuple[Slot, bool], Change] = {}
     for function in reached(objective):
         found_in = parsed(function)
         if found_in is None or belongs_to_python(function.__code__.co_filename):
             continue  # a library knows what it does
         source = FunctionSource(objective, function, *found_in)
         for change in _Rules(objective, source).changes():
-            known = found.setdefault((change.slot, change.rebinds), change)
-            if change is not known:
-                found[change.slot, change.rebinds] = _both(known, change)
-    mutated = {slot for slot, rebinds in found if not rebinds}
-    return [each for each in found.values() if not (each.rebinds and each.slot in mutated)]
+            earlier = changes.setdefault((change.slot, change.rebinds), change)
+            if change is not earlier:
+                changes[change.slot, change.rebinds] = _both(earlier, change)
+    mutated = {slot for slot, rebinds in changes if not rebinds}
+    return [each for each in changes.values() if not (each.rebinds and each.slot in mutated)]
 
 
 def _both(first: Change, second: Change) -> Change:
@@ -178,13 +178,13 @@ class _Rules:
         if kind == "item" and isinstance(key, ast.Constant) and self._is_suggested(value):
             return  # an entry of a configuration: the study has it as a parameter
         slot = self._source.slot(whole)
-        held = None if slot is None else _slot_value(slot, self._objective)
-        if slot is None or held is None:
+        present = None if slot is None else _slot_value(slot, self._objective)
+        if slot is None or present is None:
             return
-        if isinstance(held, _CONTAINERS):
+        if isinstance(present, _CONTAINERS):
             if not (self._caches(whole) or self._clears(whole)):
                 yield self._change(node, slot, value, kind=kind, key=key)
-        elif kind != "collected" and type(held).__module__.partition(".")[0] in _ARRAYS:
+        elif kind != "collected" and type(present).__module__.partition(".")[0] in _ARRAYS:
             yield self._change(node, slot, value, kind=kind, key=key, is_plain=False)
 
     def _change(
@@ -200,7 +200,7 @@ class _Rules:
         code = self._source.function.__code__
         line = linecache.getline(code.co_filename, node.lineno, self._source.function.__globals__)
         constant = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
-        told = "1" if kind == "counted" and value is None else _text(value)
+        text = "1" if kind == "counted" and value is None else _text(value)
         name = constant or (value.id if isinstance(value, ast.Name) else slot.name)
         attrs, each = f'user_attrs["{name}"]', f'for t in study.trials if "{name}" in t.user_attrs'
         if kind == "counted":
@@ -211,15 +211,15 @@ class _Rules:
             read = f"{{t.number: t.{attrs} {each}}}"
         else:
             read = f"[t.{attrs} {each}]"
-        held = _slot_value(slot, self._objective)
-        scratch = isinstance(held, dict) and self._is_handed_on(slot)
+        present = _slot_value(slot, self._objective)
+        scratch = isinstance(present, dict) and self._is_handed_on(slot)
         return Change(
             slot,
             kind == "rebound",
             is_plain and not scratch,
             f"{_file_named(code.co_filename)}:{node.lineno}",
             line.strip(),
-            f'{self._source.trial}.set_user_attr("{name}", {told})',
+            f'{self._source.trial}.set_user_attr("{name}", {text})',
             read,
             self._source.has_trial,
         )
@@ -228,7 +228,7 @@ class _Rules:
 
     def _caches(self, of: ast.expr) -> bool:
         """Return True if ``of`` is a cache: it is looked up, and never ordered or accumulated."""
-        asked = False
+        is_looked_up = False
         read = self._read_from(of)
         for node, parent in self._source.uses(of):
             above: ast.AST | None = parent
@@ -237,16 +237,16 @@ class _Rules:
                     if any(isinstance(op, _ORDER) for op in above.ops):
                         return False
                     inside = any(isinstance(op, ast.In | ast.NotIn) for op in above.ops)
-                    asked = asked or (inside and node in above.comparators)
+                    is_looked_up = is_looked_up or (inside and node in above.comparators)
                 above = self._source.parents.get(id(above))
             if isinstance(above, ast.AugAssign) or self._accumulates(node, above, read):
                 return False
-            asked = (
-                asked
+            is_looked_up = (
+                is_looked_up
                 or (isinstance(parent, ast.Attribute) and parent.attr in ("get", "setdefault"))
                 or (isinstance(parent, ast.Subscript) and self._is_tried(above))
             )
-        return asked
+        return is_looked_up
 
     def _read_from(self, of: ast.expr) -> set[str]:
         """Return the local names that are assigned something in which ``of`` is read."""
@@ -299,13 +299,13 @@ class _Rules:
     def _is_suggested(self, value: ast.expr | None) -> bool:
         """Return True if the trial suggests ``value``, also through a name for only that."""
         if isinstance(value, ast.Name):
-            given = [
+            sources = [
                 node.value
                 for node in ast.walk(self._source.node)
                 if isinstance(node, ast.Assign)
                 and any(getattr(target, "id", "") == value.id for target in node.targets)
             ]
-            return bool(given) and all(map(self._suggests, given))
+            return bool(sources) and all(map(self._suggests, sources))
         return value is not None and self._suggests(value)
 
     def _suggests(self, value: ast.expr) -> bool:

@@ -93,12 +93,12 @@ class Function(ABC):
     def unwind(self) -> None:
         """End the waiting function, since the trial will not go on from here."""
         self._released = True
-        others = printing_for(self._run.task.trial)
+        printing = printing_for(self._run.task.trial)
         self._pass()
         if not self._ended.wait(UNWIND):
             print(f"{self._name} has not ended in {UNWIND:g} s", file=sys.stderr, flush=True)  # noqa: T201
             os._exit(1)
-        printing_for(others)
+        printing_for(printing)
         self._forget()
 
     def _forget(self) -> None:
@@ -193,17 +193,17 @@ class PausedFunctions(Generic[F]):
     """The suspended functions of one trainer, by trial."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, F] = OrderedDict()
+        self._functions: OrderedDict[str, F] = OrderedDict()
 
     def take(self, trial: str) -> F | None:
         """Take out the trial's function, which is then no longer kept."""
-        return self._kept.pop(trial, None)
+        return self._functions.pop(trial, None)
 
     def put(self, trial: str, function: F) -> None:
         """Keep a waiting function. The one that has waited longest may be unwound for it."""
-        self._kept[trial] = function
-        if len(self._kept) > PAUSED_KEPT:
-            self._kept.popitem(last=False)[1].unwind()
+        self._functions[trial] = function
+        if len(self._functions) > PAUSED_KEPT:
+            self._functions.popitem(last=False)[1].unwind()
 
     def release(self, trial: str) -> None:
         function = self.take(trial)

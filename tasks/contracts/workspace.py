@@ -59,15 +59,15 @@ class Workspace:
         if study != self._study:
             self._study = study
             self._forget_edited(path)
-        known = self._objects.setdefault(path, {})
-        if (target, digest) not in known:
+        objects = self._objects.setdefault(path, {})
+        if (target, digest) not in objects:
             if by_value.is_by_value(target):
-                known[target, digest] = self._unpickle(target, digest, store)
+                objects[target, digest] = self._unpickle(target, digest, store)
             else:
-                known[target, digest] = _imported(target, path, digest)
+                objects[target, digest] = _imported(target, path, digest)
             self._note_files(path)
         sys.modules["__main__"] = self._mains.get(digest, self._main)
-        return known[target, digest]
+        return objects[target, digest]
 
     def enter_again(self, path: str, digest: str) -> None:
         """Make importable again what was when the code with this digest was loaded from ``path``.
@@ -79,9 +79,9 @@ class Workspace:
 
     def _unpickle(self, target: str, digest: str, store: str) -> object:
         content = by_value.read(store, digest)
-        added = [each for each in by_value.folders_of(content) if each not in sys.path]
-        sys.path += added
-        self._added.setdefault(self._folder or "", []).extend(added)
+        folders = [each for each in by_value.folders_of(content) if each not in sys.path]
+        sys.path += folders
+        self._added.setdefault(self._folder or "", []).extend(folders)
         code = by_value.unpickled(content, target)
         self._mains[digest] = by_value.main_of(code)
         return code
@@ -108,10 +108,10 @@ class Workspace:
 
     def _uncover(self, folder: str) -> None:
         """Forget the modules imported ahead for which ``folder`` has its own."""
-        found: set[str] = set()
+        names: set[str] = set()
         with suppress(OSError):
-            found = {each.partition(".")[0] for each in os.listdir(folder)}  # noqa: PTH208 - cheap
-        covering = {name for name in found.intersection(self._ahead) if is_in(Path(folder), name)}
+            names = {each.partition(".")[0] for each in os.listdir(folder)}  # noqa: PTH208 - cheap
+        covering = {name for name in names.intersection(self._ahead) if is_in(Path(folder), name)}
         for name in list(sys.modules) if covering else ():
             if name.partition(".")[0] in covering:
                 del sys.modules[name]

@@ -23,10 +23,10 @@ def agree(
     """
     reports = gang.collect([[state_hash, closes, joules]])
     hashes = [each for each, _, _ in reports]
-    known = [each for _, _, each in reports if each is not None]
+    measured = [each for _, _, each in reports if each is not None]
     same = len(set(hashes)) == 1
     if not same and not may_differ:
         raise TrialFailed(
             "diverged", f"the members of a gang came out of epoch {epoch} as {', '.join(hashes)}"
         )
-    return bool(reports[0][1]) or not same, sum(known) if len(known) == len(reports) else None
+    return bool(reports[0][1]) or not same, sum(measured) if len(measured) == len(reports) else None

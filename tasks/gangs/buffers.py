@@ -36,26 +36,26 @@ class Wire:
         """Allocate ``slots`` for ``width`` members, with tensors like the other arguments'."""
         self._n = len(parameters)
         device = sums[0].device
-        used = torch.zeros(self._n, dtype=torch.int32, device=device)
-        layout = _Layout([*parameters, *sums, used], counters)
+        flags = torch.zeros(self._n, dtype=torch.int32, device=device)
+        layout = _Layout([*parameters, *sums, flags], counters)
         self.mine = torch.zeros(slots * layout.size, dtype=torch.uint8, device=device)
         self.all = torch.zeros(width * slots * layout.size, dtype=torch.uint8, device=device)
         self._ours = [layout.slot(part) for part in self.mine.chunk(slots)]
         slot = [layout.slot(part) for part in self.all.chunk(width * slots)]
         self._theirs = [slot[i : i + slots] for i in range(0, len(slot), slots)]
-        self._used = [[0] * self._n for _ in range(slots)]
+        self._flags = [[0] * self._n for _ in range(slots)]
 
     def put(self, slot: int, block: Block) -> None:
         """Copy a block of this member into its slot."""
         tensors, counters, _ = self._ours[slot]
-        used = [int(gradient is not None) for gradient in block.gradients]
-        if used != self._used[slot]:
-            self._used[slot] = used
-            tensors[-1].copy_(torch.tensor(used, dtype=torch.int32))
+        flags = [int(gradient is not None) for gradient in block.gradients]
+        if flags != self._flags[slot]:
+            self._flags[slot] = flags
+            tensors[-1].copy_(torch.tensor(flags, dtype=torch.int32))
             torch._foreach_zero_(tensors[: self._n])
-        given = [gradient for gradient in block.gradients if gradient is not None]
-        targets = [tensor for tensor, there in zip(tensors, used, strict=False) if there]
-        torch._foreach_copy_(targets + tensors[self._n : -1], given + block.sums)
+        gradients = [gradient for gradient in block.gradients if gradient is not None]
+        targets = [tensor for tensor, flag in zip(tensors, flags, strict=False) if flag]
+        torch._foreach_copy_(targets + tensors[self._n : -1], gradients + block.sums)
         if block.counters:
             torch._foreach_copy_(counters, block.counters)
 
@@ -67,8 +67,8 @@ class Wire:
     def root(self, rank: int) -> Block:
         """Return the block in slot 0 of ``rank``, once all other blocks have been added to it."""
         tensors, counters, _ = self._theirs[rank][0]
-        used = tensors[-1].tolist()
-        gradients = [t if n else None for t, n in zip(tensors, used, strict=False)]
+        flags = tensors[-1].tolist()
+        gradients = [t if n else None for t, n in zip(tensors, flags, strict=False)]
         return Block(0, 0, gradients, tensors[self._n : -1], counters)
 
 

@@ -81,10 +81,10 @@ class Gang:
         if mine.device.type == self._device.type:
             self._wait(lambda: self._group._allgather_base(everything, mine))
             return
-        there = torch.empty_like(everything, device=self._device)
-        sent = mine.to(self._device)
-        self._wait(lambda: self._group._allgather_base(there, sent))
-        everything.copy_(there)
+        gathered = torch.empty_like(everything, device=self._device)
+        own = mine.to(self._device)
+        self._wait(lambda: self._group._allgather_base(gathered, own))
+        everything.copy_(gathered)
 
     def collect(self, mine: list[Any]) -> list[Any]:
         """Concatenate the members' lists of JSON values, by rank."""

@@ -113,9 +113,9 @@ class PeerServer:
         sock.settimeout(timeout)
         request = _read(tensor_stream.receive_frame(sock, MAX_REQUEST_BYTES))
         sock.settimeout(REQUEST_TIMEOUT)
-        given = str(request.get("token")).encode("utf-8", "surrogatepass")
-        known = hmac.compare_digest(given, self._token)
-        return request if known else None
+        token = str(request.get("token")).encode("utf-8", "surrogatepass")
+        is_right = hmac.compare_digest(token, self._token)
+        return request if is_right else None
 
     def _offer(self, sock: socket.socket) -> Offer | None:
         """Offer shared memory to a client on this node, and wait for the client's answer."""
@@ -240,11 +240,11 @@ class _ConnectionPool:
 
     def put(self, holder: Identity, connection: _Connection) -> None:
         with self._lock:
-            others = [self._connections.pop(holder, None)]
+            surplus = [self._connections.pop(holder, None)]
             self._connections[holder] = connection
             if len(self._connections) > MAX_IDLE:
-                others.append(self._connections.popitem(last=False)[1])
-        for other in others:
+                surplus.append(self._connections.popitem(last=False)[1])
+        for other in surplus:
             if other is not None:
                 other.sock.close()
 
@@ -281,10 +281,10 @@ def _requested(
 
 
 def _ask(holder: Identity, request: dict[str, Any], timeout: float) -> tuple[_Connection, bytes]:
-    kept = _connections.take(holder)
-    if kept is not None:
+    pooled = _connections.take(holder)
+    if pooled is not None:
         with suppress(ConnectionError):  # it broke after its last use
-            return kept, kept.ask(request, timeout)
+            return pooled, pooled.ask(request, timeout)
     connection = _Connection(holder)
     return connection, connection.ask(request, timeout)
 

@@ -72,13 +72,13 @@ class RendezvousHandler:
 
     def gang(self, rendezvous: Rendezvous) -> Gang:
         """Return the gang: the one that the members had before, if all of them still have it."""
-        known = self._gangs.pop(rendezvous.members, None)
-        values = rendezvous.exchange("gang", [known is not None, _device_id(self._device)])
-        if not all(kept for kept, _ in values):
-            if known is not None:
-                known.close()
+        gang = self._gangs.pop(rendezvous.members, None)
+        values = rendezvous.exchange("gang", [gang is not None, _device_id(self._device)])
+        if not all(has_gang for has_gang, _ in values):
+            if gang is not None:
+                gang.close()
             device_ids = [device_id for _, device_id in values]
-            known = Gang(
+            gang = Gang(
                 PrefixStore(f"{rendezvous.fence}/group", rendezvous.store),
                 rendezvous.rank,
                 len(rendezvous.members),
@@ -86,11 +86,11 @@ class RendezvousHandler:
                 self._address,
                 shared=len(set(device_ids)) < len(device_ids) and "cpu" not in device_ids,
             )
-        assert known is not None
-        self._gangs[rendezvous.members] = known
+        assert gang is not None
+        self._gangs[rendezvous.members] = gang
         if len(self._gangs) > GANGS_KEPT:
             self._gangs.popitem(last=False)[1].close()
-        return known
+        return gang
 
     def leave(self, members: tuple[str, ...]) -> None:
         """Break up the gang: a member cannot go on, and the others must not wait for it."""
@@ -176,7 +176,7 @@ class Rendezvous:
 
     def part(self, width: int) -> Rendezvous:
         """Return the rendezvous of the first ``width`` members, with this one among them."""
-        found = Rendezvous(
+        part = Rendezvous(
             self._handler,
             self.store,
             self.members[:width],
@@ -184,8 +184,8 @@ class Rendezvous:
             f"{self.fence}/{width}",
             self._check,
         )
-        found.keys = self.keys  # deleted together
-        return found
+        part.keys = self.keys  # deleted together
+        return part
 
     def exchange(self, topic: str, value: Any) -> list[Any]:
         """Exchange ``value`` on ``topic``: every member's, by rank. One exchange for each topic."""
@@ -198,8 +198,8 @@ class Rendezvous:
             while not self.store.check(keys):
                 self._check()
                 if time.monotonic() > until and (absent := self._absent(keys)):
-                    who = " and ".join(map(str, absent))
-                    words = f"not all members reached {topic!r} in {TIMEOUT:g} s: {who} did not"
+                    ranks = " and ".join(map(str, absent))
+                    words = f"not all members reached {topic!r} in {TIMEOUT:g} s: {ranks} did not"
                     raise Lost(words, absent)
                 time.sleep(pause)
                 pause = min(0.01, 2 * pause)

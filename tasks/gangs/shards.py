@@ -113,8 +113,8 @@ class Sums:
             counters = [counter.clone() for counter in self._counters] if shard == 0 else []
             torch._foreach_copy_(self._statistics + self._counters, self._before)
         if self._unsynced is not None:
-            made = self._unsynced.take()
-            counters += made if shard == 0 else []
+            buffers = self._unsynced.take()
+            counters += buffers if shard == 0 else []
         sums.append((loss.detach() * weight).float())
         push(self._stack, Block(shard, 1, [p.grad for p in self._parameters], sums, counters))
         self._clear()
@@ -188,13 +188,13 @@ class _UnsyncedBuffers:
 
     def take(self) -> list[Tensor]:
         """Return the buffers as a shard changed them, and restore them."""
-        made = [tensor.clone() for tensor in self._now()]
-        for (module, name), there, new in zip(self._owners, self.buffers, made, strict=True):
-            if new.shape != there.shape or new.dtype != there.dtype:
+        changed = [tensor.clone() for tensor in self._now()]
+        for (module, name), before, new in zip(self._owners, self.buffers, changed, strict=True):
+            if new.shape != before.shape or new.dtype != before.dtype:
                 raise TrialFailed("inexact", f"training changed the shape of the buffer {name}")
-            module._buffers[name] = there
+            module._buffers[name] = before
         self.put(self._before)
-        return made
+        return changed
 
     def put(self, values: list[Tensor]) -> None:
         if values:

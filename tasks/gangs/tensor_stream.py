@@ -84,8 +84,8 @@ def read_outline(text: bytes, into: dict[str, Any] | None) -> dict[str, Any]:
         tensors = []
     if [(tensor.dtype, tuple(tensor.shape)) for tensor in tensors] != kinds:
         tensors = [torch.empty(shape, dtype=dtype) for dtype, shape in kinds]
-    given = iter(tensors)
-    state: dict[str, Any] = map_tensors(tree, lambda _: next(given))
+    remaining = iter(tensors)
+    state: dict[str, Any] = map_tensors(tree, lambda _: next(remaining))
     return state
 
 
@@ -101,14 +101,14 @@ def send_tensors(sock: socket.socket, state: Any, ring: Ring | None) -> None:
                     _gather(pieces, window)
                 _send(sock, window.numpy())
         return
-    sent = 0
+    n_chunks = 0
     for chunk in chunks:
-        if sent >= 2:
+        if n_chunks >= 2:
             _receive(sock, bytearray(1))
-        _gather(chunk, ring.window(sent, _size(chunk)))
+        _gather(chunk, ring.window(n_chunks, _size(chunk)))
         _send(sock, b"f")
-        sent += 1
-    _receive(sock, bytearray(min(sent, 2)))
+        n_chunks += 1
+    _receive(sock, bytearray(min(n_chunks, 2)))
 
 
 def receive_tensors(sock: socket.socket, state: Any, ring: Ring | None) -> None:
@@ -165,10 +165,10 @@ def _chunks(flats: Iterable[Tensor]) -> Iterator[list[Tensor]]:
     for flat in flats:
         start, size = 0, len(flat)
         while start < size:
-            taken = min(remaining, size - start)
-            chunk.append(flat[start : start + taken])
-            start += taken
-            remaining -= taken
+            size_here = min(remaining, size - start)
+            chunk.append(flat[start : start + size_here])
+            start += size_here
+            remaining -= size_here
             if remaining == 0:
                 yield chunk
                 chunk, remaining = [], CHUNK
@@ -239,9 +239,9 @@ def _scatter(window: Tensor, pieces: list[Tensor]) -> None:
 def _send(sock: socket.socket, data: Any) -> None:
     # Not sendall(), whose timeout applies to all bytes together.
     with memoryview(data).cast("B") as view:
-        sent = 0
-        while sent < len(view):
-            sent += sock.send(view[sent:])
+        position = 0
+        while position < len(view):
+            position += sock.send(view[position:])
 
 
 def _receive(sock: socket.socket, data: Any) -> None:

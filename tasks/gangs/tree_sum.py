@@ -38,18 +38,24 @@ class Block:
 
     def add(self, right: Block) -> None:
         """Become the sum of both, in this block's memory."""
-        ours = self.gradients
-        left_used = [gradient for gradient in ours if gradient is not None]
+        gradients = self.gradients
+        left_used = [gradient for gradient in gradients if gradient is not None]
         right_used = [gradient for gradient in right.gradients if gradient is not None]
-        if len(left_used) == len(right_used) == len(ours):
+        if len(left_used) == len(right_used) == len(gradients):
             torch._foreach_add_([*left_used, *self.sums], [*right_used, *right.sums])
         else:
             torch._foreach_add_(self.sums, right.sums)
-            for i, (mine, theirs) in enumerate(zip(ours, right.gradients, strict=True)):
-                if mine is not None and theirs is not None:
-                    mine.add_(theirs)
-                elif (only := theirs if mine is None else mine) is not None:
-                    ours[i] = only.add_(0.0)  # -0.0 becomes 0.0, as it does where zeros are sent
+            for i, (left_gradient, right_gradient) in enumerate(
+                zip(gradients, right.gradients, strict=True)
+            ):
+                if left_gradient is not None and right_gradient is not None:
+                    left_gradient.add_(right_gradient)
+                elif (
+                    only := right_gradient if left_gradient is None else left_gradient
+                ) is not None:
+                    gradients[i] = only.add_(
+                        0.0
+                    )  # -0.0 becomes 0.0, as it does where zeros are sent
         self.count += right.count
 
 
@@ -74,12 +80,12 @@ def fold(stack: list[Block]) -> Block:
 
 def blocks(shards: range) -> list[tuple[int, int]]:
     """(first, count) of the blocks that ``push`` makes of a contiguous range of shards."""
-    found = []
+    pairs = []
     first = shards.start
     while first < shards.stop:
         count = 1
         while first % (2 * count) == 0 and first + 2 * count <= shards.stop:
             count *= 2
-        found.append((first, count))
+        pairs.append((first, count))
         first += count
-    return found
+    return pairs

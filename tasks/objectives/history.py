@@ -72,10 +72,12 @@ class History:
 
     def _settle(self, number: int, update: Mapping[str, Any]) -> None:
         """Forget what was announced of a trial as far as ``update`` says it, or that it is over."""
-        known = {name for name, _, _ in update.get("suggestions", ())}
-        left = {name: each for name, each in self._sampled.pop(number).items() if name not in known}
-        if left and update.get("state", "running") == "running":
-            self._sampled[number] = left
+        names = {name for name, _, _ in update.get("suggestions", ())}
+        unsettled = {
+            name: each for name, each in self._sampled.pop(number).items() if name not in names
+        }
+        if unsettled and update.get("state", "running") == "running":
+            self._sampled[number] = unsettled
 
     def take(self, number: int) -> FrozenTrial:
         """Return a copy of a trial that this process writes now: updates about it are an echo.
@@ -106,8 +108,8 @@ class History:
 
     def select(self, states: Container[TrialState] | None) -> list[FrozenTrial]:
         """Return the trials in these states; None for all."""
-        found = [trial for trial in self.trials if states is None or trial.state in states]
-        return [self._with_sampled(trial) for trial in found] if self._sampled else found
+        trials = [trial for trial in self.trials if states is None or trial.state in states]
+        return [self._with_sampled(trial) for trial in trials] if self._sampled else trials
 
     def _with_sampled(self, trial: FrozenTrial) -> FrozenTrial:
         sampled = self._sampled.get(trial.number)

@@ -40,26 +40,26 @@ class Left:
 
 def values_of(objective: object, slots: Iterable[Slot]) -> dict[Slot, Any]:
     """Return the present values of those slots that have one."""
-    found = {}
+    values = {}
     for slot in slots:
         try:
-            found[slot] = slot.get(objective)
+            values[slot] = slot.get(objective)
         except LookupError:
             continue
-    return found
+    return values
 
 
 def best_with(trials: Sequence[FrozenTrial], left: Left, direction: str) -> FrozenTrial | None:
     """Return the best complete trial that has left something; of equal ones the first."""
     sign = 1.0 if direction == "maximize" else -1.0
-    found = [
+    candidates = [
         trial
         for trial in trials
         if trial.state is TrialState.COMPLETE
         and trial.values
         and _is_ours(trial.system_attrs.get(left.key))
     ]
-    return max(found, key=lambda trial: sign * trial.values[0], default=None)
+    return max(candidates, key=lambda trial: sign * trial.values[0], default=None)
 
 
 def refusal(error: Exception) -> str:

@@ -42,16 +42,16 @@ class LogPlan:
 def plan_of_script() -> LogPlan | None:
     """Return the plan that this process's log handlers need; None if it has no handlers."""
     root = logging.getLogger()
-    named = {
+    by_name = {
         name: logger
         for name, logger in list(root.manager.loggerDict.items())
         if isinstance(logger, logging.Logger) and name.partition(".")[0] not in _NOT_THEIRS
     }
-    handled = [name for name, logger in named.items() if _handles(logger)]
+    handled = [name for name, logger in by_name.items() if _handles(logger)]
     if not handled and not _handles(root):
         return None
-    levels = tuple((name, each.level) for name, each in named.items() if each.level)
-    apart = tuple(name for name in handled if not _reaches_root(named[name]))
+    levels = tuple((name, each.level) for name, each in by_name.items() if each.level)
+    apart = tuple(name for name in handled if not _reaches_root(by_name[name]))
     return LogPlan((("", root.level), *levels), apart)
 
 
@@ -98,8 +98,8 @@ class Collector(logging.Handler):
         except Exception:  # as logging's own handlers do
             self.handleError(record)
             return
-        shown = f"{text}\n{record.exc_text}" if record.exc_text else text
-        sys.stderr.write(f"{record.levelname}:{record.name}:{shown}\n")
+        message = f"{text}\n{record.exc_text}" if record.exc_text else text
+        sys.stderr.write(f"{record.levelname}:{record.name}:{message}\n")
         self._size += len(text) + len(record.exc_text or "")
         if self._size > MOST_OF_EPOCH:
             self._dropped += 1
@@ -125,11 +125,13 @@ class Collector(logging.Handler):
 
     def take(self) -> list[Record]:
         """Return the records since the last call."""
-        found, dropped = self._records, self._dropped
+        records, dropped = self._records, self._dropped
         if dropped:
-            found.append(notice(f"{dropped} more lines of this epoch are in `penstock logs` only"))
+            records.append(
+                notice(f"{dropped} more lines of this epoch are in `penstock logs` only")
+            )
         self._records, self._size, self._dropped = [], 0, 0
-        return found
+        return records
 
 
 def notice(words: str) -> Record:

@@ -143,7 +143,7 @@ class RunningObjective(Function):
         self._energy_mark: Mark | None = None
         self._seed = rng.key("objective", run.task.seed, run.task.key_number)
         self._calls = 0
-        self._asked: set[str] = set()
+        self._names_asked: set[str] = set()
         self._logged = 0
         # What a thread of the objective writes while the trial waits is said when it goes on: until
         # then the trial has no attempt that counts.
@@ -191,9 +191,9 @@ class RunningObjective(Function):
     def _note_draws(self, draws: Iterable[_Draw]) -> None:
         if self.run.task.tools is not None:  # else the scheduler samples
             self._draws |= {each[0]: each for each in draws}
-            known = self._draws.values()
+            draws_so_far = self._draws.values()
             self.draws_digest = digest_of(
-                (name, text, internal) for name, _, text, internal in known
+                (name, text, internal) for name, _, text, internal in draws_so_far
             )
 
     def agrees(self, task: SegmentTask) -> bool:
@@ -206,8 +206,8 @@ class RunningObjective(Function):
         Attributes are repeated if a report was lost, since they may have been lost with it.
         """
         accepted = {name for name, *_ in run.task.suggestions}
-        left = [draw for name, draw in self._draws.items() if name not in accepted]
-        again: list[Mapping[str, Any]] = [{"suggestions": left}] if left else []
+        unaccepted = [draw for name, draw in self._draws.items() if name not in accepted]
+        again: list[Mapping[str, Any]] = [{"suggestions": unaccepted}] if unaccepted else []
         if run.task.first in self.reports:
             again += self._attributes
         for writing in again:
@@ -236,15 +236,15 @@ class RunningObjective(Function):
             value = self.reports[len(self.reports)].metrics[self.run.task.metric]
         if isinstance(value, str | bytes):
             value = [value]  # else Optuna would name its characters
-        ended, values, why = _tell_with_warning(
+        end_state, values, why = _tell_with_warning(
             self.study, trial, value, state, suppress_warning=True
         )
-        if ended is TrialState.FAIL:
+        if end_state is TrialState.FAIL:
             kind = "nan" if why and "not acceptable" in why else "exception"
             raise TrialFailed(kind, f"what the objective returned is no result: {why}")
-        if self.study.left is not None and ended is TrialState.COMPLETE and values:
+        if self.study.left is not None and end_state is TrialState.COMPLETE and values:
             self._leave(objective, values[0], self.study.left)
-        self.returned, self.pruned = list(values or ()), ended is TrialState.PRUNED
+        self.returned, self.pruned = list(values or ()), end_state is TrialState.PRUNED
         self.constraints = trial.constraints
         if self.run.task.define_by_run and self.run.task.tools is None:
             self.unasked = sorted(self.run.task.params.keys() - trial.params.keys())
@@ -272,8 +272,8 @@ class RunningObjective(Function):
             except TypeError:
                 if not left.scratch:
                     raise
-                kept = [slot for slot in left.slots if slot not in left.scratch]
-                text = self.keep(values_of(objective, kept))
+                slots = [slot for slot in left.slots if slot not in left.scratch]
+                text = self.keep(values_of(objective, slots))
         except (TypeError, PenstockError) as error:
             text = refusal(error)
         self.write({"system_attrs": [(left.key, text)]})
@@ -282,8 +282,8 @@ class RunningObjective(Function):
 
     def updates(self) -> Sequence[Mapping[str, Any]]:
         """Return the study's updates since the last call."""
-        self.study.history_read, found = self.run.history(self.study.history_read)
-        return found
+        self.study.history_read, updates = self.run.history(self.study.history_read)
+        return updates
 
     def request(self, kind: str, **body: Any) -> dict[str, Any]:
         """Return the scheduler's answer to a command. Raises UsageError if it is refused."""
@@ -293,7 +293,7 @@ class RunningObjective(Function):
     def suggest(self, name: str, distribution: str) -> Any:
         """Return the scheduler's value. Raises UsageError for a name that is not in the space."""
         self._check_space(name)
-        self._asked.add(name)
+        self._names_asked.add(name)
         return self.run.suggest(name, distribution)
 
     def told_of(self, name: str) -> bool:
@@ -304,13 +304,13 @@ class RunningObjective(Function):
         if self.run.task.tools is not None:
             return True
         self._check_space(name)
-        return self.run.task.define_by_run and name not in self._asked
+        return self.run.task.define_by_run and name not in self._names_asked
 
     def _check_space(self, name: str) -> None:
         task = self.run.task
         if not task.define_by_run and name not in task.params:
-            known = ", ".join(sorted(task.params)) or "nothing"
-            raise UsageError(f"the objective asks for {name!r}, the study's space has {known}")
+            names = ", ".join(sorted(task.params)) or "nothing"
+            raise UsageError(f"the objective asks for {name!r}, the study's space has {names}")
 
     def write(self, writing: Mapping[str, Any]) -> None:
         """Say what the trial has drawn or written. No answer is waited for.

@@ -56,9 +56,9 @@ class StoredObject(str):
 
     def __new__(cls, kind: str, size: int, digest: str) -> StoredObject:
         """``kind`` is the name of its type, ``size`` its bytes, ``digest`` their SHA-256 (hex)."""
-        made = super().__new__(cls, f"<{kind}, {size_words(size)}, in the checkpoint store>")
-        made.digest = digest
-        return made
+        placeholder = super().__new__(cls, f"<{kind}, {size_words(size)}, in the checkpoint store>")
+        placeholder.digest = digest
+        return placeholder
 
     def __copy__(self) -> StoredObject:
         return self
@@ -76,8 +76,10 @@ def value_of(text: str) -> Any:
         return typed_json.from_text(text)
     if not text.startswith(MARK):
         return json.loads(text)
-    found = json.loads(text)
-    return StoredObject(str(found["penstock.object"]), int(found["bytes"]), str(found["sha256"]))
+    content = json.loads(text)
+    return StoredObject(
+        str(content["penstock.object"]), int(content["bytes"]), str(content["sha256"])
+    )
 
 
 def keep(store: str, value: Any) -> str:

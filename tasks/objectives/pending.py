@@ -48,15 +48,17 @@ class PendingWrite:
     def take(self) -> dict[str, Any]:
         """Return all of it in the form of messages; nothing is pending then."""
         with self._lock:
-            taken: dict[str, Any] = {
-                name: [*found.items()] for name, found in self._attributes.items() if found
+            message: dict[str, Any] = {
+                name: [*attributes.items()]
+                for name, attributes in self._attributes.items()
+                if attributes
             }
             if self._suggestions:
-                taken["suggestions"] = self._suggestions
+                message["suggestions"] = self._suggestions
             if self._steps:
-                taken["steps"] = self._steps
+                message["steps"] = self._steps
             self._suggestions, self._steps, self._attributes = [], [], {}
-            return taken
+            return message
 
 
 class PendingWrites:
@@ -122,6 +124,6 @@ class PendingWrites:
             try:
                 self.flush(trial_id)
             except PenstockError as error:
-                refused = isinstance(error, UsageError)  # the trial, or its study, is gone
-                if refused or not threading.main_thread().is_alive():
+                is_refused = isinstance(error, UsageError)  # the trial, or its study, is gone
+                if is_refused or not threading.main_thread().is_alive():
                     warnings.warn(f"what was written of a trial is lost: {error}", stacklevel=2)

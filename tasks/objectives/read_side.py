@@ -107,10 +107,10 @@ class ReadSide(BaseStorage):
         return self._of_trial(trial_id).trial(trial_id)
 
     def _study(self, study_id: int) -> ShownStudy:
-        shown = self._shown()
-        if study_id not in shown:
+        studies = self._shown()
+        if study_id not in studies:
             raise KeyError(f"there is no study {study_id}")
-        return shown[study_id]
+        return studies[study_id]
 
     def _of_trial(self, trial_id: int) -> ShownStudy:
         """Return the study of a trial: the only one, unless a subclass knows better."""
@@ -142,10 +142,10 @@ class GivenStudy:
 
     def trial(self, trial_id: int) -> FrozenTrial:
         """Return a copy of a trial. Raises KeyError if there is none."""
-        found = [trial for trial in self.given if trial._trial_id == trial_id]
-        if not found:
+        matches = [trial for trial in self.given if trial._trial_id == trial_id]
+        if not matches:
             raise KeyError(f"there is no trial {trial_id}")
-        return with_own_dicts(found[0])
+        return with_own_dicts(matches[0])
 
 
 def selected(

@@ -61,10 +61,10 @@ class HostedStudy:
         self._study = TrainerStudy(name, self._storage, sampler, optuna.pruners.NopPruner())
         self._sampler = sampler
         self._trials: dict[int, ObjectiveTrial] = {}
-        self._seen: set[int] = set()
-        self._noted: dict[str, Any] = {}
+        self._numbers_seen: set[int] = set()
+        self._study_notes: dict[str, Any] = {}
         #: Writes of the trial that was drawn last.
-        self._written = PendingWrite()
+        self._pending = PendingWrite()
         self._stopped = False
 
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,26 +92,26 @@ class HostedStudy:
         for update in updates:
             number, notes = update.get("n"), update.get("system_attrs", ())
             # Those of a trial that was drawn here are known, and later ones may have replaced them.
-            if number is not None and number not in self._seen:
-                self._seen.add(number)
+            if number is not None and number not in self._numbers_seen:
+                self._numbers_seen.add(number)
                 of_study = json.loads(dict(notes).get(STUDY_NOTES, "{}"))
                 self._storage.history.apply({"system_attrs": attributes(of_study)})
-            kept = [pair for pair in notes if pair[0] != STUDY_NOTES]
-            self._storage.history.apply({**update, "system_attrs": kept})
+            pairs = [pair for pair in notes if pair[0] != STUDY_NOTES]
+            self._storage.history.apply({**update, "system_attrs": pairs})
 
     def _tell(self, number: int, state: TrialState, values: list[float] | None) -> None:
         """Tell the sampler of a trial that has ended. It may still write to the trial."""
         self._trials.pop(number, None)
-        ended = self._storage.history.trials[number]
-        running = copy.copy(ended)
+        trial = self._storage.history.trials[number]
+        running = copy.copy(trial)
         running.state, running.values = TrialState.RUNNING, None
         self._storage.history.replace(running)
         self._storage.resume(number, self)
         self._sampler.after_trial(self._study, copy.copy(running), state, values)
-        left = copy.copy(ended)
-        left.system_attrs = self._storage.history.trials[number].system_attrs
-        self._storage.history.replace(left)
-        self._written.take()
+        told_trial = copy.copy(trial)
+        told_trial.system_attrs = self._storage.history.trials[number].system_attrs
+        self._storage.history.replace(told_trial)
+        self._pending.take()
 
     # -- drawing ---------------------------------------------------------------------------------
 
@@ -139,19 +139,19 @@ class HostedStudy:
         return _value(trial, name, from_text(distribution))
 
     def _begin(self, number: int, system_attrs: Sequence[tuple[str, str]]) -> ObjectiveTrial:
-        self._written.take()
+        self._pending.take()
         self._storage.begin(number, self, system_attrs)
         self._storage.end(number)  # it runs elsewhere
         self._study.forget_cache()
-        self._seen.add(number)
+        self._numbers_seen.add(number)
         trial = self._trials[number] = ObjectiveTrial(self._study, number)
         return trial
 
     def _notes(self) -> dict[str, Any]:
         """Return the sampler's notes on the trial that it drew last, and on the study meanwhile."""
-        notes = _plain(self._written.take().get("system_attrs", ()))
-        if self._noted:
-            notes[STUDY_NOTES], self._noted = self._noted, {}
+        notes = _plain(self._pending.take().get("system_attrs", ()))
+        if self._study_notes:
+            notes[STUDY_NOTES], self._study_notes = self._study_notes, {}
         return notes
 
     # -- what the storage asks for ---------------------------------------------------------------
@@ -165,7 +165,7 @@ class HostedStudy:
         if kind == "stop":
             self._stopped = True
         elif kind == "annotate":
-            self._noted |= _plain(body["writing"].get("system_attrs", ()))
+            self._study_notes |= _plain(body["writing"].get("system_attrs", ()))
         else:
             raise UsageError("tried to add a trial, or to write to one that it does not draw")
         return {}
@@ -180,7 +180,7 @@ class HostedStudy:
 
     def write(self, writing: Mapping[str, Any]) -> None:
         """Keep what the sampler notes with the trial."""
-        self._written.add(writing)
+        self._pending.add(writing)
 
     def told_of(self, name: str) -> bool:
         """Return False: every value that is drawn is in the answer."""
@@ -261,12 +261,12 @@ def main() -> None:
     threading.Thread(target=_read, args=(lines,), daemon=True).start()
     study: HostedStudy | None = None
     while True:
-        given = json.loads(lines.get())
+        request = json.loads(lines.get())
         try:
             if study is None:
-                study, answer = _load(given), {}
+                study, answer = _load(request), {}
             else:
-                answer = study.answer(given)
+                answer = study.answer(request)
             line = json.dumps(answer, allow_nan=False)
         except (Exception, SystemExit) as error:
             line = json.dumps({"error": _in_words(error)})

@@ -120,8 +120,8 @@ class TrainerReads:
         """Return the trials in these states; None: all."""
         asks_for_running = states is not None and TrialState.RUNNING in states
         self._refresh(FRESH_FOR_RUNNING if asks_for_running else FRESH)
-        found = self.history.select(states)
-        return [self._opened(trial) for trial in found] if self.history.have_objects else found
+        trials = self.history.select(states)
+        return [self._opened(trial) for trial in trials] if self.history.have_objects else trials
 
     def trial(self, trial_id: int) -> FrozenTrial:
         """Return a copy of a trial. Raises KeyError if there is none."""

@@ -48,11 +48,11 @@ def from_text(text: str) -> Any:
 
     Where the rest is no such value, as an import may bring it, that is the text's own JSON.
     """
-    found = json.loads(text)
+    value = json.loads(text)
     try:
-        return _value(found["penstock.value"])
+        return _value(value["penstock.value"])
     except (KeyError, TypeError, ValueError, RecursionError):
-        return found
+        return value
 
 
 def _form(value: Any) -> Any:

@@ -122,9 +122,9 @@ def check_compatible(
     name: str, distribution: BaseDistribution, trials: Iterable[FrozenTrial]
 ) -> None:
     """Raise ValueError if ``trials`` have a parameter ``name`` of another kind, as in Optuna."""
-    known = next((t.distributions[name] for t in trials if name in t.distributions), None)
-    if known is not None:
-        check_distribution_compatibility(known, distribution)
+    earlier = next((t.distributions[name] for t in trials if name in t.distributions), None)
+    if earlier is not None:
+        check_distribution_compatibility(earlier, distribution)
 
 
 def writing_of(trial: FrozenTrial, keep: Keep | None = None) -> dict[str, Any]:

@@ -67,8 +67,8 @@ class WriteSide(ReadSide):
         self._check_param(trial, param_name, param_value_internal, distribution)
         value = distribution.to_external_repr(param_value_internal)
         entries = {"params": (param_name, value), "distributions": (param_name, distribution)}
-        found = suggestion(param_name, param_value_internal, distribution)
-        self._write(changed(trial, **entries), {"suggestions": [found]})
+        entry = suggestion(param_name, param_value_internal, distribution)
+        self._write(changed(trial, **entries), {"suggestions": [entry]})
 
     def set_trial_intermediate_value(
         self, trial_id: int, step: int, intermediate_value: float
@@ -78,10 +78,10 @@ class WriteSide(ReadSide):
 
     def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
         trial = self._updatable(trial_id)
-        written = user_attribute(key, value, self._keep)
-        self._write(changed(trial, user_attrs=(key, value)), {"user_attrs": [written]})
+        entry = user_attribute(key, value, self._keep)
+        self._write(changed(trial, user_attrs=(key, value)), {"user_attrs": [entry]})
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
         trial = self._updatable(trial_id)
-        written = attribute(key, value, self._keep)
-        self._write(changed(trial, system_attrs=(key, value)), {"system_attrs": [written]})
+        entry = attribute(key, value, self._keep)
+        self._write(changed(trial, system_attrs=(key, value)), {"system_attrs": [entry]})

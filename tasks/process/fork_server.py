@@ -108,18 +108,18 @@ class Server:
         self._channel.send({"imported": name})
 
     def _fork(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
-        refused = unsafe()
-        if not refused:
+        refusal = unsafe()
+        if not refusal:
             try:
                 pid = fork_twice()
             except OSError as error:
-                refused = str(error)
+                refusal = str(error)
             else:
                 if pid == 0:
                     self._be_forked(request, descriptors)
                 self._channel.send({"pid": pid})
-        if refused:
-            self._channel.send({"refused": refused})
+        if refusal:
+            self._channel.send({"refused": refusal})
 
     def _be_forked(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
         with ending_with_us():
@@ -174,19 +174,19 @@ class Client:
             raise Gone("it has ended") from error
         if line is None:
             return {}
-        said: dict[str, Any] = json.loads(line)
-        self._heard(said)
-        return said
+        message: dict[str, Any] = json.loads(line)
+        self._heard(message)
+        return message
 
     def until(self, deadline: float, **fields: str | None) -> dict[str, Any]:
         """Return the next that it says with one of these fields, of this value if one is given.
 
         Raises ``Gone``, and ``Silent`` at the ``deadline`` (monotonic seconds).
         """
-        while said := self.next(max(0.0, deadline - time.monotonic())):
+        while message := self.next(max(0.0, deadline - time.monotonic())):
             for name, value in fields.items():
-                if name in said and value in (None, said[name]):
-                    return said
+                if name in message and value in (None, message[name]):
+                    return message
         raise Silent("it does not answer")
 
     def fork(

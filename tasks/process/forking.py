@@ -112,23 +112,25 @@ def show(arguments: Sequence[str], variables: Mapping[str, str]) -> bool:
 
     Returns whether the kernel can do that (CONFIG_CHECKPOINT_RESTORE). It needs no privilege.
     """
-    told = b"".join(os.fsencode(each) + b"\0" for each in arguments)
+    command_line = b"".join(os.fsencode(each) + b"\0" for each in arguments)
     has = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in variables.items())
-    memory = mmap.mmap(-1, len(told) + len(has), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.write(told + has)
+    memory = mmap.mmap(
+        -1, len(command_line) + len(has), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    )
+    memory.write(command_line + has)
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     libc = ctypes.CDLL(None)
     libc.sbrk.restype = ctypes.c_void_p
     values = {name: stat_field(field) for name, field in _STAT_FIELDS.items() if field}
     values["brk"] = libc.sbrk(0)
     values["arg_start"] = start
-    values["arg_end"] = values["env_start"] = start + len(told)
-    values["env_end"] = start + len(told) + len(has)
+    values["arg_end"] = values["env_start"] = start + len(command_line)
+    values["env_end"] = start + len(command_line) + len(has)
     layout = _Layout(**values, exe_fd=_NO_FILE)
-    done = libc.prctl(_PR_SET_MM, _PR_SET_MM_MAP, ctypes.byref(layout), ctypes.sizeof(layout), 0)
-    if done == 0:
+    status = libc.prctl(_PR_SET_MM, _PR_SET_MM_MAP, ctypes.byref(layout), ctypes.sizeof(layout), 0)
+    if status == 0:
         _shown[:] = [memory]  # /proc reads it as long as this process lives
-    return bool(done == 0)
+    return bool(status == 0)
 
 
 class _Layout(ctypes.Structure):

@@ -31,14 +31,14 @@ def mark_output() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         stream.flush()
-        marked = io.TextIOWrapper(
+        text_stream = io.TextIOWrapper(
             _Marked(stream.fileno(), stream.name),
             encoding=stream.encoding,
             errors=stream.errors,
             line_buffering=True,
         )
-        setattr(sys, name, marked)
-        _streams.append(marked)
+        setattr(sys, name, text_stream)
+        _streams.append(text_stream)
 
 
 def printing_for(trial: str) -> str:
@@ -77,14 +77,14 @@ class _Marked(io.RawIOBase):
             return 0
         mark = _mark(trial)
         inner, end = (text[:-1], b"\n") if text.endswith(b"\n") else (text, b"")
-        marked = inner.replace(b"\n", b"\n" + mark) + end
+        lines = inner.replace(b"\n", b"\n" + mark) + end
         if self._unended is None:
-            marked = mark + marked
+            lines = mark + lines
         elif self._unended != trial:
-            marked = b"\n" + mark + marked
+            lines = b"\n" + mark + lines
         self._unended = None if end else trial
-        while marked:
-            marked = marked[os.write(self._descriptor, marked) :]
+        while lines:
+            lines = lines[os.write(self._descriptor, lines) :]
         return len(text)
 
 

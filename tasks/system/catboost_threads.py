@@ -37,8 +37,8 @@ def slot_threads() -> int:
 
     The worker sets the variable, and user code may have changed it before it imports CatBoost.
     """
-    said = os.environ.get("OMP_NUM_THREADS", "")
-    return int(said) if said.isdecimal() and int(said) > 0 else len(os.sched_getaffinity(0))
+    text = os.environ.get("OMP_NUM_THREADS", "")
+    return int(text) if text.isdecimal() and int(text) > 0 else len(os.sched_getaffinity(0))
 
 
 class _Finder(MetaPathFinder):
@@ -107,8 +107,8 @@ def _functions(module: ModuleType) -> Iterator[FunctionType]:
     holders = [each for each in vars(module).values() if isinstance(each, type)]
     for holder in (module, *holders):
         for each in list(vars(holder).values()):
-            ours = isinstance(each, FunctionType) and each.__module__ == module.__name__
-            if ours and each.__defaults__ and _OPTION in _arguments(each):
+            is_own = isinstance(each, FunctionType) and each.__module__ == module.__name__
+            if is_own and each.__defaults__ and _OPTION in _arguments(each):
                 yield each
 
 

@@ -33,7 +33,7 @@ def family(operator: str) -> str:
     # What autograd, the optimiser and Python add around operators has other prefixes.
     if not operator.startswith(("aten::", "torch::", "mkldnn")):
         return "other"
-    return next((name for name, found in _PATTERNS.items() if found.search(operator)), "other")
+    return next((name for name, pattern in _PATTERNS.items() if pattern.search(operator)), "other")
 
 
 def operator_calls(step: Callable[[], _T]) -> tuple[dict[str, int], _T]:
@@ -43,9 +43,9 @@ def operator_calls(step: Callable[[], _T]) -> tuple[dict[str, int], _T]:
     the step do not change.
     """
     # Not torch.profiler: it wraps this one in a schedule, and its first start takes seconds.
-    with profile(acc_events=True) as seen:
-        made = step()
+    with profile(acc_events=True) as profiler:
+        value = step()
     calls = dict.fromkeys((*FAMILIES, "other"), 0)
-    for event in seen.key_averages():
+    for event in profiler.key_averages():
         calls[family(event.key)] += event.count
-    return calls, made
+    return calls, value

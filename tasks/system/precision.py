@@ -99,10 +99,10 @@ def _install() -> Any:
     operators: Any = library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     for name in _OPERATORS:
         operator, _, overload = name.partition(".")
-        found = getattr(getattr(torch.ops.aten, operator, None), overload or "default", None)
+        overloaded = getattr(getattr(torch.ops.aten, operator, None), overload or "default", None)
         # Other versions of torch have their own kernels for some.
-        if found is not None and not found.has_kernel_for_dispatch_key(_KEY):
-            operators.impl(name, partial(_in_fp32, found), "AutocastCPU")
+        if overloaded is not None and not overloaded.has_kernel_for_dispatch_key(_KEY):
+            operators.impl(name, partial(_in_fp32, overloaded), "AutocastCPU")
     return operators
 
 

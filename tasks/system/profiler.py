@@ -72,9 +72,9 @@ class Profiler:
         """Return the window from the mark (or the start) until now. The window continues."""
         with self._lock:
             self._window.add(self._sample())
-            taken = reading(self._window)
-            self.dropped.update(taken.dropped.values())
-        return taken
+            values = reading(self._window)
+            self.dropped.update(values.dropped.values())
+        return values
 
     def sample(self) -> None:
         """Read all counters once. The thread does so every second."""

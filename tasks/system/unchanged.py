@@ -19,7 +19,7 @@ ALONE = threading.RLock()
 def unchanged(model: nn.Module) -> Iterator[None]:
     """Restore the model's buffers and modes, and all RNG state, at the end of the context."""
     modes = [(each, each.training) for each in model.modules()]
-    kept = [(each, each.detach().clone()) for each in model.buffers()]
+    buffers = [(each, each.detach().clone()) for each in model.buffers()]
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     with ALONE, torch.random.fork_rng(devices=devices):
         numpy, state = sys.modules.get("numpy"), random.getstate()
@@ -30,7 +30,7 @@ def unchanged(model: nn.Module) -> Iterator[None]:
             for each, mode in modes:
                 each.training = mode
             with torch.no_grad():
-                for buffer, value in kept:
+                for buffer, value in buffers:
                     buffer.copy_(value)
             random.setstate(state)
             if numpy:

@@ -216,9 +216,9 @@ class TrainerProcess:
             raise failure_of(error, "code") from error
 
     def _release(self, work: ReleaseTrial) -> None:
-        for kept in (self._objectives, self._functions, self._segments):
-            if kept is not None:
-                kept.release(work.trial)
+        for holder in (self._objectives, self._functions, self._segments):
+            if holder is not None:
+                holder.release(work.trial)
         if work.study and self._segments is not None:
             self._segments.forget_study(work.study)
         _trim_heap()
@@ -249,11 +249,11 @@ def _versions() -> dict[str, str]:
     """Return this environment's versions, which may differ from the worker's."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in ("penstock", "torch"):
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            versions[name] = version(name)
+    return versions
 
 
 def main(ahead: Collection[str] = ()) -> None:
@@ -278,9 +278,9 @@ def main(ahead: Collection[str] = ()) -> None:
         metering = Metering.start(gpu, Path(powercap))
     catboost_threads.install()
     identity = os.environ.pop(variables.IDENTITY)
-    told = os.environ.pop(variables.SERVING, "")
+    serving = os.environ.pop(variables.SERVING, "")
     environment = os.environ.pop(variables.ENVIRONMENT, None)
-    kept = os.environ.pop(variables.KEPT, "")
+    kept_folder = os.environ.pop(variables.KEPT, "")
     versions = _versions() if environment is not None else {}
     with ending_with_us():
         trainer = TrainerProcess(
@@ -289,10 +289,10 @@ def main(ahead: Collection[str] = ()) -> None:
             listen,
             ahead,
             versions,
-            kept=Path(kept) if kept else None,
+            kept=Path(kept_folder) if kept_folder else None,
             extensions=variables.names_in(os.environ.get(variables.EXTENSIONS, "")),
         )
-        trainer.serve(_serving(told) if told else None)
+        trainer.serve(_serving(serving) if serving else None)
 
 
 if __name__ == "__main__":

@@ -43,8 +43,8 @@ class TrackedParams(Mapping[str, Any]):
 
     def agree_with(self, read: Mapping[str, Any]) -> bool:
         """Return True if reading the names of ``read`` here would return the same values."""
-        here = {name: self._params.get(name, _ABSENT) for name in read}
-        return all(type(here[n]) is type(value) and here[n] == value for n, value in read.items())
+        own = {name: self._params.get(name, _ABSENT) for name in read}
+        return all(type(own[n]) is type(value) and own[n] == value for n, value in read.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,10 @@ class MadeOnce:
     def __init__(self, keep: int = 4) -> None:
         """``keep``: how many are kept, of which the least recently used one goes."""
         self._keep = keep
-        self._made: list[_Made] = []
+        self._objects: list[_Made] = []
 
     def __iter__(self) -> Iterator[_Made]:
-        return iter(self._made)
+        return iter(self._objects)
 
     def get(
         self,
@@ -81,16 +81,16 @@ class MadeOnce:
 
         Attributes that were set meanwhile are set on ``code``, too.
         """
-        for each in self._made:
+        for each in self._objects:
             if each.maker is type(code) and each.of is of and reads.agree_with(each.read):
-                self._made.remove(each)
-                self._made.append(each)
+                self._objects.remove(each)
+                self._objects.append(each)
                 vars(code).update(each.left)
                 return each.made
         before = dict(vars(code))
-        made = make()
-        if made is not None:
-            left = {n: v for n, v in vars(code).items() if before.get(n, _ABSENT) is not v}
-            self._made.append(_Made(type(code), dict(reads.read), made, left, of))
-            del self._made[: -self._keep]
-        return made
+        value = make()
+        if value is not None:
+            attributes = {n: v for n, v in vars(code).items() if before.get(n, _ABSENT) is not v}
+            self._objects.append(_Made(type(code), dict(reads.read), value, attributes, of))
+            del self._objects[: -self._keep]
+        return value

@@ -131,8 +131,8 @@ class Resumption:
         values = rendezvous.exchange("epoch", [warm.training.epoch, own_machine])
         epochs, machines = [epoch for epoch, _ in values], [machine for _, machine in values]
         determinism.check_gang(task, machines)
-        beside = sorted({*machines} - {own_machine})
-        warm.beside = "".join(f" + {machine}" for machine in beside)
+        other_machines = sorted({*machines} - {own_machine})
+        warm.beside = "".join(f" + {machine}" for machine in other_machines)
         if max(epochs) < task.first - 1:
             self._load_newest(warm.training, run)
             self._inherit(warm, run, code)
@@ -169,8 +169,8 @@ class Resumption:
         with self.lend(state_name(task.trial, task.expect), epoch) as state:
             if state is None:
                 return
-            kept = {name: state[name] for name in ("optimizer", "schedule")}
-            own = copy_on_device(kept)
+            optimiser_state = {name: state[name] for name in ("optimizer", "schedule")}
+            own = copy_on_device(optimiser_state)
             warm.training.load(state | own, epoch)
         warm.state_hash = task.expect
 

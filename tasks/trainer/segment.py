@@ -80,8 +80,8 @@ class Segments:
         determinism.enter(task, loop.device_here())
         if task.memory_limit is not None:
             # How much memory a trial may use must not depend on earlier trials.
-            for gone in self._warm.keep_only(task.trial):
-                self._forget(gone)
+            for name in self._warm.keep_only(task.trial):
+                self._forget(name)
         with precision.expected(), determinism.explained(), bounded(task.memory_limit):
             if task.widths:
                 make = partial(self._resumption.initial, task, code)
@@ -147,8 +147,8 @@ class Segments:
         if number in task.copies and task.memory_limit is None:
             self._copies.keep(task.study, warm.state_hash, number, training.state())
         uri = ""
-        kept = task.exactness == "statistical" or (task.durable and number == task.last)
-        if kept and task.rank == 0:
+        is_written = task.exactness == "statistical" or (task.durable and number == task.last)
+        if is_written and task.rank == 0:
             uri = blocking_save.save(
                 run, lambda: self._writer.store(task.store), training.state(), number
             )
@@ -168,11 +168,11 @@ class Segments:
     def _put_by(self, task: SegmentTask, warm: WarmTrial) -> None:
         """Keep the trial in memory, and have its state written where that is due."""
         warm.training.gang, warm.training.turn, warm.beside = None, None, ""
-        for gone in self._warm.put(task.trial, warm):
-            self._forget(gone)
-        written = task.durable or task.exactness == "statistical"
-        due = task.final or self._writer.due(task.trial, task.mtbf)
-        if task.rank == 0 and due and not written:
+        for name in self._warm.put(task.trial, warm):
+            self._forget(name)
+        is_written = task.durable or task.exactness == "statistical"
+        is_due = task.final or self._writer.due(task.trial, task.mtbf)
+        if task.rank == 0 and is_due and not is_written:
             self._writer.submit(
                 task.store, task.trial, warm.training.epoch, warm.state_hash, warm.training.state()
             )

@@ -77,15 +77,15 @@ class SharedData:
 
         Each is read once. One that cannot be read is left out.
         """
-        found = {}
+        examples = {}
         data = [each.made for each in self._loaded]
-        sets = [each for one in data for each in (one.train, one.validation)]
+        sets = [each for pair in data for each in (pair.train, pair.validation)]
         for each in (*sets, *self._formed.values()):
             if in_memory(each) is None:
                 with suppress(Exception):
-                    found[id(each)] = self._examples.get(id(each)) or (each, each[0])
-        self._examples = found
-        return {name: example for name, (_, example) in found.items()}
+                    examples[id(each)] = self._examples.get(id(each)) or (each, each[0])
+        self._examples = examples
+        return {name: example for name, (_, example) in examples.items()}
 
 
 def _checked(made: object) -> Data:

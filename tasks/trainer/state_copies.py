@@ -34,16 +34,16 @@ class StateCopies:
         copied = copy_on_device(state)
         with self._changing:
             self._copies[state_hash] = _Copy(study, epoch, copied, state_bytes(copied))
-            held = sum(each.bytes for each in self._copies.values())
-            while self._copies and held > self._capacity(held):
-                _, gone = self._copies.popitem(last=False)
-                held -= gone.bytes
+            used_bytes = sum(each.bytes for each in self._copies.values())
+            while self._copies and used_bytes > self._capacity(used_bytes):
+                _, evicted = self._copies.popitem(last=False)
+                used_bytes -= evicted.bytes
 
     def find(self, state_hash: str, epoch: int) -> dict[str, Any] | None:
         """Return the state with this hash after ``epoch``. It must not be changed."""
         with self._changing:
-            found = self._copies.get(state_hash)
-        return found.state if found is not None and found.epoch == epoch else None
+            copy = self._copies.get(state_hash)
+        return copy.state if copy is not None and copy.epoch == epoch else None
 
     def drop(self, study: str) -> None:
         """Drop all copies of the study's states."""

@@ -16,7 +16,7 @@ class Surroundings:
         self._home = Path.cwd()
         self._argv = sys.argv
         self._entered: tuple[object, ...] = ()
-        self._said: set[str] = set()
+        self._studies_told: set[str] = set()
         #: A sentence about what the present study lacks here; empty if it lacks nothing.
         self.lacking = ""
 
@@ -26,10 +26,10 @@ class Surroundings:
         A trainer runs the trials of several studies in turn. Within one study its code may change
         both, as in a script.
         """
-        asked = (task.study, task.argv, task.cwd)
-        if asked == self._entered:
+        surroundings = (task.study, task.argv, task.cwd)
+        if surroundings == self._entered:
             return ""
-        self._entered = asked
+        self._entered = surroundings
         sys.argv = list(task.argv) or self._argv
         self.lacking = ""
         try:
@@ -40,7 +40,7 @@ class Surroundings:
                 f"its working directory {task.cwd} is not on this node ({error.strerror}): relative"
                 f" paths are looked up in {self._home}"
             )
-        if not self.lacking or task.study in self._said:
+        if not self.lacking or task.study in self._studies_told:
             return ""
-        self._said.add(task.study)
+        self._studies_told.add(task.study)
         return self.lacking

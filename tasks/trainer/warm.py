@@ -84,8 +84,8 @@ class WarmTrials:
         with self._changed:
             warm = self._trials.get(trial)
             if (warm is None or not fits(warm)) and state_hash:
-                others = self._trials.items()
-                trial, warm = next((each for each in others if fits(each[1])), (trial, None))
+                trials = self._trials.items()
+                trial, warm = next((each for each in trials if fits(each[1])), (trial, None))
             if warm is not None and not fits(warm):
                 warm = None
             self._lent[trial] += 1
@@ -106,22 +106,22 @@ class WarmTrials:
         self._trials.move_to_end(trial)
         if len(self._trials) == 1:
             return []
-        held = sum(warm.bytes for warm in self._trials.values())
-        capacity = self._capacity(held)
-        gone = []
-        while len(self._trials) > 1 and held > capacity:
+        used_bytes = sum(warm.bytes for warm in self._trials.values())
+        capacity = self._capacity(used_bytes)
+        names = []
+        while len(self._trials) > 1 and used_bytes > capacity:
             name, evicted = self._trials.popitem(last=False)
-            held -= evicted.bytes
-            gone.append(name)
-        return gone
+            used_bytes -= evicted.bytes
+            names.append(name)
+        return names
 
     def keep_only(self, trial: str) -> list[str]:
         """Drop all others. Returns their names."""
         with self._changed:
-            gone = [name for name in self._trials if name != trial]
-            for name in gone:
+            names = [name for name in self._trials if name != trial]
+            for name in names:
                 del self._trials[name]
-            return gone
+            return names
 
     def drop(self, trial: str) -> None:
         with self._changed:

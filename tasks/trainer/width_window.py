@@ -109,12 +109,12 @@ def _step_seconds(
 
     It is asked once the first step is done.
     """
-    found: list[float] = []
+    times: list[float] = []
     for seconds in time_steps(training, STEPS, check):
-        found.append(seconds)
-        if len(found) == 1 and not goes_on(seconds):
+        times.append(seconds)
+        if len(times) == 1 and not goes_on(seconds):
             return seconds
-    return median(found[WARM_UP:])
+    return median(times[WARM_UP:])
 
 
 class _Meeting:
@@ -152,10 +152,10 @@ class _Meeting:
         """Tell the gang of ``width`` whether more steps follow a first one of ``seconds``."""
         if width == 1:
             return True
-        found = not self._window.is_hopeless(seconds)
+        goes_on = not self._window.is_hopeless(seconds)
         assert self.rendezvous is not None
-        self.rendezvous.part(width).exchange(_GOES_ON, int(found))
-        return found
+        self.rendezvous.part(width).exchange(_GOES_ON, int(goes_on))
+        return goes_on
 
     def end(self) -> None:
         """Let the others go."""

@@ -92,10 +92,12 @@ def read(
     elif workers == 0:
         keyed = _Keyed(data)
         items = list(zip(keys, parts, strict=True))
-        if (found := batches_of_all) is None:
+        if (whole_batches := batches_of_all) is None:
             batches = (keyed[item] for item in items)
         else:
-            batches = (found.get(data, items, i, keyed.__getitem__) for i in range(len(items)))
+            batches = (
+                whole_batches.get(data, items, i, keyed.__getitem__) for i in range(len(items))
+            )
     else:
         batches = iter(
             DataLoader(

@@ -61,12 +61,12 @@ def explained() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        found = _NO_KERNEL.match(str(error))
-        if found is None:
+        match = _NO_KERNEL.match(str(error))
+        if match is None:
             raise
         raise TrialFailed(
             "inexact",
-            f"{found[1]} has no deterministic kernel on this device: use another operation, or "
+            f"{match[1]} has no deterministic kernel on this device: use another operation, or "
             'Resources(exactness="statistical")',
             user_traceback(error),
         ) from error

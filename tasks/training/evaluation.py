@@ -62,9 +62,9 @@ def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
     examples = length(data)
     names = (run.seed, run.number, run.epoch)
     batches = torch.split(torch.arange(examples), code.eval_batch_size)
-    mine = range(len(batches)) if run.gang is None else run.gang.share(len(batches))
-    parts = batches[mine.start : mine.stop]
-    keys = [key(f"read {part}", *names, i) for i in mine]
+    share = range(len(batches)) if run.gang is None else run.gang.share(len(batches))
+    parts = batches[share.start : share.stop]
+    keys = [key(f"read {part}", *names, i) for i in share]
     last = run.system.channels_last
     batch_of = read(data, parts, keys, run.device, channels_last=last, batches_of_all=run.batches)
     seeded = by_rows(data) is None  # each read leaves torch seeded
@@ -76,9 +76,9 @@ def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
         run.meter.evaluating()
     computing = run.system.computing(run.device)
     with torch.no_grad():
-        for i in mine:
+        for i in share:
             run.pass_turn(training=False)
-            with metered(run, i - mine.start):
+            with metered(run, i - share.start):
                 batch, size = next(batch_of)
                 if run.shards > 1 or seeded:  # members draw only for the batches they have
                     seed_phase(run.device, part, *names, i)

@@ -21,14 +21,14 @@ def fix(training: Training, task: SegmentTask) -> None:
     code = training.code
     if type(code).fixed_metrics is TorchTrainable.fixed_metrics:
         return
-    found = training.fixed
-    if found is None:
+    fixed = training.fixed
+    if fixed is None:
         with unchanged(training.model):
-            found = numbers(code.fixed_metrics(training.model), "fixed_metrics")
+            fixed = numbers(code.fixed_metrics(training.model), "fixed_metrics")
     if training.gang is not None:
-        found = dict(training.gang.collect([found])[0])
-    training.fixed = found
-    check_bounds(found, task)
+        fixed = dict(training.gang.collect([fixed])[0])
+    training.fixed = fixed
+    check_bounds(fixed, task)
 
 
 def with_fixed(training: Training, metrics: Mapping[str, float]) -> dict[str, float]:

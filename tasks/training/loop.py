@@ -169,12 +169,12 @@ def _train(run: Training, tick: Tick) -> float:
         gradients = _by_batch(run, batches, window)
         if run.shards > 1:
             gradients = _by_shard(run, batches, window)
-        with ExitStack() as held:
+        with ExitStack() as contexts:
             for step in range(window.first, window.stop):
                 run.pass_turn(training=True)
                 tick(run.epoch, step + 1, len(batches))
                 if step == window.first:  # after the tick, which reports the candidate
-                    held.enter_context(window.system.stepping())
+                    contexts.enter_context(window.system.stepping())
                 window.tick(run.metering)
                 if run.counts == {} and step == min(1, len(batches) - 1):
                     run.counts, loss = operator_calls(partial(_step, run, gradients))
@@ -245,8 +245,8 @@ def _shares(
     examples, keys = [], []
     for step in range(window.first, window.stop):
         parts = cut(len(batches[step]), run.shards, run.batch_size)
-        mine = range(len(parts)) if run.gang is None else run.gang.share(len(parts))
-        for shard in mine:
+        own_shards = range(len(parts)) if run.gang is None else run.gang.share(len(parts))
+        for shard in own_shards:
             examples.append(batches[step][parts[shard].start : parts[shard].stop])
             keys.append(key("read", run.seed, run.number, run.epoch, step + 1, shard))
     return read_batches(run, examples, keys, window.system)
@@ -255,5 +255,5 @@ def _shares(
 def read_batches(
     run: Training, parts: Sequence[Tensor], keys: Sequence[int], system: System
 ) -> Iterator[tuple[Any, int]]:
-    found = run.batches
-    return read(run.data.train, parts, keys, run.device, **system.reading(), batches_of_all=found)
+    batches = run.batches
+    return read(run.data.train, parts, keys, run.device, **system.reading(), batches_of_all=batches)

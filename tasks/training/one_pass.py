@@ -57,10 +57,10 @@ class OnePass:
         #: True once both ways gave the same bits.
         self._compared = self._kind in self._equal
         #: The output of the last call in ``metrics``, and all that was seen after it.
-        self._kept: tuple[Tensor, list[Any]] | None = None
+        self._kept_pass: tuple[Tensor, list[Any]] | None = None
         self._in_loss = False
         #: True where ``loss`` was given the kept output.
-        self._given = False
+        self._was_returned = False
         #: Seconds of the last pass in ``metrics``, and of looking at what it could change.
         self._pass, self._looking = 0.0, 0.0
 
@@ -69,31 +69,31 @@ class OnePass:
         if not (self._may and _plain(self.model)):
             values = dict(code.metrics(self.model, batch))
             return values if "loss" in values else {**values, "loss": code.loss(self.model, batch)}
-        self._kept, self._in_loss, self._given = None, False, False
+        self._kept_pass, self._in_loss, self._was_returned = None, False, False
         vars(self.model)["forward"] = self
         try:
             values = dict(code.metrics(self.model, batch))
-            self._may = "loss" not in values and self._kept is not None
+            self._may = "loss" not in values and self._kept_pass is not None
             if "loss" in values:
                 return values
-            values = {name: _apart(value, self._kept) for name, value in values.items()}
+            values = {name: _apart(value, self._kept_pass) for name, value in values.items()}
             self._in_loss = True
             if self._compared:
                 return {**values, "loss": code.loss(self.model, batch)}
-            kept = self._loss_of_kept(code, batch) if self._may else None
+            kept_loss = self._loss_of_kept(code, batch) if self._may else None
         finally:
             vars(self.model).pop("forward", None)
-            self._kept = None
+            self._kept_pass = None
         loss = code.loss(self.model, batch)
         if self._may:
-            self._compare(kept, _copied(loss))
+            self._compare(kept_loss, _copied(loss))
         return {**values, "loss": loss}
 
     def _loss_of_kept(self, code: TorchTrainable, batch: Any) -> Tensor | None:
         """Return the loss by the kept output, and leave no trace; None if it has none."""
         with unchanged(self.model), suppress(Exception):  # user code may need the pass
             loss = _copied(code.loss(self.model, batch))
-            return loss if self._given else None
+            return loss if self._was_returned else None
         return None
 
     def _compare(self, kept: Tensor | None, full: Tensor | None) -> None:
@@ -112,34 +112,34 @@ class OnePass:
         forward = types.MethodType(type(self.model).forward, self.model)
         if torch.compiler.is_compiling():
             return forward(*args, **named)
-        given = [*args, *named, *named.values()]
-        kept, self._kept = self._kept, None
+        inputs = [*args, *named, *named.values()]
+        kept_pass, self._kept_pass = self._kept_pass, None
         if self._in_loss:
-            output = None if kept is None else kept[0]
-            if kept is not None and self._is_same(kept[1], given, kept[0]):
-                self._given = True
+            output = None if kept_pass is None else kept_pass[0]
+            if kept_pass is not None and self._is_same(kept_pass[1], inputs, kept_pass[0]):
+                self._was_returned = True
                 return output
             return forward(*args, **named)
-        kept = None  # frees its memory for the pass
+        kept_pass = None  # frees its memory for the pass
         began = perf_counter()
-        before = self._seen(given)
+        before = self._state_of(inputs)
         passing = perf_counter()
         output = forward(*args, **named)
         passed = perf_counter()
-        if before is not None and self._is_same(before, given):
-            after = self._seen(given, output)
-            self._kept = None if after is None else (output, after)
+        if before is not None and self._is_same(before, inputs):
+            after = self._state_of(inputs, output)
+            self._kept_pass = None if after is None else (output, after)
         self._pass = passed - passing
         self._looking = perf_counter() - began - self._pass
         return output
 
     def _is_same(self, before: list[Any], given: list[Any], *output: Tensor) -> bool:
-        now = self._seen(given, *output)
+        now = self._state_of(given, *output)
         with suppress(Exception):  # user classes need not compare
             return now is not None and _same(before, now)
         return False
 
-    def _seen(self, given: list[Any], *output: Any) -> list[Any] | None:
+    def _state_of(self, given: list[Any], *output: Any) -> list[Any] | None:
         """Return all that a call depends on and could change; None if it is no plain call."""
         with suppress(Exception):  # of tensors without memory, for instance
             tensors = [each for each in (*given, *output) if not isinstance(each, _VALUES)]
@@ -162,12 +162,12 @@ def _kind(code: TorchTrainable, model: nn.Module) -> Hashable:
 
     It keeps no class of the user's alive: with a module's class all that its file defines would be.
     """
-    chosen = (f"{n}={v!r}" for n, v in code.params.items() if not isinstance(v, float))
+    choices = (f"{n}={v!r}" for n, v in code.params.items() if not isinstance(v, float))
     built = (
         (ref(type(module)), *(each.shape for each in module.parameters(recurse=False)))
         for module in model.modules()
     )
-    return *sorted(chosen), *built
+    return *sorted(choices), *built
 
 
 def _settings() -> Iterator[Any]:

@@ -42,11 +42,11 @@ def check_options(params: Mapping[str, Any], optimizer: Optimizer, schedule: Any
             continue
         first = params[name]
         if any(isinstance(value, torch.Tensor) or value != first for value in values):
-            made = ", ".join(sorted({str(value) for value in values}))
+            texts = ", ".join(sorted({str(value) for value in values}))
             raise TrialFailed(
                 "inexact",
                 f"{name!r} changes by Steps, which sets the option of that name in all parameter"
-                f" groups of the optimiser, but they begin with {made} and not with {first!r} as"
+                f" groups of the optimiser, but they begin with {texts} and not with {first!r} as"
                 f" it is: {_ADVICE}",
             )
         if schedule is not None and name in _scheduled(schedule):

@@ -120,13 +120,17 @@ class Changed:
         """
         if not trials:
             return
-        left, why = self.left, ""
-        best = None if left is None else best_with(trials, left, self._direction)
-        if left is not None and best is not None and _handed.get((study, left)) != best.number:
+        slots_left, why = self.left, ""
+        best = None if slots_left is None else best_with(trials, slots_left, self._direction)
+        if (
+            slots_left is not None
+            and best is not None
+            and _handed.get((study, slots_left)) != best.number
+        ):
             try:
-                for slot, value in opened_left(best, left, open_object).items():
+                for slot, value in opened_left(best, slots_left, open_object).items():
                     slot.set(self._objective, value)
-                _handed[study, left] = best.number
+                _handed[study, slots_left] = best.number
             except PenstockError as error:
                 why = f" ({error})"
         for change, before in zip(self._changes, self._before, strict=True):

@@ -84,8 +84,8 @@ class Control:
             raise UsageError(
                 f"{study.name} is sampled beside its objective: call study.enqueue_trial()"
             )
-        checked = check_params(spec.space, params, spec.conditions)
-        client_of(self._settings).enqueue(study.id, checked)
+        configuration = check_params(spec.space, params, spec.conditions)
+        client_of(self._settings).enqueue(study.id, configuration)
         return f"{study.name} tries that configuration next"
 
     def _unfinished(self, name: str) -> StudyRow:
@@ -110,8 +110,8 @@ def plan(settings: Settings) -> dict[str, Any]:
     from ...broker.client import Client
 
     # One that was killed is started again by the agent: it will answer.
-    here = any(locks.is_running(settings.run, name) for name in ("scheduler", "agent"))
-    if here or is_served_by_others(settings):
+    runs_here = any(locks.is_running(settings.run, name) for name in ("scheduler", "agent"))
+    if runs_here or is_served_by_others(settings):
         return Client(settings).plan()
     raise BackendError(no_scheduler(settings))
 
@@ -142,9 +142,9 @@ def unfinished(settings: Settings) -> Iterator[str]:
             # Nothing of a study of asked trials runs here, so nothing of it stands still.
             studies = [row for row in rows if row.finished_at is None and row.contract != "ask"]
     paused = [row for row in studies if row.status == "paused"]
-    if others := [row for row in studies if row.status != "paused"]:
-        they = "It goes" if len(others) == 1 else "They go"
-        yield f"unfinished: {_names(others)}. {they} on with `penstock up`"
+    if waiting := [row for row in studies if row.status != "paused"]:
+        they = "It goes" if len(waiting) == 1 else "They go"
+        yield f"unfinished: {_names(waiting)}. {they} on with `penstock up`"
     if len(paused) == 1:
         typed = in_shell(paused[0].name, paused[0].id)
         yield f"paused: {_names(paused)}. It goes on with `penstock resume {typed}`"

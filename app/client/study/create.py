@@ -43,13 +43,13 @@ R = TypeVar("R")
 
 def refuse_unknown(function: Callable[P, R]) -> Callable[P, R]:
     """Make ``function`` refuse unknown arguments with UsageError, which names the nearest one."""
-    known = list(signature(function).parameters)
+    parameters = list(signature(function).parameters)
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         for name, value in kwargs.items():
-            if name not in known:
-                words = f"create_study() takes no {name}: {_meant(name, value, known)}"
+            if name not in parameters:
+                words = f"create_study() takes no {name}: {_meant(name, value, parameters)}"
                 raise UsageError(words, name)
         return function(*args, **kwargs)
 
@@ -201,8 +201,8 @@ def create_study(
 
 def _known_or_new(new: StudyHandle, *, load_if_exists: bool) -> StudyHandle:
     """Return the existing study of the name of ``new``, else ``new``. Raises UsageError."""
-    known = _find(new.settings, new.study_name)
-    if known is None:
+    existing = _find(new.settings, new.study_name)
+    if existing is None:
         return new
     if not load_if_exists:
         raise UsageError(
@@ -211,7 +211,7 @@ def _known_or_new(new: StudyHandle, *, load_if_exists: bool) -> StudyHandle:
             field="study_name",
         )
     return StudyHandle(
-        new.plan, new.study_name, known.id, new.settings, spec_from_json(known.spec_json)
+        new.plan, new.study_name, existing.id, new.settings, spec_from_json(existing.spec_json)
     )
 
 

@@ -81,7 +81,7 @@ class Feed:
     def __init__(self, callbacks: Sequence[EpochCallback], run: Path) -> None:
         self._callbacks = callbacks
         self._run = run
-        self._held = contextlib.ExitStack()
+        self._locks = contextlib.ExitStack()
         self._logs: dict[EpochCallback, _LogPosition] = {}
         self._retry_at: dict[EpochCallback, float] = {}
 
@@ -115,12 +115,12 @@ class Feed:
                 self._retry_at[callback] = 0.0
 
     def close(self) -> None:
-        self._held.close()
+        self._locks.close()
 
     def _hold(self, callback: EpochCallback, study: StudyRow) -> None:
         callback.check()
         name = f"{callback.kind}-{study.id}-{crc32(callback.destination.encode()):08x}"
-        self._held.enter_context(locks.hold(self._run, name))
+        self._locks.enter_context(locks.hold(self._run, name))
         self._retry_at[callback] = 0.0
 
 
@@ -143,14 +143,14 @@ class _LogPosition:
             over = trial.state in FINAL
             if over and trial.id in self._over and trial.id not in points:
                 continue
-            found = points.get(trial.id, [])
+            new_points = points.get(trial.id, [])
             if over and trial.epoch == 0 and trial.value is not None:
                 # The objective reported nothing on the way, so only its value is logged.
                 at = trial.finished_at or trial.created_at
-                found = [Point(0, at, {view.study.metric: trial.value})]
+                new_points = [Point(0, at, {view.study.metric: trial.value})]
             # Trials are read after epochs, so the last epochs may come with the next look.
             over = over and self._reached.get(trial.id, 0) >= trial.epoch
-            if found or over:
-                self._log.write(trial, found, over=over)
+            if new_points or over:
+                self._log.write(trial, new_points, over=over)
             if over:
                 self._over.add(trial.id)

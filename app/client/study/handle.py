@@ -145,8 +145,8 @@ class StudyHandle:
 
     def note_asked(self) -> None:
         """Bind a study by Optuna's function to this process, which asks it for trials."""
-        asked = self.spec is not None and self.spec.contract == "ask"
-        if not asked or self.announce is None or self._asks:
+        asks_here = self.spec is not None and self.spec.contract == "ask"
+        if not asks_here or self.announce is None or self._asks:
             return
         from ...host.askers import Askers
 
@@ -193,8 +193,8 @@ class StudyHandle:
         """Return ``spec`` with the copied observations that fit its space."""
         if self.observed and spec.further:
             raise UsageError.refuse("warm_start", "results", "none with several objectives")
-        known = fitting(self.observed, spec.space, spec.conditions)
-        return replace(spec, observations=known)
+        observations = fitting(self.observed, spec.space, spec.conditions)
+        return replace(spec, observations=observations)
 
 
 def in_trainer() -> bool:

@@ -26,7 +26,7 @@ class _Studies:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._made: list[StudyHandle] = []
+        self._handles: list[StudyHandle] = []
         #: By the module that has built them: the storages of studies that are Optuna's.
         self._plain: dict[str, list[Any]] = {}
         #: One byte that forked processes share: set once a study ran on devices.
@@ -35,7 +35,7 @@ class _Studies:
     def add(self, handle: StudyHandle) -> None:
         """Note a study that the script made, so that its first run is announced."""
         handle.announce = self._announce
-        self._made.append(handle)
+        self._handles.append(handle)
 
     def _announce(self) -> None:
         if self._ran[0] == 0:
@@ -56,12 +56,12 @@ class _Studies:
         for builder in self._plain:
             yield f"{builder} builds its studies itself"
         if self._ran[0]:
-            if all(handle.spec is None for handle in self._made):
+            if all(handle.spec is None for handle in self._handles):
                 yield "only processes that it forked did (penstock ls)"
             return  # what was made here may be what they have loaded
-        theirs = [storage for storages in self._plain.values() for storage in storages]
-        unused = [each for each in self._made if each.spec is None]
-        idle = [each for each in unused if not any(each.memory is own for own in theirs)]
+        storages_in_use = [storage for storages in self._plain.values() for storage in storages]
+        unused = [each for each in self._handles if each.spec is None]
+        idle = [each for each in unused if not any(each.memory is own for own in storages_in_use)]
         for name in dict.fromkeys(each.study_name for each in idle):
             yield (
                 f"{name} was made here and not run here (a process that a script starts anew runs"
@@ -102,12 +102,12 @@ def _ours(function: Any, studies: _Studies) -> Any:
     """Return Penstock's function in place of Optuna's."""
     from . import create
 
-    ours: Any = getattr(create, function.__name__)
+    replacement: Any = getattr(create, function.__name__)
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         with running(as_optuna=True):
-            study = ours(*args, **kwargs)
+            study = replacement(*args, **kwargs)
         studies.add(study._handle)
         return study
 

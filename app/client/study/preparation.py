@@ -55,18 +55,18 @@ def last_number(storage: BaseStorage) -> int:
 
 def is_untouched(storage: BaseStorage) -> bool:
     """Return True if nothing was written to the study."""
-    written = storage.get_study_user_attrs(_STUDY) or storage.get_study_system_attrs(_STUDY)
-    return not written and not storage.get_all_trials(_STUDY, deepcopy=False)
+    study_attrs = storage.get_study_user_attrs(_STUDY) or storage.get_study_system_attrs(_STUDY)
+    return not study_attrs and not storage.get_all_trials(_STUDY, deepcopy=False)
 
 
 def send_attributes(storage: BaseStorage, study: str, client: Client) -> None:
     """Write the attributes of the prepared study to the ledger's study with the id ``study``."""
     user, system = storage.get_study_user_attrs(_STUDY), storage.get_study_system_attrs(_STUDY)
     if user or system:
-        kept = _keeping(client)
+        keeper = _keeping(client)
         writing = {
-            "user_attrs": user_attributes(user, kept),
-            "system_attrs": attributes(system, kept),
+            "user_attrs": user_attributes(user, keeper),
+            "system_attrs": attributes(system, keeper),
         }
         client.send("annotate", study=study, writing=writing)
 

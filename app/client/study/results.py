@@ -191,12 +191,12 @@ class ReadableStudy(optuna.Study):
         local = self._handle.spec.local
         # Values after the same epoch are compared, whatever steps an objective reports.
         trials = self.get_trials() if local else self._handle.results.trials()
-        found = importances(trials, self._handle.spec.strategy)
-        if found is None:
+        outcome = importances(trials, self._handle.spec.strategy)
+        if outcome is None:
             raise UsageError(
                 f"importances need {LEAST} trials with results after the same epoch, that differ"
             )
-        return found.shares
+        return outcome.shares
 
     @to_the_user
     def to_optuna(self, storage: str | optuna.storages.BaseStorage | None = None) -> optuna.Study:

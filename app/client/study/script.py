@@ -224,7 +224,7 @@ def outcome(
     epochs: Sequence[EpochRow] = reader.epochs(study_id)
     progress = study_progress(study, trials, epochs)
     writing = monotonic()
-    written = [write(reader, study_id, report) for write in of_ends("show", "write_report")]
+    paths = [write(reader, study_id, report) for write in of_ends("show", "write_report")]
     reporting = monotonic() - writing
     own = [each for each in trials if _is_of_run(each, began)]
     trained = _trained(study, own, epochs, began)
@@ -240,7 +240,7 @@ def outcome(
         progress=replace(progress, counts=states) if own else progress,
         metrics=final_metrics(progress.best, epochs) if progress.best else {},
         failed=tuple(each for each in own or trials if each.state == TrialState.FAILED),
-        report=next(iter(written), None),
+        report=next(iter(paths), None),
         start_up=start_up,
         training=training,
         reporting=reporting,
@@ -266,8 +266,8 @@ def _trained(
     ids = {each.id for each in own}
     rows = [row for row in epochs if row.trial in ids and row.at >= began]
     if rows:
-        ended = study.finished_at or max(row.at for row in rows)
-        return min(row.at - row.seconds for row in rows), ended
+        end = study.finished_at or max(row.at for row in rows)
+        return min(row.at - row.seconds for row in rows), end
     if any(each.state == TrialState.COMPLETED for each in own):
         return min(map(_started, own)), max(each.finished_at or _started(each) for each in own)
     return None
@@ -301,8 +301,8 @@ def show(console: PlainConsole, result: Outcome) -> None:
             grid.add_row(Text(f"  {name}", style="dim"), Text(number(value)))
         console.print(grid)
     if result.failed:
-        shown = failures_view(study, result.failed, result.progress.done)
-        console.print(shown, soft_wrap=True)
+        failures = failures_view(study, result.failed, result.progress.done)
+        console.print(failures, soft_wrap=True)
     if result.report is not None:
         # soft_wrap: users copy the path, so it stays on one line however narrow the terminal.
         console.print(Text.assemble(("report  ", "dim"), str(result.report)), soft_wrap=True)

@@ -133,7 +133,7 @@ class Study(ReadableStudy):
         if not script_run().detach:
             self._handle.reader()  # raises before anything starts if the ledger is elsewhere
         self._sync()
-        ended = set() if script_run().detach else self._ended(func, space)
+        ended_before = set() if script_run().detach else self._ended(func, space)
         changed = self._changed_by(func, space)
         heard = bool(trial_callbacks) and not script_run().detach
         with listening(self._handle) if heard else nullcontext():
@@ -165,8 +165,8 @@ class Study(ReadableStudy):
                     relay=None if changed is None else changed.relay,
                     # A script that runs again takes a study up where it is if the scheduler samples
                     # for it. Then its callbacks hear of all trials.
-                    before=ended if self._handle.spec and self._handle.spec.local else (),
-                    unwritten=ended,
+                    before=ended_before if self._handle.spec and self._handle.spec.local else (),
+                    unwritten=ended_before,
                 )
             except KeyboardInterrupt:
                 if script_run().submitted is None:  # otherwise the command line says so
@@ -177,7 +177,7 @@ class Study(ReadableStudy):
         if row.paused_itself or (row.status == "failed" and not caught):
             raise failure_of(self._handle, row)
         if show_progress and script_run().submitted is None:  # otherwise the command line says it
-            show_failures(self._handle.reader(), row, ended)
+            show_failures(self._handle.reader(), row, ended_before)
             if has_command("report"):
                 typed = in_shell(self.study_name, self.id)
                 sys.stderr.write(f"The report: penstock report {typed}\n")
@@ -220,8 +220,8 @@ class Study(ReadableStudy):
                 raise UsageError(f"study {self.study_name} has an objective that needs no space")
             else:
                 tools = (self.sampler, self.pruner)
-                given = (self._handle, func, n_trials, tools, devices)
-                submit_local(*given, catches=catches, heard=heard, changed=changed)
+                submission = (self._handle, func, n_trials, tools, devices)
+                submit_local(*submission, catches=catches, heard=heard, changed=changed)
         if self._handle.announce is not None:
             self._handle.announce()
         self._use_ledger()
@@ -290,8 +290,8 @@ class Study(ReadableStudy):
         """
         refuse_in_trainer("ask()")
         self._prepare()
-        given = None if fixed_distributions is None else _distributions(fixed_distributions)
-        return super().ask(given)
+        distributions = None if fixed_distributions is None else _distributions(fixed_distributions)
+        return super().ask(distributions)
 
     @to_the_user
     def close(self) -> None:
@@ -379,7 +379,7 @@ class Study(ReadableStudy):
         A study that is over goes on by them.
         """
         self._handle.check_submitted()
-        made: list[int] = end_of("branches", "control", "branch()").branch(
+        numbers: list[int] = end_of("branches", "control", "branch()").branch(
             self._handle.connect(),
             self.id,
             number,
@@ -390,7 +390,7 @@ class Study(ReadableStudy):
             outside=outside,
             why=reason,
         )
-        return made
+        return numbers
 
     @to_the_user
     def edit(
@@ -460,8 +460,8 @@ class Study(ReadableStudy):
             allowed = "none in a study with a space or a strategy that was submitted"
             raise UsageError.refuse("user_attrs and skip_if_exists", user_attrs, allowed)
         now = spec_from_json(self._handle.reader().study(self.id).spec_json)  # it may be edited
-        checked = check_params(now.space, dict(params), now.conditions)
-        self._handle.connect().enqueue(self.id, checked)
+        configuration = check_params(now.space, dict(params), now.conditions)
+        self._handle.connect().enqueue(self.id, configuration)
 
     @to_the_user
     def add_trial(
@@ -503,8 +503,8 @@ class Study(ReadableStudy):
     def _learn(self, results: Sequence[Observation], what: str) -> None:
         """Add ``results``. A script that runs again may give those that the study already has."""
         if self._handle.spec is not None:
-            known = fitting(results, self._handle.spec.space, self._handle.spec.conditions)
-            if not set(known) <= set(self._handle.spec.observations):
+            observations = fitting(results, self._handle.spec.space, self._handle.spec.conditions)
+            if not set(observations) <= set(self._handle.spec.observations):
                 raise UsageError(
                     f"{what} is for a study that was not submitted yet, and {self.study_name} was:"
                     f" make a new one with warm_start={self.study_name!r} and add them there"
@@ -564,6 +564,6 @@ def _distributions(given: Mapping[str, Any]) -> dict[str, BaseDistribution]:
     """Return Optuna's distributions of ``given``, which may have values as in a space."""
     from ....tasks.objectives.distributions import from_text
 
-    ours = {n: each for n, each in given.items() if not isinstance(each, BaseDistribution)}
-    made = {name: from_text(text) for name, text in parse_space(ours)} if ours else {}
-    return {name: made.get(name, each) for name, each in given.items()}
+    to_parse = {n: each for n, each in given.items() if not isinstance(each, BaseDistribution)}
+    parsed = {name: from_text(text) for name, text in parse_space(to_parse)} if to_parse else {}
+    return {name: parsed.get(name, each) for name, each in given.items()}

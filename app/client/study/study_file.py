@@ -68,30 +68,30 @@ def run_study_file(file: Path, arguments: Sequence[str] = ()) -> None:
     if arguments:
         raise UsageError(f"{file} is not a script: it takes no arguments such as {arguments[0]!r}")
     document = YamlFile(file)
-    given = document.mapping((), "the study")
+    entries = document.mapping((), "the study")
     for name, (group, field) in option_paths().items():
-        if name in given and name not in _KEYS:
+        if name in entries and name not in _KEYS:
             words = f"{name} is not a key of the study: write {field} in {group}"
             raise document.error((name,), words)
-    document.check_keys((), given, _KEYS, "the study")
-    if "code" not in given:
+    document.check_keys((), entries, _KEYS, "the study")
+    if "code" not in entries:
         raise document.error((), "code is missing: train.py:Net, or module:name")
-    strategy, space = given.get("strategy"), given.get("space")
-    settings = {name: value for name, value in given.items() if name in _STUDY}
-    size = {name: value for name, value in given.items() if name in _SIZE}
+    strategy, space = entries.get("strategy"), entries.get("space")
+    settings = {name: value for name, value in entries.items() if name in _STUDY}
+    size = {name: value for name, value in entries.items() if name in _SIZE}
     if strategy is not None:
         settings["strategy"] = strategy_from(document, ("strategy",), strategy, STRATEGIES)
-    if isinstance(given.get("sampler"), dict):
-        settings["sampler"] = _sampler(document, given["sampler"])
+    if isinstance(entries.get("sampler"), dict):
+        settings["sampler"] = _sampler(document, entries["sampler"])
     for name, kind in GROUPS.items():
-        if isinstance(given.get(name), dict):
-            document.check_keys((name,), given[name], [f.name for f in fields(kind)], name)
+        if isinstance(entries.get(name), dict):
+            document.check_keys((name,), entries[name], [f.name for f in fields(kind)], name)
             with _located(document):
-                settings[name] = kind(**given[name])
+                settings[name] = kind(**entries[name])
     if space is not None:
         size["space"] = _space(document, space)
     with as_python(file, beside=True):
-        code = _code(document, file.resolve().parent, given["code"])
+        code = _code(document, file.resolve().parent, entries["code"])
         with _located(document):
             create_study(**settings).optimize(code, **size)
 
@@ -110,26 +110,26 @@ def strategy_from(
     if isinstance(value, str):
         value = {value: {}}
     loaded = {name: partial(_of_extension, name, further[name]) for name in further}
-    found: StrategySpec = _called(document, key_path, value, _STRATEGIES, loaded)
-    return found
+    strategy: StrategySpec = _called(document, key_path, value, _STRATEGIES, loaded)
+    return strategy
 
 
 def _of_extension(name: str, extension: str) -> Callable[..., StrategySpec]:
     end = end_of(extension, "strategies", f"the strategy {name}")
-    made: Callable[..., StrategySpec] = end.STRATEGIES[name]
-    return made
+    maker: Callable[..., StrategySpec] = end.STRATEGIES[name]
+    return maker
 
 
 def _space(document: YamlFile, value: Any) -> dict[str, Any]:
     """Return the space: lists stay lists; ``Float: {low: 0, high: 1}`` becomes a ``Float``."""
     space = document.mapping(("space",), "space", value)
-    for name, given in space.items():
+    for name, entry in space.items():
         key_path: KeyPath = ("space", name)
         kind = ""
-        if isinstance(given, dict):
-            _, kind, _ = _named(document, key_path, given, [*_PARAMETERS, Steps.__name__])
-        made = _steps if kind == Steps.__name__ else _parameter
-        space[name] = made(document, key_path, given)
+        if isinstance(entry, dict):
+            _, kind, _ = _named(document, key_path, entry, [*_PARAMETERS, Steps.__name__])
+        make = _steps if kind == Steps.__name__ else _parameter
+        space[name] = make(document, key_path, entry)
     return space
 
 
@@ -144,9 +144,9 @@ def _parameter(document: YamlFile, key_path: KeyPath, given: Any) -> Any:
 
 def _steps(document: YamlFile, key_path: KeyPath, value: Any) -> Steps:
     """Return the step function in ``Steps: {0: [0.1, 0.05], 6: [0.01]}``; ``when`` is a key too."""
-    inner, _, given = _named(document, key_path, value, [Steps.__name__])
+    inner, _, entries = _named(document, key_path, value, [Steps.__name__])
     pieces: dict[int, Any] = {}
-    for key, piece in given.items():
+    for key, piece in entries.items():
         if key == "when":
             continue
         if not re.fullmatch("-?[0-9]+", key):
@@ -154,7 +154,7 @@ def _steps(document: YamlFile, key_path: KeyPath, value: Any) -> Steps:
             raise document.error((*inner, key), words)
         pieces[int(key)] = _parameter(document, (*inner, key), piece)
     with _located(document, inner, Steps.__name__):
-        return Steps(pieces, when=given.get("when"))
+        return Steps(pieces, when=entries.get("when"))
 
 
 def _called(
@@ -170,14 +170,14 @@ def _called(
     """
     inner, name, arguments = _named(document, key_path, value, [*known, *loaded])
     with _located(document, inner, name):
-        made = known[name] if name in known else loaded[name]()
-    signature = inspect.signature(made).parameters
+        function = known[name] if name in known else loaded[name]()
+    signature = inspect.signature(function).parameters
     document.check_keys(inner, arguments, list(signature), name)
-    for needed, parameter in signature.items():
-        if parameter.default is parameter.empty and needed not in arguments:
-            raise document.error(inner, f"{name} needs {needed}; it takes {', '.join(signature)}")
+    for argument, parameter in signature.items():
+        if parameter.default is parameter.empty and argument not in arguments:
+            raise document.error(inner, f"{name} needs {argument}; it takes {', '.join(signature)}")
     with _located(document, inner, name):
-        return made(**arguments)
+        return function(**arguments)
 
 
 def _sampler(document: YamlFile, value: Any) -> Sampler:
@@ -191,15 +191,17 @@ def _named(
     document: YamlFile, key_path: KeyPath, value: Any, known: Sequence[str]
 ) -> tuple[KeyPath, str, dict[str, Any]]:
     """Return the place of a call's arguments, the call's name, and the arguments as written."""
-    what = ".".join(map(str, key_path))
-    call = document.mapping(key_path, what, value)
+    title = ".".join(map(str, key_path))
+    call = document.mapping(key_path, title, value)
     if len(call) != 1:
-        words = f"{what} is one name with its arguments, not {len(call)}: one of {', '.join(known)}"
+        words = (
+            f"{title} is one name with its arguments, not {len(call)}: one of {', '.join(known)}"
+        )
         raise document.error(key_path, words)
-    document.check_keys(key_path, call, known, what)
-    [(name, given)] = call.items()
-    inner, given = (*key_path, name), {} if given is None else given
-    return inner, name, document.mapping(inner, name, given, numbers=name == Steps.__name__)
+    document.check_keys(key_path, call, known, title)
+    [(name, inner_value)] = call.items()
+    inner, inner_value = (*key_path, name), {} if inner_value is None else inner_value
+    return inner, name, document.mapping(inner, name, inner_value, numbers=name == Steps.__name__)
 
 
 def _code(document: YamlFile, folder: Path, value: Any) -> Any:
@@ -216,18 +218,18 @@ def _code(document: YamlFile, folder: Path, value: Any) -> Any:
         if not script.is_file():
             raise refused(f"there is no file {script}")
         with as_python(script), users_code(where, str(script.parent)):
-            found: Any = import_script(script)
+            target: Any = import_script(script)
     else:
         with users_code(where, str(folder)):
             if not _is_module(where):
                 raise refused(f"there is no module {where}, in {folder} or installed")
-            found = importlib.import_module(where)
+            target = importlib.import_module(where)
     for part in name.split("."):
-        if not hasattr(found, part):
-            names = [each for each in vars(found) if not each.startswith("_")]
+        if not hasattr(target, part):
+            names = [each for each in vars(target) if not each.startswith("_")]
             raise refused(f"{where} has no {part}{near(part, names)}")
-        found = getattr(found, part)
-    return found
+        target = getattr(target, part)
+    return target
 
 
 def _is_module(name: str) -> bool:
@@ -250,6 +252,6 @@ def _located(document: YamlFile, key_path: KeyPath = (), named: str = "") -> Ite
         if not key_path and path and path[0] in _KEYS and path[0] not in document.values:
             words = f"{path[0]} is missing: {words}"
         elif key_path and key_path[0] != named:
-            called = key_path[:-1] if named == key_path[-1] else key_path
-            words = f"{'.'.join(map(str, called))}: {words}"
+            location = key_path[:-1] if named == key_path[-1] else key_path
+            words = f"{'.'.join(map(str, location))}: {words}"
         raise document.error((*key_path, *path), words) from error

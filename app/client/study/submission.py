@@ -112,8 +112,8 @@ def submit_local(
 def _studies_in(func: Any) -> list[str]:
     """Return the names of studies to which a function refers."""
     names = getattr(getattr(func, "__code__", None), "co_names", ())
-    known = getattr(func, "__globals__", {})
-    return [name for name in names if isinstance(known.get(name), ReadableStudy)]
+    variables = getattr(func, "__globals__", {})
+    return [name for name in names if isinstance(variables.get(name), ReadableStudy)]
 
 
 def _submit_new(
@@ -174,43 +174,43 @@ def submit_scheduled(
 
     ``heard`` is as in ``submit_local``.
     """
-    known = handle.spec
+    existing = handle.spec
     code, sampler = refer_to(func), handle.plan.optuna_sampler
     tools = None
     if handle.plan.sampler == LOCAL:
         tools = refer_to_value((sampler, None), type(sampler).__name__, code.path)
     spec = make_spec(handle.plan, handle.id, handle.study_name, func, space, n_trials, code, tools)
-    if known is not None:
-        spec = as_edited(known, spec)
-    changed = [] if known is None else differences(known, spec)
+    if existing is not None:
+        spec = as_edited(existing, spec)
+    changed = [] if existing is None else differences(existing, spec)
     if changed:
         raise UsageError(
             f"study {handle.study_name} was submitted before and cannot be changed"
             f" ({'; '.join(changed)}): give the new one another study_name"
         )
-    if known is None:
+    if existing is None:
         for trial in finished(handle.memory):
             source = handle.sources.get(trial.number, "add_trial")
             handle.observed += of_frozen([trial], source)
         spec = handle.with_warm_start(spec)
     else:
-        n = max(spec.n_trials, known.n_trials)  # it may have been extended since
-        spec = replace(spec, n_trials=n, observations=known.observations, system=known.system)
-    prepared = enqueued(handle.memory) if known is None else ()
-    asked = [check_params(spec.space, each, spec.conditions) for each in prepared]
-    if len(asked) * spec.replicates > spec.n_trials:
+        n = max(spec.n_trials, existing.n_trials)  # it may have been extended since
+        spec = replace(spec, n_trials=n, observations=existing.observations, system=existing.system)
+    prepared = enqueued(handle.memory) if existing is None else ()
+    configurations = [check_params(spec.space, each, spec.conditions) for each in prepared]
+    if len(configurations) * spec.replicates > spec.n_trials:
         each = f", {spec.replicates} trials each" if spec.replicates > 1 else ""
-        allowed = f"at least the {len(asked)} configurations that were enqueued{each}"
+        allowed = f"at least the {len(configurations)} configurations that were enqueued{each}"
         raise UsageError.refuse("n_trials", n_trials, allowed)
     if spec.energy_weight and handle.settings.broker is None:
-        here = metered(devices_of(handle.settings, devices), handle.settings.powercap)
-        check_metered(spec.energy_weight, here)
+        devices_here = metered(devices_of(handle.settings, devices), handle.settings.powercap)
+        check_metered(spec.energy_weight, devices_here)
     handle.ensure_up(devices)
-    if known is None:
+    if existing is None:
         blobs = _blobs(code, *([tools] if tools else []))
-        spec = _submit_new(handle, spec, asked, blobs, heard=heard)
+        spec = _submit_new(handle, spec, configurations, blobs, heard=heard)
         send_attributes(handle.memory, handle.id, handle.client())
-    elif spec.n_trials > known.n_trials:
+    elif spec.n_trials > existing.n_trials:
         blobs = _blobs(code)
         handle.client().extend(handle.id, to=spec.n_trials, now=spec, blobs=blobs, heard=heard)
     handle.note_submitted(spec)

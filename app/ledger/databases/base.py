@@ -182,9 +182,9 @@ def installed() -> str:
 
 def check_empty(database: Database, ask: Ask) -> None:
     """Check that a database without a revision never held a ledger. Raises LedgerDamaged if so."""
-    noted = database.noted()
-    if noted is not None and noted.seq:
-        wrong = f"{noted.seq} events were written to it, and it is empty"
+    newest = database.noted()
+    if newest is not None and newest.seq:
+        wrong = f"{newest.seq} events were written to it, and it is empty"
     elif database.has_table(ask, "event"):
         wrong = "it does not say any more of which version it is"
     else:

@@ -74,11 +74,11 @@ def sealed_tables(connection: Connection) -> Iterator[Table]:
 
     Migrations only add columns, and those of an older revision stand in the same order here.
     """
-    there = inspect(connection)
+    inspector = inspect(connection)
     for table in METADATA.sorted_tables:
-        if not there.has_table(table.name):
+        if not inspector.has_table(table.name):
             continue
-        names = {column["name"] for column in there.get_columns(table.name)}
+        names = {column["name"] for column in inspector.get_columns(table.name)}
         columns = [column for column in table.c if column.name in names]
         if len(columns) == len(table.c):
             yield table
@@ -101,8 +101,8 @@ def faults(connection: Connection) -> Iterator[str]:
     for table in sealed_tables(connection):
         query = EVENTS.order_by(EVENT.c.seq) if table is EVENT else select(table)
         for rows in _pages(connection, query):
-            if found := fault(table, rows):
-                yield found
+            if message := fault(table, rows):
+                yield message
                 break
 
 
@@ -117,8 +117,8 @@ def seal_all(connection: Connection) -> None:
         )
         last, names = NONE, table.c.keys()
         query = select(table).order_by(*keys)
-        for found in list(_pages(connection, query)):
-            rows = [dict(zip(names, row, strict=True)) for row in found]
+        for page in list(_pages(connection, query)):
+            rows = [dict(zip(names, row, strict=True)) for row in page]
             seal(table, rows, last)
             last = rows[-1]["digest"]
             connection.execute(
@@ -128,5 +128,5 @@ def seal_all(connection: Connection) -> None:
 
 
 def _pages(connection: Connection, query: Any) -> Iterator[Sequence[Row[Any]]]:
-    found = connection.execute(query, execution_options={"yield_per": PAGE})
-    yield from found.partitions()
+    cursor = connection.execute(query, execution_options={"yield_per": PAGE})
+    yield from cursor.partitions()

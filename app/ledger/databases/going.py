@@ -71,22 +71,22 @@ def read_going(ask: Ask, recent: int) -> Going | str:
     """
     ask("BEGIN")  # what is asked from here on is as of one moment
     studies, trials, epochs = ask(_STUDIES), ask(_TRIALS), ask(_RECENT % recent)
-    written = ask(_WRITTEN)
+    event_rows = ask(_WRITTEN)
     faults = (
         first_fault("study", studies),
         first_fault("trial", trials),
         first_fault("epoch", epochs, slice(1, -1)),
-        first_fault("event", written, slice(0, -2), lambda row: f"event {row[0]}"),
+        first_fault("event", event_rows, slice(0, -2), lambda row: f"event {row[0]}"),
     )
-    if found := next(filter(None, faults), None):
-        return found
+    if first := next(filter(None, faults), None):
+        return first
     if len({row[0] for row in trials}) != value(ask, _TRIALS_BY_ID):
         return "trials are missing in an index"
     return Going(
         _named(STUDY_COLUMNS, studies),
         _named(TRIAL_COLUMNS, trials),
         _named(EPOCH_COLUMNS, epochs),
-        _named(EVENT_COLUMNS, written),
+        _named(EVENT_COLUMNS, event_rows),
     )
 
 

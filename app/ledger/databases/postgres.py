@@ -97,11 +97,11 @@ class PostgresDatabase(Database):
     def __init__(self, url: str) -> None:
         self.shown = hide_password(url)
         try:
-            known = URL.fullmatch(url) is not None
-            self._given = conninfo_to_dict(url) if known else {}
+            is_url = URL.fullmatch(url) is not None
+            self._parameters = conninfo_to_dict(url) if is_url else {}
         except psycopg.Error:
-            known = False
-        if not known:
+            is_url = False
+        if not is_url:
             # Neither the URL nor the library's message is shown: either may contain the password,
             # which cannot be located in a URL that cannot be parsed.
             allowed = f"{ALLOWED}; in user and password @ / : ? # % are percent-encoded (%40)"
@@ -173,8 +173,8 @@ class PostgresDatabase(Database):
 
     def _check(self, session: PgSession) -> str:
         """Return the database's schema. Raises ``BackendError`` if it cannot hold a ledger."""
-        found = session.execute("SELECT current_setting('server_encoding'), current_schema()")
-        [(encoding, schema)] = found.fetchall()
+        cursor = session.execute("SELECT current_setting('server_encoding'), current_schema()")
+        [(encoding, schema)] = cursor.fetchall()
         if encoding != "UTF8":
             raise self.unusable(f"its encoding is {encoding}: create a database with UTF8")
         if schema is None:
@@ -194,7 +194,7 @@ class PostgresDatabase(Database):
             "tcp_keepalives_interval": 5,
             "tcp_keepalives_count": 3,
         }
-        options = [str(self._given.get("options", ""))]
+        options = [str(self._parameters.get("options", ""))]
         options += [f"-c {name}={value}" for name, value in settings.items()]
         plain: dict[str, Any] = {
             "application_name": f"penstock {who}",
@@ -204,12 +204,12 @@ class PostgresDatabase(Database):
             "keepalives_count": 3,
             "tcp_user_timeout": 25_000,
         }
-        ours = {"client_encoding": "UTF8", "options": " ".join(options).strip()}
-        given = plain | self._given | ours
+        own_options = {"client_encoding": "UTF8", "options": " ".join(options).strip()}
+        options_of_url = plain | self._parameters | own_options
         return within(
             TOTAL_CONNECT_TIMEOUT,
             "ledger-connect",
-            lambda: PgSession.connect(autocommit=autocommit, **given),
+            lambda: PgSession.connect(autocommit=autocommit, **options_of_url),
         )
 
 

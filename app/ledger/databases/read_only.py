@@ -53,9 +53,9 @@ class ReadOnly:
         then. Raises BackendError where there is no ledger that can be read, and LedgerDamaged where
         it is not as it was written.
         """
-        noted = self._noted()
+        newest = self._newest()
         with self.database.translate_errors(), self._engine.connect() as connection:
-            self._check(asking(connection), noted, None if table is None else table.name)
+            self._check(asking(connection), newest, None if table is None else table.name)
             return connection.execute(query).all()
 
     def whole(self, table: Table, query: Select[Any]) -> Sequence[Row[Any]]:
@@ -63,8 +63,8 @@ class ReadOnly:
         from .digests import fault
 
         rows = self.rows(query, table)
-        if found := fault(table, rows):
-            raise self.database.damaged(found)
+        if message := fault(table, rows):
+            raise self.database.damaged(message)
         return rows
 
     def studies(self) -> Sequence[Sequence[Any]]:
@@ -72,12 +72,12 @@ class ReadOnly:
 
         Raises as ``rows`` does.
         """
-        noted = self._noted()
+        newest = self._newest()
         with self.database.translate_errors(), self._asking() as ask:
-            self._check(ask, noted, "study")
+            self._check(ask, newest, "study")
             rows = ask(_STUDIES)
-        if found := first_fault("study", rows):
-            raise self.database.damaged(found)
+        if message := first_fault("study", rows):
+            raise self.database.damaged(message)
         return rows
 
     def going(self, recent: int) -> Going | None:
@@ -85,15 +85,15 @@ class ReadOnly:
 
         They are checked. None where it cannot be read without SQLAlchemy. Raises as ``rows`` does.
         """
-        noted, direct = self._noted(), self.database.direct()
+        newest, direct = self._newest(), self.database.direct()
         if direct is None:
             return None
         with self.database.translate_errors(), direct as ask:
-            self._check(ask, noted, "study")
-            found = read_going(ask, recent)
-        if isinstance(found, str):
-            raise self.database.damaged(found)
-        return found
+            self._check(ask, newest, "study")
+            rows = read_going(ask, recent)
+        if isinstance(rows, str):
+            raise self.database.damaged(rows)
+        return rows
 
     @contextmanager
     def _asking(self) -> Iterator[Ask]:
@@ -106,30 +106,30 @@ class ReadOnly:
             with self._engine.connect() as connection:
                 yield asking(connection)
 
-    def _noted(self) -> Newest | None:
+    def _newest(self) -> Newest | None:
         """Return the event that the ledger must hold.
 
         It is read before the rows, since events written meanwhile are newer. Raises BackendError
         where there is no ledger.
         """
         if self.database.is_absent():
-            shown = self.database.shown
-            raise BackendError(f"nothing has run here yet: there is no ledger at {shown}")
+            place = self.database.shown
+            raise BackendError(f"nothing has run here yet: there is no ledger at {place}")
         return self.database.noted()
 
     def _check(self, ask: Ask, noted: Newest | None, table: str | None) -> None:
         """Check that it can be read, and is as it was written as far as a reader sees that."""
-        shown = self.database.shown
-        if found := self.database.sampled_structure_fault(ask, table):
-            raise self.database.damaged(found)
+        place = self.database.shown
+        if message := self.database.sampled_structure_fault(ask, table):
+            raise self.database.damaged(message)
         at = revision(self.database, ask)
         if at is None:
             check_empty(self.database, ask)
-            raise BackendError(f"nothing has run here yet: the ledger {shown} is empty")
+            raise BackendError(f"nothing has run here yet: the ledger {place} is empty")
         if at != HEAD:
             check_not_newer(self.database, ask, at)
             raise BackendError(
-                f"the ledger {shown} was written by an older Penstock (schema {int(at)}, this"
+                f"the ledger {place} was written by an older Penstock (schema {int(at)}, this"
                 f" one reads {int(HEAD)}): start its scheduler once (penstock up)"
             )
         check_noted(self.database, ask, noted)

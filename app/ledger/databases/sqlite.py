@@ -187,22 +187,22 @@ class SqliteDatabase(Database):
         if not file:  # it vanished after it was opened
             return None
         if name not in self._checked or not self._checked[name].holds(file):
-            others = None if name else self._read_check()
-            if others is None or not others.holds(file):
+            last_check = None if name else self._read_check()
+            if last_check is None or not last_check.holds(file):
                 return self._check(name, ask, file)
-            self._checked[name] = others
+            self._checked[name] = last_check
         return None
 
     def _check(self, name: str, ask: Ask, file: tuple[int, ...]) -> str | None:
         """Check the structure of one table, or of all of them if ``name`` is empty."""
         began = time.time_ns()
-        if found := self._structure_fault(ask, name or "1"):
-            return found
-        due = began + CHECK_SPACING * (time.time_ns() - began)
-        self._checked[name] = _Check(file, began, due)
+        if message := self._structure_fault(ask, name or "1"):
+            return message
+        next_check = began + CHECK_SPACING * (time.time_ns() - began)
+        self._checked[name] = _Check(file, began, next_check)
         # A copy, such as a backup, has no mark, and gets no file next to it.
         if not name and file and self._mark.exists():
-            numbers = (*file, began, due)
+            numbers = (*file, began, next_check)
             _write_line(self._check_file, " ".join(f"{number:020d}" for number in numbers))
         return None
 
@@ -241,11 +241,11 @@ def _write_line(file: Path, text: str) -> None:
     """Write ``text``, as long as it was before, or nothing where it cannot be written."""
     with suppress(OSError):
         line = f"{text} {xxh3_64_hexdigest(text.encode())}\n".encode()
-        written = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.write(written, line)
+            os.write(descriptor, line)
         finally:
-            os.close(written)
+            os.close(descriptor)
 
 
 def _read_line(file: Path) -> str:

@@ -39,8 +39,8 @@ def migrate(database: Database, connection: Connection) -> None:
     Raises LedgerDamaged, and LedgerRefused for a ledger of a newer version.
     """
     with connection.begin():
-        if found := database.structure_fault(asking(connection)):
-            raise database.damaged(found)
+        if message := database.structure_fault(asking(connection)):
+            raise database.damaged(message)
         at = revision(database, asking(connection))
         if at is None:
             check_empty(database, asking(connection))
@@ -67,11 +67,11 @@ def _extend(connection: Connection) -> None:
     METADATA.create_all(connection)
     inspector = inspect(connection)
     for table in METADATA.tables.values():
-        there = {column["name"] for column in inspector.get_columns(table.name)}
+        column_names = {column["name"] for column in inspector.get_columns(table.name)}
         for column in table.c:
-            if column.name not in there:
-                added = CreateColumn(column).compile(dialect=connection.dialect)
-                connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {added}")
+            if column.name not in column_names:
+                definition = CreateColumn(column).compile(dialect=connection.dialect)
+                connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {definition}")
         for index in table.indexes:
             index.create(connection, checkfirst=True)
     connection.execute(update(REVISION).values(version_num=HEAD))
@@ -82,18 +82,18 @@ def verify(database: Database, connection: Connection) -> Newest:
 
     It reads everything. Raises LedgerDamaged with the first fault.
     """
-    noted = database.noted()  # read first: an event written meanwhile is newer
+    newest = database.noted()  # read first: an event written meanwhile is newer
     with connection.begin():
         _check_rows(database, connection)
-        check_noted(database, asking(connection), noted)
+        check_noted(database, asking(connection), newest)
         query = select(EVENT.c.seq, EVENT.c.digest).order_by(EVENT.c.seq.desc()).limit(1)
         row = connection.execute(query).first()
     return Newest(0, NONE) if row is None else Newest(row.seq, row.digest)
 
 
 def _check_rows(database: Database, connection: Connection) -> None:
-    for found in faults(connection):
-        raise database.damaged(found)
+    for message in faults(connection):
+        raise database.damaged(message)
 
 
 class Known(NamedTuple):
@@ -109,8 +109,8 @@ def check_intact(database: Database) -> Known:
     Of an older version that has no digests yet only the database's own structure is checked.
     """
     with database.translate_errors(), database.reader().connect() as connection:
-        if found := database.structure_fault(asking(connection)):
-            raise database.damaged(found)
+        if message := database.structure_fault(asking(connection)):
+            raise database.damaged(message)
         at = revision(database, asking(connection))
         connection.rollback()
         if at is None:

@@ -102,11 +102,11 @@ class Agent:
         self._wake = wake
         if settings.address is not None:
             _check_address(settings.address)
-        found = metered(devices_of(settings), settings.powercap)
+        devices = metered(devices_of(settings), settings.powercap)
         for announced in of_ends("node", "announced"):
             fields = announced()
-            found = tuple(replace(each, **fields) for each in found)
-        self._served = [ServedDevice(each, settings, forks) for each in found]
+            devices = tuple(replace(each, **fields) for each in devices)
+        self._served = [ServedDevice(each, settings, forks) for each in devices]
         self._url = server.broker_url(settings)
         # Nothing is ever written: the closing of the write end is the message.
         self._pipe, self._writing_end = os.pipe()
@@ -151,26 +151,26 @@ class Agent:
         """Wait for the broker. One of several machines may come up after this one."""
         began = say = time.monotonic()
         while True:
-            left = began + BROKER_TIMEOUT - time.monotonic()
+            remaining = began + BROKER_TIMEOUT - time.monotonic()
             try:
-                return server.connect(self._settings, limit=max(1.0, left))
+                return server.connect(self._settings, limit=max(1.0, remaining))
             except BackendError as error:
                 waits = self._settings.broker is not None and connection.may_pass(error)
-                if left < 0.2 and not waits:
+                if remaining < 0.2 and not waits:
                     raise
                 if waits and time.monotonic() > say:
                     log.info("waiting for the broker (Ctrl-C ends this): %s", error)
                     say = time.monotonic() + _LOG_AGAIN_AFTER
-            self._sleep(0.1 if left > 0 else 1.0)
+            self._sleep(0.1 if remaining > 0 else 1.0)
 
     def _installation(self, client: redis.Redis) -> presence.Installation:
         say = time.monotonic() + 1.0
         while True:
             # A scheduler must be there first: an earlier one may have had another store.
-            served = presence.is_served(client, self._url)
-            found = presence.fetch_installation(client, self._url)
-            if served and found is not None:
-                return found
+            is_served = presence.is_served(client, self._url)
+            installation = presence.fetch_installation(client, self._url)
+            if is_served and installation is not None:
+                return installation
             if time.monotonic() > say:
                 log.info("waiting: no scheduler serves this broker yet")
                 say += _LOG_AGAIN_AFTER
@@ -187,7 +187,7 @@ class Agent:
         taken in order, so of agents that begin at one time not every one is refused.
         """
         own = self._settings.folder_id()
-        taken: list[str] = []
+        claims: list[str] = []
         for name in sorted(served.device.name for served in self._served):
             claim = protocol.claim_key(name)
             with connection.translate_errors(self._url):
@@ -195,11 +195,11 @@ class Agent:
                 claimant, server_now = client.get(claim), client.get(protocol.alive_key(name))
                 if claimant == own:
                     client.set(claim, own, px=CLAIM_MS)
-                    taken.append(claim)
+                    claims.append(claim)
                 if claimant == own and server_now in (None, own):
                     continue
-                if taken:
-                    client.delete(*taken)
+                if claims:
+                    client.delete(*claims)
             raise UsageError(
                 f"{name} is served to this broker from another state folder on a node of this name,"
                 f" {self._served[0].device.node}. The workers of a machine need one PENSTOCK_HOME;"
@@ -239,8 +239,8 @@ class Agent:
                     log.warning("the worker of %s cannot be started: %s", served.device.name, error)
 
     def _end_strays(self) -> None:
-        if found := end_strays(str(self._settings.home)):
-            log.warning("ended processes that an earlier worker left behind: %s", ", ".join(found))
+        if strays := end_strays(str(self._settings.home)):
+            log.warning("ended processes that an earlier worker left behind: %s", ", ".join(strays))
 
     def _forget(self, client: redis.Redis, served: ServedDevice, how: str) -> None:
         """Tell the scheduler at once, with the reason, before the device's entry expires."""
@@ -264,16 +264,16 @@ class Agent:
         for served in self._running():
             assert served.process is not None
             served.process.terminate()
-        seen = time.monotonic()
-        deadline = seen + DRAIN_GRACE
-        while self._running() and (left := deadline - time.monotonic()) > 0:
-            if self._stop_requested(min(left, SERVED_CHECK_INTERVAL)):
+        last_served = time.monotonic()
+        deadline = last_served + DRAIN_GRACE
+        while self._running() and (remaining := deadline - time.monotonic()) > 0:
+            if self._stop_requested(min(remaining, SERVED_CHECK_INTERVAL)):
                 log.info("asked to stop again: not waiting")
                 return
             now = time.monotonic()
             if self._is_served(client):
-                seen = now
-            elif now - seen > UNSERVED_GRACE:
+                last_served = now
+            elif now - last_served > UNSERVED_GRACE:
                 log.info("no scheduler is there to end the running segments: not waiting")
                 return
 
@@ -297,8 +297,8 @@ class Agent:
         try:
             with connection.translate_errors(self._url):
                 # One that was refused its names has found another folder's.
-                if ours := [key for key in keys if client.get(key) == own]:
-                    client.delete(*ours)
+                if own_keys := [key for key in keys if client.get(key) == own]:
+                    client.delete(*own_keys)
         except BackendError as error:
             log.info("%s: the devices' entries will expire", error)
 

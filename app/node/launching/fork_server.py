@@ -182,24 +182,24 @@ class ForkServer:
 
     def _start(self) -> None:
         self._started = time.monotonic()
-        ours, theirs = socket.socketpair()
+        own_end, child_end = socket.socketpair()
         try:
-            with theirs, open_log(self._output) as file:
-                told = {names.FORK_SERVER_FD: str(theirs.fileno())}
-                told[names.PRELOAD] = ",".join(n for n in self._preload if not self._spoils(n))
-                told[names.EXTENSIONS] = ",".join(extensions.names("trainer"))
-                told |= WITHOUT_THREADS
+            with child_end, open_log(self._output) as file:
+                extra = {names.FORK_SERVER_FD: str(child_end.fileno())}
+                extra[names.PRELOAD] = ",".join(n for n in self._preload if not self._spoils(n))
+                extra[names.EXTENSIONS] = ",".join(extensions.names("trainer"))
+                extra |= WITHOUT_THREADS
                 self._process = self._launcher.start(
                     SERVER,
-                    variables={**self._variables, **told},
-                    descriptors=(theirs.fileno(),),
+                    variables={**self._variables, **extra},
+                    descriptors=(child_end.fileno(),),
                     output=file.fileno(),
                 )
         except OSError as error:  # no memory, no process, no disk for its log
-            ours.close()
+            own_end.close()
             log.warning("the fork server cannot be started: %s", error)
             return
-        channel = Channel(ours, ended=self._process.fileno())
+        channel = Channel(own_end, ended=self._process.fileno())
         self._client = Client(channel, "trainers", heard=self._take)
         self._imported = set()
         self._importing = START
@@ -238,11 +238,13 @@ class ForkServer:
         descriptors: tuple[int, int],
         output: int,
     ) -> Process | None:
-        told = {name: variables[name] for name in names.SET_AFTER_FORK if name in variables}
+        own_variables = {
+            name: variables[name] for name in names.SET_AFTER_FORK if name in variables
+        }
 
         def fork(mark: str) -> int:
-            marked = told | {MARK_VARIABLE: mark}
-            return self._hear().fork(marked, cores, [*descriptors, output], FORK_TIMEOUT)
+            with_mark = own_variables | {MARK_VARIABLE: mark}
+            return self._hear().fork(with_mark, cores, [*descriptors, output], FORK_TIMEOUT)
 
         try:
             return self._launcher.adopt(fork)

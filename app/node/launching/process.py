@@ -72,9 +72,9 @@ class LauncherProcess:
 
     def __init__(self, settings: Settings, listening: socket.socket) -> None:
         self._settings = settings
-        told = os.environ.pop(names.PRELOAD, "")
-        self._foreseen = bool(told)
-        self._preload = (told or AHEAD).split(",") if settings.preload == "torch" else []
+        preload = os.environ.pop(names.PRELOAD, "")
+        self._foreseen = bool(preload)
+        self._preload = (preload or AHEAD).split(",") if settings.preload == "torch" else []
         self._listening = listening
         self._launcher = Launcher()
         #: It is on every node, so it watches the agent, too, where no scheduler does.
@@ -160,10 +160,10 @@ class LauncherProcess:
             while descriptors:  # only the trainer itself may hold its sockets open
                 os.close(descriptors.pop())
             connection.send({"pid": process.pid}, [process.fileno()])
-            asked = connection.receive()[0]
-            left = process.end()
-            if asked:
-                connection.send({"status": process.status, "left": left})
+            request_to_end = connection.receive()[0]
+            survivors = process.end()
+            if request_to_end:
+                connection.send({"status": process.status, "left": survivors})
         finally:
             process.close()
 

@@ -68,7 +68,7 @@ class Conversations:
         self._waiting = 0
         #: Number of threads that wait for a change.
         self._asleep = 0
-        self._gone: TrainerGone | None = None
+        self._loss: TrainerGone | None = None
 
     @property
     def open(self) -> int:
@@ -96,19 +96,19 @@ class Conversations:
         deadline = time.monotonic() + timeout
         with self._changed:
             while True:
-                while not (mine := self._open[run]) and self._gone is None and self._is_taken():
+                while not (messages := self._open[run]) and self._loss is None and self._is_taken():
                     if not self._wait(max(0.0, deadline - time.monotonic())):
                         return None
-                if mine:
-                    return mine.popleft()
-                if self._gone is not None:
-                    raise self._gone
+                if messages:
+                    return messages.popleft()
+                if self._loss is not None:
+                    raise self._loss
                 message = self._read_for_all(max(0.0, deadline - time.monotonic()))
                 if message is not None and message.get("op") in _DURABLE:
                     with self._unlocked():
                         durable(message)
                 # Also where the trainer talks of other runs without a pause.
-                if not self._open[run] and not self._gone and time.monotonic() >= deadline:
+                if not self._open[run] and not self._loss and time.monotonic() >= deadline:
                     return None
 
     def _is_taken(self) -> bool:
@@ -139,16 +139,16 @@ class Conversations:
     def _read_for_all(self, timeout: float) -> Message | None:
         """Read one message for all runs, and return it or None. It is the caller's turn to read."""
         message: Message | None = None
-        gone: TrainerGone | None = None
+        loss: TrainerGone | None = None
         self._reading = True
         try:
             with self._unlocked():
                 message = self._read(timeout)
         except TrainerGone as error:
-            gone = error
+            loss = error
         finally:
             self._reading = False
-            self._gone = gone
+            self._loss = loss
             if message is not None:
                 self._put(message)
             self._wake()

@@ -35,8 +35,8 @@ def ending(status: int, left: Sequence[str], error: str) -> TrainerGone:
     else:
         how, code = f"exit code {status}", status
     if left:
-        named = ", ".join(left[:_NAMED])
-        how += f"; these processes that it had started were ended with it: {named}"
+        names = ", ".join(left[:_NAMED])
+        how += f"; these processes that it had started were ended with it: {names}"
         how += f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
     return TrainerGone(how, code, error)
 
@@ -57,8 +57,8 @@ def versions_of(environment: str, ready: Mapping[str, Any]) -> str:
     """
     has = {name: str(ready[name]) for name in ("penstock", "python", "torch") if name in ready}
     if has.get("penstock") != VERSION:
-        what = f"Penstock {has['penstock']}" if has.get("penstock") else "another Penstock"
-        words = f"{environment} has {what}, and its worker {VERSION}: {_advice(environment)}"
+        own_version = f"Penstock {has['penstock']}" if has.get("penstock") else "another Penstock"
+        words = f"{environment} has {own_version}, and its worker {VERSION}: {_advice(environment)}"
         raise TrainerGone(words, unfit=True)
     return ", ".join(f"{_TITLES.get(each, each)} {has[each]}" for each in has)
 

@@ -63,9 +63,9 @@ class Link:
             return open_task(self._key, text, mark)
         except Forged:
             # The installation may be a new one. Look once; after that the message is forged.
-            known = self._key
+            key = self._key
             self._key = self.installation_key()
-            if self._key == known:
+            if self._key == key:
                 raise
             return open_task(self._key, text, mark)
 
@@ -115,10 +115,10 @@ class Link:
         None if ``still`` becomes false before that.
         """
         while still() and not self.closing.is_set():
-            found = self._retry(REPORT_TIMEOUT, lambda: self._meeting(task))
-            if found is not None:
+            identities = self._retry(REPORT_TIMEOUT, lambda: self._meeting(task))
+            if identities is not None:
                 try:
-                    return _IDENTITIES.validate_json(found)
+                    return _IDENTITIES.validate_json(identities)
                 except ValidationError as error:
                     log.warning("%s: no list of its gang's trainers: %s", task.task_id, error)
                     return None
@@ -185,13 +185,13 @@ class Link:
         while still():
             if self.report(task, owner, question, closes=False) in ("stale", "done"):
                 return None
-            found: Any = self._retry(
+            item: Any = self._retry(
                 REPORT_TIMEOUT,
                 lambda: self.client.blpop([protocol.PREFIX + name], timeout=ASK_TIMEOUT),
             )
-            if found:
+            if item:
                 try:
-                    return parse(found[1])
+                    return parse(item[1])
                 except Forged as error:  # the question is repeated
                     self._dropped.note("replies", name, error)
                     self._dropped.count(self.client)
@@ -224,8 +224,8 @@ class Link:
         streams = (protocol.ANNOUNCEMENTS + study, protocol.HISTORY + study)
         announced, end = after.split() or ["0", "0"]
         commands = [("XRANGE", streams[0], f"({announced}", "+"), ("XRANGE", streams[1], end, "+")]
-        found = self._retry(REPORT_TIMEOUT, lambda: self._answers(commands))
-        ahead, entries = found[0] or [], found[1] or []
+        answers = self._retry(REPORT_TIMEOUT, lambda: self._answers(commands))
+        ahead, entries = answers[0] or [], answers[1] or []
         goes_on = bool(entries) and entries[0][0] == end
         if not goes_on and end != "0":  # what was read last is gone: all is read again
             again = [("XRANGE", streams[1], "-", "+")]

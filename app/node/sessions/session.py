@@ -165,9 +165,9 @@ class Session:
         if self._reports.unsent.unannounced:
             return LINGER
         timeout = POLL_INTERVAL
-        for due in (self._stop_by or self._limit.due, self._reports.unsent.due):
-            if due:
-                timeout = min(timeout, due - time.monotonic())
+        for deadline in (self._stop_by or self._limit.due, self._reports.unsent.due):
+            if deadline:
+                timeout = min(timeout, deadline - time.monotonic())
         return timeout
 
     def _overdue(self, trainer: Trainer) -> Result | None:
@@ -313,13 +313,13 @@ class Session:
         question = {"kind": "request", "command": "history", "body": {}}
         while not self.fenced_off:
             try:
-                found = self._link.history(self.task.study, str(line["after"]))
+                history = self._link.history(self.task.study, str(line["after"]))
             except BackendError as error:
                 log.warning("the history of %s cannot be read: %s", self.task.study, error)
                 self.on_beat(-1)
                 return
-            if found is not None:
-                self._tell(trainer, "answer", value=found)
+            if history is not None:
+                self._tell(trainer, "answer", value=history)
                 return
             answer = self._answer_of(trainer, question)
             if answer is not None and not answer.get("ok"):
@@ -407,11 +407,11 @@ class Session:
     def _trainer_gone(self, trainer: Trainer, how: TrainerGone) -> Result:
         if self._link.closing.is_set():
             return self._reports.lost("its worker was stopped")
-        others = self._waiting or (trainer.ready and not trainer.works_for(self.task.fence))
-        if how.unfit or how.lost or others:
-            beside = ", while it ran another trial" if others and not how.unfit else ""
+        for_another = self._waiting or (trainer.ready and not trainer.works_for(self.task.fence))
+        if how.unfit or how.lost or for_another:
+            addition = ", while it ran another trial" if for_another and not how.unfit else ""
             ranks = None if how.unfit else ()
-            return self._reports.lost(f"{how}{beside}", refused=how.unfit, ranks=ranks)
+            return self._reports.lost(f"{how}{addition}", refused=how.unfit, ranks=ranks)
         if not trainer.ready:
             return self._reports.lost(f"its trainer did not start: {how}")
         if how.error:

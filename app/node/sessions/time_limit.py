@@ -77,11 +77,11 @@ class TimeLimit:
         now = time.monotonic()
         if not self.due or now < self.due:
             return False
-        if started and (left := self._seconds - self._clock() + self._since) > 0.0:
-            self.due = now + left
+        if started and (remaining := self._seconds - self._clock() + self._since) > 0.0:
+            self.due = now + remaining
             return False
         return True
 
     def __str__(self) -> str:
-        what = "loading its code and data" if self._preparing else f"epoch {self._epoch}"
-        return f"{what} took longer than {self._seconds:g} s"
+        activity = "loading its code and data" if self._preparing else f"epoch {self._epoch}"
+        return f"{activity} took longer than {self._seconds:g} s"

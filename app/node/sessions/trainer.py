@@ -137,10 +137,10 @@ class Trainer:
         self.environment, self._wrapped = task.environment, launch.wrapped
         #: The versions in its environment, as ``Python 3.12.1``; empty until it is ready.
         self.versions = ""
-        ours, self.identity = sockets.ours, sockets.identity
+        own_socket, self.identity = sockets.ours, sockets.identity
         # With each message the kernel says which process sent it.
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(SEND_TIMEOUT))
+        own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(SEND_TIMEOUT))
         with sockets.theirs, sockets.listening, open_log(output) as file:
             self._output, self._before = output, os.fstat(file.fileno()).st_size
             self._process = launcher.start_trainer(
@@ -168,7 +168,7 @@ class Trainer:
         #: When its last segment ended (monotonic seconds).
         self.idle_since = time.monotonic()
         self._channel = Channel(
-            ours, ended=self._process.fileno(), speaks=self._speaks, longest=MAX_MESSAGE
+            own_socket, ended=self._process.fileno(), speaks=self._speaks, longest=MAX_MESSAGE
         )
         self._sending = threading.Lock()
         self._impostors: set[int] = set()
@@ -281,18 +281,18 @@ class Trainer:
 
     def _gone(self) -> TrainerGone:
         """End the processes that it left behind; return how it ended, which names them."""
-        ended = self._process.wait(EXIT_TIMEOUT)
-        left = self._process.end()
+        has_ended = self._process.wait(EXIT_TIMEOUT)
+        survivors = self._process.end()
         status = self._process.status
         if status is None:
             return TrainerGone(self._process.trouble, lost=True)
         if self._wrapped and status > SIGNALLED:
             status = SIGNALLED - status
         if self.environment and not self.ready and status != -signal.SIGKILL:
-            said = last_error(self._output, self._before)
-            return endings.unfit(self.environment, status, said)
+            last_words = last_error(self._output, self._before)
+            return endings.unfit(self.environment, status, last_words)
         error = uncaught(self._output, self._before) if status == UNCAUGHT else ""
-        return endings.ending(status if ended else PIPE_CLOSED, left, error)
+        return endings.ending(status if has_ended else PIPE_CLOSED, survivors, error)
 
     def kill(self) -> None:
         """Kill the process at once, even if it is stopped. Never waits."""

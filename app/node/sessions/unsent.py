@@ -50,8 +50,8 @@ class Unsent:
 
     def take_unannounced(self) -> list[tuple[str, str, float | str]]:
         """Take the parameters that are not yet announced to the other trials."""
-        found, self.unannounced = self.unannounced, []
-        return found
+        parameters, self.unannounced = self.unannounced, []
+        return parameters
 
     def take(self) -> dict[str, Any]:
         """Take all unsent writes in the form of messages; none is left then."""

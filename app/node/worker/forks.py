@@ -56,15 +56,15 @@ class WorkerForks:
         if reason := unsafe():
             log.info("workers are started as new programs: %s", reason)
             return None
-        ours, theirs = socket.socketpair()
+        own_end, child_end = socket.socketpair()
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:  # as of an agent that was started with them closed
                 stream.flush()
         pid = os.fork()
         if pid == 0:
-            _serve_and_exit(theirs)
-        theirs.close()
-        client = Client(Channel(ours), "workers")
+            _serve_and_exit(child_end)
+        child_end.close()
+        client = Client(Channel(own_end), "workers")
         client.ask({"import": "celery"})
         return cls(client, pid)
 
@@ -84,14 +84,14 @@ class WorkerForks:
         """
         if not self._pid:
             return None
-        told = {
+        request = {
             "arguments": [*arguments],
             "variables": {**variables},
             "folder": str(folder),
         }
         try:
             with adopting():
-                pid = self._client.fork(told, cores, descriptors, FORK_TIMEOUT)
+                pid = self._client.fork(request, cores, descriptors, FORK_TIMEOUT)
         except Refused:
             return None
         except Gone as gone:

@@ -92,7 +92,7 @@ class Keeper(threading.Thread):
         self._over = False
         self._due = 0.0
         #: True if a beat is due at once: one that is under way may be too early.
-        self._asked = False
+        self._beat_wanted = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll = select.epoll()
         self._epoll.register(self._wake, select.EPOLLIN)
@@ -132,7 +132,7 @@ class Keeper(threading.Thread):
             self._beat_now()
 
     def _beat_now(self) -> None:
-        self._asked = True
+        self._beat_wanted = True
         self.wake()
 
     def wake(self) -> None:
@@ -195,8 +195,8 @@ class Keeper(threading.Thread):
         """Send the outbox, and the beat if it is due, in one round trip."""
         posted = len(self._outbox)
         commands = [self._outbox[i] for i in range(posted)]
-        beat = time.monotonic() >= self._due or self._asked
-        self._asked = False
+        beat = time.monotonic() >= self._due or self._beat_wanted
+        self._beat_wanted = False
         sessions = list(self._sessions.values())
         if beat:
             commands += self._registration()
@@ -237,9 +237,9 @@ class Keeper(threading.Thread):
     def _take(self, answers: list[Any], sessions: list[Session]) -> None:
         for entry, fields in answers[2]:
             self._seen_release = entry
-            named = protocol.pairs(fields)
-            if trial := named.get("t"):
-                self._listener.released(trial, named.get("s", ""))
+            release = protocol.pairs(fields)
+            if trial := release.get("t"):
+                self._listener.released(trial, release.get("s", ""))
         for session, answer in zip(sessions, answers[3:], strict=True):
             session.on_beat(int(answer))
 
@@ -275,10 +275,10 @@ class IdleTrainers(threading.Thread):
     def read(self, lane: Lane, trainer: Trainer) -> None:
         """Read what an idle trainer has said so far."""
         with trainer.conversations.reading_alone(wait=False) as alone:
-            gone = self._read(trainer) if alone else ""  # else a session has taken it meanwhile
-        if gone:
+            ending = self._read(trainer) if alone else ""  # else a session has taken it meanwhile
+        if ending:
             self.leave(trainer)
-            self._listener.ended(lane, gone)
+            self._listener.ended(lane, ending)
 
     def _read(self, trainer: Trainer) -> str:
         """Read what an idle trainer has said so far; returns why it has gone, if it has."""
@@ -300,15 +300,15 @@ class IdleTrainers(threading.Thread):
         self._over.set()
 
     def run(self) -> None:
-        due = 0.0
+        next_tidy = 0.0
         while not self._over.is_set():
             try:
-                for fd, _ in self._epoll.poll(max(0.0, due - time.monotonic())):
-                    if found := self._idle.get(fd):
-                        self.read(*found)
-                if time.monotonic() >= due:
+                for fd, _ in self._epoll.poll(max(0.0, next_tidy - time.monotonic())):
+                    if idle := self._idle.get(fd):
+                        self.read(*idle)
+                if time.monotonic() >= next_tidy:
                     self._listener.tidy()
-                    due = time.monotonic() + TIDY_INTERVAL
+                    next_tidy = time.monotonic() + TIDY_INTERVAL
             except Exception:  # a worker without this thread keeps what has ended
                 log.exception("the reader of idle trainers failed")
                 self._over.wait(TIDY_INTERVAL)

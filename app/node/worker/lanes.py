@@ -123,8 +123,8 @@ class Lane:
 
     def remove(self, trainer: Trainer) -> None:
         """Forget a trainer. The caller closes it."""
-        for name, known in list(self._trainers.items()):
-            if known is trainer:
+        for name, member in list(self._trainers.items()):
+            if member is trainer:
                 del self._trainers[name]
 
     def trainers(self) -> list[Trainer]:

@@ -183,9 +183,9 @@ class Worker:
     ) -> Trainer:
         """Return the trainer for the session's segment, and count the run in it. Raises OSError."""
         with lane.lock:
-            known = lane.known(session.task)
-            if known is not None and not known.alive:
-                self._close(lane, [known])
+            warm = lane.known(session.task)
+            if warm is not None and not warm.alive:
+                self._close(lane, [warm])
             trainer = lane.trainer_for(session.task, sockets)
             trainer.runs += 1
             self._idle_trainers.leave(trainer)
@@ -214,9 +214,9 @@ class Worker:
         """
         with lane.lock:
             self._close(lane, lane.ended())
-            known = lane.known(session.task)
+            warm = lane.known(session.task)
         try:
-            sockets = Sockets(lane.address) if known is None else None
+            sockets = Sockets(lane.address) if warm is None else None
         except OSError as error:
             why = error  # which is reported under a claim, as all else
             nowhere = str(Identity(lane.address, 1, "none"))
@@ -236,9 +236,9 @@ class Worker:
             session.members = members
             return self._run_in(trainer, session, lane)
 
-        there = known or sockets
-        assert there is not None
-        dropped = self._claim(session, there.identity)
+        place = warm or sockets
+        assert place is not None
+        dropped = self._claim(session, place.identity)
         if dropped and sockets:
             sockets.close()
         return dropped or self._with_lease(session, work)

@@ -119,9 +119,9 @@ class PluginHost:
         child.send(snapshot_to_json(snapshot).encode())
         answer = self._read(child, PLAN_TIMEOUT)
         if answer is None:
-            ended = child.end()
+            status = child.end()
             self._child = None
-            raise UsageError(_silence(ended if child.silent else None))
+            raise UsageError(_silence(status if child.silent else None))
         if "error" in answer:
             raise UsageError(answer["error"])
         plan = plan_from_json(json.dumps(answer["plan"]))
@@ -134,8 +134,8 @@ class PluginHost:
         """Return the child's next line. None if it ends, or says nothing within ``seconds``."""
         until = time.monotonic() + seconds
         while (line := child.read()) is None:
-            left = until - time.monotonic()
-            if child.silent or left <= 0 or not child.wait(left):
+            remaining = until - time.monotonic()
+            if child.silent or remaining <= 0 or not child.wait(remaining):
                 return None
         return parsed(line)
 
@@ -212,14 +212,14 @@ def _where(error: Exception, file: str) -> str:
 def _imported(policy: str) -> Policy:
     module, _, name = policy.partition(":")
     try:
-        found: Policy | None = getattr(importlib.import_module(module), name, None)
+        function: Policy | None = getattr(importlib.import_module(module), name, None)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
         raise UsageError(f"there is no module {error.name} in PYTHONPATH") from None
-    if not callable(found):
+    if not callable(function):
         raise UsageError(f"{module} has no function {name}")
-    return found
+    return function
 
 
 def _limited(policy: Policy, snapshot: Snapshot) -> object:

@@ -32,11 +32,11 @@ class ReplayedCmaEs(CmaEsSampler):
 
     def _restore_optimizer(self, completed_trials: list[FrozenTrial]) -> Any:
         direction, space = self._of
-        given = _SearchSpaceTransform(
+        transform = _SearchSpaceTransform(
             space, transform_step=not self._with_margin, transform_0_1=True
         )
         sign = 1.0 if direction is StudyDirection.MINIMIZE else -1.0
-        optimizer = self._init_optimizer(given, direction)
+        optimizer = self._init_optimizer(transform, direction)
         generations = defaultdict[int, list[FrozenTrial]](list)
         for trial in completed_trials:
             generations[trial.system_attrs.get(self._attr_key_generation, -1)].append(trial)
@@ -49,7 +49,7 @@ class ReplayedCmaEs(CmaEsSampler):
                     (
                         np.array(each.system_attrs["x_for_tell"])
                         if self._with_margin
-                        else given.transform(each.params),
+                        else transform.transform(each.params),
                         sign * float(each.value or 0.0),
                     )
                     for each in generation

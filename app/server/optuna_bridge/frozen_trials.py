@@ -43,15 +43,15 @@ class SuggestedDistributions:
     def __init__(self, reader: Reader, study: str) -> None:
         self._reader = reader
         self._study = study
-        self._seen = 0
+        self._last_seq = 0
         self._by_trial: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._past: dict[str, dict[str, str]] | None = None
 
     def read(self) -> None:
         """Read what was drawn since the last call."""
-        for seq, event in self._reader.of_trials(self._study, Suggested, self._seen):
+        for seq, event in self._reader.of_trials(self._study, Suggested, self._last_seq):
             self._by_trial[event.trial][event.name] = event.distribution
-            self._seen = seq
+            self._last_seq = seq
 
     def of(self, trial: str) -> dict[str, str]:
         """Return the distributions of ``trial``, Optuna's JSON by the parameter's name."""
@@ -59,8 +59,8 @@ class SuggestedDistributions:
 
     def _imported(self) -> dict[str, dict[str, str]]:
         if self._past is None:
-            found = self._reader.imported(self._study)
-            past = () if found is None else found[1].trials
+            record = self._reader.imported(self._study)
+            past = () if record is None else record[1].trials
             self._past = {trial_id(self._study, each.number): dict(each.drawn) for each in past}
         return self._past
 
@@ -96,8 +96,8 @@ class Results:
         """Return the trials of ``rows``; ``epochs`` are those since the last call."""
         self._take(epochs)
         edits, self._looked = self._edits, False
-        found = [self._freeze(row) for row in rows]
-        return found if edits == self._edits else [self._freeze(row) for row in rows]
+        trials = [self._freeze(row) for row in rows]
+        return trials if edits == self._edits else [self._freeze(row) for row in rows]
 
     def _take(self, epochs: Sequence[EpochRow]) -> None:
         if not self.space():
@@ -115,8 +115,8 @@ class Results:
 
     def _freeze(self, row: TrialRow) -> FrozenTrial:
         state = STATES[TrialState(row.state)]
-        ended = state in (OptunaState.COMPLETE, OptunaState.PRUNED)
-        known = self._distributions(row)
+        has_values = state in (OptunaState.COMPLETE, OptunaState.PRUNED)
+        distributions = self._distributions(row)
         began = self._began.get(row.id, row.created_at)  # its first epoch's begin, if any
         attrs: dict[str, Any] = {"trial_id": row.id, "state": row.state, "epoch": row.epoch}
         if row.id in self._metrics:
@@ -136,11 +136,13 @@ class Results:
             trial_id=self._first + row.number,
             state=state,
             value=None,
-            values=row.values if ended and row.values else None,
+            values=row.values if has_values and row.values else None,
             datetime_start=None if state is OptunaState.WAITING else local_time(began),
             datetime_complete=local_time(row.finished_at),
             params=dict(row.params),
-            distributions={name: known[name] for name in row.params if name in known},
+            distributions={
+                name: distributions[name] for name in row.params if name in distributions
+            },
             user_attrs=attrs,
             # In Optuna's form, so that its tools see which trials are feasible.
             system_attrs={"constraints": list(row.constraints.values())} if row.constraints else {},
@@ -157,8 +159,8 @@ class Results:
             self._space = {name: json_to_distribution(text) for name, text in spec.space or ()}
             for name, texts in spec.edits.past if spec.edits is not None else ():
                 self._past_of[name] = [json_to_distribution(text) for text in reversed(texts)]
-                if isinstance(known := self._space[name], CategoricalDistribution):
-                    had = [*self._past_of.pop(name), known]
+                if isinstance(distribution := self._space[name], CategoricalDistribution):
+                    had = [*self._past_of.pop(name), distribution]
                     every = dict.fromkeys((type(v), v) for each in had for v in each.choices)
                     self._space[name] = CategoricalDistribution([value for _, value in every])
         return self._space
@@ -213,14 +215,14 @@ class KeptResults(Results):
 
     def __init__(self, reader: Reader, study: str, first: int = 0) -> None:
         super().__init__(reader, study, first)
-        self._kept: dict[str, tuple[object, FrozenTrial]] = {}
+        self._cache: dict[str, tuple[object, FrozenTrial]] = {}
 
     def _freeze(self, row: TrialRow) -> FrozenTrial:
         key = (row, len(self._values.get(row.id, ())), self._edits)
-        kept = self._kept.get(row.id)
-        if kept is None or kept[0] != key:
-            kept = self._kept[row.id] = (key, super()._freeze(row))
-        return kept[1]
+        entry = self._cache.get(row.id)
+        if entry is None or entry[0] != key:
+            entry = self._cache[row.id] = (key, super()._freeze(row))
+        return entry[1]
 
 
 def best(
@@ -233,8 +235,8 @@ def best(
     trial is never best (not ``may_be_pruned``). Raises NoTrial if there is none, and
     SeveralObjectives in a study of several objectives.
     """
-    found = _candidates(trials, directions, may_be_pruned=may_be_pruned)
-    return max(found, key=lambda trial: _scores(trial, directions))
+    candidates = _candidates(trials, directions, may_be_pruned=may_be_pruned)
+    return max(candidates, key=lambda trial: _scores(trial, directions))
 
 
 def best_of(
@@ -245,10 +247,12 @@ def best_of(
     It is chosen by ``best_replicates`` among the trials from which ``best`` chooses, whose errors
     it raises.
     """
-    found = {trial.number: trial for trial in _candidates(trials, directions, may_be_pruned=True)}
+    by_number = {
+        trial.number: trial for trial in _candidates(trials, directions, may_be_pruned=True)
+    }
     sign = 1.0 if directions[0] == "maximize" else -1.0
-    values = {number: trial.values[0] for number, trial in found.items()}
-    return [found[number] for number in best_replicates(replicates, sign, values)]
+    values = {number: trial.values[0] for number, trial in by_number.items()}
+    return [by_number[number] for number in best_replicates(replicates, sign, values)]
 
 
 def _candidates(
@@ -258,18 +262,20 @@ def _candidates(
         raise SeveralObjectives(
             f"a study of {len(directions)} objectives has no single best trial: see best_trials"
         )
-    found = [t for t in trials if t.state is OptunaState.COMPLETE and t.values and _feasible(t)]
-    if not found and may_be_pruned:
+    candidates = [
+        t for t in trials if t.state is OptunaState.COMPLETE and t.values and _feasible(t)
+    ]
+    if not candidates and may_be_pruned:
         stopped = [t for t in trials if t.state is OptunaState.PRUNED and t.values and _feasible(t)]
         longest = max((len(t.intermediate_values) for t in stopped), default=0)
-        found = [t for t in stopped if len(t.intermediate_values) == longest]
-    if not found:
+        candidates = [t for t in stopped if len(t.intermediate_values) == longest]
+    if not candidates:
         failures = [t.user_attrs["failure"] for t in trials if "failure" in t.user_attrs]
         why = f"; the first failure was: {failures[0]}" if failures else ""
         if not all(map(_feasible, trials)):
             why = f"; {sum(not _feasible(trial) for trial in trials)} violate a constraint{why}"
         raise NoTrial(f"no trial is complete yet, of {len(trials)}{why}")
-    return found
+    return candidates
 
 
 def to_optuna(

@@ -48,9 +48,9 @@ def importances(trials: Sequence[FrozenTrial], plan: StrategySpec) -> Importance
     """
     trials = [trial for trial in trials if trial.state.name != "FAIL"]
     for epoch in sorted(comparison_epochs(plan), reverse=True) or [0]:
-        found = [(trial, value) for trial in trials if (value := _value(trial, epoch)) is not None]
-        if len(found) >= LEAST:
-            some = found[:: math.ceil(len(found) / MOST)]
+        valued = [(trial, value) for trial in trials if (value := _value(trial, epoch)) is not None]
+        if len(valued) >= LEAST:
+            some = valued[:: math.ceil(len(valued) / MOST)]
             shares = _shares(some)
             return None if shares is None else Importances(shares, epoch, len(some))
     return None
@@ -65,15 +65,15 @@ def _value(trial: FrozenTrial, epoch: int) -> float | None:
 
 def _covering(trials: Sequence[FrozenTrial]) -> dict[str, Any]:
     """Return one range a parameter, which holds those of all trials: Optuna leaves others out."""
-    found = dict[str, Any]()
+    ranges = dict[str, Any]()
     for trial in trials:
         each: Any
         for name, each in trial.distributions.items():
-            before = found.setdefault(name, each)
+            before = ranges.setdefault(name, each)
             if before != each and hasattr(each, "low"):
                 low, high = min(before.low, each.low), max(before.high, each.high)
-                found[name] = type(each)(low, high, log=each.log and low > 0)
-    return found
+                ranges[name] = type(each)(low, high, log=each.log and low > 0)
+    return ranges
 
 
 def _shares(found: Sequence[tuple[FrozenTrial, float]]) -> dict[str, float] | None:
@@ -86,7 +86,7 @@ def _shares(found: Sequence[tuple[FrozenTrial, float]]) -> dict[str, float] | No
     if len({value for _, value in found}) == 1:
         return None
     ranges = _covering([trial for trial, _ in found])
-    ended = [
+    frozen = [
         optuna.trial.create_trial(
             params={name: trial.params[name] for name in trial.distributions},
             distributions={name: ranges[name] for name in trial.distributions},
@@ -95,9 +95,9 @@ def _shares(found: Sequence[tuple[FrozenTrial, float]]) -> dict[str, float] | No
         for trial, value in found
     ]
     # Optuna needs a direction, but a variance does not depend on it.
-    given = GivenStudy(("shares",), [optuna.study.StudyDirection.MINIMIZE], ended)
+    stored = GivenStudy(("shares",), [optuna.study.StudyDirection.MINIMIZE], frozen)
     study = optuna.Study(
-        "shares", ReadSide(lambda: {0: given}), sampler=optuna.samplers.RandomSampler(seed=0)
+        "shares", ReadSide(lambda: {0: stored}), sampler=optuna.samplers.RandomSampler(seed=0)
     )
     evaluator = FanovaImportanceEvaluator(n_trees=TREES, seed=0)
     shares = get_param_importances(study, evaluator=evaluator)

@@ -92,10 +92,10 @@ class ScheduledTrials(WrittenTrials):
 
     def read(self, row: StudyRow) -> None:
         """Take in what is new. A trial of which nothing is new stays the same object."""
-        found = self._results.trials()  # first, as in ``LedgerUpdates.read``
+        trials = self._results.trials()  # first, as in ``LedgerUpdates.read``
         super().read(row)
         self._facts = _facts(row)
-        for number, parts in enumerate(zip(found, super().trials, strict=False)):
+        for number, parts in enumerate(zip(trials, super().trials, strict=False)):
             if number == len(self._trials):
                 self._trials.append(_joined(*parts))
                 self._parts.append(parts)
@@ -145,7 +145,7 @@ class LedgerStudy:
         self.row = row
         self._studies = studies
         self._first_id = first_id
-        self._written: WrittenTrials | None = None
+        self._written_trials: WrittenTrials | None = None
         self._read = -1  # the newest event when its trials were read
 
     @property
@@ -184,11 +184,11 @@ class LedgerStudy:
         """Return a trial as of now. Raises KeyError if there is none."""
         number = trial_id & NUMBER
         with self._studies.lock:
-            if self._written is None or not self._written.lasting:
+            if self._written_trials is None or not self._written_trials.lasting:
                 self._studies.study(trial_id >> NUMBER_BITS)
                 trials = self._newest().trials
             else:  # a script that calls callbacks waits for no row but these
-                trials = self._written.trials
+                trials = self._written_trials.trials
                 if number < len(trials) and trials[number].state.is_finished():
                     return trials[number]
                 trials = self._up_to(self._studies.reader.newest()).trials
@@ -200,9 +200,9 @@ class LedgerStudy:
         """Return the trial as this process has written it, if it is its own."""
         with self._studies.lock:
             number = trial_id & NUMBER
-            if self._written is None or not self._written.history.owns(number):
+            if self._written_trials is None or not self._written_trials.history.owns(number):
                 return None
-            return self._written.history.trials[number]
+            return self._written_trials.history.trials[number]
 
     def trials_as_read(self) -> list[FrozenTrial]:
         """Return the trials as they were when one of them was last read."""
@@ -224,8 +224,8 @@ class LedgerStudy:
             self._read_before().history.replace(trial)
 
     def _read_before(self) -> WrittenTrials:
-        assert self._written is not None
-        return self._written
+        assert self._written_trials is not None
+        return self._written_trials
 
     def _newest(self) -> WrittenTrials:
         return self._up_to(self._studies.seen)
@@ -233,14 +233,14 @@ class LedgerStudy:
     def _up_to(self, newest: int) -> WrittenTrials:
         """Read what happened to the study's trials until event ``newest``."""
         with self._studies.lock:
-            if self._written is None:
+            if self._written_trials is None:
                 local = spec_from_json(self.row.spec_json).local
                 make = WrittenTrials if local else ScheduledTrials
-                self._written = make(self._studies.reader, self.row, self._first_id)
+                self._written_trials = make(self._studies.reader, self.row, self._first_id)
             if self._read != newest:
-                self._written.read(self.row)
+                self._written_trials.read(self.row)
                 self._read = newest
-            return self._written
+            return self._written_trials
 
 
 class LedgerStudies:
@@ -251,13 +251,13 @@ class LedgerStudies:
         self.lock = threading.RLock()
         self.seen = -1  # the newest event when the studies were read
         self._ids: dict[str, int] = {}
-        self._shown: dict[int, LedgerStudy] = {}
+        self._by_number: dict[int, LedgerStudy] = {}
 
     def shown(self) -> Mapping[int, LedgerStudy]:
         """Return the studies as of now by Optuna's ids, oldest first."""
         with self.lock:
             self._look()
-            return self._shown
+            return self._by_number
 
     def study(self, study_id: int) -> LedgerStudy:
         """Return a study as of now. Raises KeyError if there is none, or no longer."""
@@ -266,19 +266,19 @@ class LedgerStudies:
 
     def as_read(self, study_id: int) -> LedgerStudy:
         """Return a study as it was when the ledger was last read. KeyError as ``study``."""
-        if study_id not in self._shown:
+        if study_id not in self._by_number:
             raise KeyError(f"there is no study {study_id}")
-        return self._shown[study_id]
+        return self._by_number[study_id]
 
     def drop(self, study_id: int) -> None:
         """Forget a study that was deleted."""
         with self.lock:
-            self._shown = {n: study for n, study in self._shown.items() if n != study_id}
+            self._by_number = {n: study for n, study in self._by_number.items() if n != study_id}
 
     def of_trial(self, trial_id: int) -> LedgerStudy:
         """Return the study of a trial. KeyError as ``study``."""
         study_id = trial_id >> NUMBER_BITS
-        return self._shown.get(study_id) or self.study(study_id)
+        return self._by_number.get(study_id) or self.study(study_id)
 
     def _look(self) -> None:
         """Read the studies again if anything has happened. The lock is held."""
@@ -288,18 +288,18 @@ class LedgerStudies:
         if newest == self.seen:
             return
         rows = self.reader.studies_ever()
-        shown, taken = {}, set(self._ids.values())
+        studies, numbers = {}, set(self._ids.values())
         for row in rows:
             if row.id not in self._ids:
                 number = max(1, int(row.created_at))
-                while number in taken:
+                while number in numbers:
                     number += 1
                 self._ids[row.id] = number
-                taken.add(number)
+                numbers.add(number)
             number = self._ids[row.id]
             if row.status != DELETED:
-                known = self._shown.get(number)
-                shown[number] = known or LedgerStudy(self, number << NUMBER_BITS, row)
-                shown[number].row = row
-        self._shown = shown
+                study = self._by_number.get(number)
+                studies[number] = study or LedgerStudy(self, number << NUMBER_BITS, row)
+                studies[number].row = row
+        self._by_number = studies
         self.seen = newest

@@ -26,9 +26,9 @@ def make_sampler(name: str, options: str, seed: int) -> BaseSampler:
 
     The names are in ``spec.sampler_options.SAMPLERS``.
     """
-    given: dict[str, Any] = json.loads(options)
+    arguments: dict[str, Any] = json.loads(options)
     if name == "qmc":
-        given |= {"scramble": True, "warn_independent_sampling": False}
+        arguments |= {"scramble": True, "warn_independent_sampling": False}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
-        return _CLASSES[name](seed=seed, **given)
+        return _CLASSES[name](seed=seed, **arguments)

@@ -47,10 +47,10 @@ def listed_of_study(attributes: Iterable[tuple[str, str]]) -> Attributes:
 
 def written_of(trial: FinishedTrial) -> dict[str, Any]:
     """Return ``FinishedTrial.written`` of an imported trial, with only listed system attributes."""
-    written: dict[str, Any] = json.loads(trial.written or "{}")
-    if "system_attrs" in written:
-        written["system_attrs"] = listed_of_trial(written["system_attrs"])
-    return written
+    content: dict[str, Any] = json.loads(trial.written or "{}")
+    if "system_attrs" in content:
+        content["system_attrs"] = listed_of_trial(content["system_attrs"])
+    return content
 
 
 def only_listed(event: StudyImported) -> tuple[StudyImported, int]:
@@ -61,13 +61,13 @@ def only_listed(event: StudyImported) -> tuple[StudyImported, int]:
     trials, dropped = list[FinishedTrial](), 0
     for trial in event.trials:
         try:
-            kept = written_of(trial)
-            given = json.loads(trial.written or "{}").get("system_attrs", ())
-            lost = len(given) - len(kept.get("system_attrs", ()))
+            content = written_of(trial)
+            attributes = json.loads(trial.written or "{}").get("system_attrs", ())
+            lost = len(attributes) - len(content.get("system_attrs", ()))
         except (AttributeError, RecursionError, TypeError, ValueError):
             lost = 0
         dropped += lost
-        trials.append(replace(trial, written=json.dumps(kept)) if lost else trial)
+        trials.append(replace(trial, written=json.dumps(content)) if lost else trial)
     of_study = listed_of_study(event.system_attrs)
     dropped += len(event.system_attrs) - len(of_study)
     return replace(event, trials=tuple(trials), system_attrs=of_study), dropped

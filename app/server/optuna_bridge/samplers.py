@@ -192,26 +192,26 @@ def _grid(
 
     The answer is exhausted if no other point is left.
     """
-    tried = {
+    points_tried = {
         with_assumed(spec, trial.params)
         for trial in trials
         if not trial.branched and (trial.begun or trial.state is not TrialState.CANCELLED)
     }
     whole = partial(_points, space, spec.conditions)
-    rest = (point for point in whole({}) if point not in tried)
+    rest = (point for point in whole({}) if point not in points_tried)
     answers: list[Params] = []
     for fixed in requested:
         if fixed:
             # A value that the user fixed narrows the grid, even if it is not on the grid. A
             # configuration that the user enqueues again is run again.
             first = next(whole(fixed))
-            point = next((p for p in whole(fixed) if p not in tried), first)
+            point = next((p for p in whole(fixed) if p not in points_tried), first)
         else:
-            found = next(rest, None)
-            if found is None:
+            next_point = next(rest, None)
+            if next_point is None:
                 return Answer(tuple(answers), exhausted=True)
-            point = found
-        tried.add(point)
+            point = next_point
+        points_tried.add(point)
         answers.append(point)
     return Answer(tuple(answers), next(rest, None) is None)
 
@@ -250,41 +250,41 @@ def _random(spec: StudySpec, *seed: object) -> RandomSampler:
 
 def _model(spec: StudySpec, dimensions: int, *seed: object) -> BaseSampler | None:
     """Return the sampler that learns from results; None if the study's sampler does not."""
-    number, given = _number(spec, *seed), json.loads(spec.sampler_options)
+    number, options = _number(spec, *seed), json.loads(spec.sampler_options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
         match spec.sampler:
             case "tpe":
                 # Two options are explicit because their defaults differ between Optuna's releases.
                 return TPESampler(
-                    **{"multivariate": True, "constant_liar": True} | given, seed=number
+                    **{"multivariate": True, "constant_liar": True} | options, seed=number
                 )
             case "bohb":
                 least = dimensions + 3
                 return TPESampler(multivariate=True, n_startup_trials=least, seed=number)
             case "gp":
-                return GPSampler(**given, seed=number)
+                return GPSampler(**options, seed=number)
             case "cmaes":
-                return ReplayedCmaEs(**given, seed=number, warn_independent_sampling=False)
+                return ReplayedCmaEs(**options, seed=number, warn_independent_sampling=False)
             case "nsga2":
-                return NSGAIISampler(**given, seed=number)
+                return NSGAIISampler(**options, seed=number)
     return None
 
 
 def _show(spec: StudySpec, view: StudyView, trials: Sequence[Trial]) -> None:
     """Show the sampler the results that it may compare, those of one rung."""
-    given: dict[str, int] = json.loads(spec.sampler_options)
-    least = given.get("n_startup_trials", 10)
+    options: dict[str, int] = json.loads(spec.sampler_options)
+    least = options.get("n_startup_trials", 10)
     if spec.sampler == "bohb":
         least = len(view.dists) + 3
-    known = spec.observations
+    observations = spec.observations
     if spec.sampler in NOTING and rungs_of(spec.strategy):
-        view.show(trials, None, known)
+        view.show(trials, None, observations)
         return
     if spec.sampler == "gp":
         trials = trials[-GP_MOST:]
-        known = known[-(GP_MOST - len(trials)) :] if len(trials) < GP_MOST else ()
-    view.show(trials, max(1, least), known)
+        observations = observations[-(GP_MOST - len(trials)) :] if len(trials) < GP_MOST else ()
+    view.show(trials, max(1, least), observations)
 
 
 def _ancestors(view: StudyView, name: str, trial: Trial) -> bool:

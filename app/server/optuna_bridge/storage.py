@@ -125,8 +125,8 @@ class LedgerStorage(WriteSide):
     def _check_param(
         self, trial: FrozenTrial, name: str, internal: float, distribution: BaseDistribution
     ) -> None:
-        others = self._of_trial(trial._trial_id).trials_as_read()
-        check_compatible(name, distribution, others)
+        trials = self._of_trial(trial._trial_id).trials_as_read()
+        check_compatible(name, distribution, trials)
 
     def _take(self, trial_id: int) -> None:
         """Note that a trial is this process's: nobody else writes it, so it is not read again."""
@@ -164,5 +164,5 @@ class LedgerStorage(WriteSide):
 
     def _send(self, kind: str, study_id: int, **body: Any) -> dict[str, Any]:
         # What is written to a trial finds its study as it was when the trial was read.
-        known = self._ledger.as_read if kind == "write" else self._ledger.study
-        return self._sender().send(kind, study=known(study_id).row.id, **body)
+        study_of = self._ledger.as_read if kind == "write" else self._ledger.study
+        return self._sender().send(kind, study=study_of(study_id).row.id, **body)

@@ -61,7 +61,7 @@ class StudyView:
         self.noted_of_study: dict[str, Any] = {}
         self._spec = spec
         self._looks = comparison_epochs(spec.strategy)
-        self._kept: dict[str, tuple[object, FrozenTrial]] = {}
+        self._cache: dict[str, tuple[object, FrozenTrial]] = {}
 
     def show(
         self,
@@ -99,20 +99,23 @@ class StudyView:
                 state = OptunaState.COMPLETE
             values = None if value is None else (value, *trial.further)
             key = (state, values, trial.params, trial.constraints)
-            kept = self._kept.get(trial.id)
-            if kept is None or kept[0] != key:
+            entry = self._cache.get(trial.id)
+            if entry is None or entry[0] != key:
                 whole = with_assumed(self._spec, trial.params)
-                known = {name: v for name, v in whole if self._fits(name, v)}
-                kept = (key, self._frozen(trial.number, state, values, known, _attributes(trial)))
-                self._kept[trial.id] = kept
-            self.shown.append(kept[1])
+                fitting = {name: v for name, v in whole if self._fits(name, v)}
+                entry = (
+                    key,
+                    self._frozen(trial.number, state, values, fitting, _attributes(trial)),
+                )
+                self._cache[trial.id] = entry
+            self.shown.append(entry[1])
 
     def running(
         self, number: int, params: Mapping[str, Scalar] | None = None, notes: str = ""
     ) -> FrozenTrial:
         """Return a trial without results, with the parameters known so far."""
-        known = json.loads(notes) if notes else {}
-        return self._frozen(number, OptunaState.RUNNING, None, params or {}, known)
+        attributes = json.loads(notes) if notes else {}
+        return self._frozen(number, OptunaState.RUNNING, None, params or {}, attributes)
 
     def notes_of(self, number: int) -> str:
         """Return the sampler's notes on a trial as JSON; empty if there are none."""
@@ -179,10 +182,10 @@ def with_assumed(spec: StudySpec, params: Params) -> Params:
 
 def _attributes(trial: Trial) -> dict[str, Any]:
     """Return the sampler's notes on a trial, and the trial's constraints in Optuna's form."""
-    found: dict[str, Any] = json.loads(trial.notes) if trial.notes else {}
+    attributes: dict[str, Any] = json.loads(trial.notes) if trial.notes else {}
     if trial.constraints:
-        found["constraints"] = [excess for _, excess in trial.constraints]
-    return found
+        attributes["constraints"] = [excess for _, excess in trial.constraints]
+    return attributes
 
 
 class _Notes(ReadSide):

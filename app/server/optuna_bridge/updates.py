@@ -117,18 +117,18 @@ def _step(number: int, epoch: int, value: float, metrics: Mapping[str, float]) -
 
 
 def _written(writing: Writing) -> dict[str, Any]:
-    found = {
+    update = {
         **_attributes("user_attrs", writing.user_attrs),
         **_attributes("system_attrs", writing.system_attrs),
     }
     if writing.suggestions:
-        found["suggestions"] = [
+        update["suggestions"] = [
             (each.name, each.distribution, number_text(each.internal))
             for each in writing.suggestions
         ]
     if writing.steps:
-        found["steps"] = [(step, number_text(value)) for step, value in writing.steps]
-    return found
+        update["steps"] = [(step, number_text(value)) for step, value in writing.steps]
+    return update
 
 
 def _of_study(user: Attributes, system: Attributes) -> Update:
@@ -137,8 +137,8 @@ def _of_study(user: Attributes, system: Attributes) -> Update:
 
 def _attributes(name: str, found: Attributes) -> dict[str, Any]:
     """Return ``found`` without log records, which are for the script alone."""
-    kept = tuple(pair for pair in found if not pair[0].startswith(LOG_RECORDS))
-    return {name: kept} if kept else {}
+    pairs = tuple(pair for pair in found if not pair[0].startswith(LOG_RECORDS))
+    return {name: pairs} if pairs else {}
 
 
 class LedgerUpdates:
@@ -161,55 +161,55 @@ class LedgerUpdates:
         States are read first, so that a trial's writes are included once it is shown as ended.
         """
         rows = self._reader.trials(self._study, self._settled)
-        found = self.read_written()
+        updates = self.read_written()
         if any(row.epoch for row in rows):  # those of the others were read with them
             for epoch in self._reader.epochs(self._study, self._rowid):
                 self._rowid = epoch.rowid
                 self._began.setdefault(epoch.trial, epoch.at - epoch.seconds)
-                found.append(of_epoch(epoch))
+                updates.append(of_epoch(epoch))
         for row in rows:
             if self._rows.get(row.id) != row:
                 self._rows[row.id] = row
-                found.append(of_row(row, self._began.get(row.id)))
+                updates.append(of_row(row, self._began.get(row.id)))
         if self._local:
-            ended = takewhile(lambda row: TrialState(row.state) in FINAL, rows)
-            self._settled += sum(1 for _ in ended)
-        return found
+            settled = takewhile(lambda row: TrialState(row.state) in FINAL, rows)
+            self._settled += sum(1 for _ in settled)
+        return updates
 
     def read_written(self) -> list[Update]:
         """Return new writes of objectives and users. Errors as ``read``.
 
         After an error nothing counts as read.
         """
-        found = self._imported() if self._is_new else []
-        written = self._reader.written(self._study, self._seq)
+        updates = self._imported() if self._is_new else []
+        events = self._reader.written(self._study, self._seq)
         self._is_new = False
-        for seq, event in written:
+        for seq, event in events:
             self._seq = seq
             update = of_event(event)
             if update is not None:
-                found.append(update)
-        return found
+                updates.append(update)
+        return updates
 
     def _imported(self) -> list[Update]:
         """Return the updates of an import, without any references to objects of ours."""
-        known = self._reader.imported(self._study)
-        if known is None:
+        record = self._reader.imported(self._study)
+        if record is None:
             return []
-        _, event = known
+        _, event = record
         of_study = _of_study(event.user_attrs, listed_of_study(event.system_attrs))
-        found = [of_study, *(_past(trial) for trial in event.trials)]
-        return [_without_objects(update) for update in found]
+        updates = [of_study, *(_past(trial) for trial in event.trials)]
+        return [_without_objects(update) for update in updates]
 
 
 def merged(updates: Iterable[Update]) -> dict[int, dict[str, list[Any]]]:
     """Return each trial's writes, by number: ``updates`` without states and times."""
-    found: defaultdict[int, dict[str, list[Any]]] = defaultdict(dict)
+    writes: defaultdict[int, dict[str, list[Any]]] = defaultdict(dict)
     for update in updates:
         for name in _WRITTEN:
             if "n" in update and name in update:
-                found[update["n"]].setdefault(name, []).extend(update[name])
-    return found
+                writes[update["n"]].setdefault(name, []).extend(update[name])
+    return writes
 
 
 def study_attributes(updates: Iterable[Update]) -> tuple[dict[str, str], dict[str, str]]:
@@ -224,13 +224,13 @@ def study_attributes(updates: Iterable[Update]) -> tuple[dict[str, str], dict[st
 
 
 def _past(trial: FinishedTrial) -> Update:
-    written = written_of(trial)
-    if "suggestions" not in written:
+    content = written_of(trial)
+    if "suggestions" not in content:
         params = dict(trial.params)
-        known = [(name, text) for name, text in trial.drawn if name in params]
-        sampled = [suggested(name, params[name], text) for name, text in known]
-        written |= {"suggestions": sampled} if sampled else {}
-    return {"n": trial.number, **written}
+        drawn = [(name, text) for name, text in trial.drawn if name in params]
+        sampled = [suggested(name, params[name], text) for name, text in drawn]
+        content |= {"suggestions": sampled} if sampled else {}
+    return {"n": trial.number, **content}
 
 
 def _without_objects(update: Update) -> Update:

@@ -47,12 +47,12 @@ def proposal(samplers: Samplers, ask: Ask, state: EngineState, at: float) -> Eve
     resampled = [number_of(name) // size for name in ask.resampled]
     try:
         if ask.fork is None:
-            shown = as_sampled(study.spec, trials)
+            sampled = as_sampled(study.spec, trials)
             new = len(resampled) or new_configurations(study.spec, len(trials), ask.n)
             if resampled:
-                shown = [trial for trial in shown if trial.number not in resampled]
+                sampled = [trial for trial in sampled if trial.number not in resampled]
             answer = samplers.ask(
-                study.spec, ask.index, new, shown, ask.enqueued, resampled=resampled
+                study.spec, ask.index, new, sampled, ask.enqueued, resampled=resampled
             )
         else:
             source = state.trials[ask.fork.source].params
@@ -100,12 +100,15 @@ def outcome(
             space = ((asked.name, asked.distribution),)
             [(_, value)] = check_params(space, {asked.name: answer["value"]})
             return _suggested(asked, value, at)
-        found, stopped = list(answer["drawn"]), bool(answer["stopped"])
-        if len(found) > asked.n or (len(found) < asked.n and not stopped):
-            raise UsageError(f"drew {len(found)} configurations, where {asked.n} were asked for")
-        trials = tuple(_whole(spec, each["params"]) for each in found)
+        configurations, stopped = list(answer["drawn"]), bool(answer["stopped"])
+        if len(configurations) > asked.n or (len(configurations) < asked.n and not stopped):
+            raise UsageError(
+                f"drew {len(configurations)} configurations, where {asked.n} were asked for"
+            )
+        trials = tuple(_whole(spec, each["params"]) for each in configurations)
         notes = tuple(
-            json.dumps(each["notes"], sort_keys=True) if each["notes"] else "" for each in found
+            json.dumps(each["notes"], sort_keys=True) if each["notes"] else ""
+            for each in configurations
         )
     except (LookupError, TypeError, ValueError) as error:
         raise UsageError(f"gave an invalid answer: {worded(error)}") from error
@@ -133,12 +136,12 @@ def no_answer(spec: StudySpec, asked: Ask | Question, why: str, at: float) -> Ou
 
 def _whole(spec: StudySpec, params: Mapping[str, Any]) -> Params:
     """Return a configuration that has a value for each parameter that is active in it."""
-    checked = check_params(spec.space, params, spec.conditions)
-    known = dict(checked)
+    configuration = check_params(spec.space, params, spec.conditions)
+    values = dict(configuration)
     for name, _ in spec.space or ():
-        if name not in known and is_active(name, spec.conditions, known):
+        if name not in values and is_active(name, spec.conditions, values):
             raise UsageError(f"drew no {name}")
-    return checked
+    return configuration
 
 
 def _suggested(asked: Question, value: Scalar, at: float) -> Outcome:
@@ -150,11 +153,11 @@ def _suggested(asked: Question, value: Scalar, at: float) -> Outcome:
 def plans(policies: Policies, ask: AskPlan, at: float) -> Event:
     """Return the plans of a user's policy, or the event that it gave none."""
     try:
-        found = policies.plan(ask.policy, [each for _, each in ask.snapshots])
+        new_plans = policies.plan(ask.policy, [each for _, each in ask.snapshots])
     except UsageError as error:
         log.warning("policy %s %s: %s", ask.policy, error, instead())
         return PolicyFailed(at=at, cause=ask.id, reason=str(error), policy=ask.policy)
-    return Planned(at=at, cause=ask.id, plans=found)
+    return Planned(at=at, cause=ask.id, plans=new_plans)
 
 
 def trials_of(state: EngineState, study: str) -> list[Trial]:

@@ -50,7 +50,7 @@ class Broadcast:
 
         Which studies are over is for all who wait for one, whatever its contract.
         """
-        found: defaultdict[str, list[Update]] = defaultdict(list)
+        updates: defaultdict[str, list[Update]] = defaultdict(list)
         begun: set[str] = set()
         followed = _followed(state)
         for _, event in batch.events if followed else ():
@@ -61,21 +61,21 @@ class Broadcast:
                 (begun if isinstance(event, StudySubmitted) else self.due).add(study)
             elif isinstance(event, EpochReported):
                 if _counts(event, state):
-                    found[study].append(of_report(event, state.studies[study].spec.metric))
+                    updates[study].append(of_report(event, state.studies[study].spec.metric))
             elif (update := of_event(event)) is not None:
-                found[study].append(update)
+                updates[study].append(update)
         for trial in batch.trials:
             if trial.study in followed:
-                found[trial.study].append(of_trial(trial))
+                updates[trial.study].append(of_trial(trial))
             if trial.finished_at is not None and _is_heard(state, trial.study):
                 effects.unheard.append((trial.study, trial.id))
         for record in batch.studies:
             if record.finished_at is not None:
                 effects.ended.append(record.spec.id)
-        due, self.due = self.due, set()
-        if begun or due:
-            self._begin(begun - due, due, effects)
-        effects.history += [(study, text) for study in found for text in to_texts(found[study])]
+        studies_due, self.due = self.due, set()
+        if begun or studies_due:
+            self._begin(begun - studies_due, studies_due, effects)
+        effects.history += [(study, text) for study in updates for text in to_texts(updates[study])]
 
     def _begin(self, begun: set[str], due: set[str], effects: Effects) -> None:
         """Send the whole history of studies: it is empty where one has just ``begun``."""
@@ -92,8 +92,8 @@ def _followed(state: EngineState) -> set[str]:
 
 def _is_heard(state: EngineState, study: str) -> bool:
     """Return True if a script calls callbacks for the study's trials."""
-    known = state.studies.get(study)
-    return known is not None and known.heard
+    study_state = state.studies.get(study)
+    return study_state is not None and study_state.heard
 
 
 def _counts(event: EpochReported, state: EngineState) -> bool:

@@ -25,12 +25,12 @@ def take_in(event: Event, body: Mapping[str, Any], files: CodeFiles) -> None:
     """
     if not isinstance(event, StudySubmitted | StudyExtended):
         return
-    sent = body.get("blobs") or {}
+    blobs = body.get("blobs") or {}
     for code in event.study.codes:
         if not is_by_value(code.target):
             continue
-        if code.digest in sent:
-            files.keep(code.digest, _content(sent[code.digest], code.digest))
+        if code.digest in blobs:
+            files.keep(code.digest, _content(blobs[code.digest], code.digest))
         elif not files.holds(code.digest):
             raise UsageError(
                 f"the code of {event.study.name} goes by value and is not in this installation's"

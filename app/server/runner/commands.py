@@ -277,9 +277,9 @@ def _cancelled(context: Context, study: str) -> StudyCancelled:
 
 
 def _closed(context: Context, study: str) -> StudyClosed:
-    known = context.at_work(study).spec
-    if known.contract != "ask":
-        raise UsageError(f"{known.name} was not made by ask(): cancel it")
+    spec = context.at_work(study).spec
+    if spec.contract != "ask":
+        raise UsageError(f"{spec.name} was not made by ask(): cancel it")
     return StudyClosed(at=context.at, study=study)
 
 
@@ -319,13 +319,13 @@ def _enqueued(
 ) -> TrialEnqueued | StudyExtended:
     """Try a configuration next. A study that is over has one more."""
     over = context.is_over(study)
-    known = context.past(study)[0].spec if over else context.at_work(study).spec
-    if known.local:
-        raise UsageError(f"{known.name} is sampled beside its objective: call enqueue_trial()")
-    checked = check_params(known.space, params, known.conditions)
+    spec = context.past(study)[0].spec if over else context.at_work(study).spec
+    if spec.local:
+        raise UsageError(f"{spec.name} is sampled beside its objective: call enqueue_trial()")
+    configuration = check_params(spec.space, params, spec.conditions)
     if over:
-        return replace(_extended(context, study, by=known.replicates), enqueued=(checked,))
-    return TrialEnqueued(at=context.at, study=study, params=checked)
+        return replace(_extended(context, study, by=spec.replicates), enqueued=(configuration,))
+    return TrialEnqueued(at=context.at, study=study, params=configuration)
 
 
 #: Every command of the core's by its kind: its function's arguments are its fields. Others in a
@@ -362,9 +362,9 @@ def of_extensions() -> Mapping[str, Callable[..., Event]]:
 
 
 def _check_name(spec: StudySpec, state: EngineState) -> None:
-    taken = {study.spec.name: study.spec.id for study in state.studies.values()}
-    taken |= {name: study for study, name in state.finished.items()}
-    if taken.get(spec.name, spec.id) != spec.id:
+    ids = {study.spec.name: study.spec.id for study in state.studies.values()}
+    ids |= {name: study for study, name in state.finished.items()}
+    if ids.get(spec.name, spec.id) != spec.id:
         raise UsageError.refuse("study_name", spec.name, "a name not taken by another study")
 
 
@@ -380,7 +380,7 @@ def _check_plan(plan: StrategySpec) -> None:
 
 def _check_known(spec: StudySpec) -> None:
     """Check that engine and sampler know everything that ``spec`` names."""
-    for field, value, known in (
+    for field, value, allowed in (
         ("contract", spec.contract, CONTRACTS),
         ("exactness", spec.exactness, EXACTNESS),
         ("on_signature_change", spec.on_signature_change, ON_SIGNATURE_CHANGE),
@@ -389,7 +389,7 @@ def _check_known(spec: StudySpec) -> None:
         *(("direction", each.direction, DIRECTIONS) for each in spec.objectives),
         ("sampler", spec.sampler, (*SAMPLERS, LOCAL, OWN)),
     ):
-        one_of(field, value, known)
+        one_of(field, value, allowed)
     if spec.hosted and (spec.tools is None or not is_by_value(spec.tools.target)):
         raise UsageError.refuse("tools", spec.tools, "a sampler by value")
     whole("n_trials", spec.n_trials, low=0 if spec.local else 1)

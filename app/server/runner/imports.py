@@ -56,9 +56,9 @@ def _check_trial(spec: StudySpec, trial: FinishedTrial, n_trials: int) -> None:
     def refuse(field: str, value: object, allowed: str) -> UsageError:
         return UsageError.refuse(f"{field} of trial {trial.number}", value, allowed)
 
-    known = FINAL | _LEFT if spec.local else FINAL
-    if trial.state not in known:
-        raise refuse("state", str(trial.state), ", ".join(sorted(known)))
+    states = FINAL | _LEFT if spec.local else FINAL
+    if trial.state not in states:
+        raise refuse("state", str(trial.state), ", ".join(sorted(states)))
     begin = 0
     if trial.origin is not None:
         begin = trial.origin.epoch
@@ -94,10 +94,10 @@ def _check_taken_over(spec: StudySpec, trials: Sequence[FinishedTrial]) -> None:
     }
     for trial in trials:
         for each in trial.epochs:
-            known = trained.get((each.taken_from, each.epoch))
+            source_hash = trained.get((each.taken_from, each.epoch))
             if spec.data_token and each.taken_from and study_of_trial(each.taken_from) != spec.id:
                 continue
-            if each.taken_from and (known != each.state_hash or spec.seeding != "shared"):
+            if each.taken_from and (source_hash != each.state_hash or spec.seeding != "shared"):
                 field = f"taken_from of epoch {each.epoch} of trial {trial.number}"
                 allowed = "a trial of a study with shared seeding that trained it to the same bits"
                 raise UsageError.refuse(field, each.taken_from, allowed)
@@ -118,10 +118,10 @@ def _check_value(spec: StudySpec, trial: FinishedTrial, refuse: Any) -> None:
 def _check_params(spec: StudySpec, trial: FinishedTrial, refuse: Any) -> None:
     params = dict(trial.params)
     try:
-        checked = check_params(spec.space, params, spec.conditions)
+        configuration = check_params(spec.space, params, spec.conditions)
     except UsageError as error:
         raise UsageError(f"trial {trial.number}: {error}", error.field) from error
-    if spec.space is not None and not spec.conditions and len(checked) < len(spec.space):
+    if spec.space is not None and not spec.conditions and len(configuration) < len(spec.space):
         lacking = [name for name, _ in spec.space if name not in params]
         raise refuse("params", sorted(params), f"those of the space: {', '.join(lacking)} too")
     for name, text in trial.drawn:

@@ -59,9 +59,9 @@ class ObjectiveQuestions:
         trial = _asking(question, state)
         if trial is None:
             return None
-        known, spec = dict(trial.params), state.studies[trial.study].spec
-        if question.name in known:
-            return question.reply, json.dumps({"value": known[question.name]})
+        values, spec = dict(trial.params), state.studies[trial.study].spec
+        if question.name in values:
+            return question.reply, json.dumps({"value": values[question.name]})
         if spec.hosted:
             self._ask(spec, question)
             return None

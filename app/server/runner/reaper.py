@@ -67,14 +67,17 @@ class Reaper:
         state = engine.state
         yield from _devices(survey, state, at, blind=blind)
         self._done_since = {f: t for f, t in self._done_since.items() if f in state.attempts}
-        draining = {name for name, known in state.devices.items() if known.draining}
+        draining = {name for name, device in state.devices.items() if device.draining}
         self._draining_since = {n: self._draining_since.get(n, at) for n in draining}
         for fence, attempt in list(state.attempts.items()):
-            seen = survey.states.get(attempt.segment.trial)
+            run_state = survey.states.get(attempt.segment.trial)
             age = at - attempt.dispatched_at
-            reason, ranks = _unpublished(seen, fence, age), tuple[int, ...]()
-            if reason is None and seen is not None and seen.fence == fence and not blind:
-                reason, ranks = self._timed_out(seen, attempt, fence, at, survey), seen.absent
+            reason, ranks = _unpublished(run_state, fence, age), tuple[int, ...]()
+            if reason is None and run_state is not None and run_state.fence == fence and not blind:
+                reason, ranks = (
+                    self._timed_out(run_state, attempt, fence, at, survey),
+                    run_state.absent,
+                )
             if reason is None and self._endless(attempt, engine, at):
                 reason = ENDLESS
             if reason is not None:
@@ -127,19 +130,19 @@ def _unpublished(seen: AttemptStatus | None, fence: int, age: float) -> str | No
 
 
 def _devices(survey: Survey, state: EngineState, at: float, *, blind: bool) -> Iterator[Event]:
-    for name, known in list(state.devices.items()):
+    for name, joined_device in list(state.devices.items()):
         if name not in survey.devices:
             if not blind:
                 # A draining device was told to stop. Any other that has gone died or cannot be
                 # reached.
-                stopped = known.draining or name in survey.stopped
+                stopped = joined_device.draining or name in survey.stopped
                 reason = STOPPED if stopped else f"{name} stopped answering"
                 yield DeviceLeft(at=at, device=name, reason=reason)
-        elif survey.devices[name].draining and not known.draining:
+        elif survey.devices[name].draining and not joined_device.draining:
             yield DeviceDraining(at=at, device=name)
-    for name, seen in survey.devices.items():
+    for name, live in survey.devices.items():
         joined = state.devices.get(name)
-        if seen.draining:
+        if live.draining:
             continue
-        if joined is None or joined.incarnation != seen.incarnation or joined.draining:
-            yield DeviceJoined(at=at, device=seen.device, incarnation=seen.incarnation)
+        if joined is None or joined.incarnation != live.incarnation or joined.draining:
+            yield DeviceJoined(at=at, device=live.device, incarnation=live.incarnation)

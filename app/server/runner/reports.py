@@ -104,8 +104,8 @@ def to_events(body: Mapping[str, Any], at: float) -> list[Event]:
             return [_written(body, at), read(body, at)]
         return [read(body, at)]
     except Exception as error:  # a reader may raise anything for an unexpected value
-        shown = kind if isinstance(kind, str) else type(kind).__name__
-        raise Forged("form", f"a malformed report of kind {shown!r}: {why(error)}") from error
+        kind_text = kind if isinstance(kind, str) else type(kind).__name__
+        raise Forged("form", f"a malformed report of kind {kind_text!r}: {why(error)}") from error
 
 
 def read_as(
@@ -144,8 +144,8 @@ def _written(body: Mapping[str, Any], at: float) -> Event:
 def _failed(body: Mapping[str, Any], at: float) -> Event:
     if (kind := body["failure"]) not in KINDS:
         raise ValueError(f"failure = {kind!r}")
-    tried = config_of(body.get("trying", ()))
-    return read_as(AttemptFailed, body, without=("failure",), at=at, kind=kind, trying=tried)
+    config = config_of(body.get("trying", ()))
+    return read_as(AttemptFailed, body, without=("failure",), at=at, kind=kind, trying=config)
 
 
 def config_of(given: Any) -> SystemConfig:

@@ -186,14 +186,14 @@ class Runner:
             self._apply(event)
         for ask in self.engine.outstanding():
             self._keep(ask)
-        for question in self._asked(self.engine.questions) or ():
+        for question in self._answer_of(self.engine.questions) or ():
             self._keep(question)
         self._plan()
         self._write(())
 
     def has_questions(self) -> bool:
         """Return True if extensions wait for answers, such as whether a message was sent."""
-        return bool(self._asked(self.engine.questions))
+        return bool(self._answer_of(self.engine.questions))
 
     def turn(self, timeout: float) -> int:
         """Run one turn of the loop, waiting at most ``timeout`` seconds.
@@ -298,8 +298,10 @@ class Runner:
             )
             return
         # To hear twice that callbacks were called changes nothing, so nothing of it is kept either.
-        kept = body.get("kind") != "hear"
-        reply = (dict(self._turn.replies).get(name) or self._reply_to(name)) if kept else None
+        is_repeatable = body.get("kind") != "hear"
+        reply = (
+            (dict(self._turn.replies).get(name) or self._reply_to(name)) if is_repeatable else None
+        )
         if reply is None:
             if body.get("kind") in _asking_ledger():
                 self._write(())  # it is asked for studies that are over
@@ -309,7 +311,7 @@ class Runner:
                 if self.broken or isinstance(error, LedgerDamaged):
                     raise  # the refusal cannot be written either
                 reply = commands.refusal(type(error).__name__, str(error))
-            if kept:
+            if is_repeatable:
                 self._turn.replies.append((name, reply))
         self._turn.effects.answers.append((reply_name(name), reply))
 
@@ -361,14 +363,14 @@ class Runner:
         return reply
 
     def _wake_at(self) -> float | None:
-        wake = self._asked(self.engine.wake_at)
+        wake = self._answer_of(self.engine.wake_at)
         return None if wake is None else max(wake, self._no_tick_before)
 
     def _until_wake(self) -> float:
         wake = self._wake_at()
-        due = self._next_survey if wake is None else min(wake, self._next_survey)
-        left, answered = max(0.0, due - self._clock.now()), self._users_samplers.due()
-        return left if answered is None else min(left, answered)
+        wake_at = self._next_survey if wake is None else min(wake, self._next_survey)
+        remaining, answered = max(0.0, wake_at - self._clock.now()), self._users_samplers.due()
+        return remaining if answered is None else min(remaining, answered)
 
     def _timed(self, now: float) -> None:
         """Apply the events that time brings: lease ends, changes of devices, a due plan."""
@@ -400,8 +402,8 @@ class Runner:
         for event in list(self._reaper.findings(survey, self.engine, now, blind=blind)):
             self._apply(event)
         scripts = self._transport.scripts
-        for ended in self._listeners.findings(state, scripts, now, blind=blind):
-            self._apply(ended)
+        for finding in self._listeners.findings(state, scripts, now, blind=blind):
+            self._apply(finding)
 
     # -- deciding --------------------------------------------------------------------------------
 
@@ -423,20 +425,20 @@ class Runner:
             self._keep(decision)
         return None
 
-    def _asked(self, ask: Callable[[], T]) -> T | None:
+    def _answer_of(self, ask: Callable[[], T]) -> T | None:
         """Return the engine's answer, once the studies of extensions that break are paused."""
         try:
             return ask()
         except BrokenExtension as broken:
             log.exception("a bug of Penstock")
-            return self._asked(ask) if self._hold(broken) else None
+            return self._answer_of(ask) if self._hold(broken) else None
 
     def _hold(self, broken: BrokenExtension) -> bool:
         """Pause the studies of a broken extension; whether there were any that ran."""
-        held = list(hold_events(self.engine, broken, self._clock.now()))
-        for event in held:
+        pauses = list(hold_events(self.engine, broken, self._clock.now()))
+        for event in pauses:
             self._apply(event)
-        return bool(held)
+        return bool(pauses)
 
     def _rebuild(self) -> None:
         """Replace the engine, whose state may be half changed, by one that never saw the event."""
@@ -470,8 +472,8 @@ class Runner:
             self.broken = False
         if turn.discards:
             self._discard(turn.discards)
-        for spec, asked in turn.asked:
-            self._users_samplers.ask(spec, asked)
+        for spec, question in turn.asked:
+            self._users_samplers.ask(spec, question)
         self._users_samplers.begin(self.engine.state)
         turn.effects.acks = messages
         self._transport.carry_out(turn.effects)
@@ -490,9 +492,11 @@ class Runner:
             trials=list(changes.trials.values()),
             epochs=changes.epochs,
             durables=[
-                (trial, *made) for (trial, _), made in changes.durables.items() if made is not None
+                (trial, *parents)
+                for (trial, _), parents in changes.durables.items()
+                if parents is not None
             ],
-            discarded=[key for key, made in changes.durables.items() if made is None],
+            discarded=[key for key, parents in changes.durables.items() if parents is None],
             devices=list(changes.devices.values()),
             commands=turn.replies,
             snapshot=snapshot,

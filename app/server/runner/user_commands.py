@@ -67,11 +67,11 @@ class Context:
 
     def trial_at_work(self, study: str, number: int) -> tuple[StudyState, Trial]:
         """Return a study that is not over, and its trial of this number. UsageError as above."""
-        known = self.at_work(study)
+        study_state = self.at_work(study)
         trial = self.state.trials.get(trial_id(study, number))
         if trial is None:
-            raise no_trial(known.spec.name, number, len(known.trials))
-        return known, trial
+            raise no_trial(study_state.spec.name, number, len(study_state.trials))
+        return study_state, trial
 
     def is_over(self, study: str) -> bool:
         """Return True if the ledger has ``study`` as one that is over, and not as deleted."""
@@ -137,8 +137,8 @@ def answer(event: Event, state: EngineState) -> dict[str, Any]:
     """Return the reply to the command that became ``event``, besides that it was accepted."""
     if isinstance(event, TrialAdded):
         study = state.studies.get(event.trial.rpartition("-")[0])
-        known = study.calls.get(event.call) if study is not None else None
-        return {"number": number_of(known or event.trial)}
+        trial = study.calls.get(event.call) if study is not None else None
+        return {"number": number_of(trial or event.trial)}
     return {name: value for of in of_ends("server", "answer") for name, value in of(event, state)}
 
 
@@ -155,12 +155,12 @@ def writing_of(body: Mapping[str, Any]) -> Writing:
 def _annotated(context: Context, study: str, writing: dict[str, Any]) -> Event:
     if study not in context.state.studies and not context.is_over(study):
         raise UsageError(f"there is no study {study}")
-    written = writing_of(writing)
+    attributes = writing_of(writing)
     return StudyWritten(
         at=context.at,
         study=study,
-        user_attrs=written.user_attrs,
-        system_attrs=written.system_attrs,
+        user_attrs=attributes.user_attrs,
+        system_attrs=attributes.system_attrs,
     )
 
 
@@ -179,12 +179,12 @@ def _added(
     ended: float | None = None,
     call: str = "",
 ) -> Event:
-    known = _local(context, study)
+    study_state = _local(context, study)
     return TrialAdded(
         at=context.at,
-        trial=trial_id(study, len(known.trials)),
+        trial=trial_id(study, len(study_state.trials)),
         state=state,
-        values=_values(values, known.spec),
+        values=_values(values, study_state.spec),
         writing=writing_of(writing),
         started=started,
         ended=ended,
@@ -202,45 +202,45 @@ def _written(
     values: list[Number] = [],  # noqa: B006 - nobody changes it
     reason: str = "",
 ) -> Event:
-    known = _local(context, study)
-    name = known.spec.name
+    study_state = _local(context, study)
+    name = study_state.spec.name
     trial = context.state.trials.get(trial_id(study, number))
     if trial is None:
         raise UsageError(f"{name} has no trial {number}")
-    written = writing_of(writing)
+    content = writing_of(writing)
     if trial.state in FINAL:
         raise UsageError(f"trial {number} of {name} is {trial.state} already")
-    if trial.fence and (state or not written.only_attributes):
+    if trial.fence and (state or not content.only_attributes):
         raise UsageError(f"trial {number} of {name} runs on a device")
-    if state == "running" and trial.id not in known.waiting:
+    if state == "running" and trial.id not in study_state.waiting:
         raise UsageError(f"trial {number} of {name} does not wait")
-    if state not in (None, "running") and trial.id not in known.handed_out:
+    if state not in (None, "running") and trial.id not in study_state.handed_out:
         raise UsageError(f"trial {number} of {name} was not asked for")
     return TrialWritten(
         at=context.at,
         trial=trial.id,
-        writing=written,
+        writing=content,
         state=state or "",
-        values=_values(values, known.spec),
+        values=_values(values, study_state.spec),
         reason=reason,
         draws_digest="" if trial.begun else None,  # what an attempt has drawn stands
     )
 
 
 def _deleted(context: Context, study: str) -> Event:
-    known = context.state.studies.get(study)
-    if known is None and not context.is_over(study):
+    study_state = context.state.studies.get(study)
+    if study_state is None and not context.is_over(study):
         raise UsageError(f"there is no study {study}")
-    record = context.past(study)[0] if known is None else known.record
+    record = context.past(study)[0] if study_state is None else study_state.record
     return StudyDeleted(at=context.at, record=replace(record, finished_at=context.at))
 
 
 def _local(context: Context, study: str) -> StudyState:
     """Return a study at work whose trials its user adds and ends."""
-    known = context.at_work(study)
-    if not known.spec.local:
-        raise UsageError(f"{known.spec.name} takes no trials of its user's")
-    return known
+    study_state = context.at_work(study)
+    if not study_state.spec.local:
+        raise UsageError(f"{study_state.spec.name} takes no trials of its user's")
+    return study_state
 
 
 def _values(values: list[float], spec: StudySpec) -> tuple[float, ...]:

@@ -95,9 +95,9 @@ class _Sampler:
         self._loading = False
         dists = {name: json_to_distribution(text) for name, text in spec.space or ()}
         self._view = StudyView(spec, dists)
-        self._written: list[Update] = []
-        self._shown: dict[int, FrozenTrial] = {}
-        self._told: set[int] = set()
+        self._writes: list[Update] = []
+        self._trials_shown: dict[int, FrozenTrial] = {}
+        self._numbers_told: set[int] = set()
         options = json.loads(spec.sampler_options)
         self.name = str(options.get("sampler"))
         # Of a sampler with generations a whole one arrives only at the lowest rung.
@@ -125,10 +125,10 @@ class _Sampler:
         if self._child is None:
             self._child = LineProcess(_COMMAND, {**os.environ, **_ONE_THREAD})
             self._loading = True
-            self._shown, self._told = {}, set()
+            self._trials_shown, self._numbers_told = {}, set()
             self.anew = bool(trials)
             self._send(self._setting())
-        self._written += self._follow()
+        self._writes += self._follow()
         self.since = time.monotonic()
         if not self._loading:
             self._send(self._question(trials))
@@ -147,15 +147,15 @@ class _Sampler:
         }
 
     def _question(self, trials: Sequence[Trial]) -> dict[str, Any]:
-        spec, asked, first = self.spec, self.jobs[0].asked, len(self.spec.observations)
+        spec, subject, first = self.spec, self.jobs[0].asked, len(self.spec.observations)
         question = {"updates": self._updates(trials), "ended": self._ended(trials)}
-        if isinstance(asked, Question):
-            number = next(each.number for each in trials if each.id == asked.trial)
-            asked_for = {"name": asked.name, "distribution": asked.distribution}
+        if isinstance(subject, Question):
+            number = next(each.number for each in trials if each.id == subject.trial)
+            asked_for = {"name": subject.name, "distribution": subject.distribution}
             return {**question, "suggest": {"number": first + number, **asked_for}}
-        fixed = [dict(params) for params in asked.enqueued]
-        fixed += [{} for _ in range(asked.n - len(fixed))]
-        numbers = range(first + len(trials), first + len(trials) + asked.n)
+        fixed = [dict(params) for params in subject.enqueued]
+        fixed += [{} for _ in range(subject.n - len(fixed))]
+        numbers = range(first + len(trials), first + len(trials) + subject.n)
         return {
             **question,
             "space": spec.space,
@@ -167,14 +167,14 @@ class _Sampler:
         """Return changes in the trials as samplers see them. Observations come before trial 0."""
         first, spec = len(self.spec.observations), self.spec
         self._view.show(trials, self._least, spec.observations)
-        found: list[Update] = []
-        if not self._shown:
-            found += [_update(n, "fail") for n in range(first)]  # but those that are shown
+        updates: list[Update] = []
+        if not self._trials_shown:
+            updates += [_update(n, "fail") for n in range(first)]  # but those that are shown
         for frozen in self._view.shown:
-            known = self._shown.get(frozen.number)
-            if known is frozen or (frozen.number < 0 and known == frozen):
+            shown_before = self._trials_shown.get(frozen.number)
+            if shown_before is frozen or (frozen.number < 0 and shown_before == frozen):
                 continue
-            self._shown[frozen.number] = frozen
+            self._trials_shown[frozen.number] = frozen
             times = trials[frozen.number] if frozen.number >= 0 else None
             update = _update(first + frozen.number, frozen.state.name.lower(), frozen, times)
             texts = dict(spec.space or ())
@@ -182,20 +182,20 @@ class _Sampler:
                 (name, texts[name], frozen.distributions[name].to_internal_repr(value))
                 for name, value in frozen.params.items()
             ]
-            found.append(update)
-        written, self._written = self._written, []
-        return [*found, *({**u, "n": first + u["n"]} if "n" in u else u for u in written)]
+            updates.append(update)
+        writes, self._writes = self._writes, []
+        return [*updates, *({**u, "n": first + u["n"]} if "n" in u else u for u in writes)]
 
     def _ended(self, trials: Sequence[Trial]) -> list[tuple[int, str, list[float | str]]]:
         """Return the trials that have ended since the last question, with their results."""
-        found = []
+        endings = []
         for trial in trials:
-            if trial.state in FINAL and trial.number not in self._told:
-                self._told.add(trial.number)
+            if trial.state in FINAL and trial.number not in self._numbers_told:
+                self._numbers_told.add(trial.number)
                 values = () if trial.value is None else (trial.value, *trial.further)
                 number = len(self.spec.observations) + trial.number
-                found.append((number, STATES[trial.state], [number_text(v) for v in values]))
-        return found
+                endings.append((number, STATES[trial.state], [number_text(v) for v in values]))
+        return endings
 
     def _send(self, body: Mapping[str, Any]) -> None:
         assert self._child is not None
@@ -242,8 +242,8 @@ class _Sampler:
         limit = START_WITHIN if self._loading else DRAW_TIMEOUT * draws
         if waited > limit:
             self.close()
-            what = "could not be loaded" if self._loading else "drew nothing"
-            raise UsageError(f"{what} within {limit:g} s")
+            failure = "could not be loaded" if self._loading else "drew nothing"
+            raise UsageError(f"{failure} within {limit:g} s")
         if child.received > LONGEST:
             self.close()
             raise UsageError(f"gave an answer of more than {LONGEST >> 20} MiB")
@@ -303,14 +303,14 @@ class UsersSamplers:
                 answer = sampler.hear(answers.trials_of(state, study))
                 if answer is None:
                     continue
-                found = answers.outcome(sampler.spec, job.asked, answer, at)
+                outcome = answers.outcome(sampler.spec, job.asked, answer, at)
             except UsageError as error:
                 sampler.since = None
                 why = f"the sampler {sampler.name} {error}"
-                found = answers.no_answer(sampler.spec, job.asked, why, at)
+                outcome = answers.no_answer(sampler.spec, job.asked, why, at)
             sampler.jobs.popleft()
             number = len(state.studies[study].trials)
-            yield found
+            yield outcome
             trial = trial_id(study, number) if isinstance(job.asked, Ask) else job.asked.trial
             if sampler.anew and trial in state.trials:
                 sampler.anew = False

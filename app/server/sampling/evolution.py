@@ -99,5 +99,5 @@ def _other(dist: BaseDistribution, value: Scalar, chance: Random) -> Scalar:
     """Return a value of ``dist`` that is not ``value``."""
     if isinstance(dist, CategoricalDistribution):
         return chance.choice([each for each in dist.choices if each != value])
-    tried = (at(dist, chance.random()) for _ in range(_ATTEMPTS))
-    return next((each for each in tried if each != value), value)
+    draws = (at(dist, chance.random()) for _ in range(_ATTEMPTS))
+    return next((each for each in draws if each != value), value)

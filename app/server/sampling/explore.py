@@ -31,13 +31,13 @@ def explored(spec: StudySpec, number: int, source: Params, sampled: Mapping[str,
     ``sampled`` is a random configuration of the space. The name of a hyperparameter that changes by
     ``Steps`` stands for all its pieces.
     """
-    names, known = spec.strategy.explore, dict(source)
+    names, values = spec.strategy.explore, dict(source)
     return tuple(
         (
             name,
-            _changed(spec, parameter(text), f"{number} {name}", known[name], sampled[name])
-            if names is None or name in names or (later_piece(name, known) or name)[0] in names
-            else known[name],
+            _changed(spec, parameter(text), f"{number} {name}", values[name], sampled[name])
+            if names is None or name in names or (later_piece(name, values) or name)[0] in names
+            else values[name],
         )
         for name, text in spec.space or ()
     )
@@ -45,11 +45,11 @@ def explored(spec: StudySpec, number: int, source: Params, sampled: Mapping[str,
 
 def _changed(spec: StudySpec, given: Parameter, key: str, value: Scalar, sampled: Scalar) -> Scalar:
     digest = hashlib.sha256(f"{spec.seed} explore {key}".encode()).digest()
-    anew = int.from_bytes(digest[:8], "big") < spec.strategy.resample * 2**64
+    is_resampled = int.from_bytes(digest[:8], "big") < spec.strategy.resample * 2**64
     up = digest[8] % 2 == 1
     if isinstance(given, Categorical):
-        return sampled if anew else _adjacent(given.choices, value, up=up)
-    if anew or value == 0:
+        return sampled if is_resampled else _adjacent(given.choices, value, up=up)
+    if is_resampled or value == 0:
         return sampled
     return _scaled(given, float(value), FACTORS[up])  # type: ignore[arg-type]  # a number's range
 

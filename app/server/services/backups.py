@@ -61,12 +61,12 @@ class Backups(threading.Thread):
         self._settings = settings
         self._damaged = damaged
         self._reader = Reader(settings.ledger_url)
-        self._seen, self._made_at = (0, 0), 0.0
-        if kept := _kept(settings):
-            last = Reader(f"sqlite:///{kept[-1]}")
+        self._last_state, self._made_at = (0, 0), 0.0
+        if backups := _kept(settings):
+            last = Reader(f"sqlite:///{backups[-1]}")
             with suppress(BackendError):  # then the next look tries again
-                self._seen = last.newest(), last.responses()[0]
-                self._made_at = kept[-1].stat().st_mtime
+                self._last_state = last.newest(), last.responses()[0]
+                self._made_at = backups[-1].stat().st_mtime
 
     def run(self) -> None:
         problem = ""
@@ -85,12 +85,12 @@ class Backups(threading.Thread):
     def back_up_if_due(self, now: float) -> None:
         """Make a backup if something is new and the last backup is old or a study has ended."""
         newest, (over, _) = self._reader.newest(), self._reader.responses()
-        ended = over != self._seen[1]
+        study_ended = over != self._last_state[1]
         pause = min(AFTER_STUDY, self._settings.backup_every)
-        due = now - self._made_at >= (pause if ended else self._settings.backup_every)
-        if newest != self._seen[0] and due:
+        is_due = now - self._made_at >= (pause if study_ended else self._settings.backup_every)
+        if newest != self._last_state[0] and is_due:
             back_up(self._settings)
-            self._seen, self._made_at = (newest, over), now
+            self._last_state, self._made_at = (newest, over), now
             for old in _kept(self._settings)[: -self._settings.backups]:
                 old.unlink(missing_ok=True)
 
@@ -100,8 +100,8 @@ def is_ledger_gone(settings: Settings) -> bool:
     database = database_at(settings.ledger_url)
     if database.file is None or database.file.exists():
         return False
-    noted = database.noted()
-    return bool(_kept(settings)) or (noted is not None and noted.seq > 0)
+    newest = database.noted()
+    return bool(_kept(settings)) or (newest is not None and newest.seq > 0)
 
 
 def backups_of(settings: Settings, damaged: Callable[[], object]) -> Backups | None:
@@ -121,24 +121,24 @@ def back_up(settings: Settings, to: Path | None = None) -> tuple[Path, Known]:
     settings.check_home()
     if not source.exists():
         raise BackendError(f"nothing has run here yet: there is no ledger at {source}")
-    kept = settings.backup_folder
+    folder = settings.backup_folder
     if to is None:
         moment = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S-%fZ")
-        to = kept / f"ledger-{moment}.db"
+        to = folder / f"ledger-{moment}.db"
         to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if to.exists():
         raise UsageError(f"{to} exists already: give another name")
-    temporary = to.with_name(".ledger.part" if to.parent == kept else f".{to.name}.part")
+    temporary = to.with_name(".ledger.part" if to.parent == folder else f".{to.name}.part")
     with locks.hold(settings.run, NAME, wait=True), _removing(temporary):
         try:
             os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             with database.translate_errors():
                 _copy(source, temporary)
-            known = check_intact(_named(temporary, database))
+            content = check_intact(_named(temporary, database))
             temporary.replace(to)
         except OSError as error:
             raise UsageError(f"no backup can be written to {to}: {error.strerror}") from error
-    return to, known
+    return to, content
 
 
 def list_backups(settings: Settings) -> list[str]:
@@ -147,12 +147,12 @@ def list_backups(settings: Settings) -> list[str]:
     lines = []
     for path in reversed(_kept(settings)):
         try:
-            known = check_intact(database_at(f"sqlite:///{path}"))
-            problem = f"{known.newest} events, {known.studies} studies, sound"
+            content = check_intact(database_at(f"sqlite:///{path}"))
+            problem = f"{content.newest} events, {content.studies} studies, sound"
         except BackendError as error:
             problem = f"not sound: {error}"
-        made = datetime.fromtimestamp(path.stat().st_mtime).astimezone()
-        lines.append(f"{path}  {made:%Y-%m-%d %H:%M:%S}  {problem}")
+        made_at = datetime.fromtimestamp(path.stat().st_mtime).astimezone()
+        lines.append(f"{path}  {made_at:%Y-%m-%d %H:%M:%S}  {problem}")
     return lines
 
 
@@ -174,18 +174,18 @@ def restore_backup(settings: Settings, backup: Path) -> str:
         try:
             shutil.copyfile(backup, temporary)
             temporary.chmod(0o600)
-            known = check_intact(_named(temporary, database_at(f"sqlite:///{backup}")))
+            content = check_intact(_named(temporary, database_at(f"sqlite:///{backup}")))
             SqlLedger.open(f"sqlite:///{temporary}").close()  # migrated, newest event recorded
-            lost = _lost(database, known.newest)
+            lost = _lost(database, content.newest)
             settings.restored.touch(mode=0o600)
             aside = _move_aside(ledger_file)
             temporary.replace(ledger_file)
             Path(f"{temporary}-mark").replace(f"{ledger_file}-mark")
         except OSError as error:
             raise UsageError(f"{backup} cannot be restored: {error.strerror}") from error
-    kept = f"; what was there is {aside}" if aside else ""
-    problem = f"{known.newest} events, {known.studies} studies"
-    return f"restored {backup} to {ledger_file}: {problem}; {lost}{kept}"
+    note = f"; what was there is {aside}" if aside else ""
+    problem = f"{content.newest} events, {content.studies} studies"
+    return f"restored {backup} to {ledger_file}: {problem}; {lost}{note}"
 
 
 def _file_of(settings: Settings, otherwise: str) -> tuple[Database, Path]:
@@ -207,10 +207,10 @@ def _copy(source: Path, temporary: Path) -> None:
     """Copy all pages in one step, which no writer waits for and no writer restarts."""
     read = f"file:{quote(str(source.absolute()))}?mode=ro"
     with (
-        closing(sqlite3.connect(read, uri=True)) as ours,
+        closing(sqlite3.connect(read, uri=True)) as connection,
         closing(sqlite3.connect(temporary)) as copy,
     ):
-        ours.backup(copy)
+        connection.backup(copy)
         copy.execute("PRAGMA journal_mode = DELETE")  # one file, which can be read-only
 
 
@@ -223,9 +223,9 @@ def _named(temporary: Path, shown: Database) -> Database:
 
 def _lost(database: Database, newest: int) -> str:
     """Return a note of how many events the present ledger has beyond the backup, if known."""
-    noted = database.noted()
-    there = noted.seq if noted else None
-    return "how many events are lost is not known" if there is None else _count(there - newest)
+    last_event = database.noted()
+    events = last_event.seq if last_event else None
+    return "how many events are lost is not known" if events is None else _count(events - newest)
 
 
 def _count(events: int) -> str:

@@ -86,8 +86,8 @@ def unneeded(
     kept.
     """
     before = time.time() - age
-    old = {uri: size for uri, made, size in files if NAME.search(uri) and made < before}
+    old = {uri: size for uri, made_at, size in files if NAME.search(uri) and made_at < before}
     kinds = {uri.rpartition("/")[0].rpartition("/")[2] for uri in old}
-    named = needed_code(reader) if "code" in kinds else set()
-    named |= needed_objects(reader) if "objects" in kinds else set()
-    return [(uri, size) for uri, size in sorted(old.items()) if uri.rpartition("/")[2] not in named]
+    names = needed_code(reader) if "code" in kinds else set()
+    names |= needed_objects(reader) if "objects" in kinds else set()
+    return [(uri, size) for uri, size in sorted(old.items()) if uri.rpartition("/")[2] not in names]

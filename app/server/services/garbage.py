@@ -58,7 +58,7 @@ def find(settings: Settings) -> Iterator[Garbage]:
         yield Garbage(uri, size, is_log=False)
     for log in sorted(settings.logs.glob("*.log")):
         with suppress(FileNotFoundError):  # it vanished after it was listed
-            seen = log.lstat()
-            old = seen.st_mtime < time.time() - settings.log_age_s
-            if stat.S_ISREG(seen.st_mode) and seen.st_size and old:
-                yield Garbage(str(log), seen.st_size, is_log=True)
+            status = log.lstat()
+            old = status.st_mtime < time.time() - settings.log_age_s
+            if stat.S_ISREG(status.st_mode) and status.st_size and old:
+                yield Garbage(str(log), status.st_size, is_log=True)

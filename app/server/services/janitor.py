@@ -86,10 +86,10 @@ class Janitor(threading.Thread):
         """Delete the discarded files. A file whose deletion fails moves to the end of the queue."""
         while self._due:
             uris = [self._due[i] for i in range(min(BATCH, len(self._due)))]
-            named = self._reader.named(uris)
+            uris_in_use = self._reader.named(uris)
             for uri in uris:
                 try:
-                    if uri not in named:
+                    if uri not in uris_in_use:
                         delete(uri)
                 except Exception:
                     self._due.rotate(-1)
@@ -98,11 +98,11 @@ class Janitor(threading.Thread):
 
     def sweep(self) -> None:
         """Delete the old files in the folder that no durable state names and no study needs."""
-        found = garbage_in(self._url, self._reader, SWEEP_AGE)
-        for uri, _ in found:
+        files = garbage_in(self._url, self._reader, SWEEP_AGE)
+        for uri, _ in files:
             delete(uri)
-        if found:
-            log.info("deleted %d files of the store that nothing refers to", len(found))
+        if files:
+            log.info("deleted %d files of the store that nothing refers to", len(files))
 
 
 def garbage_in(url: str, reader: Reader, age: float) -> list[tuple[str, int]]:
@@ -113,7 +113,7 @@ def garbage_in(url: str, reader: Reader, age: float) -> list[tuple[str, int]]:
     """
     files = list(_files(url))
     before = time.time() - age
-    old = {uri: size for uri, made, size in files if made < before and _OURS.search(uri)}
+    old = {uri: size for uri, made_at, size in files if made_at < before and _OURS.search(uri)}
     states = [(uri, old[uri]) for uri in sorted(old.keys() - reader.all_named())]
     return states + unneeded(files, reader, age)
 
@@ -125,9 +125,9 @@ def _files(url: str) -> Iterator[tuple[str, float, int]]:
     if not files.exists(root):
         return
     for path, info in files.find(root, detail=True).items():
-        made = _written_at(info)
-        if made is not None and (_OURS.search(path) or NAME.search(path)):
-            yield str(files.unstrip_protocol(path)), made, int(info.get("size") or 0)
+        written_at = _written_at(info)
+        if written_at is not None and (_OURS.search(path) or NAME.search(path)):
+            yield str(files.unstrip_protocol(path)), written_at, int(info.get("size") or 0)
 
 
 def delete(uri: str) -> None:

@@ -69,8 +69,8 @@ def main(settings: Settings) -> None:
     if holder not in (None, os.getpid()):
         log.info("process %s is the scheduler of %s: waiting for it", holder, settings.home)
     with (
-        locks.hold(settings.run, "scheduler", wait=True) as held,
-        locks.alone_in(settings.home, held, stop.is_set) as alone,
+        locks.hold(settings.run, "scheduler", wait=True) as lock,
+        locks.alone_in(settings.home, lock, stop.is_set) as alone,
     ):
         if not alone:
             log.info("another process is the scheduler of %s", settings.home)
@@ -78,7 +78,7 @@ def main(settings: Settings) -> None:
         with Supervisor(settings), LogKeeper(settings):
             if settings.broker is None:
                 server.start(settings)
-            Scheduler(settings, held.is_current, cross_study=cross_study).serve(stop)
+            Scheduler(settings, lock.is_current, cross_study=cross_study).serve(stop)
 
 
 class Scheduler:
@@ -105,8 +105,10 @@ class Scheduler:
         store = installation.checkpoints(self._settings.store_url, key)
         janitor = Janitor(store, Reader(self._settings.ledger_url))
         if is_ledger_gone(self._settings):
-            shown = self._settings.ledger_url
-            log.warning("the ledger at %s is missing, though there was one. %s", shown, GONE_ADVICE)
+            ledger_url = self._settings.ledger_url
+            log.warning(
+                "the ledger at %s is missing, though there was one. %s", ledger_url, GONE_ADVICE
+            )
         backups = backups_of(self._settings, self._doubted.set)
         last_error = ""
         while not stop.is_set():
@@ -254,8 +256,8 @@ class Scheduler:
             PricesChosen(at=at, prices=settings.price_list),
             *(
                 event
-                for chosen in of_ends("server", "chosen")
-                for event in chosen(settings, runner.engine.state, at)
+                for policy_events in of_ends("server", "chosen")
+                for event in policy_events(settings, runner.engine.state, at)
             ),
         )
 

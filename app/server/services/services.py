@@ -138,18 +138,18 @@ def ensure_up(
     continue_stopped(settings.run)
     _report_change(settings)
     with locks.hold(settings.run, CHANGE, wait=True):
-        known = desired_state(settings)
-        before = _asked_for(settings, known, devices)
+        current = desired_state(settings)
+        before = _asked_for(settings, current, devices)
         _check_same(settings)
         if not locks.is_running(settings.run, "scheduler"):
             _check_policy(settings.policy)
         spec = _devices(settings, devices, before)
-        asked = tuple(services) if services is not None else roster(spec)
+        services_wanted = tuple(services) if services is not None else roster(spec)
         if services is None and not stays and _is_served_by_hand(settings, before):
-            asked = tuple(service for service in asked if service.name != AGENT)
+            services_wanted = tuple(service for service in services_wanted if service.name != AGENT)
         desired = DesiredState(
             devices=spec,
-            services=asked,
+            services=services_wanted,
             at=time.time(),
             stays=stays or (before is not None and before.stays),
         )
@@ -159,12 +159,12 @@ def ensure_up(
             with server.connect(settings) as client:
                 if services is None:
                     check_free(settings, client)
-                if known is None:
+                if current is None:
                     _report_forgetting(client, settings.broker)
         write_desired_state(settings, desired)
         for service in desired.services:
             spawn(settings, service)
-    if known is None or known.ahead is not None:  # else who started them was told
+    if current is None or current.ahead is not None:  # else who started them was told
         _report_unused_broker(settings)
     return desired
 
@@ -190,8 +190,8 @@ def _is_served_by_hand(settings: Settings, before: DesiredState | None) -> bool:
     They are ``penstock worker`` in a terminal, or a worker of the user's Celery app, and decide how
     long and on which devices it serves.
     """
-    ours = before is not None and any(service.name == AGENT for service in before.services)
-    return not ours and locks.is_running(settings.run, AGENT)
+    is_own = before is not None and any(service.name == AGENT for service in before.services)
+    return not is_own and locks.is_running(settings.run, AGENT)
 
 
 def _report_change(settings: Settings) -> None:
@@ -293,12 +293,10 @@ def _check_broker(settings: Settings, environ: Mapping[str, str]) -> None:
         return  # it has asked an app, by hand
     current = Settings.model_validate({"broker": url}).broker
     if current != settings.broker:
-        shown, theirs = (
-            hide_password(each or "a private one") for each in (settings.broker, current)
-        )
+        own, other = (hide_password(each or "a private one") for each in (settings.broker, current))
         raise UsageError(
-            f"the running services of this state folder have another broker, {theirs}; here it is"
-            f" {shown}. Export the {name} or {PREFIX}CELERY_APP that they were started with, or run"
+            f"the running services of this state folder have another broker, {other}; here it is"
+            f" {own}. Export the {name} or {PREFIX}CELERY_APP that they were started with, or run"
             " `penstock down` there first",
             name,
         )
@@ -356,7 +354,7 @@ def take_down(settings: Settings, *, grace: float = AGENT_GRACE) -> list[str]:
 def end_all(settings: Settings, grace: float) -> list[str]:
     """End all that ``take_down`` ends; returns those that ran. The caller holds ``CHANGE``."""
     _file(settings).unlink(missing_ok=True)
-    ended = [
+    names = [
         name
         for name, timeout in (
             (AGENT, grace),
@@ -366,7 +364,7 @@ def end_all(settings: Settings, grace: float) -> list[str]:
         if locks.stop(settings.run, name, grace=timeout)
     ]
     stop_launcher(settings)
-    return ended + _stop_broker(settings)
+    return names + _stop_broker(settings)
 
 
 def stop_if_idle(settings: Settings, idle_since: float) -> bool:

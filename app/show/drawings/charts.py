@@ -54,10 +54,10 @@ def labelled(value: Any) -> Any:
 def colours(study: StudyRow, trials: Sequence[TrialRow]) -> dict[str, str]:
     """Return each trial's colour by its rank; trials without a value are grey."""
     order = ranked(study, trials)
-    chosen = {trial.id: UNRANKED for trial in trials}
+    by_trial = {trial.id: UNRANKED for trial in trials}
     for index, trial in enumerate(order):
-        chosen[trial.id] = shade(1.0 - index / max(1, len(order) - 1))
-    return chosen
+        by_trial[trial.id] = shade(1.0 - index / max(1, len(order) - 1))
+    return by_trial
 
 
 def shade(share: float) -> str:

@@ -29,7 +29,7 @@ _HERE = __name__.rpartition(".")[0]
 @cache
 def _environment() -> Environment:
     folders = (_HERE, f"{_HERE.partition('.')[0]}.extensions")
-    made = Environment(
+    environment = Environment(
         loader=ChoiceLoader([PackageLoader(folder, "") for folder in folders]),
         autoescape=True,
         auto_reload=False,
@@ -37,10 +37,15 @@ def _environment() -> Environment:
         trim_blocks=True,
         undefined=StrictUndefined,
     )
-    made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    made.filters |= {"duration": duration, "labelled": labelled, "moment": moment, "shown": _shown}
-    made.globals |= {"count": count, "icon": icon, "mark": mark, "style": style_sheet}
-    return made
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    environment.filters |= {
+        "duration": duration,
+        "labelled": labelled,
+        "moment": moment,
+        "shown": _shown,
+    }
+    environment.globals |= {"count": count, "icon": icon, "mark": mark, "style": style_sheet}
+    return environment
 
 
 def filled(template: str, /, **values: Any) -> Markup:

@@ -13,12 +13,12 @@ def element(tag: str, *inside: str, **attributes: object) -> Markup:
     Underscores of ``attributes`` stand for dashes (``stroke_width``), and one at the end for none
     (``class_``). Those that are None or empty are left out.
     """
-    given = Markup().join(
+    attribute_text = Markup().join(
         Markup(' {}="{}"').format(name.rstrip("_").replace("_", "-"), _attribute(value))
         for name, value in attributes.items()
         if value is not None and value != ""
     )
-    return Markup("<{0}{1}>{2}</{0}>").format(tag, given, Markup().join(inside))
+    return Markup("<{0}{1}>{2}</{0}>").format(tag, attribute_text, Markup().join(inside))
 
 
 def _attribute(value: object) -> str:

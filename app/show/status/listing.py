@@ -49,15 +49,21 @@ def failure_logs(
     Services count while the study runs. Logs on other machines are not visible here.
     """
     desired = None if study.finished_at is not None else services.desired_state(settings)
-    needed = {server.NAME, *(service.name for service in desired.services)} if desired else set()
+    service_names = (
+        {server.NAME, *(service.name for service in desired.services)} if desired else set()
+    )
     for status in services.statuses(settings):
-        if status.pid is None and status.name in needed and (words := tail(status.log, LINES)):
+        if (
+            status.pid is None
+            and status.name in service_names
+            and (words := tail(status.log, LINES))
+        ):
             yield f"{status.name} should be running but is not; {status.log} ends with", words
     died = {(t.device, t.slot) for t in trials if t.failure_kind == "died" and t.device}
-    known = {device.name: device for device in devices}
-    several = with_several_slots(known.values())
+    by_name = {device.name: device for device in devices}
+    several = with_several_slots(by_name.values())
     for name, slot in sorted(died):
-        device = known.get(name)
+        device = by_name.get(name)
         first = slot if device is None else device.lane(slot) * device.seats
         log = settings.logs / f"trainer-{name}.s{first}.log"
         if words := tail(log, LINES):
@@ -78,7 +84,7 @@ def status_facts(
     ``waits`` is the reason why it makes no progress (``status.waiting``). ``still`` as in ``View``.
     """
     view = replace(Watcher(reader, study.id).poll(), still=still)
-    found = usage_of(reader, study)
+    slot_usage = usage_of(reader, study)
     delays = _delays(reader, study, view)
     return view_facts(view) | {
         "waits": waits,
@@ -86,7 +92,7 @@ def status_facts(
         "all_trials": [trial_facts(trial) for trial in view.trials],
         "spent": spent_facts(view.study, time.time()),
         "misses_deadline_by": None if still else _misses_by(reader, view.study),
-        "usage": None if found is None else asdict(found) | {"share": found.share},
+        "usage": None if slot_usage is None else asdict(slot_usage) | {"share": slot_usage.share},
         "delays": None if delays is None else asdict(delays),
     }
 
@@ -98,8 +104,8 @@ def _misses_by(reader: Reader, study: StudyRow) -> float | None:
     """
     if spec_from_json(study.spec_json).deadline is None:
         return None
-    found = forecast_of(reader, study, time.time())
-    return None if found is None else found.misses
+    forecast = forecast_of(reader, study, time.time())
+    return None if forecast is None else forecast.misses
 
 
 def _delays(reader: Reader, study: StudyRow, view: View) -> Delays | None:
@@ -131,8 +137,8 @@ def status_view(
     parts += [Text(line, style="dim") for line in lines if line]
     if not still and (late := late_words(_misses_by(reader, view.study))):
         parts.append(Text(late, style="yellow"))
-    if (found := usage_of(reader, study)) is not None:
-        parts.append(Text(words(found), style="dim"))
+    if (slot_usage := usage_of(reader, study)) is not None:
+        parts.append(Text(words(slot_usage), style="dim"))
     if (delays := _delays(reader, study, view)) is not None:
         parts.append(Text(delay_words(delays), style="dim"))
     if shared := shared_words(study, view.trials):
@@ -140,14 +146,14 @@ def status_view(
     for alike in by_traceback(trial for trial in view.trials if trial.failure_kind):
         parts.append(Text())
         for trial in alike:
-            what = f"trial {trial.number}{params_words(trial)} {failure_words(trial)}"
-            parts.append(Text(what, style="red"))
+            title = f"trial {trial.number}{params_words(trial)} {failure_words(trial)}"
+            parts.append(Text(title, style="red"))
         if alike[0].failure_traceback:
             if len(alike) > 1:
                 of = f"the traceback of trial {alike[0].number}; the others' are of the same lines"
                 parts.append(Text(of, style="dim"))
             parts.append(Text(alike[0].failure_traceback.rstrip(), style="dim"))
-    known = [record.device for record in view.devices]
-    for what, end in failure_logs(settings, study, view.trials, known):
-        parts += [Text(), Text(what, style="yellow"), Text(end, style="dim")]
+    device_list = [record.device for record in view.devices]
+    for title, end in failure_logs(settings, study, view.trials, device_list):
+        parts += [Text(), Text(title, style="yellow"), Text(end, style="dim")]
     return Group(*parts)

@@ -53,7 +53,7 @@ class PrintedLines:
 
         With ``whole`` a line is left for later until its end is there.
         """
-        found, known, cut = list[Line](), 0, False
+        new_lines, total, cut = list[Line](), 0, False
         for log in sorted(self._logs.glob("trainer-*.log")):
             newest: deque[Line] = deque(maxlen=most)
             was_cut = False
@@ -69,13 +69,13 @@ class PrintedLines:
                     was_cut = was_cut or text.startswith(CUT)
                     if mark is not None and self._is_asked(mark[2]):
                         newest.append(Line(mark[1], mark[2], _shown(text[mark.end() :])))
-                        known += 1
+                        total += 1
                 self._read[log] = at
-            found += newest
+            new_lines += newest
             cut = cut or (was_cut and len(newest) > 0)
-        found.sort(key=lambda line: line.at)
-        lines = found if most is None else found[-most:]
-        return Printed(lines, known - len(lines), cut)
+        new_lines.sort(key=lambda line: line.at)
+        lines = new_lines if most is None else new_lines[-most:]
+        return Printed(lines, total - len(lines), cut)
 
 
 def _shown(text: str) -> str:

@@ -74,7 +74,7 @@ class StallMonitor:
         """
         now, began = time.monotonic(), time.thread_time()
         if now < self._due:
-            return self._shown(now)
+            return self._lasting_reason(now)
         with contextlib.suppress(BackendError):
             self._words = self.now(study)
         if self._words is None:
@@ -85,18 +85,18 @@ class StallMonitor:
         if self._words is None:
             rest = min(MAX_REST, max(rest, REST_FACTOR * (time.thread_time() - began)))
         self._due = time.monotonic() + rest
-        return self._shown(now)
+        return self._lasting_reason(now)
 
     def still(self) -> bool:
         """Return True if the study stands still because there has been no scheduler for a while.
 
         This is the state at the last call of ``reason``.
         """
-        return not self._scheduler and bool(self._shown(time.monotonic()))
+        return not self._scheduler and bool(self._lasting_reason(time.monotonic()))
 
-    def _shown(self, now: float) -> str:
-        held = self._since is not None and now - self._since >= REPORT_AFTER
-        return self._words or "" if held else ""
+    def _lasting_reason(self, now: float) -> str:
+        is_lasting = self._since is not None and now - self._since >= REPORT_AFTER
+        return self._words or "" if is_lasting else ""
 
     def now(self, study: StudyRow) -> str | None:
         """Return the reason why it makes no progress at this moment; None if it does.
@@ -114,9 +114,9 @@ class StallMonitor:
         self._after = newest
         devices, running = self._reader.devices(), self._reader.running()
         setbacks = [self._setback(event) for event in self._setbacks]
-        found = self._services()
-        self._scheduler = found.scheduler
-        return why_waiting(study, devices, running, setbacks, found)
+        present = self._services()
+        self._scheduler = present.scheduler
+        return why_waiting(study, devices, running, setbacks, present)
 
     def _setback(self, event: Event) -> Setback:
         assert isinstance(event, AttemptFailed | AttemptLost)
@@ -161,19 +161,19 @@ class StallMonitor:
         settings, url = self._settings, broker_url(self._settings)
         client = self._client
         client.set(_PROBE, 1, px=1000)
-        served, trouble = presence.is_served(client, url), presence.trouble(client, url)
+        is_served, trouble = presence.is_served(client, url), presence.trouble(client, url)
         pid = locks.pid_of(settings.run, "scheduler")
-        if not served and trouble is None and pid is not None:
+        if not is_served and trouble is None and pid is not None:
             log = settings.logs / "scheduler.log"
             trouble = f"its process {pid} does not report to the broker: is it suspended? See {log}"
         records: Any = client.hgetall(protocol.DEVICES)
-        found = [live for each in records.items() if (live := _live(*each)) is not None]
+        devices = [live for each in records.items() if (live := _live(*each)) is not None]
         return Services(
-            scheduler=served or pid is not None,
-            trouble="" if served else trouble or "",
+            scheduler=is_served or pid is not None,
+            trouble="" if is_served else trouble or "",
             agent=self._agent() or presence.ending(client, url) or "",
-            leaving={each.device.name for each in found if each.draining},
-            announced=[each.device for each in found],
+            leaving={each.device.name for each in devices if each.draining},
+            announced=[each.device for each in devices],
         )
 
     def _agent(self) -> str:

@@ -45,11 +45,11 @@ def studies_facts(url: str, serves: Callable[[], bool]) -> list[Facts]:
     studies = [] if ledger.is_empty() else read_listed(ledger)
     # Without a scheduler the ledger still has as running what was when the last one ended.
     still = any(each.status == "running" for each in studies) and not serves()
-    known = [each.facts for each in studies]
-    going = {} if all(known) else _read_going(ledger, still=still)
+    stored = [each.facts for each in studies]
+    going = {} if all(stored) else _read_going(ledger, still=still)
     return [
         facts or going.get(study.id) or _read(url, study, still=still)
-        for facts, study in zip(known, studies, strict=True)
+        for facts, study in zip(stored, studies, strict=True)
     ]
 
 
@@ -59,17 +59,17 @@ def _read_going(ledger: ReadOnly, *, still: bool) -> dict[str, Facts]:
     from ...ledger.summary import epochs_of, facts_of
     from ..views.progress import RECENT, epochs_expected, time_left
 
-    found = {}
+    by_study = {}
     for study, trials, recent in read_going(ledger, RECENT).values():
         if study.seeding == "shared":  # what trials take over is seen from all epochs
             continue
-        done, stands = epochs_of(trials), still and study.status == "running"
-        expected = epochs_expected(study, trials, done)
-        eta = None if stands else time_left(study, trials, done, recent, expected)
-        found[study.id] = facts_of(
-            study, trials, epochs=done, epochs_expected=expected, eta=eta, still=stands
+        epochs, stands = epochs_of(trials), still and study.status == "running"
+        expected = epochs_expected(study, trials, epochs)
+        eta = None if stands else time_left(study, trials, epochs, recent, expected)
+        by_study[study.id] = facts_of(
+            study, trials, epochs=epochs, epochs_expected=expected, eta=eta, still=stands
         )
-    return found
+    return by_study
 
 
 def _read(url: str, study: Listed, *, still: bool) -> Facts:
@@ -138,8 +138,8 @@ class _Studies:
         widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
         rest = options.max_width - sum(widths[1:-1]) - len(GAP) * (len(widths) - 1)
         # Names of studies come first, since they are copied from here.
-        needed = max(rest - widths[0], rest // 2)
-        widths[-1] = max(1, min(widths[-1], options.max_width // METRIC, needed))
+        least = max(rest - widths[0], rest // 2)
+        widths[-1] = max(1, min(widths[-1], options.max_width // METRIC, least))
         widths[0] = max(1, min(widths[0], rest - widths[-1]))
         dim, bold, plain = (console.get_style(name) for name in ("dim", "bold", "none"))
         looks = {word: console.get_style(style) for word, style in STATUS_STYLE.items()}
@@ -200,13 +200,13 @@ def done_words(facts: Facts, what: str) -> str:
     number of epochs that a study which was cut short would have had is not known.
     """
     if what == "trials":
-        done = facts["trials_over"] - facts["trials"].get("cancelled", 0)
+        over = facts["trials_over"] - facts["trials"].get("cancelled", 0)
         total = facts["trials_expected"]
     else:
-        done, total = facts["epochs"], facts["epochs_expected"] or None
+        over, total = facts["epochs"], facts["epochs_expected"] or None
         if facts["status"] in _CUT_SHORT:
             total = None
-    return _short(done) if total is None else f"{_short(done)}/{_short(total)}"
+    return _short(over) if total is None else f"{_short(over)}/{_short(total)}"
 
 
 def _short(n: int) -> str:

@@ -132,8 +132,8 @@ def _untaken(
             f" (penstock pause {typed}, penstock resume {typed}), or restart the worker"
         )
     names = {record.device.name for record in present}
-    here = [device for device in services.announced if device.name in names]
-    lacking = {_obstacle(study, device) for device in here}
+    candidates = [device for device in services.announced if device.name in names]
+    lacking = {_obstacle(study, device) for device in candidates}
     if lacking and "" not in lacking:
         return f"no device accepts it: {min(lacking)}. Fix that, and restart the worker"
     return _unusable(present, services) if present else _absent(devices, services)
@@ -141,8 +141,8 @@ def _untaken(
 
 def _obstacle(study: StudyRow, device: Device) -> str:
     """Return the reason why an extension keeps the study from the device; empty if none does."""
-    found = (obstacle(study, device) for obstacle in of_ends("show", "obstacle"))
-    return next(filter(None, found), "")
+    reasons = (obstacle(study, device) for obstacle in of_ends("show", "obstacle"))
+    return next(filter(None, reasons), "")
 
 
 def _absent(devices: Sequence[DeviceRecord], services: Services) -> str:
@@ -151,9 +151,9 @@ def _absent(devices: Sequence[DeviceRecord], services: Services) -> str:
         return f"no device serves: {services.agent}"
     if not devices:
         return "no device has joined yet: start workers with `penstock up` or `penstock worker`"
-    left = max(devices, key=lambda record: record.at)
+    last = max(devices, key=lambda record: record.at)
     return (
-        f"no device serves: {left.device.name} left ({left.reason}). Start workers with"
+        f"no device serves: {last.device.name} left ({last.reason}). Start workers with"
         " `penstock up`, or `penstock worker` on another machine"
     )
 

@@ -30,21 +30,21 @@ def expectations(spec: StudySpec, trial: str, epochs: Sequence[EpochRow]) -> dic
     last = spec.strategy.max_epochs
     if spec.strategy.name != "freeze_thaw" or last is None:
         return {}
-    found = dict[int, str]()
+    sentences = dict[int, str]()
     first = {row.fence: row for row in reversed(epochs) if row.trial == trial}
-    sent = sorted(first.values(), key=lambda row: row.begin, reverse=True)
+    unmatched = sorted(first.values(), key=lambda row: row.begin, reverse=True)
     curves, prior, learned_at = dict[str, list[float]](), None, 0
     within = sorted((row for row in epochs if row.epoch <= last), key=lambda row: row.at)
     for n, row in enumerate(within, start=1):
-        while sent and sent[-1].begin < row.at:
-            attempt = sent.pop()
+        while unmatched and unmatched[-1].begin < row.at:
+            attempt = unmatched.pop()
             if trial in curves:
-                found[attempt.fence] = _expected(spec, trial, curves, prior, last)
+                sentences[attempt.fence] = _expected(spec, trial, curves, prior, last)
         curves.setdefault(row.trial, []).append(spec.sign * row.value)
         if n >= GROWTH * learned_at:
             usable = {t: c for t, c in curves.items() if all(map(math.isfinite, c))}
             prior, learned_at = learned(usable, last) if usable else None, n
-    return found
+    return sentences
 
 
 def _expected(

@@ -33,10 +33,10 @@ def failures_view(study: StudyRow, failed: Sequence[TrialRow], of: int) -> Rende
     for trial in failed:
         alike.setdefault(failure_words(trial), []).append(trial)
     for words, trials in islice(alike.items(), SHOWN):
-        others = f" (and {count(len(trials) - 1, 'other')} alike)" if len(trials) > 1 else ""
+        addition = f" (and {count(len(trials) - 1, 'other')} alike)" if len(trials) > 1 else ""
         lines.append(
             Text.assemble(
-                (f"  trial {trials[0].number}{params_words(trials[0])} {words}{others}", "red"),
+                (f"  trial {trials[0].number}{params_words(trials[0])} {words}{addition}", "red"),
                 (f"  {_story(study, trials[0])}", "dim"),
             )
         )

@@ -181,22 +181,22 @@ def _written(event: happened.TrialWritten) -> str:
         parts.append(f"reported {steps}")
     if writing.user_attrs:
         parts.append(f"set {_names('attribute', writing.user_attrs)}")
-    if noted := tuple(
+    if system_notes := tuple(
         each for each in writing.system_attrs if not each[0].startswith((LEFT, LOG_RECORDS))
     ):
-        parts.append(f"noted Optuna's own {_names('attribute', noted)}")
+        parts.append(f"noted Optuna's own {_names('attribute', system_notes)}")
     if any(key.startswith(LOG_RECORDS) for key, _ in writing.system_attrs):
         parts.append("logged lines for the script's handlers")
     if any(key.startswith(LEFT) for key, _ in writing.system_attrs):
         parts.append("left what the script gets of the best trial")
     values = ", ".join(map(number, event.values))
-    told = {
+    outcomes = {
         "running": "took it",
         "complete": f"told the result {values}",
         "pruned": "pruned it",
         "fail": f"told that it failed {event.reason}".rstrip(),
     }
-    parts += [told[event.state]] if event.state in told else []
+    parts += [outcomes[event.state]] if event.state in outcomes else []
     return ", ".join(parts) or "wrote nothing"
 
 
@@ -233,5 +233,5 @@ def _returned(event: happened.TrialReturned, bounds: Metrics) -> str:
     values = [] if event.value is None else [event.value, *event.further]
     text = f"the objective returned {', '.join(map(number, values)) or 'without a value'}"
     text = "the objective pruned it" if event.pruned else text
-    left = f"; {event.left} processes that it had started still ran: they end with its trainer"
-    return text + (left if event.left else "")
+    addition = f"; {event.left} processes that it had started still ran: they end with its trainer"
+    return text + (addition if event.left else "")

@@ -110,10 +110,10 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
         )
         for seq, event in events
     )
-    if not lines and (found := reader.imported(study.id)) is not None:
-        seq, past = found
-        what = "it was imported: its story is in the ledger that it was exported from"
-        lines = (Line(past.at - trial.created_at, seq, what, ""),)
+    if not lines and (imported := reader.imported(study.id)) is not None:
+        seq, past = imported
+        text = "it was imported: its story is in the ledger that it was exported from"
+        lines = (Line(past.at - trial.created_at, seq, text, ""),)
     until = trial.finished_at or math.inf
     lines += tuple(
         Line(event.at - trial.created_at, seq, planless(event), "")
@@ -122,10 +122,10 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
     )
     lines = tuple(sorted(lines, key=lambda line: line.seq or 0))
     trials = reader.trials(study.id)
-    taken = [
-        Line(at - trial.created_at, None, what, cause)
-        for told in of_ends("show", "story_lines")
-        for at, what, cause in told(spec, trial, trials, epochs, names)
+    extra = [
+        Line(at - trial.created_at, None, text, cause)
+        for lines_of in of_ends("show", "story_lines")
+        for at, text, cause in lines_of(spec, trial, trials, epochs, names)
     ]
     waits = [says(spec, trial, trials) for says in of_ends("show", "waits_for")]
     heads = [
@@ -135,16 +135,16 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
     ]
     parts = [each for each in (*heads, *origins(trial, trials), *waits) if each]
     parts += standing(study, spec, trial, epochs)
-    return Story(study, trial, _by_time(lines, taken), final_metrics(trial, epochs), tuple(parts))
+    return Story(study, trial, _by_time(lines, extra), final_metrics(trial, epochs), tuple(parts))
 
 
 def _by_time(lines: Sequence[Line], taken: Sequence[Line]) -> tuple[Line, ...]:
     """Return ``lines`` in order, with each of ``taken`` behind all that was before it."""
-    found = list(lines)
+    in_order = list(lines)
     for each in taken:
-        later = (n for n, line in enumerate(found) if line.after > each.after)
-        found.insert(next(later, len(found)), each)
-    return tuple(found)
+        later = (n for n, line in enumerate(in_order) if line.after > each.after)
+        in_order.insert(next(later, len(in_order)), each)
+    return tuple(in_order)
 
 
 def cause_words(
@@ -197,9 +197,9 @@ def _occasion(reason: Event, trial: str, names: Mapping[str, str]) -> str:
         case happened.AttemptFailed() | happened.AttemptLost():
             text = f"an attempt of {_who(reason.trial, trial, names)} failed"
         case _:
-            known = (_OCCASIONS, *of_ends("show", "OCCASIONS"))
-            told = (occasions[type(reason)] for occasions in known if type(reason) in occasions)
-            text = next(told, f"{kind_of(reason)} was handled")
+            tables = (_OCCASIONS, *of_ends("show", "OCCASIONS"))
+            texts = (occasions[type(reason)] for occasions in tables if type(reason) in occasions)
+            text = next(texts, f"{kind_of(reason)} was handled")
     return text
 
 
@@ -260,12 +260,12 @@ def standing(
     """
     if trial.state not in {TrialState.PAUSED, TrialState.STOPPED} or len(spec.objectives) > 1:
         return []
-    there = {row.trial: row.value for row in epochs if row.epoch == trial.epoch}
-    value = there.get(trial.id, math.nan)
+    scores = {row.trial: row.value for row in epochs if row.epoch == trial.epoch}
+    value = scores.get(trial.id, math.nan)
     if not math.isfinite(value):
         return []
-    better = sum(sign(study) * other > sign(study) * value for other in there.values())
-    among = f"number {better + 1} of {len(there)} after {count(trial.epoch, 'epoch')}"
+    better = sum(sign(study) * other > sign(study) * value for other in scores.values())
+    among = f"number {better + 1} of {len(scores)} after {count(trial.epoch, 'epoch')}"
     metric = f"its {study.shown_metric} of {number(value)}"
     return [f"{_end(study, spec, trial)}: {metric} is {among}"]
 

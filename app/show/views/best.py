@@ -53,9 +53,9 @@ def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
     devices = reader.devices()
     facts = [_trial(trial, epochs, durables, devices) for trial in front]
     states = [fact["checkpoint"] for fact in facts if fact["checkpoint"]]
-    gone = {} if reader.imported(study.id) else _gone([state["uri"] for state in states])
+    missing = {} if reader.imported(study.id) else _gone([state["uri"] for state in states])
     for state in states:
-        state["gone"] = gone.get(state["uri"])
+        state["gone"] = missing.get(state["uri"])
     several = {
         "directions": [each.direction for each in study.objectives],
         "metrics_of_front": [each.metric for each in study.objectives],
@@ -113,22 +113,22 @@ def _gone(uris: Sequence[str]) -> dict[str, bool]:
 
     All are checked within ``STORE_TIMEOUT`` together, because a store that hangs does so for each.
     """
-    found: dict[str, bool] = {}
+    missing: dict[str, bool] = {}
 
     def look() -> None:
         for uri in uris:
             with suppress(Exception):  # whatever the store's library raises
                 files, path = open_store(uri)
-                found[uri] = not files.exists(path)
+                missing[uri] = not files.exists(path)
 
     with suppress(TimeoutError):
         within(STORE_TIMEOUT, "store-look", look)
-    return dict(found)
+    return dict(missing)
 
 
 def _where(state: dict[str, Any]) -> str:
-    gone = "  (it is gone: no file is there any more)" if state["gone"] else ""
-    return f"epoch {state['epoch']}  {state['uri']}{gone}"
+    note = "  (it is gone: no file is there any more)" if state["gone"] else ""
+    return f"epoch {state['epoch']}  {state['uri']}{note}"
 
 
 def best_view(facts: dict[str, Any]) -> RenderableType:
@@ -137,10 +137,10 @@ def best_view(facts: dict[str, Any]) -> RenderableType:
         return _front_view(facts)
     several = facts.get("replicates")
     words = f"best {'configuration' if several else 'trial'}{' so far' if facts['so_far'] else ''}"
-    who = f"trials {', '.join(several)}, mean" if several else f"{facts['trial']},"
+    subject = f"trials {', '.join(several)}, mean" if several else f"{facts['trial']},"
     head = Text.assemble(
         (facts["study"], "bold"),
-        f" {facts['status']}: {words} {who} {facts['metric_name']} ",
+        f" {facts['status']}: {words} {subject} {facts['metric_name']} ",
         (number(facts["mean"] if several else facts["value"]), "bold green"),
         (f"  ({'last value, ' if facts['epoch'] else ''}{facts['reached']})", "dim"),
     )
@@ -154,8 +154,8 @@ def best_view(facts: dict[str, Any]) -> RenderableType:
         ("metrics", facts["metrics"]),
     ):
         for at, (name, value) in enumerate(values.items()):
-            shown = "no number" if value is None and title == "metrics" else number(value)
-            grid.add_row(Text("" if at else f"  {title}", style="dim"), Text(name), Text(shown))
+            text = "no number" if value is None and title == "metrics" else number(value)
+            grid.add_row(Text("" if at else f"  {title}", style="dim"), Text(name), Text(text))
     state = facts["checkpoint"]
     where = "none in the store" if state is None else _where(state)
     lines = [Text.assemble(("  checkpoint  ", "dim"), where)]

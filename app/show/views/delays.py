@@ -83,14 +83,14 @@ def trial_delays(
     by default. Between an epoch of ``rungs`` and the next one a trial does not wait for a device.
     """
     rows = list(epochs)
-    known = {(row.trial, row.epoch): row for row in rows}
+    by_epoch = {(row.trial, row.epoch): row for row in rows}
     chains: defaultdict[str, list[Epoch]] = defaultdict(list)
     seconds: defaultdict[str, float] = defaultdict(float)
     for row in rows:
-        source = known.get((row.taken_from, row.epoch), row)
+        source = by_epoch.get((row.taken_from, row.epoch), row)
         seconds[row.trial] += source.seconds
         chains[row.trial].append(source if source.at == row.at else row)
-    found = []
+    delays = []
     for name, chain in chains.items():
         chain.sort(key=lambda row: row.epoch)
         start = max(0.0, chain[0].begin - submitted)
@@ -100,23 +100,23 @@ def trial_delays(
             if before.epoch not in rungs
         ]
         gaps.append(max(0.0, chain[0].at - chain[0].seconds - chain[0].begin))
-        ended = over is None or name in over
-        completion = max(0.0, chain[-1].at - submitted) if ended else None
-        found.append(TrialDelays(start, start + math.fsum(gaps), completion, seconds[name]))
-    return found
+        is_over = over is None or name in over
+        completion = max(0.0, chain[-1].at - submitted) if is_over else None
+        delays.append(TrialDelays(start, start + math.fsum(gaps), completion, seconds[name]))
+    return delays
 
 
 def summary(trials: Sequence[TrialDelays]) -> Delays | None:
     """Return means and percentiles over ``trials``; None if there are none."""
     if not trials:
         return None
-    ended = [(each.completion, each.trained) for each in trials if each.completion is not None]
-    times = sorted(completion for completion, _ in ended)
+    finished = [(each.completion, each.trained) for each in trials if each.completion is not None]
+    times = sorted(completion for completion, _ in finished)
     completion = None
-    if ended:
-        slowdowns = [completion / trained for completion, trained in ended if trained > 0.0]
+    if finished:
+        slowdowns = [completion / trained for completion, trained in finished if trained > 0.0]
         completion = Completion(
-            trials=len(ended),
+            trials=len(finished),
             mean=fmean(times),
             median=percentile(times, 0.5),
             p95=percentile(times, 0.95),
@@ -155,12 +155,12 @@ def delay_words(found: Delays) -> str:
     text = (
         f"trials began after {duration(found.start)} and waited {duration(found.waiting)} (means)"
     )
-    if (ended := found.completion) is None:
+    if (spread := found.completion) is None:
         return f"{text}; none is over"
     return (
         f"{text}; completion, from the study's submission to a trial's last epoch,"
-        f" {duration(ended.mean)} (p50 {duration(ended.median)}, p95 {duration(ended.p95)});"
-        f" slowdown, completion over the trial's own training time, {ended.slowdown:.2f}"
+        f" {duration(spread.mean)} (p50 {duration(spread.median)}, p95 {duration(spread.p95)});"
+        f" slowdown, completion over the trial's own training time, {spread.slowdown:.2f}"
         " (mean; 1: it never waited)"
     )
 
@@ -174,8 +174,8 @@ def epoch_spans(rows: Sequence[Epoch], seats: Mapping[str, int]) -> list[list[Sp
 
     ``seats`` is how many slots of a device share a trainer, by the device's name.
     """
-    found = [[(row.at - row.seconds, row.at)] for row in rows]
+    spans_of_rows = [[(row.at - row.seconds, row.at)] for row in rows]
     for shared_spans in of_ends("show", "shared_spans"):
         for index, spans in shared_spans(rows, seats).items():
-            found[index] = spans
-    return found
+            spans_of_rows[index] = spans
+    return spans_of_rows

@@ -43,15 +43,15 @@ def device_facts(reader: Reader, *, served: bool) -> list[Facts]:
     seen, and all count as gone since an unknown time.
     """
     works = reader.running() if served else {}
-    found = [_facts(record, works) for record in reader.devices()]
-    for facts in found if not served else ():
+    devices = [_facts(record, works) for record in reader.devices()]
+    for facts in devices if not served else ():
         if facts["state"] not in GONE:
             facts |= {
                 "state": "left",
                 "since": None,
                 "reason": "no scheduler runs: penstock up",
             }
-    return found
+    return devices
 
 
 def _facts(record: DeviceRecord, works: dict[tuple[str, int], Work]) -> Facts:
@@ -93,17 +93,17 @@ def device_table(devices: list[Facts]) -> RenderableType:
             "there is no device yet: start workers with `penstock up` or `penstock worker`", "dim"
         )
     now = time.time()
-    shown = shown_devices(devices, now)
-    table = _Fitting({title: [cell(facts, now) for facts in shown] for title, cell in COLUMNS})
-    forgotten = len(devices) - len(shown)
+    listed = shown_devices(devices, now)
+    table = _Fitting({title: [cell(facts, now) for facts in listed] for title, cell in COLUMNS})
+    forgotten = len(devices) - len(listed)
     words = f"and {forgotten} that left more than a day ago: --json has them"
-    return Group(*([table] if shown else []), *([Text(words, "dim")] if forgotten else []))
+    return Group(*([table] if listed else []), *([Text(words, "dim")] if forgotten else []))
 
 
 def shown_devices(devices: Sequence[Facts], now: float) -> list[Facts]:
     """Return the devices that are here or left within ``SHOWN_AFTER`` seconds, gone ones last."""
-    shown = [facts for facts in devices if not _left_long_ago(facts, now)]
-    return sorted(shown, key=lambda facts: facts["state"] in GONE)
+    recent = [facts for facts in devices if not _left_long_ago(facts, now)]
+    return sorted(recent, key=lambda facts: facts["state"] in GONE)
 
 
 def _left_long_ago(facts: Facts, now: float) -> bool:
@@ -118,17 +118,17 @@ class _Fitting:
         self._cells = cells
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        shown = list(self._cells)
+        titles = list(self._cells)
         for title in _DISPENSABLE:
-            if self._width(shown) <= options.max_width:
+            if self._width(titles) <= options.max_width:
                 break
-            shown.remove(title)
+            titles.remove(title)
         table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
-        for title in shown:
+        for title in titles:
             # Only the last column may wrap, and only if it has to.
             justify: Literal["left", "right"] = "right" if title in NUMBERS else "left"
             table.add_column(title, justify=justify, no_wrap=title != "runs", overflow="fold")
-        for row in zip(*(self._cells[title] for title in shown), strict=True):
+        for row in zip(*(self._cells[title] for title in titles), strict=True):
             table.add_row(*row)
         yield table
 
@@ -219,13 +219,13 @@ def wait_free(
                     raise UsageError(f"{name} was given back before it was free")
                 waiting.remove(name)
                 tell(name)
-            left = end - time.monotonic()
+            remaining = end - time.monotonic()
             if not waiting:
                 return
-            if left < -GRACE:
+            if remaining < -GRACE:
                 raise BackendError(
                     f"{', '.join(waiting)}: not free {duration(GRACE)} after the deadline:"
                     " `penstock doctor` looks for the reason"
                 )
-            line.update(f"waiting for {', '.join(waiting)}, {duration(max(0.0, left))} left")
+            line.update(f"waiting for {', '.join(waiting)}, {duration(max(0.0, remaining))} left")
             time.sleep(_POLL_INTERVAL)

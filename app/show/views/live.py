@@ -105,10 +105,10 @@ class Watcher:
         digests = self.reader.trial_digests(self.study_id)
         changed = [name for name, digest in digests.items() if self._digests.get(name) != digest]
         if len(changed) > MANY:
-            found = self.reader.trials(self.study_id)
+            trials = self.reader.trials(self.study_id)
         else:
-            found = self.reader.trials_of(changed)
-        self._trials |= {trial.id: trial for trial in found}
+            trials = self.reader.trials_of(changed)
+        self._trials |= {trial.id: trial for trial in trials}
         # A row that changed meanwhile has another digest than this, and is read again.
         self._digests = digests
         # A study that is deleted just now loses some between the two looks.
@@ -152,7 +152,7 @@ def follow(
     # With ``at_timeout`` the trials are needed: the time counts from the first one's begin.
     idle = not show and on_trial is None and on_poll is None and at_timeout is None
     watcher, reported, view = Watcher(reader, study_id, idle), set(before), None
-    shown: AbstractContextManager[Screen] = (
+    live_screen: AbstractContextManager[Screen] = (
         _screen(PlainConsole(stderr=True), unwritten) if show else nullcontext(Quiet())
     )
 
@@ -163,7 +163,7 @@ def follow(
                 if on_trial is not None:
                     on_trial(trial)
 
-    with shown as screen:
+    with live_screen as screen:
         while True:
             trouble = ""
             try:
@@ -193,11 +193,11 @@ def follow(
             longest = MAX_IDLE_PERIOD if idle else MAX_PERIOD
             period = min(longest, max(MIN_PERIOD, (time.monotonic() - begun) / 10))
             until = time.monotonic() + period
-            while (left := until - time.monotonic()) > 0 and (ended := wait(left)):
+            while (remaining := until - time.monotonic()) > 0 and (names := wait(remaining)):
                 rows: dict[str, TrialRow] = {}
                 with suppress(BackendError):  # the next look says it
-                    rows = {row.id: row for row in reader.trials_of(ended)}
-                report([rows[name] for name in ended if name in rows])
+                    rows = {row.id: row for row in reader.trials_of(names)}
+                report([rows[name] for name in names if name in rows])
 
 
 class Limit:
@@ -284,8 +284,8 @@ def _shown(view: View | None, trouble: str) -> RenderableType:
     notice = Text(trouble, style="yellow")
     if view is None:
         return notice
-    shown = study_screen(view, time.time())
-    return Group(shown, notice) if trouble else shown
+    content = study_screen(view, time.time())
+    return Group(content, notice) if trouble else content
 
 
 @dataclass(slots=True)

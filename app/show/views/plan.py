@@ -43,10 +43,10 @@ def plan_rows(plan: Facts) -> list[tuple[str, ...]]:
         (*_first(row, ", ".join(row["slots"])), _free_in(row), row["why"])
         for row in plan["running"]
     ]
-    seen = Counter[str]()
+    listed = Counter[str]()
     for row in plan["waiting"]:
-        seen[row["study"]] += 1
-        if seen[row["study"]] > LISTED:
+        listed[row["study"]] += 1
+        if listed[row["study"]] > LISTED:
             continue
         where = "waits" if row["width"] == 1 else f"waits for {row['width']} devices"
         rows.append((*_first(row, where), "", row["why"]))

@@ -69,8 +69,8 @@ class StudyProgress:
     @property
     def done(self) -> int:
         """The number of trials that have ended other than by being cancelled."""
-        ended = FINAL - {TrialState.CANCELLED}
-        return sum(n for state, n in self.counts.items() if state in ended)
+        states = FINAL - {TrialState.CANCELLED}
+        return sum(n for state, n in self.counts.items() if state in states)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,8 @@ def tools_words(spec: StudySpec) -> str:
     if not spec.local:
         return ""
     kinds = json.loads(spec.sampler_options)
-    known = [kinds[tool] for tool in ("sampler", "pruner") if tool in kinds]
-    return f"{', '.join(known)} (the script's)" if known else "the script's own"
+    names = [kinds[tool] for tool in ("sampler", "pruner") if tool in kinds]
+    return f"{', '.join(names)} (the script's)" if names else "the script's own"
 
 
 def search_words(study: StudyRow) -> str:
@@ -197,8 +197,8 @@ def so_far(study: StudyRow) -> str:
 
 def best_words(study: StudyRow) -> str:
     """Return a name for the best trials: *best trial so far*, *Pareto front*."""
-    one = "best trial" if study.replicates == 1 else "best configuration"
-    return f"{'Pareto front' if study.further else one}{so_far(study)}"
+    singular = "best trial" if study.replicates == 1 else "best configuration"
+    return f"{'Pareto front' if study.further else singular}{so_far(study)}"
 
 
 def reached(trial: TrialRow) -> str:
@@ -223,13 +223,13 @@ def final_metrics(trial: TrialRow, epochs: Iterable[EpochRow]) -> dict[str, floa
 
 def signature_changes(epochs: Iterable[EpochRow]) -> list[EpochRow]:
     """Return the epochs whose numeric signature differs from that of the trial's epoch before."""
-    found, known = [], dict[str, str]()
+    changed, signatures = [], dict[str, str]()
     for row in sorted(epochs, key=lambda row: row.epoch):
-        before = known.setdefault(row.trial, row.signature)
+        before = signatures.setdefault(row.trial, row.signature)
         if before != row.signature and not agree(before, row.signature):
-            found.append(row)
-        known[row.trial] = row.signature
-    return found
+            changed.append(row)
+        signatures[row.trial] = row.signature
+    return changed
 
 
 def changes(trial: TrialRow, trials: Sequence[TrialRow]) -> list[tuple[str, str, str]]:
@@ -271,8 +271,8 @@ def study_progress(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> StudyProgress:
     """Return the progress of ``study``, given all its rows."""
-    done = len(epochs)
-    expected = epochs_expected(study, trials, done)
+    epochs_done = len(epochs)
+    expected = epochs_expected(study, trials, epochs_done)
     counts = Counter(TrialState(trial.state) for trial in trials)
     enqueued = enqueued_of(study, counts)
     trained = (row for row in epochs if not row.taken_from and row.seconds > 0)
@@ -282,11 +282,13 @@ def study_progress(
         front=front_of(study, trials),
         trials=trials_expected(study, len(trials) - enqueued),
         enqueued=enqueued,
-        epochs=done,
+        epochs=epochs_done,
         expected=expected,
         started=min((row.at - row.seconds for row in epochs), default=None),
         busy=sum(row.seconds for row in epochs),
-        eta=time_left(study, trials, done + _to_others(study, trials, epochs), recent, expected),
+        eta=time_left(
+            study, trials, epochs_done + _to_others(study, trials, epochs), recent, expected
+        ),
     )
 
 
@@ -297,8 +299,8 @@ def epochs_expected(study: StudyRow, trials: Sequence[TrialRow], done: int) -> i
     if expected is None:
         return None
     # ASHA promotes by what has arrived, so it may train more epochs than its rungs require.
-    known = done + _to_do(study, plan, trials)
-    return done if study.finished_at is not None else max(expected, known)
+    planned = done + _to_do(study, plan, trials)
+    return done if study.finished_at is not None else max(expected, planned)
 
 
 def _to_do(study: StudyRow, plan: StrategySpec, trials: Sequence[TrialRow]) -> int:
@@ -326,7 +328,10 @@ def _to_others(study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[Epo
     from ...ledger.codec import spec_from_json
 
     spec = spec_from_json(study.spec_json)
-    return sum(left(spec, trials, epochs) for left in of_ends("show", "left_to_others"))
+    return sum(
+        count_taken_over(spec, trials, epochs)
+        for count_taken_over in of_ends("show", "left_to_others")
+    )
 
 
 def time_left(

@@ -86,9 +86,9 @@ def _trials(progress: StudyProgress) -> str:
 
 def study_screen(view: View, now: float) -> RenderableType:
     """Return the terminal's screen of ``view`` at ``now`` (seconds)."""
-    shown = select(view.study, view.trials)
-    parts = [_header(view, now), Text(), _table(view, shown)]
-    hidden = [trial for trial in view.trials if trial not in shown]
+    listed = select(view.study, view.trials)
+    parts = [_header(view, now), Text(), _table(view, listed)]
+    hidden = [trial for trial in view.trials if trial not in listed]
     if hidden:
         parts.append(_others(hidden))
     return Group(*parts, Text(), _devices(view))
@@ -126,12 +126,12 @@ def _header(view: View, now: float) -> RenderableType:
         parts.append(Text.assemble(f"{best_words(study)}  ", words, (f"  {numbers}", "dim")))
     elif progress.best is not None:
         value = (number(progress.best_mean, 5), "bold green")
-        who = f"  {best_who(study, progress.front)}, {reached(progress.best)}  "
+        subject = f"  {best_who(study, progress.front)}, {reached(progress.best)}  "
         params = (_params(progress.best), "dim")
-        parts.append(Text.assemble(f"best{so_far(study)} ", value, who, params))
+        parts.append(Text.assemble(f"best{so_far(study)} ", value, subject, params))
     if progress.enqueued:
-        left = f"not run: {count(progress.enqueued, 'enqueued trial')}"
-        parts.append(Text(left, style="yellow"))
+        notice = f"not run: {count(progress.enqueued, 'enqueued trial')}"
+        parts.append(Text(notice, style="yellow"))
     if study.message:
         parts.append(Text(study.reason, style="yellow"))
     return Group(*parts)
@@ -142,17 +142,17 @@ def _bar(progress: StudyProgress) -> list[RenderableType]:
     total = progress.expected or progress.trials
     if total is None:
         return []
-    done = progress.epochs if progress.expected else progress.done
+    completed = progress.epochs if progress.expected else progress.done
     look: dict[str, Any] = {"complete_style": "cyan", "finished_style": "green"}
-    return [ProgressBar(total=max(total, 1), completed=done, width=24, **look)]
+    return [ProgressBar(total=max(total, 1), completed=completed, width=24, **look)]
 
 
 def _clock(view: View, now: float) -> str:
     passed = duration(max(0.0, (view.study.finished_at or now) - view.study.created_at))
     if view.study.finished_at is not None:
         return f"in {passed}"
-    left = "" if view.eta is None else f", about {duration(view.eta)} left"
-    return f"{passed}{left}"
+    eta = "" if view.eta is None else f", about {duration(view.eta)} left"
+    return f"{passed}{eta}"
 
 
 def _table(view: View, shown: Sequence[TrialRow]) -> Table:
@@ -193,8 +193,8 @@ def _table(view: View, shown: Sequence[TrialRow]) -> Table:
 def _values(study: StudyRow, trial: TrialRow, style: str) -> list[Text]:
     """Return one cell per objective."""
     digits = 5 if study.further else 4
-    shown = [number(value, digits) for value in trial.values] or [""] * len(study.objectives)
-    return [Text(each, style if trial.feasible else "dim strike") for each in shown]
+    texts = [number(value, digits) for value in trial.values] or [""] * len(study.objectives)
+    return [Text(each, style if trial.feasible else "dim strike") for each in texts]
 
 
 def _detail(trial: TrialRow) -> Text:

@@ -40,8 +40,8 @@ def joules_of(epochs: Iterable[Metered]) -> float | None:
     An epoch that was taken over took none: its joules are those of the trial that trained it.
     """
     each = [row.joules for row in epochs if not row.taken_from]
-    known = [joules for joules in each if joules is not None]
-    return sum(known) if each and len(known) == len(each) else None
+    measured = [joules for joules in each if joules is not None]
+    return sum(measured) if each and len(measured) == len(each) else None
 
 
 def energy_words(epochs: Sequence[EpochRow], devices: Iterable[DeviceRecord]) -> str:
@@ -51,23 +51,23 @@ def energy_words(epochs: Sequence[EpochRow], devices: Iterable[DeviceRecord]) ->
         return "none of its own: other trials trained its epochs"
     epochs = trained
     seconds = sum(row.seconds * row.width for row in epochs)
-    beside = f"{duration(seconds)} of device time"
+    device_time = f"{duration(seconds)} of device time"
     measured = [row for row in epochs if row.joules is not None]
     joules = joules_of(measured)
     if joules is not None and len(measured) == len(epochs):
-        return f"{joules:,.1f} J, shared by use of the device; {beside}"
+        return f"{joules:,.1f} J, shared by use of the device; {device_time}"
     why = _why({row.device for row in epochs if row.joules is None}, devices)
     if joules is None:
-        return f"{UNMEASURED}{why}; {beside}"
+        return f"{UNMEASURED}{why}; {device_time}"
     lacking = count(len(epochs) - len(measured), "epoch")
-    return f"{joules:,.1f} J without {lacking} whose energy was not measured{why}; {beside}"
+    return f"{joules:,.1f} J without {lacking} whose energy was not measured{why}; {device_time}"
 
 
 def _why(names: set[str], devices: Iterable[DeviceRecord]) -> str:
     """Return the reasons, in brackets, why epochs on the devices ``names`` have no joules."""
     unmetered = {record.device.name: record.device.unmetered for record in devices}
-    known = {unmetered[name] for name in names if name in unmetered}
-    reasons = sorted(reason or "a reading was lost" for reason in known)
+    causes = {unmetered[name] for name in names if name in unmetered}
+    reasons = sorted(reason or "a reading was lost" for reason in causes)
     return f" ({'; '.join(reasons)})" if reasons else ""
 
 
@@ -78,11 +78,11 @@ def spent_facts(study: StudyRow, now: float) -> Facts:
     """
     spec, spent = spec_from_json(study.spec_json), study.spent
     at = study.finished_at or now
-    known = spec.limited or study.finished_at is not None
+    is_counted = spec.limited or study.finished_at is not None
     facts: Facts = {
-        "device_hours": spent.device_seconds / HOUR if known else None,
-        "kwh": spent.joules / KWH if known else None,
-        "money": spent.money if known else None,
+        "device_hours": spent.device_seconds / HOUR if is_counted else None,
+        "kwh": spent.joules / KWH if is_counted else None,
+        "money": spent.money if is_counted else None,
     }
     for more in of_ends("show", "spent_facts"):
         facts |= more(spec, spent, study.created_at, at)
@@ -108,5 +108,5 @@ def spent_words(study: StudyRow, now: float) -> str:
         for words in of_ends("show", "spent_words")
         for sentence in words(facts, amounts, _UNITS, over)
     ]
-    used = "; ".join(amounts[name] for name in _UNITS if name in amounts)
-    return "; ".join([f"used {used}"] * bool(used) + more)
+    amount_words = "; ".join(amounts[name] for name in _UNITS if name in amounts)
+    return "; ".join([f"used {amount_words}"] * bool(amount_words) + more)

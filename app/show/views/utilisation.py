@@ -100,19 +100,19 @@ def usage(
     other_busy = _by_lane(others, turns[len(epochs) :], seats)
     moved = _moved(chains)
     idle = dict.fromkeys(CAUSES, 0.0)
-    trained = taken = 0.0
+    trained = foreign = 0.0
     for slot, spans in busy.items():
         trained += sum(b - a for a, b in spans)
         other = _union(other_busy.get(slot, ()))
         for a, b in _gaps(_union(spans), study.created_at, end):
-            taken += _overlap(other, a, b)
+            foreign += _overlap(other, a, b)
             for left, right in _gaps(_clipped(other, a, b), a, b):
                 _attribute_gap(idle, slot, (left, right), began, away, moved, ready, rests)
     return Usage(
         len(busy),
         len(busy) * (end - study.created_at),
         trained,
-        taken,
+        foreign,
         idle,
         _over_bound(study.plan, _chains(trained_rows), _available_until(busy, away), began),
     )
@@ -122,9 +122,9 @@ def usage_of(reader: Reader, study: StudyRow) -> Usage | None:
     """Return the slot usage of a study of the ledger, with other studies' epochs on the slots."""
     epochs = reader.epochs(study.id)
     end = study.finished_at or max((row.at for row in epochs), default=0.0)
-    others = [row for other in beside(reader, study, end) for row in reader.epochs(other.id)]
+    foreign = [row for other in beside(reader, study, end) for row in reader.epochs(other.id)]
     trials, devices = reader.trials(study.id), reader.devices()
-    return usage(study, trials, epochs, end, others=others, devices=devices)
+    return usage(study, trials, epochs, end, others=foreign, devices=devices)
 
 
 def beside(reader: Reader, study: StudyRow, end: float) -> list[StudyRow]:
@@ -153,9 +153,9 @@ def _attribute_gap(  # noqa: PLR0917 - what a gap is held against, one kind each
     if left < began:
         idle["start-up"] += min(right, began) - left
         left = min(right, began)
-    if (gone := away.get(slot[0])) is not None and gone < right:
-        idle["device"] += right - max(left, gone)
-        right = max(left, gone)
+    if (left_at := away.get(slot[0])) is not None and left_at < right:
+        idle["device"] += right - max(left, left_at)
+        right = max(left, left_at)
     if (slot, gap[1]) in moved:
         idle["resize"] += right - left
         return
@@ -208,24 +208,24 @@ def _by_lane(
     epochs: Iterable[EpochRow], turns: Iterable[Sequence[Span]], seats: Mapping[str, int]
 ) -> dict[Slot, list[Span]]:
     """Return each lane's spans of work. Where lanes have one seat, they are slots."""
-    found: dict[Slot, list[Span]] = {}
+    by_lane: dict[Slot, list[Span]] = {}
     for row, spans in zip(epochs, turns, strict=True):
         for device, slot in row.slots:
-            found.setdefault((device, slot // seats.get(device, 1)), []).extend(spans)
-    return found
+            by_lane.setdefault((device, slot // seats.get(device, 1)), []).extend(spans)
+    return by_lane
 
 
 def _union(spans: Iterable[Span]) -> list[Span]:
     """Return the union of ``spans`` as disjoint spans, in order."""
-    found: list[Span] = []
+    disjoint: list[Span] = []
     for a, b in sorted(spans):
         if b <= a:
             continue
-        if found and a <= found[-1][1]:
-            found[-1] = (found[-1][0], max(b, found[-1][1]))
+        if disjoint and a <= disjoint[-1][1]:
+            disjoint[-1] = (disjoint[-1][0], max(b, disjoint[-1][1]))
         else:
-            found.append((a, b))
-    return found
+            disjoint.append((a, b))
+    return disjoint
 
 
 def _gaps(union: Sequence[Span], begin: float, end: float) -> Iterable[Span]:
@@ -241,13 +241,13 @@ def _gaps(union: Sequence[Span], begin: float, end: float) -> Iterable[Span]:
 
 def _clipped(union: Sequence[Span], begin: float, end: float) -> list[Span]:
     first = max(0, bisect_right(union, (begin, begin)) - 1)
-    found = []
+    clipped = []
     for a, b in union[first:]:
         if a >= end:
             break
         if b > begin:
-            found.append((max(a, begin), min(b, end)))
-    return found
+            clipped.append((max(a, begin), min(b, end)))
+    return clipped
 
 
 def _overlap(union: Sequence[Span], begin: float, end: float) -> float:
@@ -303,8 +303,8 @@ def _over_bound(
             layers.setdefault(layer, []).append(work)
     bound = 0.0
     for _, works in sorted(layers.items()):
-        left = [each - began - bound for each in until]
-        bound += _min_time([(work, speeds) for work in works], left)
+        seconds_left = [each - began - bound for each in until]
+        bound += _min_time([(work, speeds) for work in works], seconds_left)
     return (max(row.at for row in rows) - began) / bound if bound > 0 else None
 
 
@@ -315,8 +315,8 @@ def words(found: Usage) -> str:
     the remaining time.
     """
     training, *idled = apportion([found.trained, *found.idle.values()], 100)
-    named = sorted(zip(found.idle, idled, strict=True), key=lambda each: -each[1])
-    idle = ", ".join(f"{cause} {percent} %" for cause, percent in named if percent)
+    shares = sorted(zip(found.idle, idled, strict=True), key=lambda each: -each[1])
+    idle = ", ".join(f"{cause} {percent} %" for cause, percent in shares if percent)
     slots = "1 slot" if found.slots == 1 else f"{found.slots} slots"
     text, alone = f"training {training} % of {slots}", ""
     if part := round(100 * found.others / found.total):

@@ -50,8 +50,8 @@ def fluid_bound(work: Sequence[tuple[float, Hull]], devices: float) -> float:
         """Return the mean number of devices with which all work ends within ``seconds``."""
         required = np.minimum(epochs / seconds, speeds[:, -1])
         index = np.clip((speeds < required[:, None]).sum(axis=1) - 1, 0, wide - 1)
-        found = widths[rows, index] + slopes[rows, index] * (required - speeds[rows, index])
-        return float(found.sum())
+        areas = widths[rows, index] + slopes[rows, index] * (required - speeds[rows, index])
+        return float(areas.sum())
 
     low = float((epochs / speeds[:, -1]).max())
     if needed(low) <= devices:
@@ -118,11 +118,11 @@ def _front(epochs: int, shape: Shape, devices: int) -> tuple[np.ndarray, np.ndar
     """
     curve = curve_of(shape, devices)
     factors = np.array(curve.factors)
-    one = _pareto(factors, np.array(curve.widths) * factors)
-    total = one
+    single = _pareto(factors, np.array(curve.widths) * factors)
+    total = single
     for _ in range(epochs - 1):
-        times = (total[0][:, None] + one[0][None, :]).ravel()
-        areas = (total[1][:, None] + one[1][None, :]).ravel()
+        times = (total[0][:, None] + single[0][None, :]).ravel()
+        areas = (total[1][:, None] + single[1][None, :]).ravel()
         total = _coarsened(*_pareto(times, areas))
     return total
 
@@ -131,8 +131,8 @@ def _pareto(times: np.ndarray, areas: np.ndarray) -> tuple[np.ndarray, np.ndarra
     order = np.lexsort((areas, times))
     times, areas = times[order], areas[order]
     least = np.minimum.accumulate(areas)
-    kept = np.concatenate(([True], areas[1:] < least[:-1]))
-    return times[kept], areas[kept]
+    is_front = np.concatenate(([True], areas[1:] < least[:-1]))
+    return times[is_front], areas[is_front]
 
 
 def _coarsened(times: np.ndarray, areas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

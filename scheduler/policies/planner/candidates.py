@@ -178,7 +178,7 @@ def candidate_plan(
     priorities = [
         priority(job, width_plan, target) for job, width_plan in zip(jobs, width_plans, strict=True)
     ]
-    found = forecast(
+    schedule = forecast(
         jobs,
         devices,
         width_plans,
@@ -187,7 +187,7 @@ def candidate_plan(
         blocking=blocking,
         limit=limit,
     )
-    return None if found is None else CandidatePlan(tuple(width_plans), rule, target, found)
+    return None if schedule is None else CandidatePlan(tuple(width_plans), rule, target, schedule)
 
 
 def _cheapest_plans(jobs: Sequence[Job], devices: int, target: float) -> tuple[WidthPlan, ...]:
@@ -197,7 +197,7 @@ def _cheapest_plans(jobs: Sequence[Job], devices: int, target: float) -> tuple[W
     """
     area = sum(job.boundary * job.held for job in jobs)
     budget = devices * target * (1 + 1e-9)
-    found = []
+    plans = []
     for job in jobs:
         found_plan = cheapest_width_plan(job, target)
         if found_plan is None:
@@ -205,5 +205,5 @@ def _cheapest_plans(jobs: Sequence[Job], devices: int, target: float) -> tuple[W
         area += found_plan[0]
         if area > budget:
             return ()
-        found.append(found_plan[1])
-    return tuple(found)
+        plans.append(found_plan[1])
+    return tuple(plans)

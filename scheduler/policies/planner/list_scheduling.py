@@ -211,9 +211,9 @@ def _advance(schedule: _Schedule, now: float) -> list[int]:
             schedule.makespan = now
             schedule.weighted_ends += run.job.weight * now
             continue
-        kept = min(run.held, run.width_plan.narrow)
-        schedule.free += run.held - kept
-        run.held = kept
+        width = min(run.held, run.width_plan.narrow)
+        schedule.free += run.held - width
+        run.held = width
         requesting.append(index)
     return requesting
 

@@ -157,12 +157,12 @@ def _feasible_widths(job: Job, limit: float) -> tuple[int, ...]:
 
     They are found without and with the price of a resize.
     """
-    found = []
+    widths = []
     factors = job.curve.factors
     for available in (limit, limit - job.resize_cost) if job.resize_cost and job.last else (limit,):
         max_factor = available / (job.epochs * job.level)
         # The first width that is fast enough; the factors fall.
         index = bisect_left(factors, -max_factor, key=lambda each: -each)
         if index < len(factors):
-            found.append(job.curve.widths[job.curve.most_efficient[index]])
-    return tuple(found)
+            widths.append(job.curve.widths[job.curve.most_efficient[index]])
+    return tuple(widths)

@@ -56,21 +56,21 @@ def windows(
         if _is_measurable(candidate) and not candidate.measuring
     ]
     waiting.sort(key=lambda each: (-each[0], each[1].trial))
-    found: dict[str, WindowPlan] = {}
+    opened: dict[str, WindowPlan] = {}
     for _, candidate, job in waiting:
-        if idle <= 0 or len(found) == MAX_WINDOWS:
+        if idle <= 0 or len(opened) == MAX_WINDOWS:
             break
         width = begun[job.trial]
-        share = max(1, idle // min(MAX_WINDOWS - len(found), max(1, len(waiting) - len(found))))
+        share = max(1, idle // min(MAX_WINDOWS - len(opened), max(1, len(waiting) - len(opened))))
         wider = min(width + share, candidate.widest)
         epochs = _most_epochs(candidate, job, devices, hopeful=_has_hope(candidate, width, wider))
         if _is_worthwhile(candidate, job, epochs, width, wider):
             # One device links what steps and epochs take; if it is not known, others must.
-            known = {*candidate.measured} - {1} if 1 in candidate.measured else set()
-            widths = tuple(each for each in widths_up_to(wider) if each not in known)
-            found[job.trial] = WindowPlan(widths, epochs)
+            measured = {*candidate.measured} - {1} if 1 in candidate.measured else set()
+            widths = tuple(each for each in widths_up_to(wider) if each not in measured)
+            opened[job.trial] = WindowPlan(widths, epochs)
             idle -= wider - width
-    return found
+    return opened
 
 
 def first_windows(
@@ -85,21 +85,21 @@ def first_windows(
 
     Other trials wait for these devices in ``order``, so the first ones measure.
     """
-    known = {each.study for each in candidates if each.epoch or each.window or each.measuring}
+    studies = {each.study for each in candidates if each.epoch or each.window or each.measuring}
     of = {each.trial: each for each in candidates}
     new = [
         each for each in (of[name] for name in order) if each.widest > 1 and _is_measurable(each)
     ]
-    new = [each for each in new if each.study not in known]
-    found: dict[str, WindowPlan] = {}
-    for left, candidate in zip(range(min(FIRST_WINDOWS, len(new)), 0, -1), new, strict=False):
-        wider = min(free // left, candidate.widest)
+    new = [each for each in new if each.study not in studies]
+    opened: dict[str, WindowPlan] = {}
+    for remaining, candidate in zip(range(min(FIRST_WINDOWS, len(new)), 0, -1), new, strict=False):
+        wider = min(free // remaining, candidate.widest)
         job, epochs = jobs[candidate.trial], BUSY_SHARE * candidate.ahead / devices
         worthwhile = epochs and _is_worthwhile(candidate, job, epochs, 1, wider)
         if worthwhile and _has_hope(candidate, 1, wider):
-            found[candidate.trial] = WindowPlan(widths_up_to(wider), epochs, lasts=True)
+            opened[candidate.trial] = WindowPlan(widths_up_to(wider), epochs, lasts=True)
             free -= wider
-    return found
+    return opened
 
 
 def _is_measurable(candidate: Candidate) -> bool:
@@ -119,8 +119,8 @@ def _most_epochs(candidate: Candidate, job: Job, devices: int, *, hopeful: bool)
 
 def _is_worthwhile(candidate: Candidate, job: Job, epochs: float, width: int, wider: int) -> bool:
     """Return True if measuring up to ``wider`` for ``epochs`` may pay for a trial at ``width``."""
-    done = max(candidate.window, *candidate.measured, 1)
-    if wider <= width or job.epochs == 0 or (wider < 2 * done and done > 1):
+    widest = max(candidate.window, *candidate.measured, 1)
+    if wider <= width or job.epochs == 0 or (wider < 2 * widest and widest > 1):
         return False
     if candidate.level is None:
         return True
