@@ -208,8 +208,8 @@ class _Logs:
         self.values[name] = value.detach() if isinstance(value, torch.Tensor) else value
 
 
-def _overridden(made: type, base: type) -> str | None:
-    """Return a name of ``base`` that ``made`` overrides and that is not served.
+def _overridden(cls: type, base: type) -> str | None:
+    """Return a name of ``base`` that ``cls`` overrides and that is not served.
 
     None if there is none. Methods that a module has from ``torch.nn`` (``forward``, ``state_dict``)
     are its own affair.
@@ -217,17 +217,19 @@ def _overridden(made: type, base: type) -> str | None:
     for name in sorted(set(dir(base)) - set(dir(torch.nn.Module)) - SERVED):
         if name.startswith("_") or name.startswith(_NEVER_IN_FIT):
             continue
-        owner = next(kind for kind in made.__mro__ if name in vars(kind))
+        owner = next(kind for kind in cls.__mro__ if name in vars(kind))
         if not issubclass(base, owner):
             return name
     return None
 
 
-def _check(field: str, made: object, base: type) -> None:
-    if not isinstance(made, base):
-        raise UsageError.refuse(field, made, f"one that makes a pytorch_lightning.{base.__name__}")
-    if (name := _overridden(type(made), base)) is not None:
-        raise _unserved(f"{type(made).__name__}.{name}")
+def _check(field: str, instance: object, base: type) -> None:
+    if not isinstance(instance, base):
+        raise UsageError.refuse(
+            field, instance, f"one that makes a pytorch_lightning.{base.__name__}"
+        )
+    if (name := _overridden(type(instance), base)) is not None:
+        raise _unserved(f"{type(instance).__name__}.{name}")
 
 
 def _named(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, Any]:
@@ -268,16 +270,20 @@ def _loader(name: str, loader: Any, sampler: type) -> DataLoader[Any]:
     return loader
 
 
-def _configured(found: Any) -> tuple[Optimizer, Any, str | None]:
+def _configured(optimizer: Any) -> tuple[Optimizer, Any, str | None]:
     """Return the optimizer, schedule and monitored name from ``configure_optimizers``."""
     schedule: Any = None
-    if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], list | tuple):
-        found, schedule = found
-    if isinstance(found, dict):
-        found, schedule = found["optimizer"], found.get("lr_scheduler")
-    found, schedule = _only("optimizers", found), _only("learning rate schedules", schedule)
-    if not isinstance(found, Optimizer):
-        raise _unserved(f"configure_optimizers gave {found!r}")
+    if (
+        isinstance(optimizer, tuple)
+        and len(optimizer) == 2
+        and isinstance(optimizer[0], list | tuple)
+    ):
+        optimizer, schedule = optimizer
+    if isinstance(optimizer, dict):
+        optimizer, schedule = optimizer["optimizer"], optimizer.get("lr_scheduler")
+    optimizer, schedule = _only("optimizers", optimizer), _only("learning rate schedules", schedule)
+    if not isinstance(optimizer, Optimizer):
+        raise _unserved(f"configure_optimizers gave {optimizer!r}")
     monitor = None
     if isinstance(schedule, dict):
         monitor = schedule.get("monitor")
@@ -286,15 +292,15 @@ def _configured(found: Any) -> tuple[Optimizer, Any, str | None]:
                 raise _unserved(f"a learning rate schedule with {key}={schedule[key]!r}")
         schedule = schedule["scheduler"]
     if not isinstance(schedule, ReduceLROnPlateau):
-        return found, schedule, None
+        return optimizer, schedule, None
     if monitor is None:
         raise _unserved("ReduceLROnPlateau without monitor")
-    return found, schedule, monitor
+    return optimizer, schedule, monitor
 
 
-def _only(what: str, found: Any) -> Any:
-    if not isinstance(found, list | tuple):
-        return found
-    if len(found) > 1:
-        raise _unserved(f"several {what}")
-    return found[0] if found else None
+def _only(noun: str, values: Any) -> Any:
+    if not isinstance(values, list | tuple):
+        return values
+    if len(values) > 1:
+        raise _unserved(f"several {noun}")
+    return values[0] if values else None

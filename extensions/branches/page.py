@@ -122,13 +122,13 @@ def cost_by(settings: Settings, reader: Reader, fields: Fields) -> str:
     return f"{cost_words(cost)} {_start(settings, request)}"
 
 
-def _start(settings: Settings, asked: _Asked) -> str:
-    if asked.study.status == "paused":
-        return f"It begins once {asked.study.name} is resumed."
+def _start(settings: Settings, request: _Asked) -> str:
+    if request.study.status == "paused":
+        return f"It begins once {request.study.name} is resumed."
     if not scheduler_answers(settings):
         return "No scheduler is running: this starts one."
     try:
-        return start_words(Client(settings, timeout=_PATIENCE).plan(), asked.copies)
+        return start_words(Client(settings, timeout=_PATIENCE).plan(), request.copies)
     except PenstockError as error:
         return f"When it begins is not known: {error}"
 
@@ -166,8 +166,8 @@ def _known(reader: Reader, study: StudyRow, row: TrialRow) -> _Known:
     return _Known(state, trial, epochs, frozenset(each.epoch for each in states))
 
 
-def _possible(known: _Known, epoch: int) -> bool:
-    return not refusal(known.study, known.trial, epoch, epoch + 1, 1)
+def _possible(facts: _Known, epoch: int) -> bool:
+    return not refusal(facts.study, facts.trial, epoch, epoch + 1, 1)
 
 
 #: Functions that do what the form asks for, or say the cost, by its field ``action``.

@@ -84,14 +84,16 @@ def check_differs(values: Values, parent: int, copies: int) -> None:
         )
 
 
-def _range_left(known: Parameter, value: Any) -> str:
+def _range_left(distribution: Parameter, value: Any) -> str:
     """Return the range of a parameter as words if a number lies outside of it, or nothing."""
-    if isinstance(known, Categorical) or not isinstance(value, int | float):
+    if isinstance(distribution, Categorical) or not isinstance(value, int | float):
         return ""
-    is_inside = isinstance(value, bool) or known.low <= value <= known.high
-    return "" if is_inside else f"{known.low} to {known.high}"
+    is_inside = isinstance(value, bool) or distribution.low <= value <= distribution.high
+    return "" if is_inside else f"{distribution.low} to {distribution.high}"
 
 
-def _number(known: Parameter, value: Any) -> Scalar:
-    number: Scalar = whole("a value", value) if isinstance(known, Int) else finite("a value", value)
+def _number(distribution: Parameter, value: Any) -> Scalar:
+    number: Scalar = (
+        whole("a value", value) if isinstance(distribution, Int) else finite("a value", value)
+    )
     return number

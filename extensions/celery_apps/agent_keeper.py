@@ -110,9 +110,11 @@ class AgentKeeper:
         words = f"what serves this machine's devices ended ({how}), and is started again"
         self._say("error" if status else "info", f"{words}: {why} (see {self._log})")
 
-    def _end(self, agent: subprocess.Popen[bytes], process: Pidfd, told: signal.Signals) -> None:
+    def _end(
+        self, agent: subprocess.Popen[bytes], process: Pidfd, stop_signal: signal.Signals
+    ) -> None:
         process.send(signal.SIGTERM)
-        if told == DRAIN:
+        if stop_signal == DRAIN:
             self._wait(process, AGENT_GRACE)
         # Not a second SIGTERM, which would be one with the first while that is not handled.
         process.send(signal.SIGINT)

@@ -55,12 +55,12 @@ def outcome(asked: dict[str, Any]) -> dict[str, Any]:
     return _published(app, asked, connection)
 
 
-def _published(app: Any, asked: dict[str, Any], connection: Any) -> dict[str, Any]:
+def _published(app: Any, request: dict[str, Any], connection: Any) -> dict[str, Any]:
     from kombu.exceptions import SerializationError, SerializerNotInstalled
 
     try:
         with connection:
-            _publish(app, asked, connection)
+            _publish(app, request, connection)
     except (*_LASTING, SerializationError, SerializerNotInstalled) as error:
         return {"why": f"it cannot be sent: {_worded(error)}", "limit": 1}
     except Exception as error:
@@ -80,16 +80,16 @@ def _app(name: str) -> Any:
     return app
 
 
-def _publish(app: Any, asked: dict[str, Any], connection: Any) -> None:
+def _publish(app: Any, request: dict[str, Any], connection: Any) -> None:
     from celery.canvas import Signature
 
-    body = with_study(asked["signature"], asked["study"], asked["task_id"])
+    body = with_study(request["signature"], request["study"], request["task_id"])
     # RabbitMQ has no null in a header's list; an object in JSON is the same for every broker.
-    headers = {"penstock_study": json.dumps(asked["study"]), "penstock_again": asked["again"]}
+    headers = {"penstock_study": json.dumps(request["study"]), "penstock_again": request["again"]}
     signature = Signature.from_dict(body, app=app)
     headers = {**(signature.options.pop("headers", None) or {}), **headers}
     signature.apply_async(
-        task_id=asked["task_id"], headers=headers, connection=connection, retry=False
+        task_id=request["task_id"], headers=headers, connection=connection, retry=False
     )
 
 

@@ -78,31 +78,38 @@ def _launch(environment: str, variables: Mapping[str, str]) -> Launch:
     return Launch((executable, *words, PYTHON, *ARGUMENTS), environment_variables, wrapped=True)
 
 
-def _in_venv(environment: str, folder: Path, told: dict[str, str]) -> Launch:
+def _in_venv(environment: str, folder: Path, environment_variables: dict[str, str]) -> Launch:
     python = folder / "bin" / "python"
     if not folder.is_dir():
         raise CannotStart(f"{environment}: there is no such folder on this node")
     if not os.access(python, os.X_OK):
         raise CannotStart(f"{environment}: it has no bin/python that this node can run")
-    told["VIRTUAL_ENV"] = str(folder)
-    told["PATH"] = f"{python.parent}:{told.get('PATH', ROOT_PATH)}"
-    return Launch((str(python), *ARGUMENTS), told)
+    environment_variables["VIRTUAL_ENV"] = str(folder)
+    environment_variables["PATH"] = (
+        f"{python.parent}:{environment_variables.get('PATH', ROOT_PATH)}"
+    )
+    return Launch((str(python), *ARGUMENTS), environment_variables)
 
 
-def _in_root(environment: str, root: Path, told: dict[str, str]) -> Launch:
-    bwrap = shutil.which("bwrap", path=told.get("PATH"))
+def _in_root(environment: str, root: Path, environment_variables: dict[str, str]) -> Launch:
+    bwrap = shutil.which("bwrap", path=environment_variables.get("PATH"))
     if bwrap is None:
         raise CannotStart(f"{environment}: bwrap is not installed on this node")
     if not (root / "usr").is_dir():
         missing = "no usr folder" if root.is_dir() else "no such folder on this node"
         raise CannotStart(f"{environment}: there is {missing}")
-    told["PATH"] = ROOT_PATH
-    told.pop("LD_LIBRARY_PATH", None)
+    environment_variables["PATH"] = ROOT_PATH
+    environment_variables.pop("LD_LIBRARY_PATH", None)
     try:
-        arguments = ["--die-with-parent", *_mounts(root, _folders_of_node(told.get(_HOME)))]
+        arguments = [
+            "--die-with-parent",
+            *_mounts(root, _folders_of_node(environment_variables.get(_HOME))),
+        ]
     except OSError as error:
         raise CannotStart(f"{environment}: it cannot be read: {error}") from error
-    return Launch((bwrap, *arguments, "--", PYTHON, *ARGUMENTS), told, wrapped=True)
+    return Launch(
+        (bwrap, *arguments, "--", PYTHON, *ARGUMENTS), environment_variables, wrapped=True
+    )
 
 
 def _folders_of_node(home: str | None) -> list[Path]:

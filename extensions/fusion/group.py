@@ -228,10 +228,10 @@ def _tensors(run: Training) -> list[Tensor]:
     return [*first, *rest, *(each for each in buffers if each is not None)]
 
 
-def _entries(made: nn.Module, tensors: Sequence[Tensor]) -> list[tuple[dict[str, Any], str]]:
-    """Return, for each of ``tensors``, the dict and the key under which ``made`` has it."""
+def _entries(model: nn.Module, tensors: Sequence[Tensor]) -> list[tuple[dict[str, Any], str]]:
+    """Return, for each of ``tensors``, the dict and the key under which ``model`` has it."""
     entries: dict[int, tuple[dict[str, Any], str]] = {}
-    for module in made.modules():
+    for module in model.modules():
         for owner in (module._parameters, module._buffers):
             entries |= {id(each): (owner, name) for name, each in owner.items() if each is not None}
     return [entries[id(each)] for each in tensors]

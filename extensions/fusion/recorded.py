@@ -152,10 +152,10 @@ class RecordedSteps:
                 self._recorded[kind] = _Recorded(recording, recorder.draws, common.reads(), common)
         return results
 
-    def _play(self, known: _Recorded, batch: Batch) -> Made:
-        if known.draws:
+    def _play(self, recording: _Recorded, batch: Batch) -> Made:
+        if recording.draws:
             self._generators.drawing()
-        losses, *gradients = known.recording.play(batch)
+        losses, *gradients = recording.recording.play(batch)
         return losses, gradients
 
     def _on_the_side(self, seeds: Seeds, work: Callable[[], Made]) -> list[Tensor | None]:
@@ -169,9 +169,9 @@ class RecordedSteps:
                 each.copy_(old)
             self._generators.begin(seeds)
 
-    def _is_same(self, found: list[Tensor | None], made: Made) -> bool:
-        losses, gradients = made
-        return all(map(same, found, [losses, *gradients, *self._stacks]))
+    def _is_same(self, expected: list[Tensor | None], results: Made) -> bool:
+        losses, gradients = results
+        return all(map(same, expected, [losses, *gradients, *self._stacks]))
 
 
 def _copied(tensors: Sequence[Tensor]) -> Batch:

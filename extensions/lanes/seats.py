@@ -233,23 +233,23 @@ class LaneSeats(Seats):
             return ", and what they would gain together is not measured yet"
         return ""
 
-    def _without_gain(self, there: Sequence[Attempt]) -> Attempt | None:
+    def _without_gain(self, residents: Sequence[Attempt]) -> Attempt | None:
         """Return the youngest resident that gains nothing by sharing a lane with its study."""
         if self._state.cross_study:
             return None  # it is there in the place of residents that give way
-        by_study = Counter(each.study for each in there)
+        by_study = Counter(each.study for each in residents)
         most = self._extensions.fused_groups.most
         idle = {
             study
             for study, n in by_study.items()
             if n > 1 and most(self._state.studies[study]) == 1
         }
-        return next((each for each in reversed(there) if each.study in idle), None)
+        return next((each for each in reversed(residents) if each.study in idle), None)
 
-    def _difference(self, trial: Trial, there: Sequence[Trial]) -> str:
+    def _difference(self, trial: Trial, residents: Sequence[Trial]) -> str:
         """Say why a trial cannot share a process with the residents; empty if it can."""
         spec = self._state.studies[trial.study].spec
-        for each in (trial, *there):
+        for each in (trial, *residents):
             own = self._state.studies[each.study].spec
             if own.contract not in TAKE_TURNS:
                 return f"trial {each.number} of {own.name} cannot be stopped between two steps"

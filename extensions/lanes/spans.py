@@ -41,25 +41,25 @@ def shared_spans(rows: Sequence[Epoch], seats: Mapping[str, int]) -> dict[int, l
     return spans_by_row
 
 
-def _take_latest(taken: list[Span], end: float, seconds: float) -> list[Span]:
-    """Take ``seconds`` of the latest time before ``end`` that is not in ``taken``.
+def _take_latest(busy: list[Span], end: float, seconds: float) -> list[Span]:
+    """Take ``seconds`` of the latest time before ``end`` that is not in ``busy``.
 
-    ``taken`` has disjoint spans in order. The time between two of them that becomes taken joins
+    ``busy`` has disjoint spans in order. The time between two of them that becomes taken joins
     them.
     """
-    last = first = bisect_left(taken, (end,))
-    top = max(end, taken[last - 1][1]) if last else end
+    last = first = bisect_left(busy, (end,))
+    top = max(end, busy[last - 1][1]) if last else end
     pieces: list[Span] = []
     while True:
-        if first and taken[first - 1][1] >= end:
+        if first and busy[first - 1][1] >= end:
             first -= 1
-            end = min(end, taken[first][0])
+            end = min(end, busy[first][0])
         elif seconds <= _NONE:
             break
         else:
-            begin = max(end - seconds, taken[first - 1][1]) if first else end - seconds
+            begin = max(end - seconds, busy[first - 1][1]) if first else end - seconds
             pieces.append((begin, end))
             seconds -= end - begin
             end = begin
-    taken[first:last] = [(end, top)]
+    busy[first:last] = [(end, top)]
     return pieces[::-1]

@@ -84,11 +84,11 @@ class TurnWeights:
             each.part = weight / total if total else 1.0 / len(residents)
             each.accompanied = each.accompanied or len(residents) > 1
 
-    def _weight(self, attempt: Attempt, there: Sequence[Attempt]) -> float:
+    def _weight(self, attempt: Attempt, residents: Sequence[Attempt]) -> float:
         if self._state.cross_study:
             return float(attempt.segment.trial not in self._state.hold)
         spec = self._state.studies[attempt.study].spec
-        if any(self._state.studies[each.study].spec.priority > spec.priority for each in there):
+        if any(self._state.studies[each.study].spec.priority > spec.priority for each in residents):
             return 0.0
         at_work = sum(each.study == attempt.study for each in self._state.attempts.values())
         return spec.weight / at_work

@@ -112,7 +112,7 @@ def _measured_limit(  # noqa: PLR0917 - one device, one study, and what is known
     state: EngineState,
     name: str,
     study: str,
-    known: Interference,
+    interference: Interference,
     max_slots: int,
     compared: Sequence[Trial],
 ) -> SlotLimit:
@@ -120,10 +120,10 @@ def _measured_limit(  # noqa: PLR0917 - one device, one study, and what is known
 
     One more is only tried if one of ``compared`` has an epoch there to compare with.
     """
-    verdict = known.verdict(max_slots)
+    verdict = interference.verdict(max_slots)
     if verdict.exploring:
         one_less = verdict.slots - 1
-        if not any(known.has_baseline(each.id, one_less) for each in compared):
+        if not any(interference.has_baseline(each.id, one_less) for each in compared):
             base_words = "alone" if one_less == 1 else f"{one_less} at once"
             return SlotLimit(
                 one_less, f"its trials have too few epochs {base_words} to compare with"

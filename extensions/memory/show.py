@@ -174,21 +174,21 @@ def memory_view(found: StudyMemory) -> RenderableType:
     return Group(Text(_headline(found)), table, Text(_WHICH))
 
 
-def _headline(found: StudyMemory) -> str:
-    footprints = [each for each in found.trials if each.estimate or each.measured]
+def _headline(memory: StudyMemory) -> str:
+    footprints = [each for each in memory.trials if each.estimate or each.measured]
     if not footprints:
         return (
-            f"{found.study}: no trial was estimated or measured: that is done for trials of"
+            f"{memory.study}: no trial was estimated or measured: that is done for trials of"
             " TorchTrainables, in at most 1 % of the time that they are trained"
         )
-    source = f"from {count(found.errors, 'earlier estimate')}" if found.errors else "assumed"
-    known_errors = [each.error for each in found.trials if each.error is not None]
+    source = f"from {count(memory.errors, 'earlier estimate')}" if memory.errors else "assumed"
+    known_errors = [each.error for each in memory.trials if each.error is not None]
     worst = (
         f"; the furthest here was off by {_percent(max(known_errors, key=abs))}"
         if known_errors
         else ""
     )
-    return f"{found.study}: the margin of an estimate is {found.margin:.0%}, {source}{worst}"
+    return f"{memory.study}: the margin of an estimate is {memory.margin:.0%}, {source}{worst}"
 
 
 def _percent(error: float) -> str:

@@ -146,9 +146,9 @@ class Mirror:
         if not state.is_finished():
             self._open.add(number)
 
-    def _take(self, there: Sequence[FrozenTrial]) -> None:
+    def _take(self, foreign_trials: Sequence[FrozenTrial]) -> None:
         """Copy here what is only there."""
-        for trial in there:
+        for trial in foreign_trials:
             if trial._trial_id in self._numbers:
                 continue
             trial_id = self.here.create_new_trial(self.study_here, trial)
@@ -159,23 +159,27 @@ class Mirror:
             elif trial.state is TrialState.RUNNING:
                 self._taken.add(number)
 
-    def _compare(self, here: FrozenTrial, there: FrozenTrial) -> None:
+    def _compare(self, own_trial: FrozenTrial, foreign_trial: FrozenTrial) -> None:
         """Bring a trial of both sides up to date on that side which is behind.
 
         What both sides have run stays as each has it.
         """
-        number, waits = here.number, TrialState.WAITING
-        if here.state.is_finished():
-            if there.state is waits:
-                end_waiting(self.storage, there._trial_id, here)
+        number, waits = own_trial.number, TrialState.WAITING
+        if own_trial.state.is_finished():
+            if foreign_trial.state is waits:
+                end_waiting(self.storage, foreign_trial._trial_id, own_trial)
             self._open.discard(number)
             return
-        if here.state is waits and there.state is not waits and _begin(self.here, here._trial_id):
+        if (
+            own_trial.state is waits
+            and foreign_trial.state is not waits
+            and _begin(self.here, own_trial._trial_id)
+        ):
             self._taken.add(number)
-        if there.state.is_finished():
+        if foreign_trial.state.is_finished():
             if number in self._taken:
                 self._foreign.add(number)
-                _end(self.here, here._trial_id, there)
+                _end(self.here, own_trial._trial_id, foreign_trial)
             self._open.discard(number)
 
     def _sync_attrs(self) -> None:
@@ -192,8 +196,8 @@ class Mirror:
             self._attrs[key] = value
 
 
-def _news(attrs: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
-    return {k: value for k, value in attrs.items() if k not in known or known[k] != value}
+def _news(attrs: dict[str, Any], previous: dict[str, Any]) -> dict[str, Any]:
+    return {k: value for k, value in attrs.items() if k not in previous or previous[k] != value}
 
 
 def end_waiting(storage: BaseStorage, trial_id: int, ended: FrozenTrial) -> bool:

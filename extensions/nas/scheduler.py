@@ -124,11 +124,11 @@ class _Keeper:
             self._relate_tensors(study, trial, own, found)
 
     def _relate_tensors(
-        self, study: StudyState, trial: Trial, own: Architecture, found: Footprint
+        self, study: StudyState, trial: Trial, own: Architecture, footprint: Footprint
     ) -> None:
         examples = batch_of(study.spec, trial.params)
         architectures = known_of(self._state).studies[study.spec.id].architectures
-        architectures.observe_tensors(own, examples, found.persistent, found.ephemeral)
+        architectures.observe_tensors(own, examples, footprint.persistent, footprint.ephemeral)
 
     def forget(self, study: str) -> None:
         """Drop what is kept of a study that is over."""

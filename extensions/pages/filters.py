@@ -59,14 +59,14 @@ def _test(word: str, columns: Sequence[Column[Row]]) -> Callable[[Row], bool]:
     return lambda row: holds(column.key(row))
 
 
-def _compared(typed: str, sign: str, given: str) -> Callable[[Any], bool]:
+def _compared(typed: str, sign: str, operand: str) -> Callable[[Any], bool]:
     """Return a predicate: True for values that compare by ``sign`` with what was given."""
-    part, number = given.lower(), _number(given)
+    part, number = operand.lower(), _number(operand)
     if sign == ":":
         return lambda value: part in _text(value)
     if sign in _ORDERS:
         if number is None:
-            raise UsageError(f"{typed} needs a number after it, as {typed}0.01: not {given!r}")
+            raise UsageError(f"{typed} needs a number after it, as {typed}0.01: not {operand!r}")
         order = _ORDERS[sign]
         return lambda value: (own := _number(value)) is not None and order(own, number)
 

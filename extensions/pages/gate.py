@@ -151,10 +151,10 @@ class Gate:
         return None
 
     def _enter(
-        self, scope: Scope, given: str, query: dict[str, list[str]], *, is_inside: bool
+        self, scope: Scope, offered_token: str, query: dict[str, list[str]], *, is_inside: bool
     ) -> Response:
         """Set the session's cookie, and go to the same page without the token."""
-        if not secrets.compare_digest(given.encode(), self._token.encode()):
+        if not secrets.compare_digest(offered_token.encode(), self._token.encode()):
             return _words(
                 403, "This token is not the one that was printed: the server has a new one."
             )

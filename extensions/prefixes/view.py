@@ -75,19 +75,19 @@ def facts_in_words(found: StudyPrefixes) -> Iterator[str]:
     yield from _checks(found)
 
 
-def _checks(found: StudyPrefixes) -> Iterator[str]:
-    if found.checked:
-        verb = "trains" if len(found.checked) == 1 else "train"
+def _checks(prefixes: StudyPrefixes) -> Iterator[str]:
+    if prefixes.checked:
+        verb = "trains" if len(prefixes.checked) == 1 else "train"
         yield (
-            f"{_trials(found.checked)} {verb} all epochs as a check (one in"
-            f" {found.checked_one_in});"
-            f" {count(found.compared, 'epoch')} could be compared"
+            f"{_trials(prefixes.checked)} {verb} all epochs as a check (one in"
+            f" {prefixes.checked_one_in});"
+            f" {count(prefixes.compared, 'epoch')} could be compared"
         )
-    if not found.differences:
+    if not prefixes.differences:
         return
-    first = found.differences[0]
+    first = prefixes.differences[0]
     yield (
-        f"bits differed in {count(len(found.differences), 'comparison')}, first in epoch"
+        f"bits differed in {count(len(prefixes.differences), 'comparison')}, first in epoch"
         f" {first.epoch} of trials {first.trial} and {first.other}: since then every trial trains"
         " its epochs itself"
     )

@@ -118,8 +118,8 @@ class KeptFiles:
             used_bytes -= each
         return True
 
-    def _tenth(self, taken: int) -> int:
-        return (shutil.disk_usage(self._folder).free + taken) // PART
+    def _tenth(self, used_bytes: int) -> int:
+        return (shutil.disk_usage(self._folder).free + used_bytes) // PART
 
 
 def _fill(file: BinaryIO, extents: Sequence[Extent], blocks: Iterable[Sequence[Tensor]]) -> bool:

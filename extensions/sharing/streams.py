@@ -177,13 +177,13 @@ class Streams:
         group, epoch = reader.group, reader.epoch
         return {each for each in at_work if each.group == group and each.wants(name, epoch)}
 
-    def _keep(self, name: int, kept: _Kept) -> None:
+    def _keep(self, name: int, entry: _Kept) -> None:
         if self._most is None:
             self._most = self._capacity() // PART
-        if kept.bytes > self._most:
+        if entry.bytes > self._most:
             return
-        self._kept[name] = kept
-        self._bytes += kept.bytes
+        self._kept[name] = entry
+        self._bytes += entry.bytes
         while self._bytes > self._most or len(self._kept) > BATCHES:
             self._drop(next(iter(self._kept)))
 

@@ -197,23 +197,23 @@ class _Reading:
         return tuple(works)
 
     def _tuned(
-        self, key_path: KeyPath, given: dict[str, Any], plan: StrategySpec, rng: Random
+        self, key_path: KeyPath, mapping: dict[str, Any], plan: StrategySpec, rng: Random
     ) -> tuple[TrialWork, ...]:
         """Return a tuner's trials: times are lognormal around ``seconds``, values a power law.
 
         The value after epoch e is ``best + (start - best) e ** -rate``, with ``best`` and ``rate``
         drawn uniformly for each trial (the form pow3 of Domhan et al., IJCAI 2015).
         """
-        count = self._whole(key_path, given, "n_trials", low=1)
+        count = self._whole(key_path, mapping, "n_trials", low=1)
         assert plan.max_epochs is not None  # refused above
         if count * plan.max_epochs > MAX_VALUES:
             allowed = f"so many that n_trials times max_epochs is at most {MAX_VALUES}"
             raise self._refused((*key_path, "n_trials"), count, allowed)
-        level, shape = self._timed(key_path, given)
-        memory = self._memory(key_path, given)
-        deviation = self._number(key_path, given, "spread", default=0.0, high=MAX_DEVIATION)
+        level, shape = self._timed(key_path, mapping)
+        memory = self._memory(key_path, mapping)
+        deviation = self._number(key_path, mapping, "spread", default=0.0, high=MAX_DEVIATION)
         inner = (*key_path, "learning")
-        learning = self._mapping(inner, given.get("learning", {}))
+        learning = self._mapping(inner, mapping.get("learning", {}))
         self._document.check_keys(inner, learning, _LEARNING, "learning")
         start = self._number(inner, learning, "start", default=1.0)
         best = self._range(inner, learning, "best", (0.05, 0.5))
@@ -227,24 +227,24 @@ class _Reading:
             works.append(TrialWork(own, shape, values=values, memory=memory))
         return tuple(works)
 
-    def _memory(self, key_path: KeyPath, given: dict[str, Any]) -> MemoryNeed:
+    def _memory(self, key_path: KeyPath, mapping: dict[str, Any]) -> MemoryNeed:
         """Return a trial's memory need, stated in GiB; ``UNKNOWN`` if it is left out."""
-        if "memory" not in given:
+        if "memory" not in mapping:
             return UNKNOWN
         inner = (*key_path, "memory")
-        stated = self._mapping(inner, given["memory"])
+        stated = self._mapping(inner, mapping["memory"])
         self._document.check_keys(inner, stated, _MEMORY, "memory")
         persistent, ephemeral = (
             self._number(inner, stated, name, high=MAX_MEMORY) for name in _MEMORY
         )
         return MemoryNeed(round(persistent * GIB), round(ephemeral * GIB))
 
-    def _timed(self, key_path: KeyPath, given: dict[str, Any]) -> tuple[float, Shape]:
+    def _timed(self, key_path: KeyPath, mapping: dict[str, Any]) -> tuple[float, Shape]:
         """Return an epoch's seconds on one device, and the shape, from a curve, seconds or both."""
         level: float | None = None
         shape: Shape = ((1, 1.0),)
-        if "curve" in given:
-            value, at = given["curve"], (*key_path, "curve")
+        if "curve" in mapping:
+            value, at = mapping["curve"], (*key_path, "curve")
             if isinstance(value, str):
                 if value not in self._curves:
                     names = ", ".join(self._curves) or "none: curves is missing"
@@ -252,8 +252,8 @@ class _Reading:
                 level, shape = self._curves[value]
             else:
                 level, shape = self._curve(at, value)
-        if "seconds" in given:
-            level = self._number(key_path, given, "seconds", positive=True)
+        if "seconds" in mapping:
+            level = self._number(key_path, mapping, "seconds", positive=True)
         if level is None:
             raise self._document.error(
                 key_path, "seconds is missing: of an epoch on one device, or a curve that has them"
@@ -305,9 +305,9 @@ class _Reading:
         return points
 
     def _range(
-        self, key_path: KeyPath, given: dict[str, Any], key: str, default: tuple[float, float]
+        self, key_path: KeyPath, mapping: dict[str, Any], key: str, default: tuple[float, float]
     ) -> tuple[float, float]:
-        value = given.get(key, default)
+        value = mapping.get(key, default)
         fits = isinstance(value, Sequence) and len(value) == 2 and all(map(_is_number, value))
         if not fits or not 0 <= value[0] <= value[1]:
             raise self._refused((*key_path, key), value, "two numbers from 0 on, the smaller first")
@@ -316,14 +316,14 @@ class _Reading:
     def _number(
         self,
         key_path: KeyPath,
-        given: dict[str, Any],
+        mapping: dict[str, Any],
         key: str,
         *,
         default: float | None = None,
         positive: bool = False,
         high: float = MAX_SECONDS,
     ) -> float:
-        value = self._given(key_path, given, key, default)
+        value = self._given(key_path, mapping, key, default)
         low = MIN_SECONDS if positive else 0.0
         if not _is_number(value) or not low <= value <= high:
             raise self._refused((*key_path, key), value, f"a number from {low:g} to {high:g}")
@@ -332,13 +332,13 @@ class _Reading:
     def _whole(
         self,
         key_path: KeyPath,
-        given: dict[str, Any],
+        mapping: dict[str, Any],
         key: str,
         *,
         low: int,
         default: int | None = None,
     ) -> int:
-        value = self._given(key_path, given, key, default)
+        value = self._given(key_path, mapping, key, default)
         if type(value) is not int or not low <= value <= MAX_COUNT:
             raise self._refused(
                 (*key_path, key), value, f"a whole number from {low} to {MAX_COUNT}"

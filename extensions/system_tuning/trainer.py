@@ -87,16 +87,16 @@ class _Probing(Hook):
         self._away.pop(trial, None)
 
 
-def _rehearse(segment: Segment, told: Mapping[str, Any]) -> None:
+def _rehearse(segment: Segment, request: Mapping[str, Any]) -> None:
     """Find the configuration of the study's trials, report it, and have this trial take it on.
 
     The report goes before that of any epoch, so the scheduler knows of the choice by then.
     """
     run, training = segment.run, segment.training
-    beliefs = [(_config(config), Belief(*belief)) for config, *belief in told["known"]]
-    base = _config(told["base"])
+    beliefs = [(_config(config), Belief(*belief)) for config, *belief in request["known"]]
+    base = _config(request["base"])
     outcome = rehearse(
-        training, beliefs, base=base, epochs=told["epochs"], held=told["held"], watch=run
+        training, beliefs, base=base, epochs=request["epochs"], held=request["held"], watch=run
     )
     run.say(
         "rehearsed",

@@ -290,11 +290,11 @@ class Tuning:
         return PROBE_SHARE * (trained + seconds_ahead) - sum(each.spent for each in family)
 
     def _winner_regressed(
-        self, workload: WorkloadTuning, found: Sequence[tuple[SystemConfig, float]]
+        self, workload: WorkloadTuning, costs: Sequence[tuple[SystemConfig, float]]
     ) -> bool:
         """Return True if a winner is worse than the default in every new window."""
         workload.begun = 0
-        own = [cost for config, cost in found if config == workload.race_of(config).chosen]
+        own = [cost for config, cost in costs if config == workload.race_of(config).chosen]
         return bool(own) and min(own) > 1
 
 

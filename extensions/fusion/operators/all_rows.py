@@ -78,10 +78,10 @@ class AllRows:
         """Return True if a tensor has a row for each trial, and is not shared by all."""
         return bool(internal.is_batchedtensor(tensor))
 
-    def _wrapped(self, made: Any) -> Any:
-        if isinstance(made, tuple | list):
-            return type(made)([self._wrapped(each) for each in made])
-        return made if made is None else internal._add_batch_dim(made, 0, self._level)
+    def _wrapped(self, output: Any) -> Any:
+        if isinstance(output, tuple | list):
+            return type(output)([self._wrapped(each) for each in output])
+        return output if output is None else internal._add_batch_dim(output, 0, self._level)
 
     def _behind(self, arg: Any, one: dict[int, Tensor]) -> Any:
         if type(arg) in (tuple, list):

@@ -130,7 +130,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
                 self._values.clear()
         return output
 
-    def _take(self, func: Any, args: Sequence[Any], named: dict[str, Any], made: Any) -> None:
+    def _take(self, func: Any, args: Sequence[Any], named: dict[str, Any], output: Any) -> None:
         kind = _kind(func)
         if kind.refused:
             raise _Refused(kind.refused)
@@ -143,8 +143,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
             return  # a view of memory that stays in place
         for i, name in kind.written:
             self._check_is_ours(args[i] if i < len(args) else named.get(name))
-        many, before = isinstance(made, tuple | list), len(self._values)
-        results = [self._number(each, made=True) for each in (made if many else [made])]
+        many, before = isinstance(output, tuple | list), len(self._values)
+        results = [self._number(each, made=True) for each in (output if many else [output])]
         if kind.is_view and inputs.issuperset(results):
             return  # the view is its argument
         self._made.update(i for i in results if i >= before)  # but not values written to

@@ -96,8 +96,8 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
             self.changes += [(name, freed), (name, -freed)]
         return output
 
-    def _see_all(self, made: Any) -> None:
-        for leaf in tree_leaves(made):
+    def _see_all(self, outputs: Any) -> None:
+        for leaf in tree_leaves(outputs):
             if isinstance(leaf, torch.Tensor):
                 self._see(leaf, counted=True)
 

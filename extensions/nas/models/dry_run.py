@@ -159,13 +159,13 @@ class _DryRun:
             )
         return conditions
 
-    def _not_covered(self, found: Mapping[str, When]) -> tuple[str, _Walk] | None:
+    def _not_covered(self, conditions: Mapping[str, When]) -> tuple[str, _Walk] | None:
         for label in self._candidates:
             asking_walks = [walk for walk in self._walks if label in walk.values]
             if len(asking_walks) == len(self._walks):
                 continue
             for walk in asking_walks:
-                if label not in found or not _holds(found[label], walk.values):
+                if label not in conditions or not _holds(conditions[label], walk.values):
                     return label, walk
         return None
 
@@ -216,12 +216,12 @@ def _holds(when: When, values: Mapping[str, Any]) -> bool:
     return all(name in values and values[name] in allowed for name, allowed in when.items())
 
 
-def _shortest(when: When, found: Mapping[str, Choice]) -> When:
+def _shortest(when: When, choices: Mapping[str, Choice]) -> When:
     """``when`` without what another name in it implies, which has that condition itself."""
     implied = {
         name
         for other in when
-        for name, values in found[other].when.items()
+        for name, values in choices[other].when.items()
         if name in when and all(each in when[name] for each in values)
     }
     return {name: values for name, values in when.items() if name not in implied}

@@ -170,19 +170,19 @@ def input_sets(n_candidates: int, n_chosen: int, label: str) -> dict[Any, tuple[
     return {each[0] if n_chosen == 1 else "+".join(map(str, each)): each for each in sets}
 
 
-def _made(candidate: Candidate, what: str) -> nn.Module:
+def _made(candidate: Candidate, noun: str) -> nn.Module:
     if isinstance(candidate, nn.Module):
         return candidate
     allowed = "a torch.nn.Module, or a function that makes one"
     if not callable(candidate):
-        raise UsageError.refuse(what, candidate, allowed)
+        raise UsageError.refuse(noun, candidate, allowed)
     try:
         module = candidate()
     except Exception as error:
-        error.add_note(f"in {what}")
+        error.add_note(f"in {noun}")
         raise
     if not isinstance(module, nn.Module):
-        raise UsageError.refuse(what, module, allowed)
+        raise UsageError.refuse(noun, module, allowed)
     return module
 
 

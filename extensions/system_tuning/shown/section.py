@@ -73,14 +73,16 @@ def system_section(
     return Section(html, charts)
 
 
-def _columns(found: Sequence[TriedConfiguration], unit: str) -> list[Column[TriedConfiguration]]:
-    alpha = bound_alpha(len(found))
+def _columns(
+    configurations: Sequence[TriedConfiguration], unit: str
+) -> list[Column[TriedConfiguration]]:
+    alpha = bound_alpha(len(configurations))
     columns: list[Column[TriedConfiguration]] = [
         Column("configuration", lambda each: config_text(each.config)),
         Column(unit, lambda each: len(each.ratios) or ""),
         Column("speed", lambda each: _ratio(each.speed) + _between(each.interval(alpha))),
     ]
-    if any(each.joules for each in found):
+    if any(each.joules for each in configurations):
         columns.append(Column("joules", lambda each: _ratio(each.energy)))
     return [*columns, Column("cannot be run", lambda each: each.failed)]
 
