@@ -80,7 +80,7 @@ class LaunchedTrainer:
         self._connection = connection
         self._signalling = threading.Lock()
         self._ending = threading.Lock()
-        self._left: list[str] | None = None
+        self._survivors: list[str] | None = None
         #: The exit status, or minus the signal's number. None until ``end``, and if nobody knows.
         self.status: int | None = None
         #: Why nobody knows the exit status, after ``end``.
@@ -96,7 +96,7 @@ class LaunchedTrainer:
 
     def wait(self, timeout: float) -> bool:
         """Wait up to ``timeout`` seconds; return True if the process has ended."""
-        return self._left is not None or self._pidfd.wait(timeout)
+        return self._survivors is not None or self._pidfd.wait(timeout)
 
     def kill(self) -> None:
         """Kill it at once, without waiting for anything. ``end`` finds what it started."""
@@ -110,12 +110,12 @@ class LaunchedTrainer:
         """
         self.kill()
         with self._ending:
-            if self._left is None:
+            if self._survivors is None:
                 answer = self._ask_for_its_end()
                 self.status = answer.get("status")
-                self._left = answer.get("left", [])
+                self._survivors = answer.get("left", [])
                 self._connection.close()
-            return self._left
+            return self._survivors
 
     def _ask_for_its_end(self) -> dict[str, Any]:
         """Return the launcher process's answer. If empty, ``trouble`` says why there is none."""
@@ -149,7 +149,7 @@ class TrainerLauncher:
         """``variables`` are the environment of a trainer: it is ready for such ones."""
         self._settings = settings
         self._variables = dict(variables)
-        self._left = threading.Event()
+        self._closing = threading.Event()
         self._staying: Channel | None = None
 
     def stay(self) -> None:
@@ -158,25 +158,25 @@ class TrainerLauncher:
 
     def leave(self) -> None:
         """Hang up, since this process needs the launcher no more."""
-        self._left.set()
+        self._closing.set()
         if (connection := self._staying) is not None:
             connection.hang_up()
 
     def _keep(self) -> None:
         restarts = Restarts()
-        while not self._left.is_set():
+        while not self._closing.is_set():
             restarts = restarts.started(time.monotonic())
             try:
                 with self._connect() as self._staying:
                     self._staying.send({"stay": self._variables})
-                    if not self._left.is_set():
+                    if not self._closing.is_set():
                         self._staying.receive()  # nothing comes, until it has ended
-                if not self._left.is_set():
+                if not self._closing.is_set():
                     log.warning("the launcher process has ended; another is started")
             except OSError as error:
                 log.warning("the launcher process does not answer: %s", error)
             restarts = restarts.ended(now := time.monotonic())
-            self._left.wait(restarts.due - now)
+            self._closing.wait(restarts.due - now)
 
     def start_trainer(
         self,
