@@ -160,7 +160,7 @@ class TestTheRest:
     @optuna_api(
         *names("storages", ["RDBStorage", "JournalStorage", "InMemoryStorage", "get_storage"]),
         shows="same",
-        said="and their URLs: followed, [as said above](#how-it-works)",
+        said="and their URLs: followed, [in step](optuna.md#a-storage-of-yours)",
     )
     @pytest.mark.parametrize("kind", ["RDBStorage", "JournalStorage", "InMemoryStorage", "a URL"])
     @pytest.mark.extension("mirroring")
