@@ -1,8 +1,8 @@
 """Optuna's public API on a study of ours, compared with a study of plain Optuna.
 
-Each test names the API that it covers and the result; the tables of ``docs/optuna-api.md`` are made of
-that (``docs/optuna_api.py``). A test in ``tests/test_docs.py`` checks that they cover all of
-Optuna.
+Each test names the API that it covers and the result; the tables of ``docs/optuna-api.md`` are
+made of that (``docs/optuna_api.py``). A test in ``tests/test_docs.py`` checks that they cover
+all of Optuna.
 """
 
 from __future__ import annotations
@@ -324,7 +324,8 @@ class TestStudies:
             "Study.metric_names",
         ),
         shows="same",
-        said="[objects](optuna.md#objects-as-attributes), too. Before, while and after the study runs",
+        said="[objects](optuna.md#objects-as-attributes), too. Before, while and after the study"
+        " runs",
     )
     def test_attributes_and_names(self, both, fronts, home):
         for study in (both.ours, both.plain):
@@ -449,7 +450,8 @@ class TestTrials:
     @optuna_api(
         *("Trial.set_user_attr", "Trial.user_attrs"),
         shows="same",
-        said="[objects](optuna.md#objects-as-attributes), too; NumPy's and torch's numbers become Python's",
+        said="[objects](optuna.md#objects-as-attributes), too; NumPy's and torch's numbers become"
+        " Python's",
     )
     def test_attributes_of_a_trial(self, both):
         for ours, plain in zip(both.ours.trials, both.plain.trials, strict=True):
