@@ -154,7 +154,7 @@ class TestStudies:
     @optuna_api(
         "Study.optimize(n_trials)",
         shows="same",
-        said="so many more each time. `None`: until `timeout` or `stop()`",
+        said="that number more each time. `None`: until `timeout` or `stop()`",
     )
     def test_n_trials_are_so_many_more(self, again):
         assert len(again.heard) == 2 + 2
