@@ -1,4 +1,4 @@
-"""Put the tables of Optuna's public API into docs/optuna.md: python docs/optuna_api.py.
+"""Put the tables of Optuna's public API into docs/optuna-api.md: python docs/optuna_api.py.
 
 They are made from the marks of ``tests/integration/test_optuna_api*.py``: each test names what it
 covers and says what it shows of it.
@@ -18,7 +18,7 @@ from typing import Any
 import optuna
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "optuna.md"
+PAGE = ROOT / "docs" / "optuna-api.md"
 TESTS = sorted((ROOT / "tests" / "integration").glob("test_optuna_api*.py"))
 BEGIN = "<!-- api: filled in by `python docs/optuna_api.py` -->\n"
 END = "<!-- /api -->"

@@ -424,4 +424,4 @@ def test_optunas_public_api_is_in_the_table_and_the_table_is_what_the_tests_show
     assert sorted(set(covered)) == sorted(covered), "each name has one line"
     assert {mark.kwargs["shows"] for mark in found} == set(api["WORDS"])
     current = f"{api['BEGIN']}\n{api['table']()}\n{api['END']}"
-    assert current in text("docs/optuna.md"), "python docs/optuna_api.py makes it anew"
+    assert current in text("docs/optuna-api.md"), "python docs/optuna_api.py makes it anew"

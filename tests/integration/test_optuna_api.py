@@ -1,8 +1,8 @@
 """Optuna's public API on a study of ours, compared with a study of plain Optuna.
 
-Each test names the API that it covers and the result; the tables of ``docs/optuna.md`` are made of
-that (``docs/optuna_api.py``). A test in ``tests/test_docs.py`` checks that they cover all of
-Optuna.
+Each test names the API that it covers and the result; the tables of ``docs/optuna-api.md`` are
+made of that (``docs/optuna_api.py``). A test in ``tests/test_docs.py`` checks that they cover
+all of Optuna.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class TestStudies:
         *("optuna.create_study", "optuna.Study"),
         shows="better",
         said="all arguments with Optuna's meaning. Runs on all devices. Differs where"
-        " [no sampler](#what-is-different-and-why) is given, and in the"
-        " [name](#what-is-different-and-why)",
+        " [no sampler](optuna-conditions.md#seeds-and-names) is given, and in the"
+        " [name](optuna-conditions.md#seeds-and-names)",
     )
     def test_it_is_made(self, both):
         assert isinstance(both.ours, optuna.Study)
@@ -121,7 +121,7 @@ class TestStudies:
     @optuna_api(
         "optuna.copy_study",
         shows="same",
-        said="by `python`; by `penstock run` it is [not there](#what-is-missing)",
+        said="by `python`; by `penstock run` it is [not there](optuna.md#what-is-missing)",
     )
     def test_it_is_copied(self, both):
         other = optuna.storages.InMemoryStorage()
@@ -154,7 +154,7 @@ class TestStudies:
     @optuna_api(
         "Study.optimize(n_trials)",
         shows="same",
-        said="so many more each time. `None`: until `timeout` or `stop()`",
+        said="that number more each time. `None`: until `timeout` or `stop()`",
     )
     def test_n_trials_are_so_many_more(self, again):
         assert len(again.heard) == 2 + 2
@@ -324,7 +324,8 @@ class TestStudies:
             "Study.metric_names",
         ),
         shows="same",
-        said="[objects](#objects-as-attributes), too. Before, while and after the study runs",
+        said="[objects](optuna.md#objects-as-attributes), too. Before, while and after the study"
+        " runs",
     )
     def test_attributes_and_names(self, both, fronts, home):
         for study in (both.ours, both.plain):
@@ -449,7 +450,8 @@ class TestTrials:
     @optuna_api(
         *("Trial.set_user_attr", "Trial.user_attrs"),
         shows="same",
-        said="[objects](#objects-as-attributes), too; NumPy's and torch's numbers become Python's",
+        said="[objects](optuna.md#objects-as-attributes), too; NumPy's and torch's numbers become"
+        " Python's",
     )
     def test_attributes_of_a_trial(self, both):
         for ours, plain in zip(both.ours.trials, both.plain.trials, strict=True):

@@ -122,8 +122,8 @@ class TestTheRest:
         *names("samplers", SAMPLERS),
         "optuna.samplers.BaseGASampler",
         shows="same",
-        said="and samplers of your own, of OptunaHub. They run beside the objective. With a"
-        " strategy or a space: beside the scheduler, which builds Optuna's plain ones"
+        said="and samplers of your own, of OptunaHub. They run next to the objective. With a"
+        " strategy or a space: next to the scheduler, which builds Optuna's plain ones"
         " [itself](guide/search.md#samplers) and has any other in a process of its own",
     )
     @pytest.mark.parametrize("name", SAMPLERS)
@@ -160,7 +160,7 @@ class TestTheRest:
     @optuna_api(
         *names("storages", ["RDBStorage", "JournalStorage", "InMemoryStorage", "get_storage"]),
         shows="same",
-        said="and their URLs: followed, [as said above](#how-it-works)",
+        said="and their URLs: followed, [in step](optuna.md#a-storage-of-yours)",
     )
     @pytest.mark.parametrize("kind", ["RDBStorage", "JournalStorage", "InMemoryStorage", "a URL"])
     @pytest.mark.extension("mirroring")
@@ -295,7 +295,7 @@ class TestTheRest:
         *names("importance", EVALUATORS),
         *names("importance", ["BaseImportanceEvaluator", "get_param_importances"]),
         shows="same",
-        said="`study.importances()` besides compares trials of equal training",
+        said="`study.importances()` compares trials of equal training",
     )
     @pytest.mark.parametrize("name", EVALUATORS)
     def test_importances_are_the_same(self, both, name):

@@ -82,7 +82,7 @@ def test_a_working_directory_that_a_node_lacks_is_said_and_the_study_runs(
 def test_variables_that_a_script_sets_are_its_own_and_those_that_its_objective_sets_count(
     site, monkeypatch
 ):
-    """docs/optuna.md says what to do instead."""
+    """docs/optuna-conditions.md says what to do instead."""
     study = create_study(study_name="variables")
     study.optimize(lambda trial: 1.0, n_trials=1, show_progress=False)  # its workers have started
     monkeypatch.setenv("HUB_HOME", "/of/the/script")
