@@ -22,7 +22,7 @@ FOLDERS = ("app", "base", "extensions", "profiling", "scheduler", "tasks", "wire
 ERRORS = ("UsageError", "TrialFailed", "BackendError", "IllegalTransition")
 #: Subclasses whose messages are codes for counters, which nobody reads.
 CODES = {"Forged"}
-#: How ``UsageError.refuse`` words its three arguments.
+#: The words that ``UsageError.refuse`` makes of its three arguments.
 REFUSAL = "{} = {{{}}} is refused: allowed is {}"
 WIDTH = 100
 

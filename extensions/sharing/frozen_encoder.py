@@ -56,7 +56,11 @@ class FrozenEncoder:
         with _computing():
             output = self._module(block.to(self._device))
         if generators() != before:
-            raise TrialFailed("inexact", "the encoder draws random numbers, even in evaluation")
+            raise TrialFailed(
+                "inexact",
+                "the encoder draws random numbers, even in evaluation: return one from encoder()"
+                " that does not, or call it in loss()",
+            )
         if not isinstance(output, Tensor) or output.shape[:1] != block.shape[:1]:
             actual = tuple(output.shape) if isinstance(output, Tensor) else named(type(output))
             raise TrialFailed(
@@ -69,7 +73,11 @@ class FrozenEncoder:
     def check_unchanged(self) -> None:
         """Raise ``TrialFailed`` (inexact) if computing has changed a tensor of the encoder."""
         if _weights(self._module) != self._weights:
-            raise TrialFailed("inexact", "the encoder changes its own tensors as it computes")
+            raise TrialFailed(
+                "inexact",
+                "the encoder changes its own tensors as it computes: return"
+                " `net.eval().requires_grad_(False)` from encoder(), or call it in loss()",
+            )
 
 
 def _check(module: nn.Module) -> None:

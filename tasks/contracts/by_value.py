@@ -50,7 +50,10 @@ _LONGEST_HEAD = 1 << 20
 #: Number of threads that take a module by value now, by its name.
 _registered = Counter[str]()
 _lock = threading.Lock()
-_ADVICE = "load large data, and open files and connections, inside the function"
+_ADVICE = (
+    "load large data, and open files and connections, inside the function, as in `def"
+    " objective(trial): data = load()`, or put the code in a module that trainers can import"
+)
 
 
 def is_by_value(target: str) -> bool:

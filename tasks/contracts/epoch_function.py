@@ -103,13 +103,21 @@ class EpochFunction(Function):
         function: Callable[[EpochTrial], Any] = self._load()
         if not is_epoch_function(function):
             target = self.run.task.code.target
-            raise TrialFailed("code", f"{target} is not marked with @penstock.epoch_function")
+            raise TrialFailed(
+                "code",
+                f"{target} is not marked as an epoch function: write @penstock.epoch_function above"
+                " its def",
+            )
         rng.seed(rng.key("function", *self._names))
         function(EpochTrial(self, self._pieces, self.run.task.number))
         if self._reported is not None:
             self._close(returned=True)
         if not self.reports and self.run.task.first == 1:
-            raise TrialFailed("metric", "the function returned before it reported an epoch")
+            raise TrialFailed(
+                "metric",
+                "the function returned before it reported an epoch: it should loop, `for epoch in"
+                " trial.epochs(): ...`, and call trial.report({...}) in the loop",
+            )
 
     def load(self) -> dict[str, Any] | None:
         """Return the newest state that can be read; epochs begin after it."""
@@ -127,7 +135,9 @@ class EpochFunction(Function):
             raise TrialFailed(
                 "checkpoint",
                 f"the trial must continue another one's state after epoch {self.run.task.origin}"
-                " (PBT), but the function loops without calling trial.load()",
+                " (PBT), but the function loops without calling trial.load(): write `state ="
+                " trial.load()` before the loop, and unless it is None, set model and optimiser by"
+                " it",
             )
         self._looped, self._state = True, None
         if self._epoch + 1 < self.run.task.first:

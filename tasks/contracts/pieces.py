@@ -47,7 +47,8 @@ class Pieces:
             raise TrialFailed(
                 "inexact",
                 f"the code reads {entry!r}, which must not influence epochs before {start + 1}:"
-                f" read now({name!r}), which has it from epoch {start + 1} on",
+                f" read the value in force, `{name} = self.now({name!r})`, in loss() (in an epoch"
+                f" function `trial.now({name!r})` in the loop), which changes at epoch {start + 1}",
             )
 
 

@@ -41,7 +41,12 @@ def cut(examples: int, shards: int, batch_size: int) -> list[range]:
 def refuse(model: nn.Module, batch_size: int, shards: int) -> None:
     """Raise ``TrialFailed`` where ``shards`` shards would change the training."""
     if shards > batch_size:
-        raise TrialFailed("shards", f"a batch of {batch_size} cannot be cut in {shards} shards")
+        raise TrialFailed(
+            "shards",
+            f"a batch of {batch_size} cannot be cut in {shards} shards: make"
+            f" batches of {shards} examples or more, or give"
+            f" create_study(resources=penstock.Resources(shards={batch_size}))",
+        )
     for name, module in model.named_modules():
         kind = type(module).__name__
         where = f"the layer {name} ({kind})" if name else f"the model ({kind})"
@@ -191,7 +196,11 @@ class _UnsyncedBuffers:
         changed = [tensor.clone() for tensor in self._now()]
         for (module, name), before, new in zip(self._owners, self.buffers, changed, strict=True):
             if new.shape != before.shape or new.dtype != before.dtype:
-                raise TrialFailed("inexact", f"training changed the shape of the buffer {name}")
+                raise TrialFailed(
+                    "inexact",
+                    f"training changed the shape of the buffer {name}, so it cannot be combined"
+                    " over shards: keep its shape, or train with Resources(shards=1)",
+                )
             module._buffers[name] = before
         self.put(self._before)
         return changed

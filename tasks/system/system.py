@@ -74,7 +74,7 @@ class System(dict[str, Value]):
         """
         for name in GONE:
             if name in self:
-                raise TrialFailed("system", f"{name} is set by who runs the machine")
+                raise TrialFailed("system", f"{name} is set for the whole machine, not for a trial")
         return pinned(device_threads()) if "affinity" in self else nullcontext()
 
     def shape(self, model: nn.Module, shards: int = 1) -> None:

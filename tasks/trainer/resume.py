@@ -116,9 +116,11 @@ class Resumption:
         if warm.state_hash != task.expect and not broken:
             raise TrialFailed(
                 "diverged",
-                f"epoch {before} came out as {warm.state_hash}, the ledger has {task.expect}: "
-                f"the training code is not deterministic, or this device computes differently "
-                f"({warm.signature})",
+                f"epoch {before} was computed again and came out as {warm.state_hash}, not as "
+                f"{task.expect}: the training code may read something that changes (time, a file, "
+                f"a global), or this device computes differently ({warm.signature}). Remove that, "
+                "or give up equal bits: create_study(resources=penstock.Resources(exactness="
+                '"statistical"))',
             )
         return warm
 

@@ -67,7 +67,7 @@ def explained() -> Iterator[None]:
         raise TrialFailed(
             "inexact",
             f"{match[1]} has no deterministic kernel on this device: use another operation, or "
-            'Resources(exactness="statistical")',
+            'create_study(resources=penstock.Resources(exactness="statistical"))',
             user_traceback(error),
         ) from error
 
@@ -148,7 +148,7 @@ def check_unchanged(task: SegmentTask, before: str, after: str) -> None:
     if before != after and task.exactness == "bitwise":
         raise TrialFailed(
             "inexact",
-            f"the training code changed its numeric signature from {before} to {after}: leave "
-            "torch's threads and its choice of kernels alone, or "
-            'Resources(exactness="statistical")',
+            f"the training code changed its numeric signature from {before} to {after}: do not "
+            "call torch.set_num_threads and its like, or give "
+            'create_study(resources=penstock.Resources(exactness="statistical"))',
         )

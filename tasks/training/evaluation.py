@@ -96,7 +96,11 @@ def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
     totals: dict[str, Any] = dict.fromkeys(rows[0][0], 0.0)
     for values, size in rows:
         if totals.keys() != values.keys():
-            raise TrialFailed("metric", f"metrics() gave {sorted(values)} after {sorted(totals)}")
+            raise TrialFailed(
+                "metric",
+                f"metrics() returned {sorted(values)}, and {sorted(totals)} for an earlier batch:"
+                " return the same names for each batch",
+            )
         for name, value in values.items():
             totals[name] = totals[name] + value * size
     return {name: float(total) / examples for name, total in totals.items()}
