@@ -26,8 +26,8 @@ from penstock.scheduler.model.retry import KINDS
 from penstock.scheduler.model.trial import FINAL, TRANSITIONS, TrialState
 from penstock.tasks.training import loop
 
-from benchmarks._package import Package
-from benchmarks.measured import Home
+from testkit.measured import Home
+from testkit.package import Package
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]

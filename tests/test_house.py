@@ -15,7 +15,7 @@ import pytest
 from penstock.app import extensions
 from penstock.app.extensions import BY_NAME, EXTENSIONS, PUBLIC
 
-from benchmarks._package import FLOORS, Package
+from testkit.package import FLOORS, Package
 
 ROOT = Path(__file__).parent.parent
 RULES = (ROOT / "CONTRIBUTING.md").read_text()

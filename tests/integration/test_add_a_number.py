@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from benchmarks._checkouts import ROOT
-from benchmarks.house import hunks
-from benchmarks.removable import without
+from benchmarks.house.figures import hunks
+from testkit.checkouts import ROOT
+from testkit.removable import without
 
 
 def changes():

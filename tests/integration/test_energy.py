@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from installation import CORES, Installation
-from penstock.benchmarks.random_widths import RANDOM_WIDTHS
+from penstock.testkit.random_widths import RANDOM_WIDTHS
 from powercap import burning
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -12,7 +12,7 @@ from installation import Installation, variables_of
 from patience import until
 from penstock import create_study
 from penstock.app.broker import connection, protocol, server
-from penstock.benchmarks import chaos
+from penstock.testkit.faults import campaign as chaos
 
 pytestmark = pytest.mark.integration
 #: The losses alone; ``python -m benchmarks.chaos --objectives`` kills processes, too.

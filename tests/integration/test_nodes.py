@@ -15,8 +15,8 @@ from contextlib import ExitStack
 import pytest
 from installation import Installation, serving, working
 from network import network
-from penstock.benchmarks.random_widths import RANDOM_WIDTHS
 from penstock.scheduler.model.events import AttemptLost
+from penstock.testkit.random_widths import RANDOM_WIDTHS
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

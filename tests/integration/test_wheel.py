@@ -19,7 +19,7 @@ import pytest
 from installation import Installation
 from patience import PATIENCE
 
-from benchmarks._package import FLOORS
+from testkit.package import FLOORS
 
 pytestmark = pytest.mark.integration
 

@@ -32,9 +32,9 @@ from penstock.base.errors import UsageError
 from penstock.extensions.pages.follower import KEPT, REST, Follower, Pictures
 from penstock.extensions.pages.forms import study_forms
 from penstock.extensions.pages.gate import Proxy
-from penstock.extensions.pages.web_server import AT_ONCE, HEAD_BYTES, MOST_WAITING, Door, serve
 from penstock.extensions.pages.study import CURVES, DOTS
 from penstock.extensions.pages.trials import LISTED
+from penstock.extensions.pages.web_server import AT_ONCE, HEAD_BYTES, MOST_WAITING, Door, serve
 from penstock.extensions.report import figures as drawings
 from penstock.extensions.report.timeline import timeline
 from penstock.scheduler.model.study import StrategySpec

@@ -16,9 +16,9 @@ from penstock.extensions.simulation.devices.transport import SimulatedTransport
 from penstock.extensions.simulation.experiment import lower_bound, run, simulated_devices
 from penstock.extensions.simulation.gantt import colour, gantt, shares, spans
 from penstock.extensions.simulation.generated import BURST, FAMILIES, generated, instance
-from penstock.extensions.simulation.timeline_page import render
 from penstock.extensions.simulation.recorded import recorded
 from penstock.extensions.simulation.table import simulation_view
+from penstock.extensions.simulation.timeline_page import render
 from penstock.extensions.simulation.workload import (
     StudyWork,
     TrialWork,
