@@ -5,7 +5,11 @@ Their sizes are nowhere in here: the benchmark counts what the dry run finds.
 
 from __future__ import annotations
 
+from random import Random
+from typing import Any
+
 from penstock import nas
+from penstock.app.spec.conditions import parse_conditions, without_inactive
 from torch import Tensor, nn
 
 
@@ -220,3 +224,15 @@ class MnasLayer(nn.Module):
         if self.same and self.skip != "none":
             y = y + (x if self.skip == "identity" else self.pool(x))
         return y  # type: ignore[no-any-return]
+
+
+def at_random(space: dict[str, Any], count: int) -> list[dict[str, Any]]:
+    """``count`` configurations, always the same ones."""
+    chance = Random(0)
+    conditions = parse_conditions(space)
+    return [
+        without_inactive(
+            {label: chance.choice(each.choices) for label, each in space.items()}, conditions
+        )
+        for _ in range(count)
+    ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -52,9 +52,11 @@ class Package:
     """The package of the checkout at ``root``. Files are named by their path in it."""
 
     def __init__(self, root: Path) -> None:
+        self._read(root, FLOORS, [root / "__init__.py", root / "__main__.py"])
+
+    def _read(self, root: Path, folders: Iterable[str], paths: list[Path]) -> None:
         self.root = root
-        paths = [path for floor in FLOORS for path in sorted((root / floor).rglob("*.py"))]
-        paths += [root / "__init__.py", root / "__main__.py"]
+        paths = [path for each in folders for path in sorted((root / each).rglob("*.py"))] + paths
         self.trees = {
             path.relative_to(root).as_posix(): ast.parse(path.read_text()) for path in paths
         }
@@ -107,8 +109,8 @@ class Package:
                 continue
             if isinstance(node, ast.Import):
                 for alias in node.names:
-                    first, *rest = alias.name.split(".")
-                    target = self._file(rest) if first == NAME else None
+                    parts = self._below(alias.name.split("."))
+                    target = self._file(parts) if parts is not None else None
                     if target is not None:
                         yield target, "", alias.asname or alias.name
             elif isinstance(node, ast.ImportFrom):
@@ -125,9 +127,13 @@ class Package:
         """The path below the package of what ``from ... import`` names; None where not ours."""
         module = node.module.split(".") if node.module else []
         if node.level == 0:
-            return module[1:] if module[0] == NAME else None
+            return self._below(module)
         folders = file.split("/")[:-1]
         return folders[: len(folders) - node.level + 1] + module
+
+    def _below(self, module: list[str]) -> list[str] | None:
+        """The path below the root of a module by its whole name; None where not ours."""
+        return module[1:] if module[0] == NAME else None
 
     def _file(self, parts: list[str]) -> str | None:
         package = "/".join([*parts, "__init__.py"])
@@ -201,6 +207,30 @@ class Package:
             for node in ast.walk(tree)
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         ]
+
+
+class Beside(Package):
+    """What stands beside the package, as benchmarks and tests do: the files of these folders."""
+
+    def __init__(self, root: Path, *folders: str) -> None:
+        self._read(root, folders, [])
+
+    def _below(self, module: list[str]) -> list[str]:
+        return module[1:] if module[0] == NAME else module
+
+
+def of_benchmarks(root: Path) -> dict[str, list[tuple[str, ...]]]:
+    """The circles among files of benchmarks and testkit; tests that import a file of benchmarks."""
+    tests = Beside(root, "tests", "benchmarks").graph
+    return {
+        "benchmarks.circles": Beside(root, "benchmarks", "testkit").circles,
+        "tests_importing_benchmarks": [
+            (file, target)
+            for file, targets in tests.items()
+            for target in sorted(targets)
+            if file.startswith("tests/") and target.startswith("benchmarks/")
+        ],
+    }
 
 
 def _function(file: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Function:

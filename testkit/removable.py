@@ -38,7 +38,6 @@ from testkit.results import Run
 CORE = "all"
 #: Paths that name all extensions, whether they are there or not.
 NAMES_ALL = (
-    "--ignore=tests/benchmarks",
     "--ignore=tests/deploy",
     "--ignore=tests/test_site.py",
     "--ignore-glob=*/test_docs*.py",

@@ -21,7 +21,9 @@ def reach():
 
 def reached(reach, file):
     found = reach.distances([Path(file)])
-    return {path.relative_to(ROOT / "tests").as_posix(): n for path, n in found.items()}
+    return {
+        path.relative_to(ROOT).as_posix().removeprefix("tests/"): n for path, n in found.items()
+    }
 
 
 def test_who_imports_what_changed_is_nearer_than_who_imports_that(reach):

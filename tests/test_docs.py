@@ -243,7 +243,7 @@ def diagram():
 
 def test_the_rooms_have_one_line_each_and_no_other():
     named = [coded(cell) for cell, *_ in rows("docs/rooms.md", "Folder by folder") if coded(cell)]
-    folders = [*Package(ROOT).rooms, "examples", "benchmarks", "tests", "docs", "deploy"]
+    folders = [*Package(ROOT).rooms, "examples", "benchmarks", "testkit", "tests", "docs", "deploy"]
     assert sorted(named) == sorted([f"{folder}/"] for folder in folders)
 
 

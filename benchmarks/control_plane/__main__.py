@@ -11,7 +11,7 @@ real studies of real epochs, compared with the plain PyTorch loop. Start-up and 
 quickstart in a fresh state folder.
 
 ``--beside COMMIT`` compares two checkouts instead: ten pairs (with ``--quick`` two), each checkout
-by the quick form of its own benchmark and, for CPU time, by ``task_cpu`` of this one. Given are
+by the quick form of its own benchmark and, for CPU time, by ``cpu_here`` of this one. Given are
 the paired ratios this / COMMIT: their median, and its one-sided upper bound by the sign test.
 """
 
@@ -30,6 +30,7 @@ from typing import Any
 
 from penstock.scheduler.model.study import Code, StrategySpec, StudySpec
 
+from benchmarks.control_plane import cpu_here
 from benchmarks.lib import task_cpu
 from benchmarks.lib.engine_drive import Drive
 from benchmarks.lib.plane import SLOTS, Plane, plane
@@ -94,7 +95,7 @@ def of_checkout(checkout: Checkout) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         own, cpu = Path(folder) / "own.json", Path(folder) / "cpu.json"
         checkout.run("-m", "benchmarks.control_plane", "--quick", "--json", str(own))
-        program = [task_cpu.__file__, "--tasks", str(CPU_TASKS), "--json", str(cpu)]
+        program = [cpu_here.__file__, "--tasks", str(CPU_TASKS), "--json", str(cpu)]
         checkout.run(*program)
         figures = json.loads(own.read_text())
         figures.pop("run", None)  # older commits have none

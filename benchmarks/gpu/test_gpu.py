@@ -8,6 +8,8 @@ from benchmarks.gpu import lanes, live
 from benchmarks.lib.memory_cases import draw_cases
 from testkit.data import mnist_is_here
 
+pytestmark = pytest.mark.extension("memory")
+
 CPU = torch.device("cpu")
 
 

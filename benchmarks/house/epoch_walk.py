@@ -1,7 +1,7 @@
 """Counts the files that one accepted epoch of a torch trial enters in the scheduler process.
 
-``benchmarks.lib.studies`` of the measured checkout runs a real study with services of its own, so this
-file needs nothing of the package. The scheduler records the files of each turn (``trace_turns``),
+``lib.studies`` of the measured checkout runs a real study with services of its own, so this file
+needs nothing of the package. The scheduler records the files of each turn (``trace_turns``),
 and the ledger tells which turn accepted which epoch. Epochs count if they end a segment and another
 follows: the whole way from the report to the next dispatch. A turn also does other work that is due
 (a survey, a first import). So a file counts only if more than half of these epochs' turns entered
@@ -26,9 +26,8 @@ KIND = "1s"
 
 def walk(checkout: Any, epochs: int) -> dict[str, Any]:
     """The files' number and names, and the epochs that they were found in, of a ``Checkout``."""
-    from benchmarks.house import (
-        trace_turns,  # another commit has none, and runs ``main`` of this file
-    )
+    # Another commit has none, and runs ``main`` of this file.
+    from benchmarks.house import trace_turns
 
     with tempfile.TemporaryDirectory() as folder:
         turns, answer = Path(folder) / "turns", Path(folder) / "walk.json"
@@ -44,7 +43,10 @@ def walk(checkout: Any, epochs: int) -> dict[str, Any]:
 
 def main() -> None:
     """Run the study of this process's checkout; write the files of each epoch's turn."""
-    from benchmarks.lib.studies import installation, overhead  # of the checkout that is measured
+    try:  # of the checkout that is measured
+        from benchmarks.lib.studies import installation, overhead
+    except ModuleNotFoundError:  # a commit whose benchmarks had no folders
+        from benchmarks._studies import installation, overhead
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, required=True)

@@ -14,8 +14,6 @@ function of its own.
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,10 +25,11 @@ from benchmarks.house.seams import seams
 from benchmarks.house.walls import walls
 from benchmarks.house.ways import ways
 from testkit import removable
-from testkit.checkouts import ROOT, Checkout, checkout_of, this_checkout
+from testkit.checkouts import Checkout, checkout_of, this_checkout
 from testkit.measured import PAGE, Home
-from testkit.package import Package
+from testkit.package import Package, of_benchmarks
 from testkit.results import Run
+from testkit.shown_changes import hunks
 
 #: Lines, without its docstring, above which a function is long.
 LONG = 60
@@ -64,6 +63,13 @@ def read(package: Package) -> dict[str, Any]:
         "duplicate_class_names": len(package.duplicates),
         "duplicate_classes": package.duplicates,
         "create_study.arguments": create_study.arguments,
+    } | _of_benchmarks(package.root)
+
+
+def _of_benchmarks(root: Path) -> dict[str, Any]:
+    found = of_benchmarks(root)
+    return {name: len(where) for name, where in found.items()} | {
+        f"{name}.where": where for name, where in found.items()
     }
 
 
@@ -72,17 +78,6 @@ def measure(checkout: Checkout, epochs: int) -> dict[str, Any]:
     package = Package(checkout.root)
     files = read(package) | seams(package) | walls(package) | ways(package)
     return files | walk(checkout, epochs)
-
-
-def hunks(section: str) -> Iterator[tuple[str, str, str]]:
-    """Yield file, lines before and lines after of each change that CONTRIBUTING.md shows there."""
-    text = (ROOT / "CONTRIBUTING.md").read_text().partition(f"## {section}\n")[2]
-    shown = re.search(r"^```diff\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    assert shown, section
-    for hunk in re.split(r"^--- ", shown[1], flags=re.MULTILINE)[1:]:
-        file, *lines = hunk.splitlines()
-        before, after = ([line[1:] for line in lines if line[0] in kept] for kept in (" -", " +"))
-        yield file, "\n".join(before), "\n".join(after)
 
 
 def told() -> dict[str, Any]:

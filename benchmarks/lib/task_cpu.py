@@ -1,16 +1,9 @@
-"""CPU time of an empty task of one epoch, by process: runner, Celery worker, trainers.
-
-Also a program of its own, so that a checkout whose ``control_plane`` has no such figure is measured
-by this file too, on its own ``benchmarks.lib.plane``.
-"""
+"""CPU time of an empty task of one epoch, by process: runner, Celery worker, trainers."""
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections import Counter
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -22,7 +15,8 @@ def cpu_seconds() -> Counter[str]:
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # it has ended since
             command = child.cmdline()
-            if "benchmarks.lib.raw_celery" not in command:  # it waits, and is no part of ours
+            # It waits, and is no part of ours; its module has another name in older commits.
+            if not any(word.endswith("raw_celery") for word in command):
                 kind = "trainers" if "penstock.tasks.trainer" in command else "worker"
                 used[kind] += used_by(child)
     return used
@@ -42,19 +36,3 @@ def cpu_ms(at: Any, slots: int, tasks: int) -> dict[str, float]:
     used.subtract(before)
     by_kind = {f"cpu_ms_a_task.{kind}": 1e3 * seconds / tasks for kind, seconds in used.items()}
     return {"cpu_ms_a_task": sum(by_kind.values())} | by_kind
-
-
-def main() -> None:
-    """Measure the checkout that this process runs in."""
-    from benchmarks.lib.plane import SLOTS, plane
-
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tasks", type=int, required=True)
-    parser.add_argument("--json", type=Path, required=True)
-    options = parser.parse_args()
-    with plane(SLOTS) as at:
-        options.json.write_text(json.dumps(cpu_ms(at, SLOTS, options.tasks)))
-
-
-if __name__ == "__main__":
-    main()

@@ -16,22 +16,18 @@ Where epochs are short, the scheduler's message comes late. So each limit is tri
 epochs a hundredth as long, where no message to a running segment arrives at all (``unheard``): the
 segments that are sent have to respect the limit themselves.
 
-Whether missed deadlines of the studies without a limit are foretold is in ``benchmarks.limits.foretold``.
+Whether missed deadlines of the studies without a limit are foretold is in ``foretold``.
 The engine and its runner are the real ones, and nothing is known of epochs in advance.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
-import os
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from random import Random
 from statistics import fmean
 from typing import Protocol
@@ -56,8 +52,6 @@ from penstock.scheduler.model.study import HOUR, KWH, StrategySpec, StudySpec
 from penstock.scheduler.model.trial import AcceptedEpoch
 from penstock.scheduler.state.slot_time import slot_seconds
 from penstock.scheduler.state.spending import charged
-
-from testkit.results import Run
 
 from .foretold import foretold, foretold_figures
 
@@ -225,35 +219,3 @@ def figures_of(seeds: Sequence[str]) -> dict[str, float]:
     return figures | {
         f"overshoot_epochs.{name}.max": max(found, default=0) for name, found in late.items()
     }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--quick", action="store_true", help="12 studies instead of 100")
-    parser.add_argument("--studies", type=int, help="how many random studies")
-    parser.add_argument("--seed", default="", help="draws other studies")
-    parser.add_argument("--live", type=int, help="so many studies of real workers instead")
-    given = parser.parse_args()
-    this_run = Run("limits", baseline="segments that carry no moment")
-    began, load = time.perf_counter(), os.getloadavg()[0]
-    studies = given.studies or (12 if given.quick else 100)
-    if given.live:
-        from benchmarks.limits.live import live_figures  # it imports torch
-
-        figures = live_figures([f"{given.seed}{number}" for number in range(given.live)])
-    else:
-        figures = figures_of([f"{given.seed}{number}" for number in range(studies)])
-    figures |= {
-        "seconds": time.perf_counter() - began,
-        "load_before": load,
-        "load_after": os.getloadavg()[0],
-    }
-    print("live" if given.live else "simulated")
-    for name, value in figures.items():
-        print(f"{name:40} {value:10.3f}")
-    this_run.write(given.json, figures)
-
-
-if __name__ == "__main__":
-    main()

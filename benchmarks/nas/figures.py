@@ -40,15 +40,13 @@ import os
 import time
 from math import log10, prod
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import torch
 from penstock import nas
-from penstock.app.spec.conditions import parse_conditions, without_inactive
 
 from testkit.nas_mutations import figures
-from testkit.nas_spaces import Darts, MnasNet, NasBench201
+from testkit.nas_spaces import Darts, MnasNet, NasBench201, at_random
 from testkit.results import Run
 
 from ..lib.frozen import frozen_seed
@@ -100,18 +98,6 @@ def spaces() -> dict[str, Any]:
             figures |= {"published_power": power, "counted_log10": log10(figures["counted"])}
         found |= {f"space.{name}.{key}": value for key, value in figures.items()}
     return found
-
-
-def at_random(space: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """``count`` configurations, always the same ones."""
-    chance = Random(0)
-    conditions = parse_conditions(space)
-    return [
-        without_inactive(
-            {label: chance.choice(each.choices) for label, each in space.items()}, conditions
-        )
-        for _ in range(count)
-    ]
 
 
 def works(model: type[nas.ModelSpace], params: dict[str, Any]) -> bool:

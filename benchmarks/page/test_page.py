@@ -11,7 +11,7 @@ from benchmarks.lib.page_figures import expected, listed, shown
 from benchmarks.page.ledger import LargeStudy
 from benchmarks.page.main_thread import TASK, TOLD, by_update, cpu_by_update
 
-pytestmark = pytest.mark.extension("simulation")
+pytestmark = pytest.mark.extension("pages", "simulation")
 
 
 def test_a_task_counts_for_the_update_that_it_is_part_of():

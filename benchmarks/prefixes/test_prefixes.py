@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
 from penstock.extensions.prefixes.chain import CHECKED_ONE_IN
 
 from benchmarks.prefixes.engine import grid, nothing_merges
 from benchmarks.prefixes.studies import Ran, wrong
+
+pytestmark = pytest.mark.extension("prefixes")
 
 ONE = Ran(1.0, {("a", 1): ("hash", (("v", 1.0),)), ("b", 1): ("other", ())}, 2, 0, 0)
 

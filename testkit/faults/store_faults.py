@@ -12,7 +12,8 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from random import Random
+from typing import Protocol
 
 import psutil
 import sqlalchemy as sa
@@ -21,12 +22,9 @@ from penstock.app.ledger.databases.tables import DURABLE
 
 from testkit.trainers import trainers
 
-from .attempts import Member
+from .attempts import Gang, Member
 from .faults import Hit, Kind
 from .sites import DISK, Nodes
-
-if TYPE_CHECKING:
-    from .gang_faults import GangFaults
 
 #: Seconds that the store is away or full, at most until a checkpoint fails, and after that.
 UNTIL_FELT, FURTHER = 8.0, 1.5
@@ -34,12 +32,23 @@ UNTIL_FELT, FURTHER = 8.0, 1.5
 LEFT = 16 << 10
 
 
+class OfGangs(Protocol):
+    """The faults of gangs, as far as those on their store ask them."""
+
+    site: Nodes
+    rng: Random
+
+    def gangs(self) -> list[Gang]: ...
+
+    def all_serve(self) -> bool: ...
+
+
 def possible(site: Nodes) -> list[str]:
     """The kinds that this user can carry out."""
     return [name for name in STORE_KINDS if site.disk is not None or name != "disk full"]
 
 
-def _refuse(faults: GangFaults, kind: str) -> Hit | None:
+def _refuse(faults: OfGangs, kind: str) -> Hit | None:
     """Put a file in the store's place. Half of the time a gang's trainers are killed meanwhile.
 
     An agent that starts meanwhile gives up, so this waits until no node is on its way back.
@@ -50,13 +59,13 @@ def _refuse(faults: GangFaults, kind: str) -> Hit | None:
         return _felt(faults, kind, kill=faults.rng.random() < 0.5)
 
 
-def _fill(faults: GangFaults, kind: str) -> Hit | None:
+def _fill(faults: OfGangs, kind: str) -> Hit | None:
     """Leave less room on the disk than the next checkpoint needs."""
     with _full(faults.site.disk):
         return _felt(faults, kind)
 
 
-def _felt(faults: GangFaults, kind: str, *, kill: bool = False) -> Hit | None:
+def _felt(faults: OfGangs, kind: str, *, kill: bool = False) -> Hit | None:
     """Wait until a checkpoint has failed; None if none does in time."""
     gangs, at, before = faults.gangs(), time.time(), _failed(faults.site)
     until = time.monotonic() + UNTIL_FELT
@@ -70,7 +79,7 @@ def _felt(faults: GangFaults, kind: str, *, kill: bool = False) -> Hit | None:
     return None
 
 
-def _corrupt(faults: GangFaults, kind: str) -> Hit | None:
+def _corrupt(faults: OfGangs, kind: str) -> Hit | None:
     """Change a byte of a running trial's newest checkpoint, and kill all who have it in memory."""
     gangs = faults.gangs()
     faults.rng.shuffle(gangs)

@@ -10,10 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 from statistics import median
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .site import Field
+from typing import Any
 
 KINDS = ("user code", "wire", "files", "environment")
 #: The kinds of findings, in the order in which they are shown.
@@ -50,8 +47,8 @@ class Attack:
     kind: str
     #: Expected outcome, in words.
     expected: str
-    #: Carries the attack out and reports its findings to the field.
-    run: Callable[[Field], None]
+    #: Carries the attack out and reports its findings to the field (``site.Field``).
+    run: Callable[[Any], None]
     #: True if it was drawn at random.
     generated: bool = False
     #: Services that it ends itself, so that they are other processes afterwards.

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from benchmarks.house.figures import hunks
 from testkit.checkouts import ROOT
 from testkit.removable import without
+from testkit.shown_changes import hunks
 
 
 def changes():

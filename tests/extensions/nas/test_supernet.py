@@ -25,7 +25,7 @@ from torch.autograd.profiler import profile
 from trainer_here import Trainer
 from trainer_process import known, segment
 
-from benchmarks.nas.figures import at_random
+from testkit.nas_spaces import at_random
 
 #: ``benchmarks.nas`` needs the last two.
 pytestmark = pytest.mark.extension("fusion", "sharing", "simulation")
