@@ -55,7 +55,7 @@ under-load: .venv/dev ## each test that load could fail, TIMES times beside four
 	@$(BIN)/python tests/under_load.py $(or $(TIMES),50)
 
 slow: .venv/dev ## the tests that take long: faults of every kind, many devices, other databases
-	@$(PARALLEL) -m slow $$(grep -rl 'mark\.slow' tests --include='test_*.py')
+	@$(PARALLEL) -m slow $$(grep -rl 'mark\.slow' tests benchmarks --include='test_*.py')
 
 check: .venv/dev ## all that CI asks for: style, types, import contracts, tests
 	@$(BIN)/ruff check
@@ -78,11 +78,11 @@ dist: .venv/dev ## a release: source distribution and wheel, built and checked, 
 
 bench: .venv/dev ## the quick form of every benchmark; figures in build/bench
 	@mkdir -p build/bench
-	@for file in benchmarks/[a-z]*.py; do \
-	    name=$$(basename $$file .py); \
-	    case $$name in gpu_campaign|measured) continue;; esac; \
+	@for file in benchmarks/*/__main__.py tests/hostile/__main__.py; do \
+	    folder=$$(dirname $$file); name=$$(basename $$folder); \
+	    case $$name in gpu_campaign|measured|peers|optuna_check|deploy_check) continue;; esac; \
 	    echo "== $$name"; \
-	    $(BIN)/python -m benchmarks.$$name --quick --json build/bench/$$name.json || exit 1; \
+	    $(BIN)/python -m $$(echo $$folder | tr / .) --quick --json build/bench/$$name.json || exit 1; \
 	done
 
 bench-peers: .venv-peers/installed .venv/dev ## beside Ray Tune, Optuna, Syne Tune; an environment of 2.5 GB

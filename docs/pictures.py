@@ -30,7 +30,7 @@ from penstock.app.show.views.plan import plan_view
 from penstock.app.show.views.progress import View
 from penstock.app.show.views.screen import study_screen
 from penstock.base.errors import PenstockError
-from penstock.benchmarks._browser import Browser
+from penstock.testkit.browser import Browser
 from rich.console import Console, RenderableType
 from rich.terminal_theme import TerminalTheme
 

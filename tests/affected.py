@@ -49,7 +49,9 @@ def name_of(path: Path) -> str:
     """The module of a Python file, by its path in the repository."""
     parts = path.with_suffix("").parts
     parts = parts[:-1] if parts[-1] == "__init__" else parts
-    return ".".join(parts if parts[:1] in (("tests",), ("benchmarks",)) else ("penstock", *parts))
+    return ".".join(
+        parts if parts[:1] in (("tests",), ("benchmarks",), ("testkit",)) else ("penstock", *parts)
+    )
 
 
 class Reach:
@@ -58,7 +60,8 @@ class Reach:
     def __init__(self, root: Path, graph: grimp.ImportGraph) -> None:
         """``graph`` is the package's, to which the others' modules are added."""
         self._graph = graph
-        others = [*(root / "tests").rglob("*.py"), *(root / "benchmarks").rglob("*.py")]
+        folders = ("tests", "benchmarks", "testkit")
+        others = [path for folder in folders for path in (root / folder).rglob("*.py")]
         self._files = {name_of(path.relative_to(root)): path for path in others}
         for module in self._files:
             graph.add_module(module)
@@ -95,13 +98,13 @@ class Reach:
         """The modules that strings of a file name, and what ``-m`` runs of them."""
         if re.search(r"""["']-m["'], ["']penstock["']""", text):
             yield "penstock.__main__"
-        for name in re.findall(r"""["']((?:penstock|benchmarks)(?:\.\w+)+)["']""", text):
+        for name in re.findall(r"""["']((?:penstock|benchmarks|testkit)(?:\.\w+)+)["']""", text):
             yield from self._known(name)
             yield from self._known(f"{name}.__main__")
 
     def _known(self, name: str) -> Iterator[str]:
         """The longest beginning of a dotted name that is a module; the package's face is none."""
-        name = name.removeprefix("penstock.") if "penstock.benchmarks" in name else name
+        name = re.sub(r"^penstock\.(?=benchmarks\.|testkit\.|tests\.)", "", name)
         for parts in (name.split("."), ["tests", *name.split(".")]):
             for end in range(len(parts), 0, -1):
                 found = ".".join(parts[:end])

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 
-#: Below ``tests``. The core is pure and bytes are read by pure code: nothing there may vary. Nor in
-#: ``extensions/NAME/test_scheduler*.py``, the tests of an extension's end in the engine.
+#: Below ``tests``, or next to it. The core is pure and bytes are read by pure code: nothing there
+#: may vary. Nor in ``extensions/NAME/test_scheduler*.py``, the tests of an extension's end in the
+#: engine.
 ROOMS = ("fuzz/", "scheduler/")
 
 FILES = frozenset(
@@ -26,7 +27,7 @@ FILES = frozenset(
         "app/server/runner/test_reaper.py",
         "app/ledger/test_recorded_ledgers.py",
         "app/broker/test_transport.py",
-        "benchmarks/test_relish.py",
+        "benchmarks/relish/test_relish.py",
         "integration/test_best_model.py",
         "integration/test_celery_kills.py",
         "integration/test_celery_tasks.py",

@@ -21,7 +21,9 @@ def reach():
 
 def reached(reach, file):
     found = reach.distances([Path(file)])
-    return {path.relative_to(ROOT / "tests").as_posix(): n for path, n in found.items()}
+    return {
+        path.relative_to(ROOT).as_posix().removeprefix("tests/"): n for path, n in found.items()
+    }
 
 
 def test_who_imports_what_changed_is_nearer_than_who_imports_that(reach):
@@ -44,7 +46,7 @@ def test_a_change_of_the_core_does_not_reach_who_starts_nothing_of_it(reach):
         ("tests/trainers/holder.py", "tasks/gangs/test_neighbours.py", 1),
         ("tests/extensions/conftest.py", "extensions/fusion/test_fused_groups.py", 1),
         ("app/spec/strategies.py", "integration/test_fused.py", 1),
-        ("benchmarks/chaos.py", "integration/test_chaos.py", 1),
+        ("testkit/faults/campaign.py", "integration/test_chaos.py", 1),
         ("tasks/trainer/__main__.py", "extensions/fusion/test_fused_groups.py", 2),
         ("docs/measured.md", "test_docs.py", 0),
         ("app/client/study/epoch_callbacks.py", "test_house.py", 1),

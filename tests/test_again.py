@@ -10,8 +10,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import is_there, needed_by
 from invariants import FILES, ROOMS, is_invariant
+from penstock.testkit.marks import is_there, needed_by
 
 TESTS = Path(__file__).parent
 AGAIN = TESTS / "again.py"

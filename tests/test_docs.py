@@ -26,8 +26,8 @@ from penstock.scheduler.model.retry import KINDS
 from penstock.scheduler.model.trial import FINAL, TRANSITIONS, TrialState
 from penstock.tasks.training import loop
 
-from benchmarks._package import Package
-from benchmarks.measured import Home
+from testkit.measured import Home
+from testkit.package import Package
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -243,7 +243,7 @@ def diagram():
 
 def test_the_rooms_have_one_line_each_and_no_other():
     named = [coded(cell) for cell, *_ in rows("docs/rooms.md", "Folder by folder") if coded(cell)]
-    folders = [*Package(ROOT).rooms, "examples", "benchmarks", "tests", "docs", "deploy"]
+    folders = [*Package(ROOT).rooms, "examples", "benchmarks", "testkit", "tests", "docs", "deploy"]
     assert sorted(named) == sorted([f"{folder}/"] for folder in folders)
 
 

@@ -15,7 +15,7 @@ import pytest
 from penstock.app import extensions
 from penstock.app.extensions import BY_NAME, EXTENSIONS, PUBLIC
 
-from benchmarks._package import FLOORS, Package
+from testkit.package import FLOORS, Package, of_benchmarks
 
 ROOT = Path(__file__).parent.parent
 RULES = (ROOT / "CONTRIBUTING.md").read_text()
@@ -272,6 +272,10 @@ def test_no_files_import_each_other_in_a_circle(package):
     assert package.circles == [], "imports in functions and for types count too"
 
 
+def test_benchmarks_have_no_circles_and_no_test_imports_one():
+    assert {name: where for name, where in of_benchmarks(ROOT).items() if where} == {}
+
+
 def test_the_init_of_a_room_is_one_docstring(package):
     for room in package.rooms:
         tree = package.trees[f"{room}/__init__.py"]
@@ -350,7 +354,8 @@ def test_tests_have_the_path_of_a_room():
 def test_tests_name_extensions_that_are_in_the_list():
     """A name that no extension has would skip them everywhere."""
     marks = re.compile(r"mark\.extension\(([^*\n]*?)\)")
-    files = [path for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
+    roots = (ROOT / "tests", ROOT / "benchmarks")
+    files = [path for root in roots for path in root.rglob("*.py") if path.name != "conftest.py"]
     named = {
         name
         for path in files

@@ -20,7 +20,7 @@ from penstock.scheduler.model.study import StrategySpec, SuperNet
 from typer.testing import CliRunner
 from worlds.drive_world import spec
 
-from benchmarks._package import FLOORS
+from testkit.package import FLOORS
 
 ROOT = Path(__file__).parent.parent
 #: Files that are programs, run as they are imported, or need a library that is optional.

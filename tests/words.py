@@ -33,7 +33,7 @@ FUNCTION = re.compile(
     r"|One|Here|If|When|Why|To|With)\b|(Return|Yield|Tell) (what|whether|why|who|how|where|that)\b"
 )
 #: Folders whose functions are judged by ``OPENING`` alone.
-OF_TESTS = {"tests", "benchmarks", "examples", "docs"}
+OF_TESTS = {"tests", "benchmarks", "testkit", "examples", "docs"}
 #: Words, and what to write in their place.
 WORDS = {
     re.compile(r"\bso (many|much)\b(?! (as|that))", re.IGNORECASE): "a number, or `up to N`",

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks._results import Run
 from benchmarks.deploy_check import (
     compose,
     image,
@@ -34,6 +33,7 @@ from benchmarks.deploy_check import (
     tls,
 )
 from benchmarks.deploy_check.parts import Failed, Missing, Ran
+from testkit.results import Run
 
 PARTS: dict[str, tuple[str, Callable[[Path], Ran]]] = {
     "slurm": ("SLURM, one node", slurm.run),

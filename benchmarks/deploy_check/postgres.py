@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import _postgres
 from benchmarks.deploy_check.operator import (
     AgentProcess,
     environment,
@@ -16,16 +15,17 @@ from benchmarks.deploy_check.operator import (
 from benchmarks.deploy_check.parts import Missing, Ran, check, said
 from benchmarks.deploy_check.processes import processes
 from benchmarks.deploy_check.study import TRIALS, carry_through, write_script
+from testkit import postgres
 
 
 def run(folder: Path) -> Ran:
     """The study; then `ls`, `best` and `export` where nothing but the two URLs is known."""
-    binaries = _postgres.find_binaries()
+    binaries = postgres.find_binaries()
     if binaries is None:
         raise Missing("no PostgreSQL server: apt install --no-install-recommends postgresql")
     version = said([binaries / "postgres", "--version"])
     # The processes come last and end first: each talks with the server until its end.
-    with _postgres.server() as server, processes(folder) as running:
+    with postgres.server() as server, processes(folder) as running:
         both = {"broker": start_broker(running), "ledger": server.create("penstock")}
         operator = start_scheduler(running, folder, **both)
         user = replace(operator, environment=environment(folder / "user", **both))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from penstock.benchmarks.random_widths import RANDOM_WIDTHS
+from penstock.testkit.random_widths import RANDOM_WIDTHS
 
 from benchmarks.deploy_check.namespaces import hosts
 from benchmarks.deploy_check.operator import start_broker, start_scheduler

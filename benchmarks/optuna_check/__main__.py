@@ -21,8 +21,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks._results import Run
 from benchmarks.optuna_check import CHOICES, MODE
+from testkit.results import Run
 
 ROOT = Path(__file__).parent.parent.parent
 LIST = ROOT / "docs" / "optuna-not-passed.txt"

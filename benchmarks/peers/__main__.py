@@ -33,7 +33,7 @@ sys.path.insert(0, str(HERE))
 from _session import CORES  # noqa: E402 - a script's neighbours
 from _training import Training  # noqa: E402 - as above
 
-from benchmarks._results import Run  # noqa: E402 - as above
+from testkit.results import Run  # noqa: E402 - as above
 
 PYTHON = HERE.parent.parent / ".venv-peers" / "bin" / "python"
 SYSTEMS: dict[str, list[str]] = {

@@ -12,7 +12,7 @@ from penstock.app.client.study.handle import StudyHandle
 from penstock.app.host.settings import load
 from penstock.app.ledger.ledger import MemoryLedger, SqlLedger
 from penstock.app.show.views import live
-from penstock.benchmarks._postgres import find_binaries, server
+from penstock.testkit.postgres import find_binaries, server
 
 _NUMBERS = count(1)
 

@@ -178,7 +178,7 @@ def test_the_image_gets_all_of_the_package_and_nothing_that_is_not_there():
     sources = [source for line in copied for source in line.split()]
     assert all((ROOT / source).exists() for source in sources)
     modules = {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()}
-    modules -= {"tests", "benchmarks", "examples"}
+    modules -= {"tests", "benchmarks", "testkit", "examples"}
     assert modules <= set(sources)
     allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().split() if line[0] == "!"]
     assert [s for s in sources if not any(s == a or s.startswith(f"{a}/") for a in allowed)] == []

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from benchmarks._checkouts import ROOT
-from benchmarks.house import hunks
-from benchmarks.removable import without
+from testkit.checkouts import ROOT
+from testkit.removable import without
+from testkit.shown_changes import hunks
 
 
 def changes():

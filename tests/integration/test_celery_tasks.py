@@ -15,7 +15,7 @@ from penstock.extensions.celery_apps.events import Called
 from servers.installation import Installation, variables_of
 from user_code.users_objectives import quick
 
-from benchmarks._celery_shop import end, shop_in
+from testkit.celery_shop import end, shop_in
 
 pytestmark = [pytest.mark.integration, pytest.mark.extension("celery_apps")]
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 from patience import PATIENCE
 from penstock.app.host import locks
-from penstock.benchmarks import _faults, chaos
+from penstock.testkit.faults import campaign as chaos
+from penstock.testkit.faults import faults
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.extension("sharing")]
 
@@ -28,7 +29,7 @@ def test_faults_of_every_kind_lose_nothing_double_nothing_and_change_no_bit():
     figures = chaos.campaign(FAULTS, seed=2)
     reap()
     assert figures["faults"] == FAULTS
-    assert figures["faults_by_kind"].keys() == _faults.KINDS.keys()
+    assert figures["faults_by_kind"].keys() == faults.KINDS.keys()
     assert figures["epochs"] > FAULTS, "a fault counts only after an epoch"
     assert {name: figures[name] for name in UNHARMED} == UNHARMED
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from machines.powercap import burning
-from penstock.benchmarks.random_widths import RANDOM_WIDTHS
+from penstock.testkit.random_widths import RANDOM_WIDTHS
 from servers.installation import CORES, Installation
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -12,11 +12,11 @@ from patience import PATIENCE, until
 from penstock.app.broker import server
 from penstock.app.broker.transport import RedisTransport
 from penstock.app.common.ports import Effects
-from penstock.benchmarks._digits import DigitsNet
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.decisions import Parent
 from penstock.scheduler.model.study import Code
 from penstock.tasks.contracts.code import reference
+from penstock.testkit.digits import DigitsNet
 from servers.worker_bench import KEY, SPEC, bench
 
 pytestmark = pytest.mark.integration

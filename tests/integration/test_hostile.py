@@ -1,6 +1,6 @@
 """Hostile code, bytes, files and surroundings: nothing wedges, nothing leaks, nothing is wrong.
 
-The same code as ``python -m benchmarks.hostile``, with fewer attacks.
+The same code as ``python -m tests.hostile``, with fewer attacks.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from patience import PATIENCE
 from penstock.app.host import locks
-from penstock.benchmarks import hostile
+from penstock.tests.hostile import campaign as hostile
 
 #: Attacks of each kind that once broke something.
 ATTACKS = (

@@ -10,7 +10,7 @@ import pytest
 from patience import until
 from penstock import create_study
 from penstock.app.broker import connection, protocol, server
-from penstock.benchmarks import chaos
+from penstock.testkit.faults import campaign as chaos
 from servers.installation import Installation, variables_of
 from user_code import local_objectives
 

@@ -14,8 +14,8 @@ from contextlib import ExitStack
 
 import pytest
 from machines.network import network
-from penstock.benchmarks.random_widths import RANDOM_WIDTHS
 from penstock.scheduler.model.events import AttemptLost
+from penstock.testkit.random_widths import RANDOM_WIDTHS
 from servers.installation import Installation, serving, working
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

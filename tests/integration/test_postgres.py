@@ -9,9 +9,9 @@ import pytest
 from machines.system import missing
 from patience import PATIENCE
 from penstock.app.host import locks
-from penstock.benchmarks import chaos
-from penstock.benchmarks._faults import DATABASE_KINDS
-from penstock.benchmarks._postgres import PASSWORD, find_binaries, server
+from penstock.testkit.faults import campaign as chaos
+from penstock.testkit.faults.faults import DATABASE_KINDS
+from penstock.testkit.postgres import PASSWORD, find_binaries, server
 from servers.installation import Installation
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -6,7 +6,7 @@ import pytest
 from penstock.scheduler.model.events import Remarked
 from servers.installation import Installation, variables_of
 
-from benchmarks._sampler_faults import strike, submitted, verdict, wait
+from testkit.faults.sampler_faults import strike, submitted, verdict, wait
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 CLEAN = {"lost": [], "doubled": [], "wrong": []}

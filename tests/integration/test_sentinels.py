@@ -10,9 +10,9 @@ from patience import PATIENCE, until
 from penstock.app.broker import connection
 from penstock.app.host import locks
 from penstock.app.server.services import services
-from penstock.benchmarks import _failovers, _sentinels
-from penstock.benchmarks._objective_faults import ObjectiveSite, verdict
-from penstock.benchmarks._sites import Site, compare, site
+from penstock.testkit.faults import failovers, sentinels
+from penstock.testkit.faults.objective_faults import ObjectiveSite, verdict
+from penstock.testkit.faults.sites import Site, compare, site
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -23,7 +23,7 @@ FORGETS = 1.5
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory):
-    with _sentinels.group(tmp_path_factory.mktemp("servers")) as found:
+    with sentinels.group(tmp_path_factory.mktemp("servers")) as found:
         yield found
 
 
@@ -37,8 +37,8 @@ def reaped():
 def after(servers, database, *acts, kind=Site, option=""):
     """The figures of studies that were disturbed so, and of others that were not."""
     broker = servers.url(database) + option
-    with site(partial(kind, broker=broker, **_failovers.USUAL)) as hit:
-        switches = _failovers.disturb(hit, servers, acts, random.Random(database))
+    with site(partial(kind, broker=broker, **failovers.USUAL)) as hit:
+        switches = failovers.disturb(hit, servers, acts, random.Random(database))
         assert len(switches) == len(acts)
         if kind is ObjectiveSite:
             what = [verdict(hit, study) for study in hit.studies]
@@ -76,7 +76,7 @@ def test_an_objectives_other_trials_are_sent_again_to_a_broker_that_forgets(serv
 
 def test_services_wait_where_no_primary_is_there(servers, tmp_path):
     """Bring back the old primary as it was: services go on with it."""
-    make = partial(Site, broker=servers.url(4), **_failovers.USUAL)
+    make = partial(Site, broker=servers.url(4), **failovers.USUAL)
     with site(make) as hit:
         services.ensure_up(hit.settings)
         hit.submit(0)

@@ -19,7 +19,7 @@ import pytest
 from patience import PATIENCE
 from servers.installation import Installation
 
-from benchmarks._package import FLOORS
+from testkit.package import FLOORS
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from machines.system import program
 
-from benchmarks._browser import Browser
+from testkit.browser import Browser
 
 
 def browser_in(profile: Path) -> Browser:

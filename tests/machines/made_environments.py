@@ -9,7 +9,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from benchmarks._tiny_wheels import metadata
+from testkit.tiny_wheels import metadata
 
 LIBRARIES = Path(sysconfig.get_path("purelib"))
 _SITE = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"

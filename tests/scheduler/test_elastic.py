@@ -1,6 +1,5 @@
 """Widths in the engine: who grows, who shrinks, and that gangs hold whole devices."""
 
-from penstock.benchmarks.random_widths import RANDOM_WIDTHS, random_widths
 from penstock.scheduler.engine.attempts import RESTS
 from penstock.scheduler.model.decisions import Cut, Dispatch, Member, Revoke
 from penstock.scheduler.model.events import (
@@ -12,6 +11,7 @@ from penstock.scheduler.model.events import (
 from penstock.scheduler.model.snapshot import WidthPlan, steady
 from penstock.scheduler.model.study import StrategySpec, shards_of
 from penstock.scheduler.resources.slot_choice import members_of
+from penstock.testkit.random_widths import RANDOM_WIDTHS, random_widths
 from worlds.drive_world import World, check_invariants, device, spec
 
 

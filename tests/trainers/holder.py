@@ -17,7 +17,7 @@ from penstock.tasks.gangs import peers
 from penstock.tasks.training import loop
 from penstock.wire.identity import Identity
 
-from benchmarks._gangs import MODELS
+from testkit.gangs import MODELS
 
 TOKEN = "open-sesame"
 PROCESSES = get_context("forkserver")  # torch is imported once for all holders

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import torch
-from penstock.benchmarks._digits import DigitsNet
+from penstock.testkit.digits import DigitsNet
 from torch import nn
 
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from penstock import Data
-from penstock.benchmarks._digits import DigitsNet
+from penstock.testkit.digits import DigitsNet
 from torch.utils.data import Subset
 
 from user_code.trainees import Small, points

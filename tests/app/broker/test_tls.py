@@ -18,7 +18,7 @@ from penstock.app.broker import connection, presence, server
 from penstock.app.host.settings import load
 from penstock.app.node.worker.celery import make_app
 from penstock.base.errors import BackendError, UsageError
-from penstock.benchmarks import _sentinels
+from penstock.testkit.faults import sentinels
 
 
 @pytest.fixture(scope="module")
@@ -176,13 +176,13 @@ def test_a_ca_that_is_not_there_is_refused_by_the_name_of_its_file(port, tmp_pat
 
 def test_sentinels_are_asked_by_tls_and_data_servers_reached_by_it(authority, tmp_path):
     with (
-        _sentinels.group(tmp_path, replicas=0) as servers,
+        sentinels.group(tmp_path, replicas=0) as servers,
         forwarding(host(authority), ("127.0.0.1", servers.sentinels[0])) as port,
         forwarding(host(authority), ("127.0.0.1", servers.primary())) as data,
     ):
         with servers.client(servers.sentinels[0]) as sentinel:
             sentinel.sentinel_monitor("tls", "127.0.0.1", data, 1)
-            sentinel.sentinel_set("tls", "auth-pass", _sentinels.PASSWORD)
+            sentinel.sentinel_set("tls", "auth-pass", sentinels.PASSWORD)
         first, _, query = servers.url(name="tls").partition("?")
         secret = f"{first.partition('@')[0]}@127.0.0.1:{port}/0?{query}&ssl=true"
         known = f"{secret}&ssl_ca_certs={authority / 'ca.pem'}"
@@ -195,7 +195,7 @@ def test_sentinels_are_asked_by_tls_and_data_servers_reached_by_it(authority, tm
         with pytest.raises(BackendError, match=r"does not trust its certificate") as caught:
             presence.is_served(connection.connect(secret), secret)
         assert not connection.may_pass(caught.value)
-        assert _sentinels.THEIRS not in str(caught.value)
+        assert sentinels.THEIRS not in str(caught.value)
 
 
 def answers(client, url):

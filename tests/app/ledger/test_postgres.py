@@ -22,7 +22,7 @@ from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
 from penstock.base.errors import BackendError
-from penstock.benchmarks._postgres import PASSWORD, USER, server
+from penstock.testkit.postgres import PASSWORD, USER, server
 from servers.serving_scheduler import serving_scheduler
 
 SECRETS = (PASSWORD, quote(PASSWORD, safe=""))

@@ -17,7 +17,7 @@ from penstock.extensions.celery_apps.events import Call, Called
 from penstock.extensions.celery_apps.send import with_study
 from penstock.extensions.celery_apps.show import called
 
-from benchmarks._celery_shop import Broker
+from testkit.celery_shop import Broker
 
 SOON = Backoff(first=0.0, longest=0.0)
 SHOP = """

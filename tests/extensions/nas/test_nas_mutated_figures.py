@@ -13,8 +13,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks._nas_mutations import mutation
-from benchmarks._nas_nets import WIDTH, DenseLike, MnasLike, ResLike
+from testkit.nas_mutations import mutation
+from testkit.nas_nets import WIDTH, DenseLike, MnasLike, ResLike
 
 IMAGES = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(1))
 

@@ -32,7 +32,7 @@ from user_code.supernet_code import (
     SuperWeights,
 )
 
-from benchmarks.nas import at_random
+from testkit.nas_spaces import at_random
 
 #: ``benchmarks.nas`` needs the last two.
 pytestmark = pytest.mark.extension("fusion", "sharing", "simulation")

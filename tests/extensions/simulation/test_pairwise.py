@@ -7,7 +7,6 @@ import itertools
 import pytest
 from penstock.app.extensions import PLUGS
 from penstock.app.spec.space import parse_space
-from penstock.benchmarks.random_widths import RANDOM_WIDTHS
 from penstock.extensions.simulation.simulator import simulate
 from penstock.profiling.devices.device import Device
 from penstock.scheduler.engine.engine import Engine
@@ -16,6 +15,7 @@ from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.policies.names import POLICIES
 from penstock.scheduler.resources.slots import devices_are_reserved_for, free_slots
 from penstock.scheduler.strategies.base import STRATEGIES
+from penstock.testkit.random_widths import RANDOM_WIDTHS
 from worlds.drive_world import spec
 
 #: A user's own is among them, which is asked in a process of its own.

@@ -12,9 +12,9 @@ from penstock.profiling.costs.hull import hull
 from penstock.profiling.costs.reference_curves import curve, fitted
 from penstock.profiling.costs.throughput import Coefficients, Measured, packed_allocation
 
-from benchmarks._curves import read
-from benchmarks._data import data_folder
-from benchmarks._predictors import amdahl, least_squares, linear, logarithms, prior_without
+from testkit.curves import read
+from testkit.data import data_folder
+from testkit.predictors import amdahl, least_squares, linear, logarithms, prior_without
 
 DATA = data_folder("speed-curves")
 

@@ -8,7 +8,7 @@ from penstock.base.errors import BackendError
 from penstock.tasks.gangs.gang import Gang
 from torch.distributed import TCPStore
 
-from benchmarks._gangs import MODELS, OPTIMIZERS, Pool, Stage, straight
+from testkit.gangs import MODELS, OPTIMIZERS, Pool, Stage, straight
 
 #: One of the models encodes its data, which an extension does.
 OF_MODELS = [

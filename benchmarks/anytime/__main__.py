@@ -1,0 +1,6 @@
+"""Runs ``benchmarks.anytime.campaign``."""
+
+from .campaign import main
+
+if __name__ == "__main__":
+    main()

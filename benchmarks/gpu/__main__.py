@@ -1,0 +1,6 @@
+"""Runs ``benchmarks.gpu.checks``."""
+
+from .checks import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,6 @@
+"""Runs ``benchmarks.ordinary.figures``."""
+
+from .figures import main
+
+if __name__ == "__main__":
+    main()

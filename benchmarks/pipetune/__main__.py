@@ -1,0 +1,6 @@
+"""Runs ``benchmarks.pipetune.figures``."""
+
+from .figures import main
+
+if __name__ == "__main__":
+    main()

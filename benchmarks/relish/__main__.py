@@ -1,0 +1,6 @@
+"""Runs ``benchmarks.relish.figures``."""
+
+from .figures import main
+
+if __name__ == "__main__":
+    main()

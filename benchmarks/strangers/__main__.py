@@ -1,0 +1,6 @@
+"""Runs ``benchmarks.strangers.comparison``."""
+
+from .comparison import main
+
+if __name__ == "__main__":
+    main()
