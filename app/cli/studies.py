@@ -132,7 +132,7 @@ def best(
     if model is None:
         for option, value in (("--trial", trial), ("--code", code), ("--store", store)):
             if value is not None:
-                raise UsageError.refuse(option, value, "it beside --model FOLDER only")
+                raise UsageError(f"{option} = {value} is for --model only: add --model FOLDER")
         present(best_facts(reader, study), as_json, best_view)
         return
     if as_json:

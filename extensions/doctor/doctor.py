@@ -138,7 +138,7 @@ def _trainers(_: Settings) -> Iterator[Finding]:
     if not reason:
         yield Finding("trainers", "ok", "are forked by a process that has imported torch")
         return
-    problem = f"start as new programs, and import torch anew each time: {reason}"
+    problem = f"start as new programs, and each imports torch again: {reason}"
     advice = "see what this Python starts by itself: its sitecustomize and .pth files"
     yield Finding("trainers", "warn", problem, advice)
 

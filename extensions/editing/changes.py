@@ -180,7 +180,9 @@ def _check_editable(spec: StudySpec) -> None:
     if spec.hosted:
         raise UsageError(f"{spec.name} has a sampler of its user's own, which knows its space")
     if json.loads(spec.sampler_options).get("with_margin"):
-        raise UsageError(f"{spec.name} samples by CMA-ES with margin, whose space stays as it is")
+        raise UsageError(
+            f"{spec.name} samples by CMA-ES with margin, which keeps its space: start another"
+        )
     if spec.strategy.name == "pbt":
         raise UsageError(f"{spec.name} is a population, which explores the space that it has")
 

@@ -14,7 +14,7 @@ def plan_words(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"its trials are trained apart: {row['apart']}"
     readers = row.get("readers", 0)
     if readers > 1:
-        part = f"{row['readers_take']:.0%} of what it takes alone"
-        yield f"batches are read once for up to {readers} of them: each takes {part}"
+        part = f"{row['readers_take']:.0%} of its time alone"
+        yield f"batches are read once for up to {readers} of them: each needs {part}"
     elif readers:
         yield "batches would be read once for those in one lane, which pays"

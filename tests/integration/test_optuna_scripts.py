@@ -371,7 +371,7 @@ def test_a_study_that_a_library_builds_itself_is_said_to_run_in_the_scripts_proc
         (
             "spawn",
             (
-                "spawned was made here and not run here (a process that a script starts anew runs"
+                "spawned was made here and not run here (a new process that a script starts runs"
                 " plain Optuna)"
             ),
         ),

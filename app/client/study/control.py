@@ -82,7 +82,7 @@ class Control:
         spec = spec_from_json(study.spec_json)
         if spec.local:
             raise UsageError(
-                f"{study.name} is sampled beside its objective: call study.enqueue_trial()"
+                f"the objective of {study.name} draws its parameters: call study.enqueue_trial()"
             )
         configuration = check_params(spec.space, params, spec.conditions)
         client_of(self._settings).enqueue(study.id, configuration)

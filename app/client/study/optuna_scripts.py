@@ -64,7 +64,7 @@ class _Studies:
         idle = [each for each in unused if not any(each.memory is own for own in storages_in_use)]
         for name in dict.fromkeys(each.study_name for each in idle):
             yield (
-                f"{name} was made here and not run here (a process that a script starts anew runs"
+                f"{name} was made here and not run here (a new process that a script starts runs"
                 " plain Optuna)"
             )
 

@@ -222,7 +222,7 @@ def _extended(
     if goes_on.contract == "ask":
         raise UsageError(f"{goes_on.name} gets its trials from ask(): call ask() for more")
     if forks(goes_on):
-        raise UsageError(f"{goes_on.name} is a population, whose size stays: make a new study")
+        raise UsageError(f"{goes_on.name} is a population, which keeps its size: start a new study")
     n_trials = limit + (by or 0) if to is None else to
     if goes_on.sampler == "grid" and goes_on.space is not None:
         size = grid_size(goes_on.space, goes_on.conditions) * goes_on.replicates
@@ -321,7 +321,7 @@ def _enqueued(
     over = context.is_over(study)
     spec = context.past(study)[0].spec if over else context.at_work(study).spec
     if spec.local:
-        raise UsageError(f"{spec.name} is sampled beside its objective: call enqueue_trial()")
+        raise UsageError(f"the objective of {spec.name} draws its parameters: call enqueue_trial()")
     configuration = check_params(spec.space, params, spec.conditions)
     if over:
         return replace(_extended(context, study, by=spec.replicates), enqueued=(configuration,))

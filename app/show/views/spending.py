@@ -60,7 +60,7 @@ def energy_words(epochs: Sequence[EpochRow], devices: Iterable[DeviceRecord]) ->
     if joules is None:
         return f"{UNMEASURED}{why}; {device_time}"
     lacking = count(len(epochs) - len(measured), "epoch")
-    return f"{joules:,.1f} J without {lacking} whose energy was not measured{why}; {device_time}"
+    return f"{joules:,.1f} J; the energy of {lacking} was not measured{why}; {device_time}"
 
 
 def _why(names: set[str], devices: Iterable[DeviceRecord]) -> str:

@@ -320,8 +320,8 @@ def words(found: Usage) -> str:
     slots = "1 slot" if found.slots == 1 else f"{found.slots} slots"
     text, alone = f"training {training} % of {slots}", ""
     if part := round(100 * found.others / found.total):
-        text = f"training {training} % of what other studies left of {slots}, who had {part} %"
-        alone = " of having them alone"
+        text = f"{slots}: {part} % used by other studies; {training} % of the rest was training"
+        alone = " of having the slots alone"
     text += f"; idle: {idle}" if idle else ""
     over = found.over_bound
     if over is None:

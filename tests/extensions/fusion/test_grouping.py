@@ -48,7 +48,7 @@ class TestReadOnce:
         plan = outlook(at.engine, at.at)
         ends = {row["trial"]: row["epoch_ends"] for row in plan["running"]}
         assert ends == pytest.approx({0: 2.0, 1: 4.0})
-        words = "batches are read once for up to 2 of them: each takes 50% of what it takes alone"
+        words = "batches are read once for up to 2 of them: each needs 50% of its time alone"
         assert words in "\n".join(detail_words(plan))
 
     def test_epochs_in_which_nothing_was_found_count_too(self):

@@ -139,7 +139,7 @@ FULL = spec(StrategySpec("full", max_epochs=2), n_trials=4, sampler="random")
         (
             {"strategy": StrategySpec("pbt", max_epochs=4, min_epochs=2), "contract": "torch"},
             2,
-            "s is a population, whose size stays",
+            "s is a population, which keeps its size",
         ),
     ],
 )

@@ -47,7 +47,7 @@ def test_a_sum_lacks_nothing_or_is_none():
         ([epoch(None, "bare")], "energy not measured (RAPL: it has no zones); 2.0 s of device"),
         (
             [epoch(9.0), epoch(None), epoch(None, "bare")],
-            "9.0 J without 2 epochs whose energy was not measured (RAPL: it has no zones; a",
+            "9.0 J; the energy of 2 epochs was not measured (RAPL: it has no zones; a",
         ),
         ([], "energy not measured; 0.00 s of device"),
         ([epoch(None, "long gone")], "energy not measured; 2.0 s of device"),

@@ -83,7 +83,7 @@ def test_what_other_studies_had_is_not_idle_and_a_device_that_left_is():
     assert found.idle["device"] == pytest.approx(2.0)
     assert found.idle["no work"] == pytest.approx(1.0 + 5.0)
     assert words(found) == (
-        "training 39 % of what other studies left of 2 slots, who had 19 %;"
-        " idle: no work 46 %, device 15 %; 1.00 times the bound of having them alone,"
+        "2 slots: 19 % used by other studies; 39 % of the rest was training;"
+        " idle: no work 46 %, device 15 %; 1.00 times the bound of having the slots alone,"
         " which is the least time in which these slots could train these epochs"
     )
