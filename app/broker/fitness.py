@@ -114,15 +114,15 @@ def check(client: redis.Redis, url: str) -> None:
 
     A few round trips. Raises BackendError if it does not answer.
     """
-    place = hide_password(url)
+    where = hide_password(url)
     server = _info(client, url)
     if server.get("cluster_enabled"):
-        raise BrokerUnfit(f"the broker at {place} {IN_CLUSTER}")
+        raise BrokerUnfit(f"the broker at {where} {IN_CLUSTER}")
     # Sentinels name another server when one has become a replica.
     if server.get("role") == "slave" and urlsplit(url).scheme != "sentinel":
         primary = f"{server.get('master_host')}:{server.get('master_port')}"
         raise BrokerUnfit(
-            f"the broker at {place} is a replica, which takes no writes: set PENSTOCK_BROKER to its"
+            f"the broker at {where} is a replica, which takes no writes: set PENSTOCK_BROKER to its"
             f" primary, which it says is {primary}"
         )
     _check_rights(client, url)

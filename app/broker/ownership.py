@@ -73,10 +73,10 @@ def in_use_error(url: str, holder: str) -> BrokerTaken:
 
 def other_owner_error(url: str, last: str) -> BrokerTaken:
     """Return the error that the broker at ``url`` was last served by ``last``, with advice."""
-    place, key = hide_password(url), key_at(url, protocol.INSTALLATION)
+    where, key = hide_password(url), key_at(url, protocol.INSTALLATION)
     command = f"redis-cli -u {hide_password(split_prefix(url)[0])} DEL {shlex.quote(key)}"
     return BrokerTaken(
-        f"the broker at {place} belongs to another scheduler, which is not running: {last}. Start"
+        f"the broker at {where} belongs to another scheduler, which is not running: {last}. Start"
         " it there (penstock up), or give this one a broker of its own. If that one is gone for"
         " good, put its ledger and its file `key` into this state folder, or hand the"
         f" broker over without them: {command}"

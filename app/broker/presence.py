@@ -65,8 +65,8 @@ def key_of(text: str | None) -> bytes | None:
 def holder(client: redis.Redis, url: str) -> str | None:
     """Return the serving scheduler's folder and host, or None. Errors as ``is_served``."""
     with translate_errors(url):
-        place: Any = client.get(SCHEDULER)
-    return None if place is None else str(place)
+        text: Any = client.get(SCHEDULER)
+    return None if text is None else str(text)
 
 
 def is_served(client: redis.Redis, url: str) -> bool:

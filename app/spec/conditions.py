@@ -39,18 +39,20 @@ def _conditions(
         allowed = "a mapping of a parameter's name to its value or values"
         raise UsageError.refuse(field, when, allowed)
     conditions = []
-    for parent, wanted in when.items():
+    for parent, accepted in when.items():
         if parent not in above:
             names_above = ", ".join(above) or "there is none"
             raise UsageError.refuse(
                 field, parent, f"the name of a list of choices above it: {names_above}"
             )
-        values = wanted if isinstance(wanted, (list, tuple)) else [wanted]
+        values = accepted if isinstance(accepted, (list, tuple)) else [accepted]
         choices = list(above[parent])
         wrong = [value for value in values if value not in choices]
         if wrong or not values:
             allowed = f"one or several of {choices}"
-            raise UsageError.refuse(f"{field}[{parent!r}]", wrong[0] if wrong else wanted, allowed)
+            raise UsageError.refuse(
+                f"{field}[{parent!r}]", wrong[0] if wrong else accepted, allowed
+            )
         chosen_values = tuple(choices[choices.index(value)] for value in values)
         conditions.append(Condition(name, parent, chosen_values))
     return conditions

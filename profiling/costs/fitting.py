@@ -115,11 +115,10 @@ def fit(points: Iterable[Measured], prior: Prior = PRIOR) -> SpeedModel:
     factor = _cholesky(
         [
             [
-                _covariance(place, other)
-                + (NOISE**2 / len(times[place]) if place == other else 0.0)
+                _covariance(row, other) + (NOISE**2 / len(times[row]) if row == other else 0.0)
                 for other in allocations
             ]
-            for place in allocations
+            for row in allocations
         ]
     )
     theta, residuals, slopes, precision = _most_probable(allocations, logs, share, factor, prior)

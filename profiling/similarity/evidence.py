@@ -180,9 +180,9 @@ def _combined(points: Sequence[_Point], least: float) -> _Combined:
         total = sum(weights)
         pairs = list(zip(weights, points, strict=True))
         mean = sum(a * point.mean for a, point in pairs) / total
-        spread = sum(a * (point.mean - mean) ** 2 for a, point in pairs)
+        squares = sum(a * (point.mean - mean) ** 2 for a, point in pairs)
         chance = sum(a * (1.0 - a / total) * point.variance for a, point in pairs)
-        between = max(between, (spread - chance) / sum(a * (1.0 - a / total) for a in weights))
+        between = max(between, (squares - chance) / sum(a * (1.0 - a / total) for a in weights))
     weights = [1.0 / (point.variance + between) for point in points]
     total = sum(weights)
     mean = sum(a * point.mean for a, point in zip(weights, points, strict=True)) / total

@@ -83,8 +83,8 @@ class HistoryEntry:
         """
         facts = (self.workload, self.machine, self.source, self.profile, self.config)
         numbers = (self.speedup, self.joules, self.windows, self.at, self.infeasible)
-        spread = () if self.spread is None else (self.spread,)
-        return digest(json.dumps((*facts, *numbers, *spread)))
+        deviation = () if self.spread is None else (self.spread,)
+        return digest(json.dumps((*facts, *numbers, *deviation)))
 
 
 def source_of(study: str) -> str:

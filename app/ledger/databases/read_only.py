@@ -113,23 +113,23 @@ class ReadOnly:
         where there is no ledger.
         """
         if self.database.is_absent():
-            place = self.database.shown
-            raise BackendError(f"nothing has run here yet: there is no ledger at {place}")
+            url = self.database.shown
+            raise BackendError(f"nothing has run here yet: there is no ledger at {url}")
         return self.database.noted()
 
     def _check(self, ask: Ask, noted: Newest | None, table: str | None) -> None:
         """Check that it can be read, and is as it was written as far as a reader sees that."""
-        place = self.database.shown
+        url = self.database.shown
         if message := self.database.sampled_structure_fault(ask, table):
             raise self.database.damaged(message)
         at = revision(self.database, ask)
         if at is None:
             check_empty(self.database, ask)
-            raise BackendError(f"nothing has run here yet: the ledger {place} is empty")
+            raise BackendError(f"nothing has run here yet: the ledger {url} is empty")
         if at != HEAD:
             check_not_newer(self.database, ask, at)
             raise BackendError(
-                f"the ledger {place} was written by an older Penstock (schema {int(at)}, this"
+                f"the ledger {url} was written by an older Penstock (schema {int(at)}, this"
                 f" one reads {int(HEAD)}): start its scheduler once (penstock up)"
             )
         check_noted(self.database, ask, noted)

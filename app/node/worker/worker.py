@@ -236,9 +236,9 @@ class Worker:
             session.members = members
             return self._run_in(trainer, session, lane)
 
-        place = warm or sockets
-        assert place is not None
-        dropped = self._claim(session, place.identity)
+        peer = warm or sockets
+        assert peer is not None
+        dropped = self._claim(session, peer.identity)
         if dropped and sockets:
             sockets.close()
         return dropped or self._with_lease(session, work)

@@ -227,8 +227,8 @@ def _past(trial: FinishedTrial) -> Update:
     content = written_of(trial)
     if "suggestions" not in content:
         params = dict(trial.params)
-        drawn = [(name, text) for name, text in trial.drawn if name in params]
-        sampled = [suggested(name, params[name], text) for name, text in drawn]
+        distributions = [(name, text) for name, text in trial.drawn if name in params]
+        sampled = [suggested(name, params[name], text) for name, text in distributions]
         content |= {"suggestions": sampled} if sampled else {}
     return {"n": trial.number, **content}
 

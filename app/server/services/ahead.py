@@ -55,10 +55,10 @@ def services_ahead(settings: Settings, script: Path) -> Iterator[None]:
     Does nothing where they run, or where a broker, ledger or store of the user's must be checked.
     An error that keeps them from starting is reported when the script asks for them.
     """
-    has_own_places = {settings.broker, settings.ledger, settings.store} != {None}
+    has_own_urls = {settings.broker, settings.ledger, settings.store} != {None}
     begun, waiting = False, None
     with suppress(PenstockError, OSError, ImportError):
-        if not has_own_places and settings.preload != "nothing" and desired_state(settings) is None:
+        if not has_own_urls and settings.preload != "nothing" and desired_state(settings) is None:
             settings.ensure_home()
             begun = True
             sys.stderr.write(f"starting broker, scheduler and workers for {script.name}\n")

@@ -144,12 +144,12 @@ def ensure_up(
         if not locks.is_running(settings.run, "scheduler"):
             _check_policy(settings.policy)
         spec = _devices(settings, devices, before)
-        services_wanted = tuple(services) if services is not None else roster(spec)
+        service_list = tuple(services) if services is not None else roster(spec)
         if services is None and not stays and _is_served_by_hand(settings, before):
-            services_wanted = tuple(service for service in services_wanted if service.name != AGENT)
+            service_list = tuple(service for service in service_list if service.name != AGENT)
         desired = DesiredState(
             devices=spec,
-            services=services_wanted,
+            services=service_list,
             at=time.time(),
             stays=stays or (before is not None and before.stays),
         )

@@ -155,12 +155,12 @@ def delay_words(found: Delays) -> str:
     text = (
         f"trials began after {duration(found.start)} and waited {duration(found.waiting)} (means)"
     )
-    if (spread := found.completion) is None:
+    if (times := found.completion) is None:
         return f"{text}; none is over"
     return (
         f"{text}; completion, from the study's submission to a trial's last epoch,"
-        f" {duration(spread.mean)} (p50 {duration(spread.median)}, p95 {duration(spread.p95)});"
-        f" slowdown, completion over the trial's own training time, {spread.slowdown:.2f}"
+        f" {duration(times.mean)} (p50 {duration(times.median)}, p95 {duration(times.p95)});"
+        f" slowdown, completion over the trial's own training time, {times.slowdown:.2f}"
         " (mean; 1: it never waited)"
     )
 
