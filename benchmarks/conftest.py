@@ -1,4 +1,4 @@
-"""Tests of benchmarks are in their folders, and marked like those of the package."""
+"""Marks the tests of benchmarks like those of the package."""
 
 from __future__ import annotations
 

@@ -209,8 +209,8 @@ class Package:
         ]
 
 
-class Beside(Package):
-    """What stands beside the package, as benchmarks and tests do: the files of these folders."""
+class Outside(Package):
+    """The files of some folders outside the package, as of benchmarks and tests."""
 
     def __init__(self, root: Path, *folders: str) -> None:
         self._read(root, folders, [])
@@ -221,9 +221,9 @@ class Beside(Package):
 
 def of_benchmarks(root: Path) -> dict[str, list[tuple[str, ...]]]:
     """The circles among files of benchmarks and testkit; tests that import a file of benchmarks."""
-    tests = Beside(root, "tests", "benchmarks").graph
+    tests = Outside(root, "tests", "benchmarks").graph
     return {
-        "benchmarks.circles": Beside(root, "benchmarks", "testkit").circles,
+        "benchmarks.circles": Outside(root, "benchmarks", "testkit").circles,
         "tests_importing_benchmarks": [
             (file, target)
             for file, targets in tests.items()

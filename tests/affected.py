@@ -33,6 +33,8 @@ OVER = 75
 #: Files of the first run; each further one has twice as many. What is near is not held up by the
 #: imports of what is far.
 FIRST = 4
+#: The folders whose modules are no part of the package.
+OUTSIDE = ("tests", "benchmarks", "testkit")
 #: The test that reads all modules as texts: it is near each of them.
 HOUSE = "tests.test_house"
 #: The module that each public name of ``import penstock`` comes from.
@@ -49,9 +51,7 @@ def name_of(path: Path) -> str:
     """The module of a Python file, by its path in the repository."""
     parts = path.with_suffix("").parts
     parts = parts[:-1] if parts[-1] == "__init__" else parts
-    return ".".join(
-        parts if parts[:1] in (("tests",), ("benchmarks",), ("testkit",)) else ("penstock", *parts)
-    )
+    return ".".join(parts if {*parts[:1]} & {*OUTSIDE} else ("penstock", *parts))
 
 
 class Reach:
@@ -60,8 +60,7 @@ class Reach:
     def __init__(self, root: Path, graph: grimp.ImportGraph) -> None:
         """``graph`` is the package's, to which the others' modules are added."""
         self._graph = graph
-        folders = ("tests", "benchmarks", "testkit")
-        others = [path for folder in folders for path in (root / folder).rglob("*.py")]
+        others = [path for folder in OUTSIDE for path in (root / folder).rglob("*.py")]
         self._files = {name_of(path.relative_to(root)): path for path in others}
         for module in self._files:
             graph.add_module(module)

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import re
 
-#: Below ``tests``, or next to it. The core is pure and bytes are read by pure code: nothing there
-#: may vary. Nor in ``extensions/NAME/test_scheduler*.py``, the tests of an extension's end in the
-#: engine.
+#: Below ``tests``. The core is pure and bytes are read by pure code: nothing there may vary. Nor in
+#: ``extensions/NAME/test_scheduler*.py``, the tests of an extension's end in the engine.
 ROOMS = ("fuzz/", "scheduler/")
 
 FILES = frozenset(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from tests import words
+from penstock.testkit import words
 
 
 def test_no_file_has_more_of_the_words_that_are_avoided() -> None:
@@ -20,7 +19,7 @@ def test_no_file_has_more_of_the_words_that_are_avoided() -> None:
     ]
     assert not risen, "\n".join(said)
     fallen = [path for path in known if known[path] > now.get(path, 0)]
-    assert not fallen, f"fewer than tests/words.txt has: python -m tests.words --lower\n{fallen}"
+    assert not fallen, f"fewer than tests/words.txt has: python -m testkit.words --lower\n{fallen}"
 
 
 @pytest.mark.parametrize(

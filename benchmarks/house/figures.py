@@ -22,6 +22,7 @@ from penstock.app.extensions import EXTENSIONS
 
 from benchmarks.house.epoch_walk import walk
 from benchmarks.house.seams import seams
+from benchmarks.house.texts import texts
 from benchmarks.house.walls import walls
 from benchmarks.house.ways import ways
 from testkit import removable
@@ -76,7 +77,7 @@ def _of_benchmarks(root: Path) -> dict[str, Any]:
 def measure(checkout: Checkout, epochs: int) -> dict[str, Any]:
     """All figures of a checkout, which are read from its files and seen in a study that it runs."""
     package = Package(checkout.root)
-    files = read(package) | seams(package) | walls(package) | ways(package)
+    files = read(package) | seams(package) | walls(package) | ways(package) | texts(package)
     return files | walk(checkout, epochs)
 
 

@@ -3,7 +3,7 @@
 Theory of operation. Most texts are older than these rules, and are rewritten room by room. So the
 rules hold for what is added: ``words.txt`` has the number of findings of each file, a file that is
 not listed may have none, and no number may rise. A commit that mends texts lowers the numbers with
-``python -m tests.words --lower``, which never raises one.
+``python -m testkit.words --lower``, which never raises one.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 #: The number of findings of each file that has any.
-KNOWN = Path(__file__).with_suffix(".txt")
+KNOWN = ROOT / "tests/words.txt"
 #: Folders that are not the project's own, or that keep texts of another time.
 SKIPPED = {"build", "dist", "node_modules", "results", "history", "recorded", "expected"}
 #: Files that name the words in order to forbid them, and the list of what past versions brought.
-EXEMPT = {"tests/words.py", "tests/test_words.py", "CHANGELOG.md"}
+EXEMPT = {"testkit/words.py", "tests/test_words.py", "CHANGELOG.md"}
 
 #: A docstring opens with a verb (what a function does) or with a noun (what a value is).
 OPENING = re.compile(r"(What|Whatever|Who|Whoever|Whom|Whose|Whether|How|Where|Which)\b")
