@@ -3,7 +3,7 @@
 A process belongs to the installation if its environment or command line has the state folder. Of
 these, services hold their locks, and workers and trainers descend from the agent and run Penstock's
 modules. All others were left behind by an attack, and so were the processes that an act recorded as
-its own (``_hostile_terms.mark``), whatever their parent is now.
+its own (``terms.mark``), whatever their parent is now.
 """
 
 from __future__ import annotations
