@@ -45,7 +45,7 @@ def export(
         Format | None,
         typer.Option(
             "--format",
-            help="json: the whole study; csv, parquet: a table. By default as FILE ends.",
+            help="json: the whole study; csv, parquet: a table. By default FILE's ending says.",
         ),
     ] = None,
     output: Annotated[

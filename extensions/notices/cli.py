@@ -21,7 +21,7 @@ def notify(
         ),
     ] = None,
 ) -> None:
-    """Send a message to addresses as studies do, and say which services took it."""
+    """Send a test message to addresses as studies do, and say which services accepted it."""
     import os
 
     from ...base.errors import UsageError
