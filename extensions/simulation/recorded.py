@@ -88,7 +88,7 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     took = end - min(row.at - row.seconds for row in epochs)
     n_slots = len({slot for row in epochs for slot in row.members})
     other_studies = beside(reader, study, end)
-    shared = ", beside other studies, which are not simulated" if other_studies else ""
+    shared = ", next to other studies, which are not simulated" if other_studies else ""
     return Workload(
         f"study {study.name}",
         (StudyWork(spec, trials, budgets=budgets, group_slowdown=group_slowdown),),
