@@ -136,7 +136,9 @@ def best(
         present(best_facts(reader, study), as_json, best_view)
         return
     if as_json:
-        raise UsageError.refuse("--json", True, "no --model: what that writes is in its folder")
+        raise UsageError.refuse(
+            "--json", True, "no --json with --model, which writes its facts to its folder"
+        )
     from ..extensions import end_of
 
     write = end_of("nas", "cli", "penstock best --model").write_trained

@@ -107,10 +107,14 @@ def _workload(
 ) -> Workload:
     """Return the workload ``name``. Raises UsageError for an option that does not apply to it."""
     if max_width is not None and not name.startswith(_STUDY):
-        raise UsageError.refuse("--max-width", max_width, f"nothing but with {_STUDY}NAME")
+        raise UsageError.refuse(
+            "--max-width", max_width, f"no value, because the workload is not {_STUDY}NAME"
+        )
     for option, value in (("--seed", seed), ("--count", count)):
         if value is not None and not name.startswith(_GENERATED):
-            raise UsageError.refuse(option, value, f"nothing but with {_GENERATED}FAMILY")
+            raise UsageError.refuse(
+                option, value, f"no value, because the workload is not {_GENERATED}FAMILY"
+            )
     if name.startswith(_STUDY):
         from .recorded import recorded
 

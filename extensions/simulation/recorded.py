@@ -52,7 +52,7 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     if study.finished_at is None:
         raise UsageError(f"study {study.name} is not over: its results are not known yet")
     if spec.strategy.name == "pbt":
-        raise UsageError(f"study {study.name} forks trials: other plans fork others, unrecorded")
+        raise UsageError(f"study {study.name} forks trials: another plan would fork other trials")
     params = {trial.id: tuple(trial.params.items()) for trial in reader.trials(study.id)}
     rows: dict[str, list[EpochRow]] = {trial: [] for trial in params}
     epochs = reader.epochs(study.id)
