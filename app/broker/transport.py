@@ -239,7 +239,7 @@ class RedisTransport:
 
     def _keep_key(self) -> None:
         """Restore our signing key on the broker if another key, or none, is found there."""
-        why = Forged("form", "it was not the key of this installation: it is written anew")
+        why = Forged("form", "it was not the key of this installation: it is written again")
         self._dropped.note("installation", "key", why)
         self._execute([("HSET", protocol.INSTALLATION, "key", self._key.hex())])
 

@@ -62,7 +62,8 @@ def list_devices(as_json: Json = False) -> None:
 def drain(names: Names, within: Within = None) -> None:
     """Drain devices: what runs there ends its epoch, and nothing new starts.
 
-    Their workers stay up. With --within, what still runs then is revoked, and the command waits.
+    Their workers stay up. With --within, the command waits that long, and then revokes
+    what still runs.
     """
     from ..client.study import control
 
@@ -87,7 +88,8 @@ def free(
 ) -> None:
     """Drain N devices that the scheduler chooses, and wait until nothing runs there.
 
-    Idle ones come first, then those that lose least. Ctrl-C ends the waiting, not the freeing.
+    Idle devices are chosen first, then those where least work is lost. Ctrl-C ends only the
+    waiting: the devices are drained nevertheless.
     """
     _wait_free(lambda client: client.free(n, within), within)
 

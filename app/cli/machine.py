@@ -23,7 +23,7 @@ Devices = Annotated[
 
 
 def plan(as_json: Json = False) -> None:
-    """Show what the scheduler would do next: who runs until when, who waits and why."""
+    """Show what the scheduler plans: which trials run and until when, which wait and why."""
     from ..client.study import control
     from ..show.views.plan import plan_view
 
@@ -35,7 +35,7 @@ def gc(
         bool, typer.Option("--dry-run", help="Only list what would be deleted.")
     ] = False,
 ) -> None:
-    """Delete checkpoints that no ledger row names, and empty logs older than PENSTOCK_LOG_AGE."""
+    """Delete checkpoints not named in the ledger, and empty logs older than PENSTOCK_LOG_AGE."""
     from ..server.services.garbage import find
 
     freed, files = 0, 0

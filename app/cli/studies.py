@@ -103,7 +103,7 @@ def best(
     trial: Annotated[
         int | None,
         typer.Option(
-            "--trial", min=0, help="With --model: of the trial of this number, not of the best."
+            "--trial", min=0, help="With --model: the number of the trial, if not the best one."
         ),
     ] = None,
     code: Annotated[
@@ -111,7 +111,7 @@ def best(
         typer.Option(
             "--code",
             metavar="FILE.py:NAME",
-            help="With --model: the class that makes it, instead of the one that the study names.",
+            help="With --model: the class that makes the model, if not the one of the study.",
         ),
     ] = None,
     store: Annotated[
@@ -136,7 +136,9 @@ def best(
         present(best_facts(reader, study), as_json, best_view)
         return
     if as_json:
-        raise UsageError.refuse("--json", True, "no --model: what that writes is in its folder")
+        raise UsageError.refuse(
+            "--json", True, "no --json with --model, which writes its facts to its folder"
+        )
     from ..extensions import end_of
 
     write = end_of("nas", "cli", "penstock best --model").write_trained
@@ -157,12 +159,12 @@ def logs(
     ] = 200,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Go on with what is printed, until the study is over."),
+        typer.Option("--follow", "-f", help="Show new lines, too, until the study is over."),
     ] = False,
 ) -> None:
-    """Show what a trial printed, or all trials of a study, each line with the trial's number.
+    """Show what one trial or all trials of a study printed, with the number of the trial.
 
-    The lines are those that the logs of this machine's trainers have kept.
+    It reads the logs that trainers have kept on this machine.
     """
     from ...scheduler.model.study import number_of, study_of_trial
     from ..show.status.printed import PrintedLines

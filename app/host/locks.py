@@ -233,7 +233,7 @@ def stop(run: Path, name: str, *, grace: float) -> bool:
     if not wait_gone(run, name, grace):
         send_signal(run, name, signal.SIGKILL)
         if not wait_gone(run, name, 5.0):
-            raise BackendError(f"{name} (process {pid_of(run, name)}) does not die")
+            raise BackendError(f"{name} (process {pid_of(run, name)}) could not be killed")
     return True
 
 

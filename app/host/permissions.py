@@ -25,7 +25,7 @@ FIRST = ("run", "logs")
 SECRETS = {
     "key": "who has read it can sign tasks, which workers run. To change it take all services down,"
     " remove it and the key penstock:installation in the broker (of the private one the folder"
-    " broker), and start anew. New checkpoints then lie in another folder, and the old ones are"
+    " broker), and start again. New checkpoints then lie in another folder, and the old ones are"
     " read where they are",
     "flower.password": "to change it end Flower and remove it: a new one is made",
 }

@@ -87,7 +87,7 @@ def make_plan(
         raise UsageError.refuse("strategy", strategy, allowed_strategies)
     name, options, space = scheduler_sampler(sampler)
     if pruner is not None and strategy is not None:
-        allowed = "None with a strategy: each decides how long trials run, give one of the two"
+        allowed = "None, because the strategy decides how long trials run: give one of the two"
         raise UsageError.refuse("pruner", pruner, allowed)
     if pruner is not None and not callable(getattr(pruner, "prune", None)):
         raise UsageError.refuse("pruner", pruner, "an Optuna pruner, or None")
@@ -337,7 +337,7 @@ def _space(
     conditions = () if space is None else parse_conditions(space)
     check_space(plan.sampler, plan.sampler_options, parameters, conditions)
     if conditions and plan.strategy is not None and plan.strategy.name == "pbt":
-        allowed = "no condition with PBT, whose trials keep all their parameters"
+        allowed = "None, because trials of PBT keep all their parameters"
         raise UsageError.refuse("when", conditions[0].name, allowed)
     return parameters, conditions
 

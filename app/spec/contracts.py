@@ -90,7 +90,7 @@ def check_environment(value: Any) -> str:
 def check_one_replicate(replicates: int) -> None:
     """Refuse replicates of trials whose parameters are not known before they begin. UsageError."""
     if replicates > 1:
-        allowed = "1 where trials sample as they run: give a space and a strategy"
+        allowed = "1, because trials sample as they run: for more, give a space and a strategy"
         raise UsageError.refuse("replicates", replicates, allowed)
 
 

@@ -36,7 +36,7 @@ def parse_objectives(
             (),
         )
     if direction is not None:
-        allowed = "None where directions is given: give one of the two"
+        allowed = "None, because directions is given: give one of the two"
         raise UsageError.refuse("direction", direction, allowed)
     ways = [
         _direction(f"directions[{k}]", d) for k, d in enumerate(_list("directions", directions))

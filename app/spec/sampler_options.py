@@ -201,7 +201,7 @@ def check_space(
             raise UsageError.refuse("sampler", sampler, "another where no parameter is a number")
     bias = json.loads(options).get("prefix_bias", 0)
     if bias and space is not None and not any(later_piece(n, dict(space)) for n, _ in space):
-        allowed = "0 in a space without Steps: no parameter changes with the epoch"
+        allowed = "0, because no parameter of the space is a Steps"
         raise UsageError.refuse("sampler.prefix_bias", bias, allowed)
 
 

@@ -56,7 +56,7 @@ class Float:
         if self.step is not None:
             step = finite("Float.step", self.step)
             if self.log:
-                raise UsageError.refuse("Float.step", step, "None where log=True")
+                raise UsageError.refuse("Float.step", step, "None, because log=True")
             # Decimals, because 0.1 + 2 * 0.1 is not 0.3 in binary.
             low, high, width = (Decimal(str(number)) for number in (self.low, self.high, step))
             if not 0 < width <= high - low:
@@ -96,7 +96,7 @@ class Int:
         _check_range("Int", self.low, self.high)
         _check_log("Int", self.log, self.low, floor=">= 1")
         if self.log and self.step != 1:
-            raise UsageError.refuse("Int.step", self.step, "1 where log=True")
+            raise UsageError.refuse("Int.step", self.step, "1, because log=True")
         if not 1 <= self.step <= self.high - self.low:
             allowed = f"1 to high - low = {self.high - self.low}"
             raise UsageError.refuse("Int.step", self.step, allowed)
@@ -343,7 +343,7 @@ def _check_range(kind: str, low: float, high: float) -> None:
 
 def _check_log(kind: str, log: Any, low: float, *, floor: str) -> None:
     if flag(f"{kind}.log", log) and low <= 0:
-        raise UsageError.refuse(f"{kind}.low", low, f"{floor} where log=True")
+        raise UsageError.refuse(f"{kind}.low", low, f"{floor}, because log=True")
 
 
 def _set(frozen: object, name: str, value: object) -> None:

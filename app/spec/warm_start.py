@@ -26,7 +26,7 @@ def observation(params: Any, value: Any, source: Any) -> Observation:
     """Return an observation from ``add_trial``, checked as far as possible without the space."""
     value = finite("value", value)
     if not isinstance(source, str) or not source:
-        raise UsageError.refuse("source", source, "where it comes from, in words")
+        raise UsageError.refuse("source", source, "a text that says where it comes from")
     return Observation(check_params(None, params), value, source=source)
 
 

@@ -75,7 +75,7 @@ class Passes:
     def check(self, epoch: int, advice: str) -> None:
         """Refuse a framework that is at another ``epoch``: it has not resumed from the state."""
         if epoch != self.epoch:
-            raise UsageError(f"epoch {epoch} begins where {self.epoch} should: {advice}")
+            raise UsageError(f"epoch {epoch} begins where epoch {self.epoch} should: {advice}")
 
     def report(self, metrics: Mapping[str, Any], state: Any) -> None:
         """Report as ``EpochTrial.report`` does. ``take`` will return ``state``."""

@@ -20,7 +20,10 @@ def branch(
     ] = None,
     *,
     at: Annotated[
-        int, typer.Option("--at", metavar="EPOCH", min=1, help="The epoch after which it begins.")
+        int,
+        typer.Option(
+            "--at", metavar="EPOCH", min=1, help="The epoch after which the branch begins."
+        ),
     ],
     to: Annotated[
         int | None,
@@ -33,20 +36,21 @@ def branch(
         typer.Option(
             metavar="N",
             min=1,
-            help="How many. From the second on they draw random numbers of their own.",
+            help="How many branches; all but the first draw random numbers of their own.",
         ),
     ] = 1,
     outside: Annotated[
         bool, typer.Option("--outside", help="Allow values outside of the study's space.")
     ] = False,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why; story and report say it.")
+        str,
+        typer.Option("--reason", metavar="TEXT", help="The reason, which story and report show."),
     ] = "",
 ) -> None:
-    """Branch a trial: go on from its state after an epoch under other values. It goes on itself.
+    """Branch a trial: a new one goes on from its state after an epoch with other values.
 
-    The branch has the random numbers and the data that the trial has from there on, so the changed
-    values are all that differs. A study may be over.
+    The trial itself goes on. The branch has the same random numbers and data as the trial from
+    there on, so only the changed values differ. The study may be over.
     """
     from ...app.client.study.control import client_of
     from ...app.ledger.codec import spec_from_json

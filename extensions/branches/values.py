@@ -63,7 +63,9 @@ def values_of(
             allowed = f"{inside}, or any with --outside (from Python outside=True)"
             raise UsageError.refuse(f"params[{name!r}]", given[name], allowed)
         if getattr(distributions[name], "log", False) and merged[name] <= 0:
-            raise UsageError.refuse(f"params[{name!r}]", merged[name], "more than 0: it is log")
+            raise UsageError.refuse(
+                f"params[{name!r}]", merged[name], "more than 0, because its range is log"
+            )
     # What lies outside, and what the parent has, also where its study was edited since, is taken.
     fixed = {name: value for name, value in merged.items() if name not in given} | numbers
     texts = {name: Categorical([value]).to_json() for name, value in fixed.items()}

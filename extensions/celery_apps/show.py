@@ -20,7 +20,7 @@ def called(event: Called) -> str:
     if not event.why:
         return f"{name} was sent as task {event.task_id}"
     tries = count(event.tries, "try") if event.tries == 1 else f"{event.tries} tries"
-    return f"{name} was not sent, in {tries}: {event.why}"
+    return f"{name} could not be sent in {tries}: {event.why}"
 
 
 def status_lines(reader: Reader, study: StudyRow) -> str:

@@ -250,7 +250,7 @@ def _plain(field: str, value: Any, kind: type | None = None) -> Any:
     if isinstance(value, Mapping) and kind in (None, dict):
         for name in value:
             if not isinstance(name, str):
-                raise UsageError.refuse(field, name, "names that are text")
+                raise UsageError.refuse(field, name, "a string as a name")
         return {name: _plain(f"{field}.{name}", each) for name, each in value.items()}
     is_plain = value is None or isinstance(value, bool | int | str)
     if kind is None and (is_plain or (isinstance(value, float) and isfinite(value))):

@@ -83,7 +83,7 @@ def edited(
     if space or assumed:
         after, edits = _with_space(after, edits, space, assumed, changes)
     if not changes:
-        raise UsageError(f"nothing of {spec.name} would change: it is so already")
+        raise UsageError(f"nothing of {spec.name} would change: it has these settings already")
     return replace(after, edits=edits), tuple(changes)
 
 
@@ -140,7 +140,7 @@ def _with_space(
     for name, form in given.items():
         if name not in before:
             if "@" in name:
-                raise UsageError(f"{name} would be a piece of a Steps: those cannot be added")
+                raise UsageError(f"{name} would be a piece of a Steps, which cannot be added")
             if name not in assumed:
                 raise UsageError(
                     f"{name} is a new parameter: say which value earlier trials are taken to have"
@@ -214,7 +214,7 @@ def _changed(name: str, before: str, form: Form) -> str:
             return parse_space({name: [choice]})[0][1]
         value = whole(field, value) if kind == "Int" else finite(field, value)
         if had["log"] and value <= 0:
-            raise UsageError.refuse(field, value, "more than 0: it is log")
+            raise UsageError.refuse(field, value, "more than 0, because its range is log")
         return json.dumps(distribution | {"attributes": had | {"low": value, "high": value}})
     if kind == "Categorical":
         raise UsageError.refuse(field, f"{form['low']} to {form['high']}", "a list of choices")

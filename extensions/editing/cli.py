@@ -29,7 +29,7 @@ def edit(
         typer.Option(
             "--assume",
             metavar="NAME=VALUE",
-            help="The value that earlier trials are taken to have had of a new parameter.",
+            help="For a new parameter: the value that earlier trials are assumed to have had.",
         ),
     ] = None,
     setting: Annotated[
@@ -42,7 +42,7 @@ def edit(
         ),
     ] = None,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why; the report says it.")
+        str, typer.Option("--reason", metavar="TEXT", help="The reason, which the report shows.")
     ] = "",
 ) -> None:
     """Change a study while it runs: its parameters' ranges, its epochs, its limits, its weight.

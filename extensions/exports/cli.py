@@ -45,7 +45,7 @@ def export(
         Format | None,
         typer.Option(
             "--format",
-            help="json: the whole study; csv, parquet: a table. By default as FILE ends.",
+            help="json: the whole study; csv, parquet: a table. By default FILE's ending says.",
         ),
     ] = None,
     output: Annotated[
@@ -69,9 +69,9 @@ def export(
 
     form = form or _form_of(output)
     if epochs and form is Format.JSON:
-        raise UsageError.refuse("--epochs", True, "csv or parquet: JSON holds all epochs")
+        raise UsageError.refuse("--epochs", True, "no --epochs with JSON, which holds all epochs")
     if form is Format.PARQUET and output is None:
-        raise UsageError.refuse("--output", None, "a file: Parquet is a binary format")
+        raise UsageError.refuse("--output", None, "a file, because Parquet is a binary format")
     if output is not None:
         check_folder("--output", output)
     reader = reader_of()

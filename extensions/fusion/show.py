@@ -11,10 +11,10 @@ def plan_words(row: Mapping[str, Any]) -> Iterator[str]:
     if row.get("together", 1) > 1:
         yield f"up to {row['together']} trials are trained together"
     if row.get("apart"):
-        yield f"its trials are trained apart: {row['apart']}"
+        yield f"its trials are not trained together: {row['apart']}"
     readers = row.get("readers", 0)
     if readers > 1:
         part = f"{row['readers_take']:.0%} of its time alone"
-        yield f"batches are read once for up to {readers} of them: each needs {part}"
+        yield f"batches are read once for up to {readers} of its trials: each needs {part}"
     elif readers:
-        yield "batches would be read once for those in one lane, which pays"
+        yield "batches would be read once for its trials in one lane, since that saves time"

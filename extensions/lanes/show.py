@@ -19,7 +19,7 @@ def lane_words(device: Mapping[str, Any]) -> Iterator[str]:
     for row in device.get("lanes", ()):
         turns = [
             f"{each['study']}/{each['trial']} "
-            + (f"none, as {each['why']}" if each["why"] else f"{each['part']:.0%}")
+            + (f"none, because {each['why']}" if each["why"] else f"{each['part']:.0%}")
             for each in row["residents"]
         ]
         words = [

@@ -78,7 +78,7 @@ def check_submitted(spec: StudySpec, state: EngineState, at: float) -> None:
         moment = datetime.fromtimestamp(end, UTC).isoformat()
         raise UsageError.refuse("limits.deadline", moment, "a point in time that is yet to come")
     if spec.money is not None and not prices:
-        allowed = "None where no device has a price: PENSTOCK_PRICES says them, as in cuda=2.5"
+        allowed = "None, because no device has a price: set PENSTOCK_PRICES, as in cuda=2.5"
         raise UsageError.refuse("limits.money", spec.money, allowed)
     reasons = {
         name: unaccountable(spec, prices, each.device) for name, each in state.devices.items()

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 _WHICH = (
-    "process is the whole process: libraries, tensors, and memory that was freed and kept. Trials"
-    " are packed by it. The other columns are tensors alone, as PyTorch's allocator counts them;"
-    " needs has the margin, or 5% where the trial was measured"
+    "process: all memory of the trial's process, with libraries and with what it has freed and"
+    " kept; trials are packed by it. The other columns count tensors alone, as PyTorch's allocator"
+    " does. needs: the estimate and its margin, or the measurement and 5%"
 )
 
 
@@ -178,13 +178,13 @@ def _headline(memory: StudyMemory) -> str:
     footprints = [each for each in memory.trials if each.estimate or each.measured]
     if not footprints:
         return (
-            f"{memory.study}: no trial was estimated or measured: that is done for trials of"
-            " TorchTrainables, in at most 1 % of the time that they are trained"
+            f"{memory.study}: no trial was estimated or measured. That is done for trials of a"
+            " TorchTrainable, and takes at most 1 % of their training time"
         )
     source = f"from {count(memory.errors, 'earlier estimate')}" if memory.errors else "assumed"
     known_errors = [each.error for each in memory.trials if each.error is not None]
     worst = (
-        f"; the furthest here was off by {_percent(max(known_errors, key=abs))}"
+        f"; the worst estimate here was off by {_percent(max(known_errors, key=abs))}"
         if known_errors
         else ""
     )
@@ -213,13 +213,15 @@ def _footprint(event: FootprintReported) -> str:
         return f"the memory that {of} needs could not be estimated: {event.failed}"
     how = "was measured" if event.measured else "was estimated"
     peak, persistent = map(size_words, (event.footprint.peak, event.footprint.persistent))
-    need = f"{peak}, {persistent} of it between steps"
+    need = f"{peak} at the peak, {persistent} between steps"
     return f"the memory that {of} needs {how}: {need}"
 
 
 #: Sentences of a story about events, by the event's class.
 SENTENCES: Mapping[type[Event], Callable[[Any], str]] = {FootprintReported: _footprint}
 #: Occasions of dispatches in words, by the class of the event that was handled.
-OCCASIONS: Mapping[type[Event], str] = {FootprintReported: "it was known what memory a trial needs"}
+OCCASIONS: Mapping[type[Event], str] = {
+    FootprintReported: "the memory that a trial needs became known"
+}
 #: The heading of what the page of a study's memory says, and what draws it.
 DETAILS = ("Memory", _section)

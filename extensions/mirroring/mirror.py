@@ -63,7 +63,9 @@ class Mirror:
             storage = optuna.storages.get_storage(given)
             studies = {study.study_name: study for study in storage.get_all_studies()}
         except Exception as error:  # whatever a driver raises
-            raise UsageError.refuse("storage", given, f"one that opens ({error})") from error
+            raise UsageError.refuse(
+                "storage", given, f"a storage that can be opened ({error})"
+            ) from error
         if name in studies:
             if not may_exist:
                 raise optuna.exceptions.DuplicatedStudyError(

@@ -22,7 +22,7 @@ def check_plan(plan: StudyPlan, contract: str, strategy: StrategySpec) -> None:
     for field in ("shards", "max_width"):
         value = getattr(plan.resources, field)
         if (value or 1) > 1:
-            allowed = "1 with OneShot: candidates are evaluated beside each other, a device each"
+            allowed = "1, because OneShot evaluates each candidate on one device"
             raise UsageError.refuse(f"resources.{field}", value, allowed)
     if plan.system.mode == "tune":
         raise UsageError.refuse("system", "tune", "reuse or off with OneShot, which trains nothing")

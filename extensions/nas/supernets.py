@@ -27,7 +27,7 @@ def weights_of(spec: StudySpec, trial: TrialRow) -> str:
     over = "1 batch" if of.batches == 1 else f"{of.batches} batches"
     return (
         f"it is a candidate of a super-net and is not trained: it {verb} with the weights of"
-        f" {of.name}, and running statistics that are measured anew over {over}"
+        f" {of.name}, and running statistics that are measured again over {over}"
     )
 
 

@@ -47,8 +47,8 @@ class SuperNetWeights:
             names = ", ".join(lacking[:_SHOWN]) + (", ..." if len(lacking) > _SHOWN else "")
             raise TrialFailed(
                 "fork",
-                f"the super-net has no weights of this shape for {names}: candidates have the"
-                " choices that it has, and the values that it was made with",
+                f"the super-net has no weights of this shape for {names}: candidates must"
+                " have its choices, and the values that it was made with",
             )
         # Not load_state_dict, which walks through all modules: 3 times as long.
         torch._foreach_copy_(list(own.values()), [self._weights[name] for name in own])

@@ -21,7 +21,7 @@ def notify(
         ),
     ] = None,
 ) -> None:
-    """Send a message to addresses as studies do, and say which services took it."""
+    """Send a test message to addresses as studies do, and say which services accepted it."""
     import os
 
     from ...base.errors import UsageError
@@ -37,7 +37,7 @@ def notify(
     for to in targets:
         address = resolve(to, os.environ)
         if address is None:
-            raise UsageError(f"{to} is not set here", "notify")
+            raise UsageError(f"the variable {to} is not set", "notify")
         words = "This is a trial: studies of Penstock will tell you here."
         outcome = deliver(address, "Penstock", words, "info")
         say(f"{shown(to)}: {outcome.why or 'taken'}")

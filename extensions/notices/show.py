@@ -18,7 +18,7 @@ def told(event: Told) -> str:
     if not event.why:
         return f"{event.to} was told that it {HAPPENED[event.kind]}"
     tries = count(event.tries, "try") if event.tries == 1 else f"{event.tries} tries"
-    return f"{event.to} was not told that it {HAPPENED[event.kind]}, in {tries}: {event.why}"
+    return f"{event.to} could not be told that it {HAPPENED[event.kind]}, in {tries}: {event.why}"
 
 
 def status_lines(reader: Reader, study: StudyRow) -> str:

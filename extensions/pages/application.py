@@ -55,7 +55,7 @@ PAGES: dict[str, Callable[[Site, Mapping[str, str]], Page]] = {
 }
 #: Header of requests by which a page that was told of a change fetches itself again.
 LIVE = "x-penstock-live"
-UNEXPECTED = "This is an error of Penstock's: its traceback is where penstock ui runs."
+UNEXPECTED = "This is a bug in Penstock: the traceback is in the terminal of penstock ui."
 #: The most bytes of a form.
 FORM_BYTES = 1 << 20
 

@@ -26,7 +26,8 @@ def ui(
 ) -> None:
     """Show studies, trials and devices live in the browser, and control them, until Ctrl-C.
 
-    It listens on this machine only. The address that it prints lets in who opens it.
+    It listens on this machine only. The address that it prints has the token that
+    lets you in.
     """
     from .web_server import serve
 

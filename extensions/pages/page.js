@@ -212,7 +212,7 @@
       say(wordsOf(await parsed(answer)), answer.ok ? "done" : "refused");
       return answer.ok;
     } catch {
-      say("Not connected: it may or may not have been done.", "refused");
+      say("Not connected: whether it was done is not known.", "refused");
       return false;
     }
   }

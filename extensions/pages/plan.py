@@ -99,7 +99,7 @@ STUDIES: tuple[Column[Facts], ...] = (
     Column("to be proposed", lambda row: row["to_propose"], "n"),
     Column("at a rung", itemgetter("paused_trials"), "n"),
     Column("share", _share),
-    Column("expected to be over", lambda row: _time(row["ends"])),
+    Column("expected to end", lambda row: _time(row["ends"])),
     Column("deadline", _deadline),
     Column("more", lambda row: _said("plan_words", row), "why"),
 )

@@ -9,7 +9,7 @@ commands = Application()
 
 @commands.command(rich_help_panel=STUDIES)
 def prefixes(name: Name = None, as_json: Json = False) -> None:
-    """Show which epochs a study's trials have in common, what that saved, and the tree of them."""
+    """Show which epochs a study's trials have in common, what that saved, and their tree."""
     from .common import prefix_facts, prefixes_of
     from .view import prefixes_view
 

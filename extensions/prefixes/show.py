@@ -103,7 +103,7 @@ def story_lines(
             if not study_words:
                 cause = _cause(spec, trial, numbers.get(source), beside=has_waited)
             else:
-                cause = "both studies have one data token, and these trials equal hyperparameters"
+                cause = "the studies have the same data token, the trials the same hyperparameters"
             lines.append(TakenOver(rows[-1].at, epochs_words, cause))
     return lines
 

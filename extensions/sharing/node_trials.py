@@ -49,7 +49,7 @@ class NodeTrials:
         is_shared = batches.found()
         if batches.apart and not is_shared and trial not in self._told:
             self._told.add(trial)
-            remark(f"it reads its batches itself, as others beside it do: {batches.apart}")
+            remark(f"it reads its batches itself, as the trials next to it do: {batches.apart}")
         return is_shared
 
     def forget(self, trial: str) -> None:

@@ -39,12 +39,12 @@ def simulate(
             min=1e-3,
             max=1e5,
             metavar="GIB",
-            help="Memory of each device, in GiB; by default enough.",
+            help="Memory of each device, in GiB; by default enough for all trials.",
         ),
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(metavar="POLICY", help="May be repeated; by default all."),
+        typer.Option(metavar="POLICY", help="A policy; repeat it for several. By default all."),
     ] = None,
     known: Annotated[
         bool,
@@ -52,13 +52,15 @@ def simulate(
     ] = False,
     max_width: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="With study: the most devices of a trial."),
+        typer.Option(min=1, metavar="N", help="With study:NAME: the most devices for one trial."),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, metavar="SEED", help="With generated: the random seed.")
+        int | None,
+        typer.Option(min=0, metavar="SEED", help="With generated:FAMILY: the random seed."),
     ] = None,
     count: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="With generated: N studies, in bursts.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="With generated:FAMILY: N studies, in bursts."),
     ] = None,
     report: Annotated[
         Path | None,
@@ -105,10 +107,14 @@ def _workload(
 ) -> Workload:
     """Return the workload ``name``. Raises UsageError for an option that does not apply to it."""
     if max_width is not None and not name.startswith(_STUDY):
-        raise UsageError.refuse("--max-width", max_width, f"nothing but with {_STUDY}NAME")
+        raise UsageError.refuse(
+            "--max-width", max_width, f"no value, because the workload is not {_STUDY}NAME"
+        )
     for option, value in (("--seed", seed), ("--count", count)):
         if value is not None and not name.startswith(_GENERATED):
-            raise UsageError.refuse(option, value, f"nothing but with {_GENERATED}FAMILY")
+            raise UsageError.refuse(
+                option, value, f"no value, because the workload is not {_GENERATED}FAMILY"
+            )
     if name.startswith(_STUDY):
         from .recorded import recorded
 

@@ -52,7 +52,7 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     if study.finished_at is None:
         raise UsageError(f"study {study.name} is not over: its results are not known yet")
     if spec.strategy.name == "pbt":
-        raise UsageError(f"study {study.name} forks trials: other plans fork others, unrecorded")
+        raise UsageError(f"study {study.name} forks trials: another plan would fork other trials")
     params = {trial.id: tuple(trial.params.items()) for trial in reader.trials(study.id)}
     rows: dict[str, list[EpochRow]] = {trial: [] for trial in params}
     epochs = reader.epochs(study.id)
@@ -88,7 +88,7 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
     took = end - min(row.at - row.seconds for row in epochs)
     n_slots = len({slot for row in epochs for slot in row.members})
     other_studies = beside(reader, study, end)
-    shared = ", beside other studies, which are not simulated" if other_studies else ""
+    shared = ", next to other studies, which are not simulated" if other_studies else ""
     return Workload(
         f"study {study.name}",
         (StudyWork(spec, trials, budgets=budgets, group_slowdown=group_slowdown),),

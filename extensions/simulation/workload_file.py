@@ -207,7 +207,7 @@ class _Reading:
         count = self._whole(key_path, mapping, "n_trials", low=1)
         assert plan.max_epochs is not None  # refused above
         if count * plan.max_epochs > MAX_VALUES:
-            allowed = f"so many that n_trials times max_epochs is at most {MAX_VALUES}"
+            allowed = f"n_trials times max_epochs of at most {MAX_VALUES}"
             raise self._refused((*key_path, "n_trials"), count, allowed)
         level, shape = self._timed(key_path, mapping)
         memory = self._memory(key_path, mapping)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .events import Verb
 
 Reason = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="Why; the trial's story and report say it.")
+    str, typer.Option("--reason", metavar="TEXT", help="The reason, which story and report show.")
 ]
 
 trial = Application(no_args_is_help=True)
@@ -54,13 +54,13 @@ def promote(
     ] = None,
     reason: Reason = "",
 ) -> None:
-    """Train trials up to their next rung, or an epoch, before others. A study may be over."""
+    """Train trials to their next rung, or an epoch, before others. The study may be over."""
     _steer(trials, "promote", reason, to)
 
 
 @trial.command()
 def retry(trials: TrialNames, reason: Reason = "") -> None:
-    """Try trials again that failed, from their newest state. A study may be over."""
+    """Retry failed trials from their newest state. The study may be over."""
     _steer(trials, "retry", reason)
 
 

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 _DONE = {
     "stop": "stopped it",
     "pause": "paused it at the end of its epoch",
-    "resume": "had it go on",
-    "retry": "had it tried again from its newest state",
+    "resume": "resumed it",
+    "retry": "retried it from its newest state",
 }
 
 
 def steered(event: Steered) -> str:
     """Return a sentence about a user's command on the trial, and the reason."""
     to = f"epoch {event.to}" if event.to else "its next rung"
-    did = _DONE.get(event.verb, f"sent it on to {to}, before others")
+    did = _DONE.get(event.verb, f"promoted it to {to}, before other trials")
     return f"{event.who or 'a user'} {did}{f': {event.why}' if event.why else ''}"
 
 

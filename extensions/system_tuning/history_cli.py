@@ -22,7 +22,7 @@ def known(ctx: typer.Context, as_json: Json = False) -> None:
 
 @history.command("list")
 def list_history(as_json: Json = False) -> None:
-    """List workloads, their clusters, and how fast which configurations were."""
+    """List workloads, their clusters, and the speed of each configuration."""
     from time import time
 
     from .history import history_facts, history_view
@@ -33,19 +33,22 @@ def list_history(as_json: Json = False) -> None:
 @history.command("adopt")
 def adopt(
     workload: Annotated[
-        str, typer.Argument(metavar="WORKLOAD", help="A workload of the list, or how it begins.")
+        str,
+        typer.Argument(
+            metavar="WORKLOAD", help="A workload of the list, or the beginning of its name."
+        ),
     ],
     config: Annotated[
         str | None,
         typer.Argument(
             metavar="CONFIG",
-            help="As threads=1,memory_format=channels_last, or default; else the surely fastest.",
+            help="As threads=1,memory_format=channels_last, or default; without it, the fastest.",
         ),
     ] = None,
     machine: Annotated[
         str | None, typer.Option(metavar="CLASS", help="The class of machine, if it is on several.")
     ] = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Take an adoption back.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Remove the adopted configuration.")] = False,
 ) -> None:
     """Pin a system configuration: studies of that code have it from their first epoch on."""
     from time import time

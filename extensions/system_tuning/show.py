@@ -39,7 +39,7 @@ def report_facts(spec: StudySpec, trials: Sequence[TrialRow]) -> Iterator[tuple[
 def status_lines(reader: Reader, study: StudyRow) -> str:
     """Return the line of a study's status on its system configuration; empty if it has none."""
     choice = choice_of(reader, spec_from_json(study.spec_json))
-    return "" if choice is None else f"its trials have {choice.words}"
+    return "" if choice is None else f"its trials use {choice.words}"
 
 
 def story_heads(
@@ -51,7 +51,7 @@ def story_heads(
 ) -> Iterator[str]:
     """Yield the sentence above a trial's story on the configuration that all trials have."""
     if (choice := choice_of(reader, spec)) is not None:
-        yield f"all trials of the study have {choice.words}"
+        yield f"all trials of the study use {choice.words}"
 
 
 def _profiled(event: Profiled) -> str:
@@ -69,15 +69,15 @@ def _rehearsed(event: Rehearsed) -> str:
     cost = f"; it took {duration(event.spent)}" if event.spent else ""
     measured = f": {words}" if words else ", and nothing was worth measuring"
     config = config_text(event.chosen)
-    return f"system parameters were rehearsed for all trials{measured}; they have {config}{cost}"
+    return f"system parameters were rehearsed for all trials{measured}; all use {config}{cost}"
 
 
 def _tried(event: WindowsMeasured | Rehearsed) -> str:
     """Say how each system configuration did."""
     results = tried([event])
     parts = [
-        f"{config_text(each.config)} took {1 / each.speed:.2f} of the default's seconds a step"
-        + ("" if each.energy is None else f" and {each.energy:.2f} of its joules")
+        f"{config_text(each.config)} took {1 / each.speed:.2f} times the default's seconds a step"
+        + ("" if each.energy is None else f" and {each.energy:.2f} times its joules")
         for each in results
         if each.speed
     ]

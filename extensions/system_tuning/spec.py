@@ -48,9 +48,9 @@ def check_energy_weight(weight: object, mode: str, probing: str) -> float:
     """Return ``weight``, checked. Raises UsageError where no choice could depend on it."""
     checked_weight = finite(ENERGY_FIELD, weight, ENERGY_ALLOWED, 0, 1)
     if checked_weight and mode == "off":
-        raise UsageError.refuse(ENERGY_FIELD, weight, '0 with mode="off", which chooses nothing')
+        raise UsageError.refuse(ENERGY_FIELD, weight, '0, because mode="off" chooses nothing')
     if checked_weight and PROBING[probing].by_epoch:
         raise UsageError.refuse(
-            ENERGY_FIELD, weight, f'0 with probing="{probing}", which ignores energy'
+            ENERGY_FIELD, weight, f'0, because probing="{probing}" ignores energy'
         )
     return checked_weight

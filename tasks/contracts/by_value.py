@@ -259,7 +259,7 @@ def unpickled(content: bytes, target: str) -> Any:
         raise TrialFailed(
             "code",
             f"{name} cannot be loaded: {worded(error, str)}: install it on this node, or put the"
-            f" module's file beside the script{import_hint(error)}",
+            f" module's file next to the script{import_hint(error)}",
         ) from error
     except Exception as error:
         raise TrialFailed(

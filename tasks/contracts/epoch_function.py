@@ -164,8 +164,8 @@ class EpochFunction(Function):
         if checkpoint is None and task.durable and self._epoch == task.last:
             raise TrialFailed(
                 "checkpoint",
-                "PBT with a trainable that has no checkpoint: other trials continue the state"
-                f" after epoch {self._epoch}, so pass it: trial.report(metrics, checkpoint=...)",
+                f"no checkpoint was reported with epoch {self._epoch}, and PBT lets other trials"
+                " continue from there: write trial.report(metrics, checkpoint=...)",
             )
         state_hash = uri = ""
         if checkpoint is not None and self._epoch >= self.run.task.first:

@@ -27,6 +27,7 @@ def agree(
     same = len(set(hashes)) == 1
     if not same and not may_differ:
         raise TrialFailed(
-            "diverged", f"the members of a gang came out of epoch {epoch} as {', '.join(hashes)}"
+            "diverged",
+            f"members of a gang disagree on the state of epoch {epoch}: {', '.join(hashes)}",
         )
     return bool(reports[0][1]) or not same, sum(measured) if len(measured) == len(reports) else None

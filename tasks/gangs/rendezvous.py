@@ -208,7 +208,7 @@ class Rendezvous:
             self._handler.forget(self.members[0])
             raise Lost(f"the leader's store does not answer: {error}") from error
         if not all(_same_form(each, value) for each in received):
-            raise Lost(f"a value for {topic!r} is not a member's")
+            raise Lost(f"a value for {topic!r} does not come from a member")
         return received
 
     def _absent(self, keys: list[str]) -> list[int]:

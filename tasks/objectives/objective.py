@@ -56,8 +56,8 @@ Objective = Callable[["ObjectiveTrial"], Any]
 _Draw = tuple[str, Scalar, str, float]
 #: Sentence in a trial's story: it is the first of a sampler that did not begin the study.
 NEW_SAMPLER = (
-    "its sampler began anew here, with other random numbers: the one that drew earlier trials is on"
-    " another slot, or was lost with its trainer"
+    "its sampler began again here, with other random numbers: the one that drew earlier trials is"
+    " on another slot, or was lost with its trainer"
 )
 
 

@@ -196,7 +196,7 @@ class Run:
         """Say that these accepted epochs are computed again, and why."""
         reason = "; ".join(self.passed_over)
         if reason:
-            follows = "it begins anew" if first == 1 else "an older state is used"
+            follows = "it begins again" if first == 1 else "an older state is used"
             reason = f"{reason}; {follows}"
             print(f"penstock: {follows}", file=sys.stderr)  # noqa: T201 - its log
         self.say("replayed", first=first, last=last, reason=reason)

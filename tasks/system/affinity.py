@@ -30,7 +30,7 @@ def pinned(threads: int) -> Iterator[None]:
     free = cores()
     if len(free) != threads:
         why = f"the slot has {threads} of the {len(free)} cores that its trainer may use"
-        raise TrialFailed("system", f"no core is the trial's own: {why}")
+        raise TrialFailed("system", f"the trial has no core of its own: {why}")
     torch.zeros(_ALL_THREADS).add_(1)  # the pool inherits the cores of the thread that starts it
     try:
         os.sched_setaffinity(0, {min(free)})

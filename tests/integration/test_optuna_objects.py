@@ -226,4 +226,4 @@ def test_what_an_objective_logs_is_in_the_scripts_file_once_and_in_order(run, si
         ]
     assert "trial 2 epoch 1" in site.penstock("logs", "logged/2")
     assert "penstock:log" not in str(penstock.load_study("logged").trials)
-    assert "logged lines for the script's handlers" in site.penstock("story", "logged/0")
+    assert "logged lines, which the script's handlers get" in site.penstock("story", "logged/0")

@@ -52,6 +52,6 @@ def test_trials_that_hinder_each_other_do_not(site, tmp_path):
             return False
         # On a busy machine epochs may begin to take another time; then it is found out again.
         said = " ".join(site.penstock("plan").split())
-        return "is not shared, it has 1 trial: 2 at once have" in said
+        return "is not shared but has 1 trial: 2 at once have" in said
 
     site.until(alone, "one trial has the device to itself again, and the plan says why")

@@ -109,6 +109,6 @@ def test_a_function_without_checkpoints_ends_its_study_with_a_clear_word(site):
     study = create_study(
         metric="accuracy", sampler="random", strategy=PBT(max_epochs=4, interval=2, quantile=0.5)
     )
-    with pytest.raises(TrialFailed, match="PBT with a trainable that has no checkpoint") as failed:
+    with pytest.raises(TrialFailed, match="no checkpoint was reported with epoch") as failed:
         study.optimize(functions.keeps_nothing, {"x": [1, 2, 3]}, 2, show_progress=False)
     assert failed.value.kind == "checkpoint"

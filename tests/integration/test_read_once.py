@@ -80,7 +80,7 @@ def test_the_plan_says_that_batches_are_read_once(seated):
     seated.until(lambda: max([0, *(each.readers for each in reports(seated, study))]) > 1, "shared")
     plan = seated.penstock("plan")
     study.cancel()
-    assert "its trials are trained apart" in plan
+    assert "its trials are not trained together" in plan
     assert "batches are read once for up to" in plan
 
 
@@ -176,7 +176,7 @@ def test_where_reading_is_fast_each_reads_for_itself_and_the_story_says_why(two_
 def read_apart(two_devices):
     """The most trials for which a batch was read, in a study whose story says why not more."""
     study = begun(Noisy, epochs=ENDLESS, space={"lr": LR[:2]})
-    words = "reads its batches itself, as others beside it do: one is read in"
+    words = "reads its batches itself, as the trials next to it do: one is read in"
 
     def said():
         remarks = two_devices.reader.of_trials(study.id, Remarked)

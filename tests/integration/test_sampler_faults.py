@@ -52,4 +52,4 @@ def test_what_a_trial_drew_and_wrote_is_there_once(slot, tmp_path, kind, fault, 
     assert 0 not in found
     if fault == "trainer":
         [number] = found
-        assert "its sampler began anew" in slot.penstock("story", f"{study.id}/{number}")
+        assert "its sampler began again" in slot.penstock("story", f"{study.id}/{number}")

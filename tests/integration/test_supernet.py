@@ -245,7 +245,7 @@ def test_what_candidates_have_no_use_for_is_refused(site, supernet):
 
     with pytest.raises(UsageError, match=r"strategy = 'OneShot' .*for a TorchTrainable"):
         study().submit(train, space, n_trials=1)
-    with pytest.raises(UsageError, match=r"resources.max_width = 2 .*1 with OneShot"):
+    with pytest.raises(UsageError, match=r"resources.max_width = 2 .*1, because OneShot"):
         study(resources=Resources(max_width=2)).submit(Candidate, space, n_trials=1)
     with pytest.raises(UsageError, match=r"system = 'tune' .*OneShot, which trains nothing"):
         study(system="tune").submit(Candidate, space, n_trials=1)

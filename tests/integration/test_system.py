@@ -105,7 +105,7 @@ def test_tuning_tries_what_there_is_and_changes_no_result_but_by_what_the_signat
     [rehearsed] = [what for what in told if "were rehearsed for all trials" in what]
     assert "threads 1 took" in rehearsed or "nothing was worth measuring" in rehearsed
     heads = [" ".join(story.origins) for story in stories]
-    assert all("all trials of the study have " in head for head in heads)
+    assert all("all trials of the study use " in head for head in heads)
     tried = [what for what in told if what.startswith("system parameters were tried")]
     assert any(
         "loader_workers 1 cannot be run: the data set is in memory" in what for what in tried

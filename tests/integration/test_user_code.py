@@ -207,7 +207,7 @@ def test_a_run_in_which_some_trials_fail_says_which_and_where_and_what_they_prin
     assert (
         "1 of 3 trials failed\n"
         "  trial 1 failed (exception): ValueError: one is wrong  penstock story partly/1\n"
-        "the end of trial 1's traceback; all of it: penstock story partly/1\n"
+        "the end of trial 1's traceback; to see all of it: penstock story partly/1\n"
         f'  File "{script}", line 6, in objective\n'
         "    raise ValueError('one is wrong')\n"
         "ValueError: one is wrong\n"

@@ -556,7 +556,7 @@ def _check_catch(catch: Any) -> bool:
     classes = catch if isinstance(catch, Iterable) else (catch,)
     for each in classes:
         if not (isinstance(each, type) and issubclass(each, BaseException)):
-            raise UsageError.refuse("catch", each, "an exception class, or several")
+            raise UsageError.refuse("catch", each, "an exception class or a tuple of them")
     return bool(tuple(classes))
 
 

@@ -72,7 +72,9 @@ class Link:
     def installation_key(self) -> bytes:
         installation = presence.fetch_installation(self.client, self.url)
         if installation is None:
-            raise BackendError("the broker serves no installation: no scheduler has opened it")
+            raise BackendError(
+                "no scheduler has used this broker yet: start one with `penstock up`"
+            )
         return installation.key
 
     def address(self) -> str:

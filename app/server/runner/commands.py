@@ -215,7 +215,7 @@ def _extended(
         limit = goes_on.n_trials
         if goes_on.strategy.name != "full" and isinstance(at_work.strategy, FullBudget):
             raise UsageError(
-                f"{goes_on.name} is over but for single trials: extend it once those have ended"
+                f"{goes_on.name} is over but for single trials: extend it when they have ended"
             )
     if spec is not None:
         goes_on = _respecified(goes_on, spec, state)
@@ -253,7 +253,7 @@ def _respecified(known: StudySpec, given: dict[str, Any], state: EngineState) ->
         ways = ", ".join(each.direction for each in known.objectives)
         raise UsageError.refuse("directions", [o.direction for o in spec.objectives], ways)
     if at_work is not None and at_work.at_work and spec.code != known.code:
-        raise UsageError(f"{known.name} runs trials of another objective: wait for their end")
+        raise UsageError(f"{known.name} runs trials of another objective: wait until they end")
     _check_known(spec)
     return replace(spec, id=known.id, name=known.name)
 

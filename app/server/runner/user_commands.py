@@ -211,9 +211,9 @@ def _written(
     if trial.state in FINAL:
         raise UsageError(f"trial {number} of {name} is {trial.state} already")
     if trial.fence and (state or not content.only_attributes):
-        raise UsageError(f"trial {number} of {name} runs on a device")
+        raise UsageError(f"trial {number} of {name} is running on a device")
     if state == "running" and trial.id not in study_state.waiting:
-        raise UsageError(f"trial {number} of {name} does not wait")
+        raise UsageError(f"trial {number} of {name} is not waiting")
     if state not in (None, "running") and trial.id not in study_state.handed_out:
         raise UsageError(f"trial {number} of {name} was not asked for")
     return TrialWritten(

@@ -60,7 +60,7 @@ LONGEST = 16 << 20
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 _COMMAND = (sys.executable, "-P", "-m", "penstock.tasks.objectives.sampling")
 _ANEW = (
-    "its sampler began anew, with other random numbers: the process that drew earlier trials has"
+    "its sampler began again, with other random numbers: the process that drew earlier trials has"
     " ended"
 )
 

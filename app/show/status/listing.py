@@ -150,7 +150,7 @@ def status_view(
             parts.append(Text(title, style="red"))
         if alike[0].failure_traceback:
             if len(alike) > 1:
-                of = f"the traceback of trial {alike[0].number}; the others' are of the same lines"
+                of = f"the traceback of trial {alike[0].number}; the others have the same lines"
                 parts.append(Text(of, style="dim"))
             parts.append(Text(alike[0].failure_traceback.rstrip(), style="dim"))
     device_list = [record.device for record in view.devices]

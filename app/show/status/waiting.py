@@ -84,7 +84,7 @@ def why_waiting(
         return words
     if len(setbacks) >= AGAIN:
         log = f" (its log ends: {setbacks[0].log})" if setbacks[0].log else ""
-        return f"{_whose(setbacks)} failed and are made again: {setbacks[0].reason}{log}"
+        return f"{_whose(setbacks)} failed and are tried again: {setbacks[0].reason}{log}"
     return None if at_work else _in_use(present, running)
 
 
@@ -128,8 +128,8 @@ def _untaken(
     if present and setbacks and setbacks[0].refused:
         typed = in_shell(study.name, study.id)
         return (
-            f"no device accepts it: {setbacks[0].reason}. Fix that, and have it tried again"
-            f" (penstock pause {typed}, penstock resume {typed}), or restart the worker"
+            f"no device accepts it: {setbacks[0].reason}. Fix that, then pause and resume the"
+            f" study (penstock pause {typed}, penstock resume {typed}) or restart the worker"
         )
     names = {record.device.name for record in present}
     candidates = [device for device in services.announced if device.name in names]
@@ -177,7 +177,7 @@ def _in_use(present: Sequence[DeviceRecord], running: Mapping[tuple[str, int], W
     if free:
         return None
     if not running:
-        return "no device may be used: they back off after losses in a row"
+        return "no device is used for now: each pauses after it lost several attempts in a row"
     studies = sorted({work.study for work in running.values()})
     more = " and others" if len(studies) > NAMED else ""
     return (

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ....scheduler.model.study import StudySpec
     from ...ledger.rows import EpochRow
 
-#: The words where no curve could be foretold.
-BY_RUNGS = "curves cannot be foretold yet: as ASHA would"
+#: The words where no curve could be predicted.
+BY_RUNGS = "no learning curve can be predicted yet: trials are chosen as by ASHA"
 
 
 def expectations(spec: StudySpec, trial: str, epochs: Sequence[EpochRow]) -> dict[int, str]:

@@ -41,7 +41,9 @@ def failures_view(study: StudyRow, failed: Sequence[TrialRow], of: int) -> Rende
             )
         )
     if len(alike) > SHOWN:
-        lines.append(Text(f"  and others: penstock status {in_shell(study.name, study.id)}"))
+        lines.append(
+            Text(f"  and more kinds of failure: penstock status {in_shell(study.name, study.id)}")
+        )
     lines += _traced(study, failed)
     return Group(*lines)
 
@@ -58,7 +60,7 @@ def by_traceback(failed: Iterable[TrialRow]) -> list[list[TrialRow]]:
 
 
 def shared_words(study: StudyRow, trials: Sequence[TrialRow]) -> str:
-    """Return the values shared by failed trials alone, as *all 7 failures have heads = 5*.
+    """Return the values shared by failed trials alone, as *all 7 failed trials have heads = 5*.
 
     Empty where there is only one failure, or no such value.
     """
@@ -67,7 +69,7 @@ def shared_words(study: StudyRow, trials: Sequence[TrialRow]) -> str:
     shared = telling(failed, passed, spec_from_json(study.spec_json).space)
     if len(failed) < 2 or not shared:
         return ""
-    return f"all {len(failed)} failures have {', '.join(shared)}"
+    return f"all {len(failed)} failed trials have {', '.join(shared)}"
 
 
 def params_words(trial: TrialRow) -> str:
@@ -80,7 +82,8 @@ def _traced(study: StudyRow, failed: Sequence[TrialRow]) -> Iterator[Text]:
     """Yield the end of the first traceback, if any, after the command that shows all of it."""
     for trial in failed:
         if trial.failure_traceback:
-            head = f"the end of trial {trial.number}'s traceback; all of it: {_story(study, trial)}"
+            shown = f"the end of trial {trial.number}'s traceback"
+            head = f"{shown}; to see all of it: {_story(study, trial)}"
             yield Text(head, style="dim")
             yield Text(traceback_end(trial.failure_traceback), style="red")
             return

@@ -111,10 +111,10 @@ def _epoch(
     if row.system:
         where += f" with {config_text(row.system)}"
     if before is not None and before.width != row.width:
-        where += f" ({row.width} devices after {before.width})"
+        where += f" ({count(row.width, 'device')}, {before.width} in the epoch before)"
     took, value = duration(event.seconds), number(row.value)
     if row.began is not None and row.at - row.began - event.seconds > LONG:
-        took += f" of turns in {duration(row.at - row.began)}"
+        took += f" of training, in turns over {duration(row.at - row.began)}"
     if event.together > 1:
         where += f", together with {count(event.together - 1, 'other trial')},"
     elif event.readers > 1 and event.together:
@@ -123,7 +123,7 @@ def _epoch(
         where += f", its batches read once for {event.readers} trials,"
     text = f"epoch {event.epoch} ended on {where} after {took}: {metric} {value}"
     stood = 0.0 if before is None else row.begin - before.at
-    return f"{text}; it had stood for {duration(stood)}" if stood > LONG else text
+    return f"{text}; it had waited {duration(stood)} before" if stood > LONG else text
 
 
 def _remark(event: happened.Replayed | happened.Remarked, attempt: str) -> str:
@@ -156,7 +156,8 @@ def _by_hand(
         case happened.TrialWritten():
             return f"{'the objective' if event.fence else 'its user'} {_written(event)}"
     failed = f"that it failed {event.reason}".rstrip()
-    return f"its user told {failed if event.value is None else f'{metric} {number(event.value)}'}"
+    said = failed if event.value is None else f"{metric} {number(event.value)}"
+    return f"its user reported {said}"
 
 
 def _added(event: happened.TrialAdded) -> str:
@@ -184,17 +185,17 @@ def _written(event: happened.TrialWritten) -> str:
     if system_notes := tuple(
         each for each in writing.system_attrs if not each[0].startswith((LEFT, LOG_RECORDS))
     ):
-        parts.append(f"noted Optuna's own {_names('attribute', system_notes)}")
+        parts.append(f"set Optuna's internal {_names('attribute', system_notes)}")
     if any(key.startswith(LOG_RECORDS) for key, _ in writing.system_attrs):
-        parts.append("logged lines for the script's handlers")
+        parts.append("logged lines, which the script's handlers get")
     if any(key.startswith(LEFT) for key, _ in writing.system_attrs):
-        parts.append("left what the script gets of the best trial")
+        parts.append("stored the objects that the script gets back from the best trial")
     values = ", ".join(map(number, event.values))
     outcomes = {
         "running": "took it",
-        "complete": f"told the result {values}",
+        "complete": f"reported the result {values}",
         "pruned": "pruned it",
-        "fail": f"told that it failed {event.reason}".rstrip(),
+        "fail": f"reported that it failed {event.reason}".rstrip(),
     }
     parts += [outcomes[event.state]] if event.state in outcomes else []
     return ", ".join(parts) or "wrote nothing"
@@ -208,9 +209,11 @@ def _names(noun: str, attributes: Attributes) -> str:
 def _widths(event: happened.WidthsMeasured) -> str:
     """Return the seconds a step by width, or the reason why there are none."""
     steps = [f"{duration(took)} on {count(width, 'device')}" for width, took in event.seconds]
-    text = f"steps were measured: {', '.join(steps)}" if steps else "its epochs have too few steps"
+    text = (
+        f"a step was measured: {', '.join(steps)}" if steps else "its epochs are too short to time"
+    )
     if event.meeting and not event.met:
-        text += f"; the other devices had not met in {duration(event.meeting)}"
+        text += f"; the other devices did not connect within {duration(event.meeting)}"
     return text
 
 
@@ -218,20 +221,20 @@ def _signatures(event: happened.EpochReported, before: EpochRow | None) -> str:
     """Return a note if the epoch's numeric signature differs from that of the epoch before it."""
     if before is None or agree(before.signature, event.signature):
         return ""
-    return f"; computed under {event.signature}, epoch {before.epoch} under {before.signature}"
+    return f"; computed by {event.signature}, epoch {before.epoch} by {before.signature}"
 
 
 def _returned(event: happened.TrialReturned, bounds: Metrics) -> str:
     excess = dict(event.constraints)
     over = [
-        f"{name} is {number(bound + excess[name])}, at most {number(bound)}"
+        f"{name} is {number(bound + excess[name])}, allowed is at most {number(bound)}"
         for name, bound in bounds
         if excess.get(name, 0.0) > 0
     ]
     if over:
-        return f"it is infeasible, and was not trained: {'; '.join(over)}"
+        return f"it violates a constraint, so it was not trained: {'; '.join(over)}"
     values = [] if event.value is None else [event.value, *event.further]
     text = f"the objective returned {', '.join(map(number, values)) or 'without a value'}"
     text = "the objective pruned it" if event.pruned else text
-    addition = f"; {event.left} processes that it had started still ran: they end with its trainer"
+    addition = f"; {event.left} of the processes that it started run until its trainer ends"
     return text + (addition if event.left else "")

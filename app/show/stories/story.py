@@ -214,16 +214,16 @@ def _who(other: str, trial: str, names: Mapping[str, str]) -> str:
 #: Words for the limit of a length that does not come from the cost of segments.
 _LIMITS = {
     LengthReason.TARGET: "up to its target",
-    LengthReason.STUDY: "the most that a segment has",
-    LengthReason.PLAN: "then the plan changes its width",
+    LengthReason.STUDY: "no segment is longer",
+    LengthReason.PLAN: "after it the trial gets another number of devices",
     LengthReason.PROBE: "system parameters are measured in it",
-    LengthReason.LIMIT: "its study comes near a limit",
-    LengthReason.UNMEASURED: "how long one takes is not known yet",
+    LengthReason.LIMIT: "its study is close to a limit",
+    LengthReason.UNMEASURED: "the time of an epoch is not known yet",
 }
 #: The bounds that hold where costs alone would say another length.
 _BOUNDS = {
-    LengthReason.OVERHEAD: f"; overhead is to take {MAX_OVERHEAD:.0%} at most",
-    LengthReason.DELAY: f"; nobody is to wait for more than {MAX_DELAY:g} s",
+    LengthReason.OVERHEAD: f"; overhead may take {MAX_OVERHEAD:.0%} at most",
+    LengthReason.DELAY: f"; no trial should wait for more than {MAX_DELAY:g} s",
 }
 _TIERS = {SegmentStart.TRAINER: "in the trainer", SegmentStart.STORE: "from the store"}
 
@@ -275,7 +275,7 @@ def _end(study: StudyRow, spec: StudySpec, trial: TrialRow) -> str:
     if trial.state == TrialState.PAUSED:
         return "it is paused, and goes on if it is promoted" if promotes else "it is paused"
     if promotes and study.finished_at is not None and trial.epoch == trial.target:
-        return "it was paused, and stopped when its study was over without promoting it"
+        return "it was paused, and stopped at the end of its study, which did not promote it"
     return "it was stopped"  # at a limit of its study, for one, in the middle of a rung
 
 

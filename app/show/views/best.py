@@ -127,7 +127,7 @@ def _gone(uris: Sequence[str]) -> dict[str, bool]:
 
 
 def _where(state: dict[str, Any]) -> str:
-    note = "  (it is gone: no file is there any more)" if state["gone"] else ""
+    note = "  (gone: the file is not there any more)" if state["gone"] else ""
     return f"epoch {state['epoch']}  {state['uri']}{note}"
 
 

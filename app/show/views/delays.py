@@ -148,20 +148,19 @@ def delays_of(
 
 
 def delay_words(found: Delays) -> str:
-    """Return ``found`` in a line: *trials began after 4.0 s and waited 9.0 s (means); ...*.
+    """Return ``found`` in a line: *trials began after 4.0 s and waited 9.0 s on average; ...*.
 
     The line defines completion and slowdown.
     """
-    text = (
-        f"trials began after {duration(found.start)} and waited {duration(found.waiting)} (means)"
-    )
+    begin, wait = duration(found.start), duration(found.waiting)
+    text = f"trials began after {begin} and waited {wait} on average"
     if (times := found.completion) is None:
-        return f"{text}; none is over"
+        return f"{text}; none has ended yet"
     return (
-        f"{text}; completion, from the study's submission to a trial's last epoch,"
-        f" {duration(times.mean)} (p50 {duration(times.median)}, p95 {duration(times.p95)});"
-        f" slowdown, completion over the trial's own training time, {times.slowdown:.2f}"
-        " (mean; 1: it never waited)"
+        f"{text}; completion (from the study's submission to a trial's last epoch)"
+        f" {duration(times.mean)} on average (p50 {duration(times.median)},"
+        f" p95 {duration(times.p95)}); slowdown (completion divided by the trial's own training"
+        f" time) {times.slowdown:.2f} on average, 1 if it never waited"
     )
 
 

@@ -107,13 +107,13 @@ def _is_open(row: Facts) -> bool:
 def _head(plan: Facts) -> str:
     words = [f"policy {plan['policy']}"]
     if plan["rule"] == NARROW and plan["policy"] != NARROW:
-        words[0] += f" as {NARROW}, since no width is sure to be faster than one device"
+        words[0] += f", now as {NARROW}: no width is known to be faster than one device"
     if plan["planned"] is not None:
         words.append(f"planned {duration(plan['planned'])} ago")
     if plan["trouble"]:
         words.append(_trouble(plan))
     if plan["dirty"]:
-        words.append("to be planned again with the next free slot")
+        words.append("a new plan is made when the next slot is free")
     if plan["free"]:
         words.append(f"free now: {', '.join(plan['free'])}")
     else:
@@ -126,7 +126,7 @@ def _next_free(plan: Facts) -> str:
         return f"next slot free in {_time(plan['next_free'])}"
     if any(map(_is_open, plan["running"])):
         return "the next slot is free when an objective returns"
-    return "when the next slot is free is not known yet"
+    return "it is not known yet when the next slot is free"
 
 
 def _free_in(row: Facts) -> str:
@@ -141,8 +141,8 @@ def _trouble(plan: Facts) -> str:
 
 
 def _shared(row: Facts) -> str:
-    how = "shared by" if row["trials"] > 1 else "not shared, it has"
-    return f"{row['device']} is {how} {count(row['trials'], 'trial')}: {row['why']}"
+    how = "is shared by" if row["trials"] > 1 else "is not shared but has"
+    return f"{row['device']} {how} {count(row['trials'], 'trial')}: {row['why']}"
 
 
 def _study(row: Facts, unlisted: int) -> str:
@@ -154,16 +154,16 @@ def _study(row: Facts, unlisted: int) -> str:
     if row["to_propose"] is None:
         words.append("trials are proposed until it is stopped")
     else:
-        words.append(f"{count(row['to_propose'], 'trial')} to be proposed")
+        words.append(f"{count(row['to_propose'], 'trial')} still to be proposed")
     if row["paused_trials"]:
-        words.append(f"{count(row['paused_trials'], 'trial')} at a rung, to be promoted or not")
+        words.append(f"{count(row['paused_trials'], 'trial')} paused at a rung until promoted")
     for plan_words in of_ends("show", "plan_words"):
         words += plan_words(row)
     if row["share"] is not None:
         how = f"weight {row['weight']:g}, priority {row['priority']}"
         words.append(f"its share is {number(row['share'], 3)} slots ({how})")
     if row["ends"] is not None:
-        words.append(f"it is expected to be over in {_time(row['ends'])}")
+        words.append(f"it is expected to end in {_time(row['ends'])}")
     if row["deadline"] is not None:
         words.append(_deadline(row["deadline"], row["misses"]))
     return ", ".join(words)

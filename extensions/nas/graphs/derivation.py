@@ -137,7 +137,9 @@ def _try(graph: ModelGraph, inputs: Sequence[Any], derivation: Derivation) -> No
         trains(model, inputs)
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise UsageError(f"what {blamed} made does not train a step: {reason}", blamed) from error
+        raise UsageError(
+            f"what {blamed} made cannot be trained for a step: {reason}", blamed
+        ) from error
 
 
 def _derive(

@@ -60,8 +60,8 @@ def test_a_trial_that_went_no_further_says_how_it_stands_among_those_that_came_a
     for trial in stopped:
         better = sum(value > trial.value for value in first.values())
         assert story_of(reader, trial.id).origins[-1] == (
-            "it was paused, and stopped when its study was over without promoting it: its accuracy"
-            f" of {trial.value:.4g} is number {better + 1} of {len(first)} after 1 epoch"
+            "it was paused, and stopped at the end of its study, which did not promote it: its"
+            f" accuracy of {trial.value:.4g} is number {better + 1} of {len(first)} after 1 epoch"
         )
     best = next(each for each in trials if each.state == "completed")
     assert "is number" not in " ".join(story_of(reader, best.id).origins)
@@ -73,7 +73,7 @@ def test_one_that_was_stopped_in_the_middle_of_a_rung_is_not_said_to_have_been_p
     trial = next(each for each in reader.trials("digits-1a2b") if each.state == "stopped")
     [paused] = standing(study, spec, trial, epochs)
     [stopped] = standing(study, spec, replace(trial, target=trial.target + 1), epochs)
-    assert paused.startswith("it was paused, and stopped when its study was over")
+    assert paused.startswith("it was paused, and stopped at the end of its study")
     assert stopped.startswith("it was stopped: its accuracy")
     assert standing(study, spec, replace(trial, state="cancelled"), epochs) == []
 
@@ -147,12 +147,12 @@ def test_an_event_takes_one_line_of_80_columns_and_each_attempt_says_why_once(re
             ),
             (
                 "9 epochs: overhead 20 ms, resume 1.5 s from the store, a preemption expected every"
-                " 6 min 12 s; nobody is to wait for more than 2 s"
+                " 6 min 12 s; no trial should wait for more than 2 s"
             ),
         ),
         (SegmentLength(1, LengthReason.EPOCH, 60.0), "1 epoch: it takes 1 min 00 s"),
         (SegmentLength(3, LengthReason.TARGET, 0.1), "3 epochs: up to its target"),
-        (SegmentLength(1, LengthReason.LIMIT, 0.1), "1 epoch: its study comes near a limit"),
+        (SegmentLength(1, LengthReason.LIMIT, 0.1), "1 epoch: its study is close to a limit"),
     ],
 )
 def test_the_length_of_a_segment_is_told_with_what_decided_it(length, words):
@@ -252,7 +252,7 @@ def test_each_kind_of_event_of_a_trial_has_words_of_its_own():
             events.TrialReturned(
                 **FENCED, value=None, pruned=True, constraints=(("size", 5.0), ("ms", -1.0))
             ),
-            "it is infeasible, and was not trained: size is 25, at most 20",
+            "it violates a constraint, so it was not trained: size is 25, allowed is at most 20",
         ),
         *[
             (events.TrialAdded(at=1.0, trial="s-0001", state=state, values=values), words)
@@ -269,9 +269,9 @@ def test_each_kind_of_event_of_a_trial_has_words_of_its_own():
             for state, more, words in (
                 ("", {}, "its user wrote nothing"),
                 ("running", {}, "its user took it"),
-                ("complete", {"values": (0.5, 2.0)}, "its user told the result 0.5, 2"),
+                ("complete", {"values": (0.5, 2.0)}, "its user reported the result 0.5, 2"),
                 ("pruned", {}, "its user pruned it"),
-                ("fail", {"reason": ""}, "its user told that it failed"),
+                ("fail", {"reason": ""}, "its user reported that it failed"),
             )
         ],
         (
@@ -284,7 +284,7 @@ def test_each_kind_of_event_of_a_trial_has_words_of_its_own():
                     system_attrs=(("a:b", "1"), ("c:d", "2")),
                 ),
             ),
-            f"{DREW}, set attribute std, noted Optuna's own attributes a:b, c:d",
+            f"{DREW}, set attribute std, set Optuna's internal attributes a:b, c:d",
         ),
         (events.AttemptLost(**FENCED, reason="its lease ran out"), "attempt 2 was lost: its lease"),
         (
@@ -381,12 +381,12 @@ def test_an_epoch_computed_otherwise_than_the_one_before_says_so(reader):
         for _, event in reader.events(trial.id)
         if isinstance(event, events.EpochReported) and event.epoch == 4
     )
-    assert "computed under" not in sentence(event, "accuracy", accepted, {})
+    assert "computed by" not in sentence(event, "accuracy", accepted, {})
     said = sentence(replace(event, signature="S2;elsewhere"), "accuracy", accepted, {})
-    assert said.endswith("; computed under S2;elsewhere, epoch 3 under simulated")
+    assert said.endswith("; computed by S2;elsewhere, epoch 3 by simulated")
     late = replace(event, signature="S2;elsewhere", fence=999)
     said = sentence(late, "accuracy", accepted, {999: 9})
-    assert "by attempt 9 and did not count; computed under S2;elsewhere" in said
+    assert "by attempt 9 and did not count; computed by S2;elsewhere" in said
 
 
 def test_an_epoch_says_for_how_long_its_trial_stood_and_at_which_widths_it_went_on(reader):
@@ -410,10 +410,12 @@ def test_an_epoch_says_for_how_long_its_trial_stood_and_at_which_widths_it_went_
 
     begun = rows[3].at + rows[4].seconds
     assert "stood" not in said(at=begun + 0.9)
-    assert said(at=begun + 90.0).endswith("; it had stood for 1 min 30 s")
-    assert "devices after" not in said()
+    assert said(at=begun + 90.0).endswith("; it had waited 1 min 30 s before")
+    assert "in the epoch before" not in said()
     two = ((rows[4].device, 0), ("cpu.b.0", 0))
-    assert f" on {rows[4].device}, cpu.b.0 (2 devices after 1) after " in said(members=two)
+    assert f" on {rows[4].device}, cpu.b.0 (2 devices, 1 in the epoch before) after " in said(
+        members=two
+    )
 
 
 def test_another_policys_failure_before_the_study_is_no_part_of_its_story(reader):

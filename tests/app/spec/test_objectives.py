@@ -72,7 +72,7 @@ REFUSED = [
     ({"directions": None}, "metric = ['loss', 'accuracy']", "a list of them goes with directions"),
     ({"directions": None, "metric": ("loss",)}, "metric = ('loss',)", "goes with directions"),
     ({"directions": None, "metric": 3}, "metric = 3", "the name of a metric"),
-    ({"direction": "minimize"}, "direction = 'minimize'", "None where directions is given"),
+    ({"direction": "minimize"}, "direction = 'minimize'", "None, because directions is given"),
     ({"strategy": ASHA(max_epochs=9)}, "strategy = 'asha'", "FullBudget(...) or None"),
     ({"sampler": "cmaes"}, "sampler = 'cmaes'", "nsga2 with several objectives"),
     ({"sampler": optuna.samplers.CmaEsSampler()}, "sampler = 'cmaes'", "several objectives"),

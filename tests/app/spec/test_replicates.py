@@ -65,7 +65,7 @@ def test_replicates_that_make_no_sense_are_refused_by_name(changes, words):
 
 
 def test_trials_that_sample_as_they_run_have_no_replicates():
-    words = "replicates = 2 is refused: allowed is 1 where trials sample as they run"
+    words = "replicates = 2 is refused: allowed is 1, because trials sample as they run"
     plan = make_plan(seeding="shared", replicates=2, strategy=ASHA(max_epochs=9))
     with pytest.raises(UsageError, match=words):
         make_spec(plan, "s-1", "s", objective, None, 6)

@@ -120,7 +120,7 @@ def test_a_study_has_more_epochs(plan):
         ({"given": {"lr": Float(0.001, 0.1)}}, "a Float as before, log=True"),
         ({"given": {"hidden": Float(8, 64)}}, "an? Int as before"),
         ({"given": {"hidden": [8, 16]}}, "an? Int as before"),
-        ({"given": {"lr": -1.0}}, "more than 0: it is log"),
+        ({"given": {"lr": -1.0}}, "more than 0, because its range is log"),
         ({"given": {"lr": "fast"}}, "a finite number"),
         ({"given": {"hidden": 8.5}}, "a whole number"),
         ({"given": {"lr": (0.1, 0.01)}}, "Float.high"),

@@ -112,7 +112,7 @@ def test_the_format_is_what_is_said_else_as_the_file_ends_else_json(call, tmp_pa
     ("arguments", "words"),
     [
         (("nobody",), "there is no study 'nobody'; there is: digits"),
-        (("--epochs",), "--epochs = True is refused: allowed is csv or parquet"),
+        (("--epochs",), "--epochs = True is refused: allowed is no --epochs"),
         (("--format", "parquet"), "--output = None is refused: allowed is a file"),
         (("--format", "xml"), "invalid value for '--format'"),
         (

@@ -48,7 +48,7 @@ class TestReadOnce:
         plan = outlook(at.engine, at.at)
         ends = {row["trial"]: row["epoch_ends"] for row in plan["running"]}
         assert ends == pytest.approx({0: 2.0, 1: 4.0})
-        words = "batches are read once for up to 2 of them: each needs 50% of its time alone"
+        words = "batches are read once for up to 2 of its trials: each needs 50% of its time alone"
         assert words in "\n".join(detail_words(plan))
 
     def test_epochs_in_which_nothing_was_found_count_too(self):
@@ -116,8 +116,8 @@ def asha(*, seats, seed):
     ("fuse", "reported", "words"),
     [
         ("auto", {"together": 4, "alone": 2.0}, "up to 4 trials are trained together"),
-        ("auto", {"together": 0, "readers": 1}, "batches would be read once for those in one lane"),
-        ("off", {}, 'its trials are trained apart: the study says fuse="off"'),
+        ("auto", {"together": 0, "readers": 1}, "batches would be read once for its trials"),
+        ("off", {}, 'its trials are not trained together: the study says fuse="off"'),
     ],
 )
 def test_the_plan_says_what_trials_do_together(fuse, reported, words):

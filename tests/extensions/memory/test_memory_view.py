@@ -73,7 +73,7 @@ def test_a_measured_trial_needs_what_it_was_measured_and_another_its_estimate_wi
     assert (four.estimate, four.measured, four.needs) == (None, None, None)
     told = words(found)
     assert "the margin of an estimate is 15%, from 1 earlier estimate" in told
-    assert "; the furthest here was off by +10.0%" in told
+    assert "; the worst estimate here was off by +10.0%" in told
     assert "packed by it" in told.replace("\n", " ")
     for word in ("100 MiB", "110 MiB", "+10.0%", "230 MiB", "aten.nonzero.default"):
         assert word in told
@@ -103,14 +103,20 @@ def test_recurrent_models_begin_with_a_wider_margin(ledger_url):
 
 
 def test_where_nothing_is_known_it_is_said_why(ledger_url):
-    assert "of TorchTrainables, in at most 1 % of the time" in words(studied(ledger_url))
+    assert "at most 1 % of their training time" in words(studied(ledger_url))
 
 
 @pytest.mark.parametrize(
     ("event", "told"),
     [
-        (report("s-0007", 100), "the memory that trial 7 needs was estimated: 100 MiB, 25 MiB of"),
-        (report("s-0007", 2048, measured=True), "trial 7 needs was measured: 2 GiB, 512 MiB of it"),
+        (
+            report("s-0007", 100),
+            "the memory that trial 7 needs was estimated: 100 MiB at the peak, 25",
+        ),
+        (
+            report("s-0007", 2048, measured=True),
+            "measured: 2 GiB at the peak, 512 MiB between steps",
+        ),
         (report("s-0007", 0, failed="no"), "trial 7 needs could not be estimated: no"),
     ],
 )

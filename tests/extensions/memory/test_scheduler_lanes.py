@@ -186,7 +186,7 @@ def test_the_outlook_says_whose_turns_count_and_what_memory_is_needed():
     at.study("short", epochs=1)
     plan = outlook(at.engine, at.at)
     assert plan["waiting"][0]["why"] == (
-        "place 1 in line for a slot; no seat beside others:"
+        "place 1 in line for a slot; no seat next to other trials:"
         " 2 persistent 3.5 GiB + 1 ephemeral 8.0 GiB + process 0.0 GiB of 10.2 GiB"
     )
     at.told("long", 1.0, 2.0)
@@ -206,5 +206,5 @@ def test_the_outlook_says_whose_turns_count_and_what_memory_is_needed():
     console.print(plan_view(plan))
     shown = console.file.getvalue()
     assert f"has no turns for now: {why}" in shown
-    assert f"turns: long/0 none, as {why}, short/0 100%" in shown
+    assert f"turns: long/0 none, because {why}, short/0 100%" in shown
     assert "d0 is shared by 2 trials: it has one lane" in shown

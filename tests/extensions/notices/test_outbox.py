@@ -251,7 +251,7 @@ def test_what_became_of_a_notice_is_an_event_without_the_secret(caplog):
         why="the service answered 404", tries=1,
     )  # fmt: skip
     assert told(event) == (
-        "json://127.0.0.1 was not told that it ended, in 1 try: the service answered 404"
+        "json://127.0.0.1 could not be told that it ended, in 1 try: the service answered 404"
     )
     assert "secret" not in caplog.text
     assert "json://127.0.0.1 was not told that my study ended: the service" in caplog.text

@@ -261,7 +261,7 @@ def test_a_recorded_study_takes_on_its_own_devices_what_it_took(tmp_path):
     assert found.outcomes[0].makespan == pytest.approx(took, rel=0.02)
     assert len(found.outcomes[0].epochs) == len(rows)
     assert found.unseen() == ()
-    assert "beside other studies" not in of.about
+    assert "next to other studies" not in of.about
 
 
 @pytest.mark.extension("lanes")
@@ -301,7 +301,7 @@ def test_a_study_that_others_shared_the_devices_with_is_recorded_as_such(tmp_pat
             return [study, replace(study, id="other", created_at=study.created_at + 0.01)]
 
     assert recorded(Shared(), study).about.endswith(
-        ", beside other studies, which are not simulated"
+        ", next to other studies, which are not simulated"
     )
 
 

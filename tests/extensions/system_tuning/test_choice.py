@@ -127,5 +127,5 @@ def test_the_page_of_a_study_says_it(tmp_path):
         text = server.page(f"/study?id={SPEC.id}")
     finally:
         server.close()
-    assert "Its trials have memory_format channels_last, reused from 2 earlier studies" in text
+    assert "Its trials use memory_format channels_last, reused from 2 earlier studies" in text
     assert "saved about 30.0 s" in text

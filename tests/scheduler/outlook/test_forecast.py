@@ -67,7 +67,7 @@ def test_by_how_much_a_deadline_will_be_missed_is_said_early():
     [facts] = outlook(world.engine, world.at)["studies"]
     assert facts["deadline"] == 4.5
     words = _study(facts, 0)
-    assert "it is expected to be over in about " in words
+    assert "it is expected to end in about " in words
     assert "its deadline is in 4.5 s, which it will miss by about " in words
     in_time = begun(n_trials=4, deadline=60.0)
     study = in_time.engine.state.studies["s-1"]

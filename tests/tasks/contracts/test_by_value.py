@@ -232,7 +232,7 @@ def test_a_module_or_a_python_that_is_not_there_is_a_failure_of_the_code(tmp_pat
         [sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True
     ).stdout
     with pytest.raises(
-        TrialFailed, match=r"No module named 'gone_soon'.*beside the script"
+        TrialFailed, match=r"No module named 'gone_soon'.*next to the script"
     ) as failed:
         by_value.unpickled(content, "pickle:console:f")
     assert failed.value.kind == "code"

@@ -371,4 +371,4 @@ def test_pbt_with_a_function_that_has_no_checkpoint_fails_with_a_clear_word(trai
     heard = trainer.carry_out(task)
     assert epochs(heard) == [(1, False)], "the interval's last epoch needs one"
     assert heard[-1]["kind"] == "checkpoint"
-    assert "PBT with a trainable that has no checkpoint" in heard[-1]["message"]
+    assert "no checkpoint was reported with epoch" in heard[-1]["message"]

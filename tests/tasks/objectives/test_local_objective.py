@@ -278,7 +278,7 @@ def test_a_sampler_that_did_not_begin_the_study_is_reseeded_and_the_story_says_s
     with TrainerProcess(ours.folder / "log", answers_history=False) as ours.trainer:
         ours.updates = [u for u in accepted if u["n"] == 0]
         (text,) = remarks(ours.run(local_objectives.sphere, 0))
-        assert "began anew" in text
+        assert "began again" in text
         after = ours.run(local_objectives.sphere, 1)
         assert drawn(after)["x"] not in (drawn(first)["x"], drawn(second)["x"])
         assert remarks(after) == [], "once for a trainer"

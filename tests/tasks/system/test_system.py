@@ -124,7 +124,7 @@ def test_loader_workers_of_a_pinned_trial_are_free(every_core):
 
 def test_a_slot_that_shares_its_cores_refuses_to_pin(every_core, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", str(every_core - 1))
-    with pytest.raises(TrialFailed, match="no core is the trial's own") as raised:
+    with pytest.raises(TrialFailed, match="the trial has no core of its own") as raised:
         epochs(training(Plain, affinity="one core"), 1)
     assert raised.value.kind == "system"
 

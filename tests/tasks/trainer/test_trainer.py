@@ -122,7 +122,7 @@ def test_a_trial_whose_trainer_went_before_any_checkpoint_begins_anew_and_says_s
     told = next(m for m in moved if m["op"] == "replayed")
     assert (told["first"], told["last"]) == (1, 2)
     assert "does not answer" in told["reason"]
-    assert told["reason"].endswith("; it begins anew")
+    assert told["reason"].endswith("; it begins again")
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,7 @@ def test_failures_are_said_with_where_they_arose_and_where_to_read_on(tmp_path):
     words = f"trial 0{drawn} failed (exception): ValueError: <b>no</b> (and 3 others alike)"
     assert lines[at + 1 : at + 5] == [
         f"  {words}  penstock story digits/0",
-        "the end of trial 0's traceback; all of it: penstock story digits/0",
+        "the end of trial 0's traceback; to see all of it: penstock story digits/0",
         '  File "<net>.py", line 4',
         "ValueError: <b>no</b>",
     ]
@@ -267,8 +267,8 @@ def test_of_many_different_failures_some_are_said(tmp_path):
         "  trial 0 (x 0) failed (died): 0  penstock story 'my study'/0",
         "  trial 2 (x 2) failed (exception): 2  penstock story 'my study'/2",
         "  trial 3 (x 3) failed (exception): 3  penstock story 'my study'/3",
-        "  and others: penstock status 'my study'",
-        "the end of trial 2's traceback; all of it: penstock story 'my study'/2",
+        "  and more kinds of failure: penstock status 'my study'",
+        "the end of trial 2's traceback; to see all of it: penstock story 'my study'/2",
     ]
 
 
@@ -283,14 +283,14 @@ def test_what_all_failures_have_in_common_is_said_before_they_are_listed(tmp_pat
     console.print(status_view(reader, study, settings))
     text = console.file.getvalue()
     listed = [text.index(f"\ntrial {number} (") for number in fails]
-    assert text.index("all 4 failures have ") < min(listed)
+    assert text.index("all 4 failed trials have ") < min(listed)
 
 
 def test_what_all_failures_have_in_common_is_said_and_each_traceback_once(tmp_path):
     reader = make_study(tmp_path, study_spec(), fails=(0, 2, 3, 5))
     study, rows = reader.study("digits"), reader.trials("digits-1a2b")
     heads = [replace(each, params={"heads": 5 if each.failure_kind else 4}) for each in rows]
-    assert shared_words(study, heads) == "all 4 failures have heads = 5"
+    assert shared_words(study, heads) == "all 4 failed trials have heads = 5"
     alike = [replace(each, params={"heads": 5}) for each in rows]
     assert shared_words(study, alike) == "", "some have passed with that"
     failed = [each for each in rows if each.failure_kind]

@@ -246,7 +246,7 @@ def test_a_plan_is_a_question_of_which_nothing_is_kept(there):
     lines = [line.strip() for line in narrow.export_text().splitlines()]
     assert any(line.startswith("s/1  epoch 0 of 2: place 1 in line for a slot") for line in lines)
     assert "waits" in lines
-    assert "s is running, 0 trials to be proposed" in text
+    assert "s is running, 0 trials still to be proposed" in text
     endless = {**plan, "studies": [{**plan["studies"][0], "to_propose": None}]}
     console.print(plan_view(endless))
     assert "s is running, trials are proposed until it is stopped" in console.export_text()

@@ -139,7 +139,7 @@ def test_a_users_sampler_draws_and_a_replay_needs_none(site):
         json.loads(note).get("halves:call") for each in proposed for note in each.notes if note
     } >= {1}
     [remark] = site.events(Remarked)
-    assert "began anew" in sentence(remark, "v", {}, {1: 1})
+    assert "began again" in sentence(remark, "v", {}, {1: 1})
     assert remark.trial not in ("own-1-0000", "own-1-0001")
     again = Engine()
     for _, event in site.ledger.events:

@@ -77,11 +77,11 @@ CAUSES = {
     ),
     "several": (
         *([A], at_work(MINE), [UNSTARTED, replace(UNSTARTED, trial=4)], Services()),
-        "the last attempts of several trials failed and are made again: its trainer did not start",
+        "the last attempts of several trials failed and are tried again: its trainer did not start",
     ),
     "rests": (
         *([device("cpu.n.0", "resting")], {}, [Setback("its lease ran out", 3)] * 2, Services()),
-        "the last attempts of trial 3 failed and are made again: its lease ran out",
+        "the last attempts of trial 3 failed and are tried again: its lease ran out",
     ),
     "in use": ([A, B], at_work(OTHERS, OTHERS), [], Services(), "all are busy with other;"),
 }
@@ -195,7 +195,7 @@ def test_attempts_that_come_to_nothing_are_found_in_the_ledger(settings, devices
         stall_monitor.now(reader.study("digits")),
         stall_monitor.now(reader.study("digits")),
     )
-    assert f" failed and are made again: {words}" in first.replace("its trainer died: ", "")
+    assert f" failed and are tried again: {words}" in first.replace("its trainer died: ", "")
     assert first.startswith("the last attempts of ")
     assert "ImportError: no libcudnn" in first or devices is Dying
     assert again == first

@@ -44,7 +44,7 @@ def test_the_best_trial_is_said_to_people_and_to_scripts(tmp_path):
     assert f"checkpoint  epoch 9  file://{file}\n" in said
     file.unlink()
     assert json.loads(call(tmp_path, "--json").stdout)["checkpoint"]["gone"]
-    assert f"file://{file}  (it is gone" in " ".join(call(tmp_path).stdout.split(" "))
+    assert f"file://{file}  (gone" in " ".join(call(tmp_path).stdout.split(" "))
     for name, value in best.params.items():
         line = next(line for line in said.splitlines() if name in line.split())
         assert (f"{value:.4g}" if isinstance(value, float) else value) in line

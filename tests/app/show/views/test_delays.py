@@ -105,9 +105,10 @@ def test_status_and_report_say_what_the_rows_say(tmp_path):
 
 def test_completion_and_slowdown_are_explained_where_they_are_shown():
     assert delay_words(Delays(2, 10.5, 15.5, Completion(1, 18.0, 18.0, 18.0, 3.6))) == (
-        "trials began after 10.5 s and waited 15.5 s (means); completion, from the study's"
-        " submission to a trial's last epoch, 18.0 s (p50 18.0 s, p95 18.0 s); slowdown, completion"
-        " over the trial's own training time, 3.60 (mean; 1: it never waited)"
+        "trials began after 10.5 s and waited 15.5 s on average; completion (from the"
+        " study's submission to a trial's last epoch) 18.0 s on average (p50 18.0 s, p95 18.0 s);"
+        " slowdown (completion divided by the trial's own training time) 3.60 on average, 1 if it"
+        " never waited"
     )
 
 
@@ -116,4 +117,4 @@ def test_a_study_at_work_has_delays_without_a_completion(tmp_path):
     [study] = reader.studies()
     shown = status_facts(reader, study)["delays"]
     assert shown["completion"] is None
-    assert "none is over" in delay_words(Delays(2, 1.0, 2.0, None))
+    assert "none has ended yet" in delay_words(Delays(2, 1.0, 2.0, None))
