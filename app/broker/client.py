@@ -127,11 +127,13 @@ class Client:
     def store(self) -> str:
         """Return the URL of the installation's own folder in its checkpoint store.
 
-        Raises BackendError if no scheduler has opened the broker.
+        Raises BackendError if no scheduler has started on the broker yet.
         """
         installation = presence.fetch_installation(self._redis, self._url)
         if installation is None:
-            raise BackendError(f"no scheduler has opened the broker {hide_password(self._url)}")
+            raise BackendError(
+                f"no scheduler has started on the broker {hide_password(self._url)} yet"
+            )
         return checkpoints(installation.store, installation.key)
 
     def hear(self, study: str, trials: Sequence[str], *, over: bool = False) -> None:

@@ -147,8 +147,8 @@ def no_answer(url: str, error: Exception) -> BackendError:
                 " sentinel_password in its query those of the sentinels"
             )
         return BackendError(
-            f"the broker at {hide_password(url)} {words}. Its URL names user and password, as"
-            f" {form}"
+            f"the broker at {hide_password(url)} {words}. Its URL must name a user and a password,"
+            f" as {form}"
         )
     return BackendError(f"the broker at {hide_password(url)} does not answer: {why}")
 

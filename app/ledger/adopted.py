@@ -38,7 +38,7 @@ def adoption_of(body: Mapping[str, Any], at: float) -> Adoption:
     workload, machine, config = (body.get(name) for name in ("workload", "machine", "config"))
     for field, name in (("workload", workload), ("machine", machine)):
         if not (isinstance(name, str) and 0 < len(name) <= MAX_LETTERS and name.isprintable()):
-            raise UsageError.refuse(field, name, f"1 to {MAX_LETTERS} printable letters")
+            raise UsageError.refuse(field, name, f"1 to {MAX_LETTERS} printable characters")
     if config is None:
         return Adoption(str(workload), str(machine), None, at)
     if not isinstance(config, dict):

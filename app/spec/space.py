@@ -131,7 +131,7 @@ class Categorical:
             elif choice is not None and not isinstance(choice, (str, int)):
                 raise UsageError.refuse(name, choice, "a string, a number, a boolean or None")
             if choice in seen:
-                raise UsageError.refuse(name, choice, "a value different from the ones before it")
+                raise UsageError.refuse(name, choice, "each value once")
             seen.add(choice)
         _set(self, "choices", tuple(choices))
         _set(self, "when", when)

@@ -238,7 +238,7 @@ def _state(reader: Reader, study: StudyRow, trial: TrialRow, kept: list[str]) ->
     numbers = ", ".join(str(number_of(each)) for each in kept) or "none"
     raise UsageError(
         f"the state of trial {trial.number} of {study.name} after its last epoch, {trial.epoch}, is"
-        f" not in the store: kept are those of the best trials, as many as"
-        f" create_study(limits=penstock.Limits(keep_checkpoints=...)) says (here: {numbers})",
+        f" not in the store, which keeps those of the best trials alone ({numbers}):"
+        f" create_study(limits=penstock.Limits(keep_checkpoints=...)) says of how many",
         "trial",
     )

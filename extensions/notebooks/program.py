@@ -161,7 +161,7 @@ def _compiled(tree: ast.Module | ast.Expression, mode: str, name: str, cell: Cel
             raise
         raise UsageError(
             f"cell {cell.number}, line {error.lineno}: {error.msg}: a notebook that is run as a"
-            " script has no event loop; put it in `async def main():` and call"
+            " script has no event loop: put this code into `async def main():` and call"
             " `asyncio.run(main())`"
         ) from error
 

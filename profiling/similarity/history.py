@@ -112,7 +112,7 @@ def check(entry: HistoryEntry) -> None:
         *(("config", name) for name, _ in entry.config),
     ):
         if not (0 < len(name) <= MAX_LETTERS and name.isprintable()):
-            raise UsageError.refuse(field, name, f"1 to {MAX_LETTERS} printable letters")
+            raise UsageError.refuse(field, name, f"1 to {MAX_LETTERS} printable characters")
     for field, pairs in (("profile", entry.profile), ("config", entry.config)):
         names = [name for name, _ in pairs]
         if len(set(names)) < len(names) or len(names) > MAX_FEATURES:

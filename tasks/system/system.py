@@ -97,7 +97,9 @@ class System(dict[str, Value]):
 def refuse_parts(model: nn.Module, shards: int) -> None:
     """Raise ``TrialFailed`` (system) where micro-batches would change the training."""
     if shards > 1:
-        raise TrialFailed("system", "shards are micro-batches already: a batch is cut once")
+        raise TrialFailed(
+            "system", "micro-batches need a whole batch, and this one is cut into shards already"
+        )
     for name, layer in model.named_modules():
         if isinstance(layer, _BatchNorm):
             why = "normalises over the whole batch, which micro-batches never show it"

@@ -173,9 +173,9 @@ class Training:
         except (RuntimeError, ValueError, KeyError, TypeError) as error:
             raise TrialFailed(
                 "fork",
-                f"another trial's state does not fit this one's model, optimiser or schedule: leave"
-                f" the parameters that shape them as they were, out of PBT(explore=[...]) and of"
-                f" branches. {error}",
+                f"another trial's state does not fit this one's model, optimiser or schedule"
+                f" ({error}): do not let PBT(explore=[...]) or a branch change parameters that"
+                " decide their shapes",
             ) from error
         self.epoch = epoch
 

@@ -194,7 +194,8 @@ class ReadableStudy(optuna.Study):
         outcome = importances(trials, self._handle.spec.strategy)
         if outcome is None:
             raise UsageError(
-                f"importances need {LEAST} trials with results after the same epoch, that differ"
+                f"importances need at least {LEAST} trials with results after the same epoch, and"
+                " results that differ"
             )
         return outcome.shares
 

@@ -111,8 +111,8 @@ class FromParams:
         if label not in self._params:
             names = ", ".join(self._params) or "nothing"
             raise UsageError(
-                f"params has no {label!r}, which the model chooses by, one of {list(candidates)};"
-                f" it has {names}: give optimize the choices of the model, nas.space(Net)",
+                f"params has no {label!r}, by which the model chooses among {list(candidates)}."
+                f" params has {names}: give optimize() the model's choices, nas.space(Net)",
                 label,
             )
         value = self._params[label]
