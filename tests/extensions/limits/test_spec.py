@@ -82,7 +82,10 @@ def submitted(world, at=2e9, **limits):
         ({"deadline": 0.0}, "limits.deadline = 0.0"),
         ({"at_limit": "explode"}, "limits.at_limit = 'explode'"),
         ({"deadline": 1.9e9}, "limits.deadline = '2030-03-17T17:46:40+00:00' is refused: allowed"),
-        ({"money": 1.0}, "limits.money = 1.0 is refused: allowed is None where no device has a p"),
+        (
+            {"money": 1.0},
+            "limits.money = 1.0 is refused: allowed is None, because no device has a p",
+        ),
         ({"kwh": 1.0}, "limits.kwh = 1.0 is refused: allowed is None, as no device can work for"),
     ],
 )

@@ -34,7 +34,7 @@ def objective(trial):
         (lambda: SystemTuning(energy_weight=True), "system.energy_weight = True is refused"),
         (
             lambda: SystemTuning("tune", energy_weight=0.3, probing="grid"),
-            'system.energy_weight = 0.3 is refused: allowed is 0 with probing="grid"',
+            'system.energy_weight = 0.3 is refused: allowed is 0, because probing="grid"',
         ),
         (
             lambda: SystemTuning(probing="grid"),
@@ -45,7 +45,7 @@ def objective(trial):
         (lambda: SystemTuning(knobs=2), "system.knobs = 2 is refused: allowed is one or a"),
         (
             lambda: SystemTuning("off", energy_weight=1),
-            'system.energy_weight = 1 is refused: allowed is 0 with mode="off"',
+            'system.energy_weight = 1 is refused: allowed is 0, because mode="off"',
         ),
     ],
 )
