@@ -142,7 +142,7 @@ def test_stories_say_who_was_evaluated_with_whose_weights(site, supernet):
     told = " ".join(site.penstock("story", f"{study.id}/1").split())
     words = "is not trained: it was evaluated with the weights of trial 0 of super after epoch 3"
     assert words in told
-    assert "measured anew over 3 batches" in told
+    assert "measured again over 3 batches" in told
     told = " ".join(site.penstock("story", f"{supernet.id}/0").split())
     words = "it is a super-net: 2 candidates were evaluated with its weights after epoch 3, in"
     assert f"{words} study told-of" in told
