@@ -76,7 +76,7 @@ class PluginHost:
         return self._cross_study
 
     def _start(self, policy: str) -> str:
-        """Load ``policy`` unless it is loaded. Return the reason of a failure, else an empty text."""
+        """Load ``policy`` unless it is loaded. Return why that failed, else an empty text."""
         alive = self._child is not None and self._child.alive
         if (
             alive
