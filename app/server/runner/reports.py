@@ -35,8 +35,8 @@ from .user_commands import writing_of
 #: A function that makes an event of a report and the time at which the report is read.
 Reader = Callable[[Mapping[str, Any], float], Event]
 _Value = TypeVar("_Value")
-#: The fields of a report that make a ``TrialWritten``: an objective's last writes come with the
-#: values that it returns.
+#: The fields of a report of returned values that go into its ``TrialWritten``, the objective's last
+#: writes.
 _OF_WRITTEN = ("cause", "trial", "fence", "number", "draws_digest")
 #: Readers of JSON values, which has lists for tuples, and texts for numbers that are not finite.
 _ADAPTERS = Adapters(ConfigDict(extra="forbid"))

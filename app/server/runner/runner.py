@@ -168,7 +168,7 @@ class Runner:
         self.snapshot()
 
     def restored(self) -> None:
-        """Prepare a restored older ledger. Call before ``start``. Raises as ``turn`` does."""
+        """Take over a restored older ledger. Call before ``start``. Raises as ``turn`` does."""
         self.look_for_extensions()
         self._transport.open()
         now = self._clock.now()

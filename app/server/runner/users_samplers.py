@@ -260,7 +260,7 @@ class UsersSamplers:
     """Asks samplers of users' classes, and turns their answers into events."""
 
     def __init__(self, store: str, follow: Callable[[str], Follow]) -> None:
-        """``store`` has the code by value; ``follow`` maps a study to its source of writes."""
+        """``store`` has code by value; ``follow`` returns the reader of a study's new writes."""
         self._store = store
         self._follow = follow
         self._samplers: dict[str, _Sampler] = {}
@@ -288,7 +288,7 @@ class UsersSamplers:
                 sampler.begin(answers.trials_of(state, study))
 
     def due(self) -> float | None:
-        """Return the seconds until ``answers`` is worth a call, a quarter of the wait so far."""
+        """Return the seconds until ``answers`` is worth a call; None if no question is pending."""
         since = [each.since for each in self._samplers.values() if each.since is not None]
         if not since:
             return None

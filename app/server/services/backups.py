@@ -35,7 +35,7 @@ from ...ledger.reader import Reader
 
 log = logging.getLogger(__name__)
 
-#: The name of the lock that the process holds while it makes a backup.
+#: The name of the lock that a process holds while it makes a backup.
 NAME = "backups"
 #: Seconds between two checks whether a backup is due.
 CHECK_INTERVAL = 30.0

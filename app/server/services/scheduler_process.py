@@ -262,7 +262,8 @@ class Scheduler:
         )
 
     def _is_displaced(self) -> bool:
-        """Return True if this scheduler's lock file is gone for good: nobody can find or stop it."""
+        """Return True if the lock file is gone for good, so that nobody can find or stop the
+        process."""
         if self._is_current():
             self._in_place = time.monotonic()
         displaced = time.monotonic() - self._in_place > DISPLACED
