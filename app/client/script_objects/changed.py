@@ -39,7 +39,7 @@ _handed: dict[tuple[str, Left], int] = {}
 
 
 class RecordRelay:
-    """Passes log records of one study's trials on to this script's handlers, each epoch's once."""
+    """Passes log records of a study's trials to this script's handlers, once for each epoch."""
 
     def __init__(self, plan: LogPlan, reader: Reader, after: int) -> None:
         """``plan``: the records that trainers collect. Events up to ``after`` are skipped."""
@@ -170,7 +170,7 @@ def _value(slot: Slot, objective: object) -> Any:
 
 
 def _seen(slot: Slot, objective: object) -> tuple[int, int] | None:
-    """Return a slot's object's id and length (0 if it has none); None if the slot is empty."""
+    """Return id and length (0 without one) of the object in ``slot``; None if it is empty."""
     try:
         value = slot.get(objective)
     except LookupError:

@@ -57,7 +57,7 @@ class Control:
         return f"{study.name} is cancelled"
 
     def set_weight(self, name: str, weight: float | None, priority: int | None) -> str:
-        """Change a study's weight, priority or both; None, for one of them, keeps its value."""
+        """Change a study's weight, priority or both. None keeps a value; one must be given."""
         study = self._unfinished(name)
         if weight is None and priority is None:
             raise UsageError(

@@ -255,7 +255,7 @@ def load_study(
 
 
 def _reference(study: Study) -> tuple[Any, ...]:
-    """Return the study's reduced form for pickle: unpickling loads it again, by its id."""
+    """Return the study's reduced form for pickle: unpickling loads the study by its id."""
     if PICKLES_CODE.get():
         if study.id == script_run().sent_for:
             return OwnStudy, ()

@@ -1,4 +1,4 @@
-"""A study's results so far: those that an Optuna study has, and those that Penstock adds."""
+"""A study's results so far: what an Optuna study offers, and what Penstock adds."""
 
 from __future__ import annotations
 
@@ -116,9 +116,9 @@ class ReadableStudy(optuna.Study):
     def best_trial(self) -> FrozenTrial:
         """The complete trial with the best value. UsageError (a ValueError) if there is none.
 
-        A trial that violates a constraint is never the best. With several objectives it raises
-        UsageError (also a RuntimeError): see ``best_trials``. With replicates it is the first of
-        ``best_replicates``.
+        A trial that violates a constraint is never the best. With several objectives, reading this
+        property raises UsageError (also a RuntimeError): see ``best_trials``. With replicates the
+        best trial is the first of ``best_replicates``.
         """
         from ...server.optuna_bridge.frozen_trials import best
 

@@ -326,10 +326,10 @@ class Study(ReadableStudy):
 
     @to_the_user
     def stop(self) -> None:
-        """Begin no more trials; running ones go on to their end. For callbacks, as in Optuna.
+        """Begin no more trials; running ones go on to their end.
 
-        With a strategy that compares trials the study is cancelled, without waiting for running
-        trials. A study that is over stays as it is.
+        Callbacks may call this method, as in Optuna. With a strategy that compares trials the study
+        is cancelled, without waiting for running trials. A study that is over stays as it is.
         """
         if self.status in OVER:  # callbacks are also called for cancelled trials
             return

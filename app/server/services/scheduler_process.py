@@ -88,7 +88,7 @@ class Scheduler:
         self, settings: Settings, is_current: Callable[[], bool], *, cross_study: bool
     ) -> None:
         self._settings = settings
-        #: True if its policy orders the trials of all studies.
+        #: True if the scheduler's policy orders the trials of all studies.
         self._cross_study = cross_study
         #: A function that returns True if this process's lock file is where others look for it,
         #: and the last time (monotonic seconds) that it was.
@@ -262,8 +262,7 @@ class Scheduler:
         )
 
     def _is_displaced(self) -> bool:
-        """Return True if the lock file is gone for good, so that nobody can find or stop the
-        process."""
+        """Return True if the lock file is gone for good: nobody can find or stop this process."""
         if self._is_current():
             self._in_place = time.monotonic()
         displaced = time.monotonic() - self._in_place > DISPLACED

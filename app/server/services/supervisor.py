@@ -1,7 +1,7 @@
 """Restarts services that should run and do not.
 
-It checks four times a second, in the scheduler, in the agent and in a watching client. If one of
-these is killed, the others restart it. A service that keeps ending soon after its start is
+A supervisor checks four times a second, in the scheduler, in the agent and in a watching client. If
+one of these is killed, the others restart it. A service that keeps ending soon after its start is
 restarted ever more slowly. A service that somebody has stopped is continued or killed
 (``app.host.stopped``).
 """
