@@ -56,7 +56,7 @@ def written_of(trial: FinishedTrial) -> dict[str, Any]:
 
 
 def only_listed(event: StudyImported) -> tuple[StudyImported, int]:
-    """Drop unlisted system attributes of ``event``, and return it with their number.
+    """Return ``event`` without unlisted system attributes, and the number of those dropped.
 
     A trial that is not written in the form of an export stays as it is: such an event is refused.
     """

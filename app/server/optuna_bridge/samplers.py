@@ -252,7 +252,7 @@ def _random(spec: StudySpec, *seed: object) -> RandomSampler:
 
 
 def _model(spec: StudySpec, dimensions: int, *seed: object) -> BaseSampler | None:
-    """Return the sampler that learns from results; None if the study's sampler does not."""
+    """Return the study's sampler if it learns from results, else None."""
     number, options = _number(spec, *seed), json.loads(spec.sampler_options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)

@@ -69,7 +69,7 @@ def of_event(event: Event) -> Update | None:
 
 
 def of_report(event: EpochReported, metric: str) -> Update:
-    """Return the intermediate value of an epoch that an objective reported."""
+    """Return the update with the intermediate value of an epoch that an objective reported."""
     metrics = dict(event.metrics)
     return _step(number_of(event.trial), event.epoch, metrics[metric], metrics)
 
@@ -82,7 +82,7 @@ def of_trial(trial: Trial) -> Update:
 
 
 def of_row(row: TrialRow, began: float | None = None) -> Update:
-    """Return the state of a trial in the ledger.
+    """Return the update with the state of a trial in the ledger.
 
     ``began`` is the start time of its first epoch, or None if it has no epoch.
     """
@@ -91,7 +91,7 @@ def of_row(row: TrialRow, began: float | None = None) -> Update:
 
 
 def of_epoch(row: EpochRow) -> Update:
-    """Return the intermediate value of an accepted epoch."""
+    """Return the update with the intermediate value of an accepted epoch."""
     return _step(number_of(row.trial), row.epoch, row.value, row.metrics)
 
 

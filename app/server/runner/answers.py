@@ -140,7 +140,7 @@ def no_answer(spec: StudySpec, asked: Ask | Question, why: str, at: float) -> Ou
 
 
 def _whole(spec: StudySpec, params: Mapping[str, Any]) -> Params:
-    """Return ``params``, checked, as a configuration with values of all its active parameters."""
+    """Return ``params`` as a configuration; raise UsageError if an active parameter is missing."""
     configuration = check_params(spec.space, params, spec.conditions)
     values = dict(configuration)
     for name, _ in spec.space or ():

@@ -241,8 +241,9 @@ def _extended(
 def _respecified(known: StudySpec, given: dict[str, Any], state: EngineState) -> StudySpec:
     """Return the specification with which a study goes on.
 
-    A study that is over takes the present code, command line and folder of its script. A local one
-    takes all that the script says now, once the trials of an earlier objective are over.
+    A study that is over takes the present code, command line and folder of its script. A local
+    study takes its whole specification from the script as it is now, once the trials of an earlier
+    objective are over.
     """
     spec, at_work = spec_from_json(json.dumps(given)), state.studies.get(known.id)
     if not (known.local and spec.local):

@@ -285,7 +285,7 @@ class Runner:
         self._apply(lost)
 
     def _answer(self, reply: Reply | None) -> None:
-        """Send the answer to an objective's question with this turn, if there is one."""
+        """Send ``reply``, the answer to an objective's question, with this turn, unless it is None."""
         if reply is not None:
             self._turn.effects.answers.append(reply)
 
@@ -409,7 +409,7 @@ class Runner:
     # -- deciding --------------------------------------------------------------------------------
 
     def _apply(self, event: Event) -> Refused | IllegalTransition | None:
-        """Apply one event to the engine, and keep its decisions. Returns a refusal, or None."""
+        """Apply one event to the engine, and collect its decisions. Return a refusal, or None."""
         try:
             decisions = self.engine.handle(event)
         except Refused as reason:

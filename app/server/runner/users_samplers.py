@@ -165,7 +165,7 @@ class _Sampler:
         }
 
     def _updates(self, trials: Sequence[Trial]) -> list[Update]:
-        """Return changes in the trials as samplers see them. Observations come before trial 0."""
+        """Return the changes of trials as samplers see them. Observations come before trial 0."""
         first, spec = len(self.spec.observations), self.spec
         self._view.show(trials, self._least, spec.observations)
         updates: list[Update] = []
@@ -275,7 +275,10 @@ class UsersSamplers:
             sampler.jobs.append(_Job(asked))
 
     def begin(self, state: EngineState) -> None:
-        """Ask each sampler that has no question pending, once all of ``state`` is in the ledger."""
+        """Ask each sampler that has no question pending.
+
+        Call this once the ledger has all of ``state``.
+        """
         for study, sampler in list(self._samplers.items()):
             if study not in state.studies:
                 sampler.close()
