@@ -322,8 +322,8 @@ def _find(settings: Settings, name: str) -> StudyRow | None:
     """Return the study of this name, or None if there is none.
 
     None also if there is no ledger, or one that must be migrated first. Raises LedgerRefused or
-    LedgerDamaged if the ledger is refused or damaged. The scheduler checks the name again
-    when the study is submitted.
+    LedgerDamaged if the ledger is refused or damaged. The scheduler checks the name again when the
+    study is submitted.
     """
     from ...server.services.ledger_location import ledger_reader
 

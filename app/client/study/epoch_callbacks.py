@@ -89,8 +89,7 @@ class Feed:
         self._retry_at: dict[EpochCallback, float] = {}
 
     def update(self, view: View, epochs: Sequence[EpochRow]) -> None:
-        """Log the trials of ``view``. ``epochs`` is the list of all accepted epochs, which only
-        grows.
+        """Log the trials of ``view``. ``epochs`` are all accepted ones, in a growing list.
 
         Raises UsageError if another process logs this study to the same place.
         """

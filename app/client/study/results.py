@@ -206,8 +206,7 @@ class ReadableStudy(optuna.Study):
         """Return a copy of the trials that have ended, as an Optuna study.
 
         ``storage`` receives the copy, as ``sqlite:///copy.db`` for other tools; None: memory.
-        Raises UsageError if
-        the storage already has this study.
+        Raises UsageError if the storage already has this study.
         """
         from ...server.optuna_bridge.frozen_trials import to_optuna
 

@@ -212,8 +212,7 @@ class Outcome:
 def outcome(
     reader: Reader, study_id: str, report: Path, began: float, start: float | None
 ) -> Outcome:
-    """Write a study's report if an extension can, and summarise what one run of a script did for
-    it.
+    """Write a study's report if an extension can; return a summary of one run of a script.
 
     The run began at ``began``, and the start-up of the study's trials at ``start`` (seconds of the
     clock; None if only the first dispatch tells). Older trials (of earlier runs, copied, or added

@@ -93,8 +93,7 @@ class Elsewhere(Protocol):
         """Copy the user's study to ``study_id``, a new study in ``storage``; keep both in step."""
 
     def follow(self, storage: BaseStorage, study_id: int, *, scheduled: bool = False) -> None:
-        """Keep the user's study in step with ``study_id`` in ``storage``, which has the same
-        trials.
+        """Keep the user's study in step with ``study_id`` in ``storage``; both have equal trials.
 
         If ``scheduled``, the scheduler samples, so no trials that others add are copied from the
         user's study.

@@ -2,8 +2,8 @@
 
 A study of Penstock's own contracts, or one that the scheduler samples for, is submitted whole and
 cannot be changed afterwards. A local study (``StudySpec.local``) behaves like an Optuna study: it
-may exist
-before it has an objective, and each ``optimize`` adds trials, perhaps of another objective.
+may exist before it has an objective, and each ``optimize`` adds trials, perhaps of another
+objective.
 """
 
 from __future__ import annotations

@@ -3,11 +3,10 @@
 Theory of operation. Samplers, pruners and the dashboard keep what they need in system attributes,
 and trust what they find there. CMA-ES unpickles its optimizer from them. Lists of ids and records
 of artifacts would name other trials and files in this installation than in the one where they were
-written. Anybody can
-have written a file that is imported. So only attributes are kept whose meaning is known here and
-whose values are numbers, words, or lists and mappings of these. Attributes that are not listed are
-dropped. They are dropped again when an import is read from the ledger, since an older version or
-another client may have written them there.
+written. Anybody can have written a file that is imported. So only attributes are kept whose meaning
+is known here and whose values are numbers, words, or lists and mappings of these. Attributes that
+are not listed are dropped. They are dropped again when an import is read from the ledger, since an
+older version or another client may have written them there.
 """
 
 from __future__ import annotations

@@ -285,7 +285,7 @@ class Runner:
         self._apply(lost)
 
     def _answer(self, reply: Reply | None) -> None:
-        """Send ``reply``, the answer to an objective's question, with this turn, unless it is None."""
+        """Send ``reply``, the answer to an objective's question, with this turn, if it is given."""
         if reply is not None:
             self._turn.effects.answers.append(reply)
 
