@@ -1,1 +1,1 @@
-"""The script: the Python API, and what objectives change of a script's objects."""
+"""The script's side: the Python API, and the script's objects that objectives change."""

@@ -1,1 +1,1 @@
-"""The scheduler process: its loop, what it asks, and the services that stay up next to it."""
+"""The scheduler process: its loop, the code that it asks, and the services that run next to it."""

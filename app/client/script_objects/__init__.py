@@ -1,1 +1,1 @@
-"""Objects of a script that its objective changes: reported, handed back, guarded."""
+"""Reports, hands back and guards the objects of a script that its objective changes."""

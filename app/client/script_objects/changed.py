@@ -1,11 +1,12 @@
 """Handle the objects of a script that its objective changes, for one call of ``optimize``.
 
-Theory of operation. Before the first trial the objective's syntax tree says what it changes
-(``tasks.contracts.shared_state``). What it collects of all trials (``scores.append(score)``) is
-said at once, with what to write instead. A name that it gives another value (``global best``) goes
-to the trainers as a slot: a trial that is the best so far leaves there what its slots have. When
-the study is over, the script's slots get what the best trial of this call has left, and what was
-collected is replaced by a guard, so that nobody takes an empty list for a result.
+Theory of operation. Before the first trial, the objective's syntax tree tells which objects the
+objective changes (``tasks.contracts.shared_state``). If the objective collects results of all
+trials in an object (``scores.append(score)``), a message says so at once, and what to write
+instead. If the objective assigns to a name (``global best``), the name goes to the trainers as a
+slot: each trial that is the best so far stores the values of its slots. When the study is over, the
+script's slots get the values that the best trial has stored. Each object in which the objective
+collected results is replaced by a guard, so that nobody takes an empty list for a result.
 """
 
 from __future__ import annotations
@@ -31,24 +32,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The guards that stand in this process, each with the objective and the slot that it is in.
+#: The guards in place in this process, each with its objective and the slot that holds the guard.
 _standing: list[tuple[Guard, object, Slot]] = []
-#: The trials of which this process has what they left, by study.
+#: The number of the trial whose values the script has now, for each study and its slots.
 _handed: dict[tuple[str, Left], int] = {}
 
 
 class RecordRelay:
-    """Passes on the records of one study's trials: those of each epoch once."""
+    """Passes log records of a study's trials to this script's handlers, once for each epoch."""
 
     def __init__(self, plan: LogPlan, reader: Reader, after: int) -> None:
-        """``plan`` is what trainers collect. Events up to number ``after`` were before."""
+        """``plan``: the records that trainers collect. Events up to ``after`` are skipped."""
         self.plan = plan
         self._reader = reader
         self._seq = after
         self._passed: set[tuple[str, str]] = set()
 
     def pass_on(self, study: str) -> None:
-        """Pass on what was accepted of the study with this id since the last call.
+        """Pass on the records of ``study`` (an id) that were accepted since the last call.
 
         Raises BackendError if the ledger does not answer.
         """
@@ -64,12 +65,12 @@ class RecordRelay:
 
 
 class Changed:
-    """The objects that the objective of one ``optimize`` changes, and its log records."""
+    """The script's objects that one ``optimize`` call's objective changes, and its log records."""
 
     def __init__(
         self, objective: Any, directions: Sequence[str], relay: RecordRelay | None = None
     ) -> None:
-        """``relay`` passes on what trials log; None: the script has no handlers."""
+        """``relay`` passes on what trials log; it is None if the script has no log handlers."""
         self.relay = relay
         lifted = _lift_guards()
         self._objective = objective
@@ -87,7 +88,7 @@ class Changed:
 
     @property
     def left(self) -> Left | None:
-        """The slots that trainers are to hand back; None: nothing."""
+        """The slots whose values trainers hand back, or None if there are none."""
         slots = tuple(each.slot for each in self._changes if each.rebinds)
         changes = zip(self._changes, self._before, strict=True)
         scratch = frozenset(each.slot for each, before in changes if before is None)
@@ -95,12 +96,12 @@ class Changed:
 
     @property
     def for_trainers(self) -> tuple[Any, ...]:
-        """The objects that go to trainers in addition to sampler and pruner; empty: nothing."""
+        """The objects that go to trainers in addition to sampler and pruner, if there are any."""
         left, plan = self.left, None if self.relay is None else self.relay.plan
         return () if left is None and plan is None else (left, plan)
 
     def tell(self) -> None:
-        """Say on standard error, once for each object, what the script will not see."""
+        """Warn on standard error, once for each object, which changes the script will not see."""
         for change in self._changes:
             if not change.rebinds or not self._direction:
                 sys.stderr.write(f"{_sentence(change)}\n")
@@ -114,7 +115,7 @@ class Changed:
     def hand_back(
         self, study: str, trials: Sequence[FrozenTrial], open_object: Callable[[Any], Any]
     ) -> None:
-        """Assign to the script the changes of the best of the study's ``trials``, once.
+        """Assign to the script's slots, once, the values that the best of ``trials`` has stored.
 
         An object that cannot be assigned is replaced by a guard.
         """
@@ -151,7 +152,7 @@ def _stand(guard: Guard, objective: object, slot: Slot) -> None:
 
 
 def _lift_guards() -> list[tuple[Guard, object, Slot]]:
-    """Put back what guards stand for, to be looked at; returns those that stood."""
+    """Replace each guard by the object it stands for; return the guards that were in place."""
     lifted = []
     while _standing:
         guard, objective, slot = _standing.pop()
@@ -169,7 +170,7 @@ def _value(slot: Slot, objective: object) -> Any:
 
 
 def _seen(slot: Slot, objective: object) -> tuple[int, int] | None:
-    """Return the id and the length of a slot's object (0 if it has none); None without object."""
+    """Return id and length (0 without one) of the object in ``slot``; None if it is empty."""
     try:
         value = slot.get(objective)
     except LookupError:

@@ -1,7 +1,8 @@
-"""Stands in a script for an object that its objective changed in other processes only.
+"""Replaces an object of a script that the script's objective changed in other processes only.
 
-Code that goes to trainers may have guards of other objectives among its globals: there, each is
-what it stands for. Any other copy or pickle of a guard would be taken for a result, and is refused.
+Code that goes to trainers may have guards of other objectives among its globals: in the trainer,
+each guard becomes the object it stands for. Any other copy or pickle of a guard could be taken for
+a result, so it is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _USES = (
 
 
 class Guard:
-    """Every use of it raises UsageError with one sentence."""
+    """A replacement for a script's object: each use of the guard raises UsageError."""
 
     __slots__ = ("_sentence", "_stands_for")
 
@@ -42,7 +43,7 @@ class Guard:
 
     @property  # type: ignore[misc]  # that of object can be written
     def __class__(self) -> Any:
-        """A class whose name is the sentence, for messages that name the class, as json's do."""
+        """A class named like the guard's message, for errors (json's) that show the class."""
         return type(object.__getattribute__(self, "_sentence"), (Guard,), {"__slots__": ()})
 
     def __getattr__(self, name: str) -> NoReturn:

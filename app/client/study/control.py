@@ -1,7 +1,7 @@
 """Controls studies and devices by name, for the command line and the pages in the browser.
 
-Each function here says in a sentence what was done. It raises UsageError for what is refused, and
-BackendError if no scheduler answers.
+Each function returns a sentence that says what was done. It raises UsageError if the command is
+refused, and BackendError if no scheduler answers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Control:
         return f"{study.name} is cancelled"
 
     def set_weight(self, name: str, weight: float | None, priority: int | None) -> str:
-        """Change a study's share of the devices; what is None stays, and one of both is given."""
+        """Change a study's weight, priority or both. None keeps a value; one must be given."""
         study = self._unfinished(name)
         if weight is None and priority is None:
             raise UsageError(
@@ -70,14 +70,14 @@ class Control:
         return f"{study.name} has weight {weight:g} and priority {priority}"
 
     def extend(self, name: str, by: int | None, to: int | None) -> str:
-        """Add ``by`` trials to a study, or as many as make ``to`` in all, even if it is over."""
+        """Add ``by`` trials to a study, or extend it to ``to`` in all, even if it is over."""
         study = self._reader.study(name)
         n_trials = client_of(self._settings).extend(study.id, by=by, to=to)
         typed = in_shell(study.name, study.id)
         return f"{study.name} goes on to {n_trials} trials: penstock watch {typed}"
 
     def enqueue(self, name: str, params: Mapping[str, Any]) -> str:
-        """Enqueue a configuration to be tried next; values that it leaves out are drawn."""
+        """Enqueue ``params`` as the study's next configuration; missing parameters are drawn."""
         study = self._reader.study(name)
         spec = spec_from_json(study.spec_json)
         if spec.local:
@@ -96,7 +96,7 @@ class Control:
 
 
 def drain(settings: Settings, names: Sequence[str]) -> str:
-    """Drain devices: what runs there ends its epoch, and nothing new starts."""
+    """Drain devices: running trials stop at the end of their epoch, and nothing new starts."""
     return f"taken out: {', '.join(client_of(settings).drain(names))}"
 
 
@@ -109,7 +109,7 @@ def plan(settings: Settings) -> dict[str, Any]:
     """Return the scheduler's plan, without starting any service."""
     from ...broker.client import Client
 
-    # One that was killed is started again by the agent: it will answer.
+    # The agent restarts a scheduler that was killed, so there will be an answer.
     runs_here = any(locks.is_running(settings.run, name) for name in ("scheduler", "agent"))
     if runs_here or is_served_by_others(settings):
         return Client(settings).plan()
@@ -117,7 +117,7 @@ def plan(settings: Settings) -> dict[str, Any]:
 
 
 def no_scheduler(settings: Settings) -> str:
-    """Return a message that no scheduler runs, with the last one's time and the remedy."""
+    """Return a message that no scheduler runs, when the last one did, and how to start one."""
     at = None
     with suppress(PenstockError):  # nothing has run yet, or the ledger is elsewhere or damaged
         at = ledger_reader(settings).newest_at()
@@ -130,16 +130,17 @@ def no_scheduler(settings: Settings) -> str:
 
 
 def unfinished(settings: Settings) -> Iterator[str]:
-    """Yield sentences that name unfinished studies if no scheduler runs, and how to continue them.
+    """Yield sentences on unfinished studies and how to continue them, if no scheduler runs.
 
-    One names those that only need a scheduler, one those that are paused.
+    One sentence names the studies that only need a scheduler, another the paused ones.
     """
     studies: list[StudyRow] = []
     if not scheduler_answers(settings):
         with suppress(PenstockError):  # the ledger is elsewhere or damaged
             reader = ledger_reader(settings)
             rows = [] if reader.is_empty() else reader.studies()
-            # Nothing of a study of asked trials runs here, so nothing of it stands still.
+            # The trials of an ask-and-tell study run in its user's process, so they do not stand
+            # still.
             studies = [row for row in rows if row.finished_at is None and row.contract != "ask"]
     paused = [row for row in studies if row.status == "paused"]
     if waiting := [row for row in studies if row.status != "paused"]:
@@ -159,7 +160,7 @@ def _names(studies: Sequence[StudyRow]) -> str:
 
 
 def client_of(settings: Settings) -> Client:
-    """Return a client that sends commands; starts our scheduler if none runs."""
+    """Return a client that sends commands, after starting this machine's scheduler if none runs."""
     from ...broker.client import Client
 
     if settings.broker is None and not scheduler_answers(settings):

@@ -42,7 +42,7 @@ R = TypeVar("R")
 
 
 def refuse_unknown(function: Callable[P, R]) -> Callable[P, R]:
-    """Make ``function`` refuse unknown arguments with UsageError, which names the nearest one."""
+    """Make ``function`` refuse unknown arguments with a UsageError that names the closest one."""
     parameters = list(signature(function).parameters)
 
     @wraps(function)
@@ -57,7 +57,7 @@ def refuse_unknown(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _meant(name: str, value: Any, known: Sequence[str]) -> str:
-    """Say which argument, or which field of a group, an unknown argument is close to."""
+    """Return a hint: the known argument, or field of a group, that is closest to an unknown one."""
     paths = option_paths()
     close = closest(name, [*known, *paths])
     if close is None:
@@ -99,53 +99,61 @@ def create_study(
     """Create a study, to be submitted with ``optimize`` or ``submit``.
 
     Args:
-        storage: None, ``penstock.storage()``, or a storage of Optuna's or its URL: its study of
-            this name is then copied from there before the first trial, and its trials back.
+        storage: None, ``penstock.storage()``, or an Optuna storage or its URL: the study of this
+            name is then copied from that storage before the first trial, and new trials are copied
+            back.
         sampler: any Optuna sampler object, also of your own class; or ``grid``, ``random``,
-            ``qmc``, ``tpe`` (also where None), ``bohb``, ``gp``, ``cmaes``, ``nsga2`` or
-            ``evolution``, or ``penstock.Sampler("tpe", ...)`` with the options in the guide's list.
+            ``qmc``, ``tpe`` (the default), ``bohb``, ``gp``, ``cmaes``, ``nsga2`` or ``evolution``;
+            or ``penstock.Sampler("tpe", ...)`` with options that the guide lists.
         pruner: any Optuna pruner object, for an objective without a strategy; None: Optuna's own.
         study_name: its name, unique in the installation; made up after the script when None.
-        direction: ``minimize`` (also where None) or ``maximize`` the metric, or Optuna's value.
-        load_if_exists: take up the study of this name if there is one.
-        directions: of several objectives, one each, in place of ``direction``. An objective returns
-            as many values. They are ranked by no strategy: ``FullBudget`` or None.
-        metric: which of the reported metrics, with ``directions`` a list of as many; only an
-            objective needs none.
+        direction: ``minimize`` (the default) or ``maximize``, or Optuna's ``StudyDirection``.
+        load_if_exists: return the existing study of this name if there is one.
+        directions: one direction for each of several objectives, instead of ``direction``. The
+            objective function returns as many values. Strategies cannot rank such trials, so
+            ``strategy`` must be ``FullBudget`` or None.
+        metric: the reported metric to optimise; with ``directions``, a list of one metric for each.
+            An ``objective(trial)`` function needs none.
         constraints: metrics and the highest value that each may have, as ``{"latency_ms": 20.0}``.
-            A trial that is above one is never best. An objective says ``trial.set_constraint``.
-        strategy: one of ``penstock.FullBudget`` and its like; None trains until the objective
-            returns.
+            A trial with a higher value is never the best. An ``objective(trial)`` function calls
+            ``trial.set_constraint`` instead.
+        strategy: such as ``penstock.FullBudget(...)``; None: train until the objective returns.
         warm_start: studies whose results the sampler learns from: a name, a study of Penstock's or
-            of Optuna's, or a list of them, of the same direction. They are copied when this one is
-            submitted, and are no trials of it. What is outside its space is left out.
-        seed: of all random numbers of the study, 0 or more.
+            of Optuna's, or a list of them, of the same direction. Their results are copied when
+            this study is submitted and do not count as its trials. Results outside its space are
+            left out.
+        seed: the seed of all random numbers of the study, 0 or more.
         seeding: ``trial``: each trial draws random numbers of its own. ``shared``: all trials draw
             the same (common random numbers): the order of examples, initial weights, dropout. Their
-            results then differ by their parameters alone, and the best may suit this seed.
-        replicates: with ``shared`` seeding, how many trials each configuration has, 1 or more. The
-            random numbers of its first are those of every other's first, and so on. They count in
-            ``n_trials``; the sampler and ``best_value`` go by their means.
+            results then differ by their parameters alone, but the best may suit only this seed.
+        replicates: with ``shared`` seeding, the number of trials of each configuration, 1 or more.
+            The first trials of all configurations draw the same random numbers, so do the second
+            ones, and so on. Each trial counts in ``n_trials``; the sampler and ``best_value`` use
+            the mean of a configuration's trials.
         fuse: ``auto``: trials of a ``TorchTrainable`` in the seats of one lane are trained together
-            where that is faster and has the same bits (docs/density.md). ``off``: they are not.
-        resources: what a trial may take, and whether it has the same bits on all of it:
+            where that is faster and gives the same bits (docs/density.md). ``off``: they never are.
+        resources: the devices and memory that a trial may use, and whether its results have the
+            same bits on all of them:
             ``penstock.Resources(max_width=, shards=, memory=, exactness=)``.
-        limits: of its trials ``penstock.Limits(epoch_timeout=, retries=, keep_checkpoints=)``, and
-            of all that it takes ``device_hours=``, ``kwh=``, ``money=``, ``deadline=``. None:
-            none, or what ``penstock submit --limits`` says.
+        limits: ``penstock.Limits(...)`` with limits of each trial (``epoch_timeout=``,
+            ``retries=``, ``keep_checkpoints=``) and of the whole study (``device_hours=``,
+            ``kwh=``, ``money=``, ``deadline=``). None: no limits, or those of ``penstock submit
+            --limits``.
         system: how system parameters of a ``TorchTrainable``'s trials are tuned while they run:
             ``reuse``, ``tune`` or ``off``, or ``penstock.SystemTuning(...)``, which also says
             in what precision they compute.
-        share: its part of the devices, and whether epochs are taken over from other studies:
-            ``penstock.Share(weight=, priority=, data_token=)``.
-        environment: in which Python its trials run, as ``venv:/folder``, ``rootfs:/folder`` or
-            ``command:PROGRAM ARGUMENTS`` (docs/environments.md). None: that of the workers, or what
-            ``penstock submit --environment`` says.
-        notify: who is told when it ends, fails, stands still or will miss its deadline: an address
-            as Apprise has them, ``$NAME`` of a variable of the scheduler's that has one, or a list.
-        on_end: a task of your Celery app that is sent when it ends, unless it failed: a signature,
-            its name, or a mapping (docs/for-celery-users.md). It gets the argument ``study``.
-        on_error: the same, sent when it failed.
+        share: the study's share of the devices, and whether it takes over epochs from other
+            studies: ``penstock.Share(weight=, priority=, data_token=)``.
+        environment: the Python in which its trials run, as ``venv:/folder``, ``rootfs:/folder`` or
+            ``command:PROGRAM ARGUMENTS`` (docs/environments.md). None: the workers' own, or that of
+            ``penstock submit --environment``.
+        notify: where to send a message when the study ends, fails, stands still or will miss its
+            deadline: an Apprise address, ``$NAME`` of the scheduler's environment variable that has
+            an address, or a list of these.
+        on_end: a task of your Celery app that is sent when the study ends, unless it failed: a
+            signature, the task's name, or a mapping (docs/for-celery-users.md). The task gets the
+            argument ``study``.
+        on_error: a task as in ``on_end``, sent when the study has failed.
 
     Raises:
         UsageError: an argument is unknown or out of its range, or the name is taken.
@@ -200,7 +208,10 @@ def create_study(
 
 
 def _known_or_new(new: StudyHandle, *, load_if_exists: bool) -> StudyHandle:
-    """Return the existing study of the name of ``new``, else ``new``. Raises UsageError."""
+    """Return the existing study with the name of ``new``, or ``new`` if the name is free.
+
+    Raises UsageError if the name is taken and ``load_if_exists`` is False.
+    """
     existing = _find(new.settings, new.study_name)
     if existing is None:
         return new
@@ -222,8 +233,8 @@ def load_study(
     """Return the study of this name or id. Other arguments are as in ``create_study``.
 
     Raises UsageError with close names if there is none, and BackendError if nothing has run here
-    yet or the ledger does not answer. In a ``storage`` of Optuna's the name may be left out if it
-    has one study, and a study that is not there is a KeyError.
+    yet or the ledger does not answer. With an Optuna ``storage`` the name may be left out if the
+    storage has one study, and a missing study raises KeyError.
     """
     refuse_in_trainer("load_study()")
     settings = load_settings()
@@ -244,7 +255,7 @@ def load_study(
 
 
 def _reference(study: Study) -> tuple[Any, ...]:
-    """Return the study's reduced form for pickle: unpickling loads it again, by its id."""
+    """Return the study's reduced form for pickle: unpickling loads the study by its id."""
     if PICKLES_CODE.get():
         if study.id == script_run().sent_for:
             return OwnStudy, ()
@@ -260,7 +271,7 @@ copyreg.pickle(Study, _reference)
 
 
 def _in_step(plan: StudyPlan, settings: Settings, other: Elsewhere) -> Study:
-    """Return a new study with what the other one has, which is kept in step with it."""
+    """Return a new study that is a copy of ``other`` and is kept in step with it."""
     numbered = partial(_free_name, settings, other.name)
     name = numbered()
     handle = StudyHandle(plan, name, new_id(name), settings)
@@ -287,8 +298,8 @@ def _free_name(settings: Settings, name: str) -> str:
 
 
 def _tools(plan: StudyPlan) -> tuple[Any, Any]:
-    """Return the study's sampler and pruner as Optuna's objects; None for Optuna's own."""
-    # Optuna's own is not seeded.
+    """Return the study's sampler and pruner as Optuna objects; None stands for Optuna's default."""
+    # Optuna's default sampler is not seeded.
     is_own = plan.sampler in (*NOT_OPTUNAS, LOCAL, OWN) or script_run().as_optuna
     if plan.optuna_sampler is not None or is_own:
         return plan.optuna_sampler, plan.optuna_pruner
@@ -298,7 +309,7 @@ def _tools(plan: StudyPlan) -> tuple[Any, Any]:
 
 
 def _known(study: Any) -> Any:
-    """Return ``study``, from whose results the sampler learns; a name is looked up."""
+    """Return ``study``, one of ``warm_start``; if it is a name, load the study."""
     if isinstance(study, str):
         return load_study(study)
     if not (hasattr(study, "get_trials") and hasattr(study, "direction")):
@@ -308,10 +319,11 @@ def _known(study: Any) -> Any:
 
 
 def _find(settings: Settings, name: str) -> StudyRow | None:
-    """Return the study of this name; None also if there is no ledger, or one to be migrated.
+    """Return the study of this name, or None if there is none.
 
-    Raises LedgerRefused or LedgerDamaged for such a ledger. The scheduler checks the name again
-    when the study is submitted.
+    None also if there is no ledger, or one that must be migrated first. Raises LedgerRefused or
+    LedgerDamaged if the ledger is refused or damaged. The scheduler checks the name again when the
+    study is submitted.
     """
     from ...server.services.ledger_location import ledger_reader
 

@@ -60,22 +60,25 @@ class EpochCallback(ABC):
     @property
     @abstractmethod
     def destination(self) -> str:
-        """The folder or the address that it logs to."""
+        """The folder or the address that this callback logs to."""
 
     @abstractmethod
     def check(self) -> None:
-        """Raise UsageError if it cannot log."""
+        """Raise UsageError if this callback cannot log."""
 
     @abstractmethod
     def open(self, study: StudyRow) -> Log:
-        """Open the log of ``study``, after ``check``. Raises BackendError if it does not answer."""
+        """Open the log of ``study``, after ``check``.
+
+        Raises BackendError if the log does not answer.
+        """
 
 
 class Feed:
-    """Gives each log what is new since the watcher's last look.
+    """Sends each log the epochs that are new since the watcher's last look.
 
-    A log that does not answer holds up nobody. This is reported once, and the log is opened again
-    later. It is then asked how far it is, so it misses nothing in the end.
+    A log that does not answer delays nobody: the failure is reported once, and the log is opened
+    again later. The log is then asked which epochs it has, so that none is missing in the end.
     """
 
     def __init__(self, callbacks: Sequence[EpochCallback], run: Path) -> None:
@@ -86,7 +89,7 @@ class Feed:
         self._retry_at: dict[EpochCallback, float] = {}
 
     def update(self, view: View, epochs: Sequence[EpochRow]) -> None:
-        """Log the trials of ``view``. ``epochs`` are all accepted ones, a list that only grows.
+        """Log the trials of ``view``. ``epochs`` are all accepted ones, in a growing list.
 
         Raises UsageError if another process logs this study to the same place.
         """

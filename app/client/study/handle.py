@@ -34,21 +34,22 @@ if TYPE_CHECKING:
 class ScriptRun:
     """The circumstances in which a script makes and runs its studies."""
 
-    #: ``penstock submit`` runs it: ``optimize`` returns after submitting.
+    #: True if ``penstock submit`` runs the script: ``optimize`` returns after submitting.
     detach: bool = False
-    #: The environment of studies that name none.
+    #: The Python environment of studies that name none.
     environment: str | None = None
-    #: The limits of studies that give none.
+    #: The limits of studies that set none.
     limits: Limits | None = None
-    #: The command line's list, to which every study that the script submits is added; None: the
+    #: The command line's list, to which every study that the script submits is added; None if the
     #: command line runs no script here.
     submitted: list[StudyHandle] | None = None
-    #: The command line's list, to which each study of a script of Optuna's is added that did not
-    #: run on devices, as the reason why.
+    #: The command line's list of reasons, one for each study of an Optuna script that did not run
+    #: on devices.
     aside: list[str] | None = None
-    #: A function of Optuna's is called that is ours: it does what Optuna's would.
+    #: True while a script calls our replacement of an Optuna function, which acts as Optuna's does.
     as_optuna: bool = False
-    #: The id of the study for which code is sent: where the code refers to it, it is the trainer's.
+    #: The id of the study for which code is sent. In trainers, the code's references to this study
+    #: become the trainer's own study.
     sent_for: str | None = None
 
 
@@ -87,17 +88,17 @@ class StudyHandle:
         self.plan = plan
         self.settings = settings
         self.spec = spec
-        #: Gives another name that is free, if the study's name was numbered by us.
+        #: A function that returns another free name, if Penstock has numbered the study's name.
         self.next_name: Callable[[], str] | None = None
-        #: True if this process has submitted it: the user's code of it runs here, too.
+        #: True if this process has submitted the study: the study's user code runs here, too.
         self.submitted_here = False
-        #: Says that studies run on devices, where a script made this one by Optuna's function.
+        #: A function that says that studies run on devices, if Optuna's function made this study.
         self.announce: Callable[[], None] | None = None
         self.observed: list[Observation] = []
         #: The sources of trials that were added before submission, by number.
         self.sources: dict[int, str] = {}
         self._reader: Reader | None = None
-        #: True if the study ends with this process at the latest.
+        #: True once this process is registered as one that asks for the study's trials.
         self._asks = False
 
     @property
@@ -125,7 +126,7 @@ class StudyHandle:
         return in_memory(self.study_name, self.plan.directions)
 
     def __getstate__(self) -> NoReturn:
-        # It would take the broker's URL, which has a password, into the checkpoint store.
+        # A pickle would take the broker's URL, which has a password, into the checkpoint store.
         raise TypeError("what stands behind a study cannot be pickled, only the study")
 
     def check_submitted(self) -> None:
@@ -144,7 +145,7 @@ class StudyHandle:
             submitted.append(self)
 
     def note_asked(self) -> None:
-        """Bind a study by Optuna's function to this process, which asks it for trials."""
+        """Bind the study to this process if an Optuna script made it and asks it for trials."""
         asks_here = self.spec is not None and self.spec.contract == "ask"
         if not asks_here or self.announce is None or self._asks:
             return
@@ -160,7 +161,7 @@ class StudyHandle:
         return Client(self.settings, notify=lambda words: sys.stderr.write(f"{words}\n"))
 
     def connect(self) -> Client:
-        """Return the client for commands. Services are started if none run; idle ones stop."""
+        """Return the client for commands, after starting the services if no scheduler runs here."""
         from ...host.locks import is_running
 
         if not is_running(self.settings.run, "scheduler"):

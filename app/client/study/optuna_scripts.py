@@ -1,12 +1,13 @@
-"""Runs scripts that import Optuna alone: its studies are made here, on all devices.
+"""Runs scripts that import only Optuna: the studies they create run on Penstock's devices.
 
-While such a script runs, ``optuna.create_study`` and ``optuna.load_study`` give Penstock's studies.
-A study that a script names is new in each run, as it is in Optuna's memory, unless it has a
-storage. In trainers nothing is changed: studies that an objective creates are plain Optuna's.
+While such a script runs, ``optuna.create_study`` and ``optuna.load_study`` return Penstock's
+studies. A study that a script names is new in each run, like one in Optuna's in-memory storage,
+unless the script gives a storage. In trainers nothing is replaced: studies that an objective
+creates are plain Optuna studies.
 
-What a library builds as ``optuna.study.Study`` itself stays Optuna's, since it relies on more than
-Optuna's interface: the steps of ``LightGBMTuner`` read what the objective has left in memory. That
-it runs in this process is said.
+A study that a library builds directly as ``optuna.study.Study`` stays an Optuna study, since such a
+library relies on more than Optuna's interface: the steps of ``LightGBMTuner`` read what the
+objective has left in memory. A message says that such a study runs in this process.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from .handle import StudyHandle, running, script_run
 
 
 class _Studies:
-    """The studies of one script, and what was said of where they run."""
+    """The studies of one script, and the messages about where they run."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._handles: list[StudyHandle] = []
-        #: By the module that has built them: the storages of studies that are Optuna's.
+        #: The storages of plain Optuna studies, by the module that built the studies.
         self._plain: dict[str, list[Any]] = {}
         #: One byte that forked processes share: set once a study ran on devices.
         self._ran = mmap.mmap(-1, 1)
@@ -43,7 +44,7 @@ class _Studies:
             self._say("Optuna's studies run on Penstock's devices; python runs them plainly")
 
     def add_plain(self, study: Any, builder: str) -> None:
-        """Note, and say once, that the module ``builder`` runs a study of its own making."""
+        """Note a plain Optuna study that module ``builder`` runs; say so once for each module."""
         if builder not in self._plain:
             self._say(
                 f"{builder} builds its study as optuna.study.Study itself: its trials run in this"
@@ -52,7 +53,7 @@ class _Studies:
         self._plain.setdefault(builder, []).append(study._storage)
 
     def aside(self) -> Iterator[str]:
-        """Say of each study that did not run on devices why."""
+        """Yield reasons why studies of the script did not run on devices."""
         for builder in self._plain:
             yield f"{builder} builds its studies itself"
         if self._ran[0]:
@@ -73,7 +74,7 @@ class _Studies:
 def on_devices(say: Callable[[str], None]) -> Iterator[None]:
     """Replace Optuna's studies by Penstock's within the context.
 
-    ``say`` shows a line when the first one runs.
+    ``say`` shows a line when the first study runs.
     """
     import optuna
     from optuna.study import study as module
@@ -81,7 +82,7 @@ def on_devices(say: Callable[[str], None]) -> Iterator[None]:
     studies = _Studies(say)
     plain = {name: getattr(module, name) for name in ("create_study", "load_study")}
     optimize: Any = module.Study.optimize
-    # Not in its own module: what Optuna itself builds on them, such as copy_study, stays plain.
+    # The functions stay as they are in their own module, where copy_study and the like use them.
     modules: tuple[Any, ...] = (optuna, optuna.study)
     try:
         for name, function in plain.items():
@@ -99,7 +100,7 @@ def on_devices(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def _ours(function: Any, studies: _Studies) -> Any:
-    """Return Penstock's function in place of Optuna's."""
+    """Return Penstock's function of the same name as Optuna's ``function``."""
     from . import create
 
     replacement: Any = getattr(create, function.__name__)
@@ -115,7 +116,7 @@ def _ours(function: Any, studies: _Studies) -> Any:
 
 
 def _noted(optimize: Any, studies: _Studies) -> Any:
-    """Wrap Optuna's ``Study.optimize`` to note that a study that is not ours runs here."""
+    """Wrap Optuna's ``Study.optimize`` to note each plain Optuna study that runs here."""
     from .study import Study
 
     @wraps(optimize)

@@ -1,4 +1,4 @@
-"""A study before it is submitted: in this process's memory, as Optuna keeps it there."""
+"""A study before it is submitted, kept in Optuna's in-memory storage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STUDY = 0
 
 
 def in_memory(name: str, directions: Sequence[str]) -> BaseStorage:
-    """Return a storage in memory that holds one study, without the line that Optuna would log."""
+    """Return an in-memory storage with one new study, without the line that Optuna would log."""
     storage, log = InMemoryStorage(), logging.getLogger("optuna.storages._in_memory")
     before = log.level
     log.setLevel(logging.WARNING)
@@ -34,7 +34,7 @@ def in_memory(name: str, directions: Sequence[str]) -> BaseStorage:
 
 
 def enqueued(storage: BaseStorage) -> list[dict[str, Any]]:
-    """Return the enqueued configurations, in order. Raises UsageError if they have attributes."""
+    """Return the enqueued configurations, in order. Raises UsageError if any has attributes."""
     waiting = storage.get_all_trials(_STUDY, states=(OptunaState.WAITING,))
     for trial in waiting:
         if trial.user_attrs:
@@ -44,7 +44,7 @@ def enqueued(storage: BaseStorage) -> list[dict[str, Any]]:
 
 
 def finished(storage: BaseStorage) -> list[FrozenTrial]:
-    """Return the results that were added."""
+    """Return the finished trials that the user has added."""
     return [t for t in storage.get_all_trials(_STUDY) if t.state.is_finished()]
 
 
@@ -72,7 +72,7 @@ def send_attributes(storage: BaseStorage, study: str, client: Client) -> None:
 
 
 def send_all(storage: BaseStorage, study: str, client: Client) -> None:
-    """Write everything of the prepared study to the ledger's study with the id ``study``."""
+    """Write the prepared study's attributes and trials to the ledger's study ``study`` (an id)."""
     send_attributes(storage, study, client)
     for trial in storage.get_all_trials(_STUDY, deepcopy=False):
         client.send("add", study=study, **record_of(trial, _keeping(client)))

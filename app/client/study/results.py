@@ -1,4 +1,4 @@
-"""A study's results so far, as Optuna's own study has them and as Penstock adds to them."""
+"""A study's results so far: what an Optuna study offers, and what Penstock adds."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 class ReadableStudy(optuna.Study):
-    """An Optuna study over this installation's ledger, as far as it is only read.
+    """The read-only part of an Optuna study over this installation's ledger.
 
-    ``study_name`` and ``id`` name it. Before it is submitted it is in this process's memory.
+    ``study_name`` and ``id`` name the study. Until it is submitted it is in this process's memory.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class ReadableStudy(optuna.Study):
         pruner: Any = None,
         elsewhere: Elsewhere | None = None,
     ) -> None:
-        """``elsewhere`` is a study in a storage of the user's, which keeps this one in step."""
+        """``elsewhere`` is a study in the user's own storage that is kept in step with this one."""
         self._handle = handle
         self._elsewhere = elsewhere
         self._made_by_optuna = script_run().as_optuna
@@ -57,7 +57,10 @@ class ReadableStudy(optuna.Study):
     def get_trials(
         self, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
-        """Return the trials. Objects of a study of this process are opened when they are read."""
+        """Return the trials.
+
+        In the process that submitted the study, objects among their attributes are loaded.
+        """
         return [self._with_objects(trial) for trial in super().get_trials(deepcopy, states)]
 
     @property
@@ -103,7 +106,7 @@ class ReadableStudy(optuna.Study):
     @property
     @to_the_user
     def copied_trials(self) -> list[FrozenTrial]:
-        """The results that the sampler was given; ``user_attrs["source"]`` names their origin."""
+        """The results copied for the sampler; ``user_attrs["source"]`` names their origin."""
         self._handle.check_submitted()
         assert self._handle.spec is not None
         return shown(self._handle.spec, self._handle.results.space())
@@ -113,9 +116,9 @@ class ReadableStudy(optuna.Study):
     def best_trial(self) -> FrozenTrial:
         """The complete trial with the best value. UsageError (a ValueError) if there is none.
 
-        A trial that violates a constraint is never the best. With several objectives it raises
-        UsageError (also a RuntimeError): see ``best_trials``. With replicates it is the first of
-        ``best_replicates``.
+        A trial that violates a constraint is never the best. With several objectives, reading this
+        property raises UsageError (also a RuntimeError): see ``best_trials``. With replicates the
+        best trial is the first of ``best_replicates``.
         """
         from ...server.optuna_bridge.frozen_trials import best
 
@@ -128,9 +131,9 @@ class ReadableStudy(optuna.Study):
     @property
     @to_the_user
     def best_trials(self) -> list[FrozenTrial]:
-        """The Pareto front. It is empty where no trial is complete.
+        """The trials of the Pareto front; empty if no trial is complete.
 
-        Under ``penstock submit`` that of a study just submitted is no result: it raises NoTrial.
+        Under ``penstock submit``, an empty front of a study that was just submitted raises NoTrial.
         """
         front = super().best_trials
         run = script_run()
@@ -154,8 +157,8 @@ class ReadableStudy(optuna.Study):
     def best_replicates(self) -> list[FrozenTrial]:
         """The complete trials of the configuration with the best mean, by number.
 
-        Only configurations with the most complete trials are compared. Without replicates it is
-        ``best_trial`` alone. It raises what ``best_trial`` does.
+        Only the configurations that have the most complete trials are compared. Without replicates
+        the list has ``best_trial`` alone. Raises as ``best_trial`` does.
         """
         from ...server.optuna_bridge.frozen_trials import best_of
 
@@ -203,8 +206,8 @@ class ReadableStudy(optuna.Study):
     def to_optuna(self, storage: str | optuna.storages.BaseStorage | None = None) -> optuna.Study:
         """Return a copy of the trials that have ended, as an Optuna study.
 
-        With a ``storage`` (``sqlite:///copy.db``) it is for tools elsewhere. Raises UsageError if
-        the storage already has this study.
+        ``storage`` receives the copy, as ``sqlite:///copy.db`` for other tools; None: memory.
+        Raises UsageError if the storage already has this study.
         """
         from ...server.optuna_bridge.frozen_trials import to_optuna
 

@@ -60,10 +60,10 @@ def say(line: str) -> None:
 
 @contextmanager
 def users_code(name: str, folder: str) -> Iterator[None]:
-    """Show what users' code raises, from its first frame in a file that begins with ``folder``.
+    """Print the traceback of an error in the user's code, then raise TrialFailed.
 
-    It then raises TrialFailed. SystemExit and Ctrl-C pass through, and Penstock's errors, with the
-    line of the code where they were raised.
+    The traceback begins with the first frame whose file name begins with ``folder``. SystemExit and
+    Ctrl-C pass through. So do Penstock's errors, with a note of the user's line that led to them.
     """
     try:
         yield
@@ -109,10 +109,10 @@ def as_python(
 
 
 def run_module(name: Path, arguments: Sequence[str]) -> None:
-    """Run the module ``name`` as ``python -m name arguments...`` would. Errors as ``run_script``.
+    """Run the module ``name`` as ``python -m name arguments...`` would.
 
     The working directory is on ``sys.path``, and the module has its package, so its relative
-    imports are found.
+    imports are found. Raises as ``run_script`` does.
     """
     with _python_path():
         specs = list(_specs(str(name)))
@@ -129,7 +129,7 @@ def run_module(name: Path, arguments: Sequence[str]) -> None:
 
 
 def source_of(name: Path) -> Path | None:
-    """Return the file that ``run_module`` runs, without importing anything; None if it has none."""
+    """Return the file that ``run_module`` would run, without importing anything; None if none."""
     with _python_path():
         return _file_of(str(name), list(_specs(str(name))))
 
@@ -147,9 +147,9 @@ def _python_path() -> Iterator[None]:
 
 
 def _specs(name: str) -> Iterator[ModuleSpec]:
-    """Yield the specs of ``name``'s packages and of what is run, as far as they are found.
+    """Yield the import specs of ``name``'s packages and of the module to run, as far as found.
 
-    A package is run by its module ``__main__``.
+    The module to run in a package is its ``__main__``.
     """
     top, *rest = name.split(".")
     spec = importlib.util.find_spec(top) if top else None  # a top-level name imports nothing
@@ -165,7 +165,7 @@ def _specs(name: str) -> Iterator[ModuleSpec]:
 
 
 def _file_of(name: str, specs: Sequence[ModuleSpec]) -> Path | None:
-    """Return the file that is run for ``name``; None if the last of ``specs`` is not its."""
+    """Return the file to run for ``name``; None if the last of ``specs`` is another module's."""
     if not specs or specs[-1].name not in (name, f"{name}.__main__"):
         return None
     run = specs[-1]
@@ -196,28 +196,27 @@ class Outcome:
     metrics: dict[str, float]
     #: The failed trials.
     failed: tuple[TrialRow, ...]
-    #: The file of its report; None: nothing writes reports here.
+    #: The file of the study's report; None if no extension writes reports.
     report: Path | None
     #: Time until the first epoch's training began or, if trials returned values without epochs,
     #: until the first trial was created. None if nothing was trained.
     start_up: float | None
-    #: Time from then to the study's end.
+    #: Time from the end of the start-up to the study's end.
     training: float
     #: Time that writing the report took.
     reporting: float
-    #: Why a user's policy gave no plan while the study ran, once for each time.
+    #: The reasons why a user's policy gave no plan while the study ran, one for each time.
     planless: tuple[str, ...] = ()
 
 
 def outcome(
     reader: Reader, study_id: str, report: Path, began: float, start: float | None
 ) -> Outcome:
-    """Write the report of a study, where one can, and summarise what a run of a script did for it.
+    """Write a study's report if an extension can; return a summary of one run of a script.
 
-    The run ``began`` then, and the start-up of the study's trials at ``start`` (seconds of the
-    clock; None where only its first dispatch tells). Trials of before (of earlier runs, copied, or
-    added by their user) are results like any other, but they took no time of this run, and failed
-    in none of it.
+    The run began at ``began``, and the start-up of the study's trials at ``start`` (seconds of the
+    clock; None if only the first dispatch tells). Older trials (of earlier runs, copied, or added
+    by the user) count as results, but not in the times and failures of this run.
     """
     study = reader.with_names(reader.study(study_id))
     trials: Sequence[TrialRow] = reader.trials(study_id)
@@ -230,7 +229,7 @@ def outcome(
     trained = _trained(study, own, epochs, began)
     start_up, training = None, 0.0
     if trained is not None:
-        # What was at work already, because the study went on without a script, had no start-up.
+        # A study that was running already, because it went on without a script, had no start-up.
         first = max(trained[0], began)
         start = max(began, min(map(_started, own))) if start is None else start
         start_up, training = max(0.0, first - start), max(0.0, trained[1] - first)
@@ -262,7 +261,7 @@ def _is_of_run(trial: TrialRow, began: float) -> bool:
 def _trained(
     study: StudyRow, own: Sequence[TrialRow], epochs: Sequence[EpochRow], began: float
 ) -> tuple[float, float] | None:
-    """Return the begin and end of the training of a run's ``own`` trials; None if none trained."""
+    """Return when the training of a run's ``own`` trials began and ended; None if none trained."""
     ids = {each.id for each in own}
     rows = [row for row in epochs if row.trial in ids and row.at >= began]
     if rows:
@@ -278,7 +277,7 @@ def _started(trial: TrialRow) -> float:
 
 
 def show(console: PlainConsole, result: Outcome) -> None:
-    """Print ``result``: best trial, its parameters and metrics, failures, report, time in parts."""
+    """Print ``result``: best trial with parameters and metrics, failures, report, times."""
     study, best = result.study, result.progress.best if not result.study.further else None
     console.print()
     if study.further and result.progress.front:

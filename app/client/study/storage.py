@@ -1,6 +1,7 @@
-"""This installation's ledger as a storage of Optuna, which any script may read and write.
+"""This installation's ledger as an Optuna storage, which any script may read and write.
 
-Studies in storages of the user's are opened by an extension, which keeps ours in step with them.
+Studies in a user's own storage are opened by an extension, which keeps the ledger's studies in step
+with them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def storage() -> BaseStorage:
 
 
 def open_storage(settings: Settings) -> LedgerStorage:
-    """Return the storage of the installation with these settings. Errors as ``storage``."""
+    """Return the storage of the installation with these settings. Raises as ``storage`` does."""
     from ...server.optuna_bridge.storage import LedgerStorage
     from ...server.services.ledger_location import ledger_reader
 
@@ -41,7 +42,7 @@ def open_storage(settings: Settings) -> LedgerStorage:
 
 
 class SchedulerCommands:
-    """Sends what is written to the scheduler, which is started if none runs."""
+    """Sends the storage's writes to the scheduler, and starts a scheduler if none runs."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -52,7 +53,7 @@ class SchedulerCommands:
         return self._connected().send(kind, **body)
 
     def create(self, name: str, directions: Sequence[str]) -> None:
-        """Begin a study without code, whose trials its users add."""
+        """Create a study without code, to which its users add trials."""
         several = len(directions) > 1
         names = [f"values_{k}" for k in range(len(directions))] if several else ["value"]
         pairs = zip(names, directions, strict=True)
@@ -60,7 +61,7 @@ class SchedulerCommands:
         self._connected().submit(make_asked_spec(new_id(name), name, objectives))
 
     def keep(self, value: Any) -> str:
-        """Store an object, and return its placeholder's text. Errors as in ``objects.keep``."""
+        """Store an object, and return its placeholder's text. Raises as ``objects.keep`` does."""
         from ....tasks.objectives.objects import keep
 
         return keep(self._connected().store(), value)
@@ -78,40 +79,41 @@ class SchedulerCommands:
 
 
 class Elsewhere(Protocol):
-    """A study in a storage of the user's."""
+    """A study in the user's own storage, and the ledger's study that is kept in step with it."""
 
     @property
     def name(self) -> str:
-        """The study's name there."""
+        """The study's name in the user's storage."""
 
     @property
     def directions(self) -> list[str]:
         """``minimize`` or ``maximize``, one for each objective."""
 
     def copy_to(self, storage: BaseStorage, study_id: int) -> None:
-        """Copy all of the study to one of ours that is new, and keep both in step."""
+        """Copy the user's study to ``study_id``, a new study in ``storage``; keep both in step."""
 
     def follow(self, storage: BaseStorage, study_id: int, *, scheduled: bool = False) -> None:
-        """Say that ours, with the same trials, is now ``study_id`` in ``storage``.
+        """Keep the user's study in step with ``study_id`` in ``storage``; both have equal trials.
 
-        ``scheduled``: the scheduler samples, so ours takes no trials of others.
+        If ``scheduled``, the scheduler samples, so no trials that others add are copied from the
+        user's study.
         """
 
     def keep(self, study: str, settings: Settings) -> None:
-        """Keep ``study``, which is ours, in step as long as this process lives."""
+        """Keep ``study``, the ledger's, in step as long as this process lives."""
 
     def joined(self) -> BaseStorage:
-        """Return the storage there, in which our study is read and written here."""
+        """Return the user's storage, through which the ledger's study is read and written."""
 
     def sync(self) -> None:
-        """Bring either side what the other one has more."""
+        """Copy to each of the two studies what only the other one has."""
 
     def is_foreign(self, number: int) -> bool:
-        """Return True if our trial of this number ended there first."""
+        """Return True if the ledger's trial of this number ended first in the user's storage."""
 
 
 def is_elsewhere(storage: Any) -> bool:
-    """Return True if a storage is another one than this installation's ledger."""
+    """Return True if a storage is given and is not this installation's ledger."""
     if storage is None:
         return False
     from ...server.optuna_bridge.storage import LedgerStorage
@@ -128,10 +130,10 @@ def open_elsewhere(
     may_exist: bool,
     must_exist: bool,
 ) -> Elsewhere:
-    """Return the study ``name``, or the only one, in a storage of the user's.
+    """Return the study ``name``, or the only study if ``name`` is None, of a user's own storage.
 
-    Raises UsageError if the storage cannot be opened or has the study against the wishes, or if the
-    extension is not there.
+    Raises UsageError if the storage cannot be opened, has the study although not ``may_exist``, or
+    if the extension is not there; KeyError if there is no study although ``must_exist``.
     """
     opened: Elsewhere = end_of("mirroring", "elsewhere", "storage").open_study(
         storage, name, directions, settings, may_exist=may_exist, must_exist=must_exist

@@ -97,29 +97,31 @@ class Study(ReadableStudy):
         Args:
             func: a ``TorchTrainable`` class, an ``epoch_function`` or an ``objective(trial)``: a
                 function, or anything else that can be called and pickled.
-            n_trials: of an objective, how many more trials to run; None: until ``timeout`` or
-                ``stop()``. With a ``space`` or a strategy, trials in all; None is the whole grid
-                with sampler ``grid``.
-            timeout: seconds from the first trial's start after which no trial begins. Those at work
-                go on to their end. With a strategy that compares trials the study is cancelled.
-            n_jobs: accepted as it is.
-            catch: exceptions of an objective that fail their trial only. With any, a study in which
-                all trials fail does not raise.
+            n_trials: for an objective that draws its own parameters, the number of further trials;
+                None: run until ``timeout`` or ``stop()``. With a ``space`` or a strategy, the
+                number of trials in all; None, with sampler ``grid``: the whole grid.
+            timeout: seconds from the first trial's start after which no trial begins. Running
+                trials go on to their end, but if a strategy compares trials, the study is
+                cancelled.
+            n_jobs: accepted and ignored.
+            catch: exceptions of an objective that fail only their trial. If any are given, a study
+                in which all trials fail does not raise.
             callbacks: each called as ``callback(study, trial)`` when a trial has ended. While the
-                script lives the next trials wait for that, unless a strategy compares trials. Logs
-                (``TensorBoardCallback``, ``MLflowCallback``) hear of each accepted epoch instead.
-                An exception of one ends the watching, not the study.
-            gc_after_trial: accepted as it is.
+                script lives the next trials wait for the callbacks, unless a strategy compares
+                trials. Logs (``TensorBoardCallback``, ``MLflowCallback``) receive each accepted
+                epoch instead. An exception in a callback ends the watching, not the study.
+            gc_after_trial: accepted and ignored.
             show_progress_bar: as ``show_progress``.
-            space: names to ``Float``, ``Int``, ``Categorical``, ``Steps`` or lists; None leaves it
-                to the objective's ``suggest_*``. It may be given as the second argument as well.
+            space: a mapping of names to ``Float``, ``Int``, ``Categorical``, ``Steps`` or lists;
+                None if the objective calls ``suggest_*``. It may also be the second positional
+                argument.
             devices: as ``cpu:2x1``, ``gpu:all``; None is the setting ``PENSTOCK_DEVICES``.
             show_progress: show the live table (standard error).
 
         Raises:
-            UsageError: something is out of its range; nothing was started.
-            TrialFailed: not one trial succeeded; it is the first one's failure. Or the study has
-                paused, as its first trials failed alike and have a parameter's value in common.
+            UsageError: an argument is out of its range; nothing was started.
+            TrialFailed: no trial succeeded (the error is the first trial's), or the study has
+                paused because its first trials failed alike and have a parameter's value in common.
             BackendError: the infrastructure does not answer.
         """
         if is_imported(func):
@@ -227,7 +229,7 @@ class Study(ReadableStudy):
         self._use_ledger()
 
     def _prepare(self) -> None:
-        """Prepare the study in the ledger, perhaps without an objective."""
+        """Write the study to the ledger if it is not there, even without an objective."""
         begin(self._handle)
         self._handle.note_asked()
         self._use_ledger()
@@ -245,12 +247,12 @@ class Study(ReadableStudy):
             self._elsewhere.keep(self.id, self._handle.settings)
 
     def _sync(self) -> None:
-        """Bring this study and that in the user's own storage into step, if there is one."""
+        """Bring this study and its copy in the user's own storage into step, if there is one."""
         if self._elsewhere is not None:
             self._elsewhere.sync()
 
     def _ended(self, func: Any, space: Mapping[str, Any] | None) -> set[str]:
-        """Return the ids of the trials that have ended, or will have once they are submitted."""
+        """Return the ids of ended trials, including added ones that are yet to be submitted."""
         if self._handle.spec is not None:
             rows = self._handle.reader().trials(self.id)
             return {row.id for row in rows if TrialState(row.state) in FINAL}
@@ -259,15 +261,18 @@ class Study(ReadableStudy):
         return {trial_id(self.id, each.number) for each in finished(self._handle.memory)}
 
     def _changed_by(self, func: Any, space: Mapping[str, Any] | None) -> Changed | None:
-        """Return the script's objects that ``func`` changes; None if no caller waits for trials."""
+        """Return the script's objects that ``func`` changes.
+
+        None if this call does not wait for trials, or if the scheduler samples.
+        """
         if script_run().detach or not is_local(self._handle, func, space):
             return None
         return Changed(func, [each.name.lower() for each in self.directions], self._relay())
 
     def _relay(self) -> RecordRelay | None:
-        """Return the relay of log records, if this script has handlers for them.
+        """Return the relay of trials' log records; None if this script has no handlers for them.
 
-        Call it before trials are sent.
+        Call this before trials are sent.
         """
         plan = plan_of_script()
         if plan is None:
@@ -276,7 +281,7 @@ class Study(ReadableStudy):
         return RecordRelay(plan, reader, 0 if self._handle.spec is None else reader.newest())
 
     def _hand_back(self, changed: Changed | None) -> None:
-        """Assign to this script the best trial's values of the objects that were ``changed``."""
+        """Assign the best trial's values to the script's objects in ``changed``."""
         if changed is not None:
             changed.hand_back(self.id, self.get_trials(deepcopy=False), self._open)
 
@@ -286,7 +291,7 @@ class Study(ReadableStudy):
     def ask(self, fixed_distributions: Mapping[str, Any] | None = None) -> Trial:
         """Return a trial to train yourself, on any machine; then ``tell`` its result.
 
-        ``fixed_distributions`` are names to Optuna's distributions, or to what a space may hold.
+        ``fixed_distributions`` maps names to Optuna distributions, or to values as in a space.
         """
         refuse_in_trainer("ask()")
         self._prepare()
@@ -295,7 +300,7 @@ class Study(ReadableStudy):
 
     @to_the_user
     def close(self) -> None:
-        """End a study of trials that were asked for; those without a result end as cancelled."""
+        """End an ask-and-tell study; its trials without a result end as cancelled."""
         self._handle.check_submitted()
         self._handle.connect().close(self.id)
 
@@ -305,26 +310,26 @@ class Study(ReadableStudy):
     ) -> None:
         """Wait for a submitted study to end, or for ``timeout`` seconds.
 
-        One that pauses because its trials fail alike is waited for no longer: see its ``status``.
+        The wait also ends if the study pauses because its trials fail alike: see ``status``.
 
-        ``callbacks`` as of ``optimize``, told of what has happened before, too. No trial waits for
-        them, so ``stop()`` in one comes late by as many trials as have begun meanwhile.
+        ``callbacks`` are as in ``optimize``, and are called for earlier trials, too. No trial waits
+        for them, so further trials may begin before ``stop()`` in a callback has an effect.
         """
         self._handle.check_submitted()
         self._watch(*sort_callbacks(callbacks), timeout=timeout, show=False, caught=True)
 
     @to_the_user
     def cancel(self) -> None:
-        """Stop the study. What has run stays; trials at work end as cancelled."""
+        """Stop the study. Results so far stay; running trials end as cancelled."""
         self._handle.check_submitted()
         self._handle.connect().cancel(self.id)
 
     @to_the_user
     def stop(self) -> None:
-        """Begin no more trials: those at work go on to their end. As in Optuna, from a callback.
+        """Begin no more trials; running ones go on to their end.
 
-        With a strategy that compares trials the study is cancelled, without waiting for running
-        trials. A study that is over stays as it is.
+        Callbacks may call this method, as in Optuna. With a strategy that compares trials the study
+        is cancelled, without waiting for running trials. A study that is over stays as it is.
         """
         if self.status in OVER:  # callbacks are also called for cancelled trials
             return
@@ -343,7 +348,7 @@ class Study(ReadableStudy):
 
     @to_the_user
     def pause(self) -> None:
-        """Release its devices: running trials end their epoch and wait until ``resume``."""
+        """Release the study's devices: running trials end their epoch and wait until ``resume``."""
         self._handle.check_submitted()
         self._handle.connect().pause(self.id)
 
@@ -370,13 +375,13 @@ class Study(ReadableStudy):
         outside: bool = False,
         reason: str = "",
     ) -> list[int]:
-        """Make a new trial go on from trial ``number``'s state after epoch ``at``.
+        """Start a new trial from trial ``number``'s state after epoch ``at``.
 
-        ``params`` are the values that differ: ``study.branch(12, at=10, params={"lr": 3e-4})``. It
-        has the data and the random numbers that its parent has from there on, and goes up to epoch
-        ``to``, by default the study's last one. Further ``copies`` draw random numbers of their
-        own. ``outside`` allows values outside of the space. Returns the numbers of the new trials.
-        A study that is over goes on by them.
+        ``params`` are the values that differ: ``study.branch(12, at=10, params={"lr": 3e-4})``. The
+        new trial sees the same data and random numbers as its parent after epoch ``at``, and trains
+        up to epoch ``to``, by default the study's last one. With several ``copies``, those after
+        the first draw random numbers of their own. ``outside`` allows values outside the space.
+        Returns the numbers of the new trials. A study that is over goes on with them.
         """
         self._handle.check_submitted()
         numbers: list[int] = end_of("branches", "control", "branch()").branch(
@@ -403,12 +408,13 @@ class Study(ReadableStudy):
     ) -> None:
         """Change the study while it runs. Trials that have begun keep their values.
 
-        ``space`` names what changes: ``{"lr": (1e-4, 1e-2)}`` is a range of the same scale and
-        steps, a list has choices, a plain value fixes a parameter, and a ``Float``, ``Int`` or list
-        under a new name adds one, with the value in ``assumed`` that earlier trials are taken to
-        have had. ``settings`` are ``max_epochs`` (more), ``device_hours``, ``kwh``, ``money``,
-        ``deadline``, ``at_limit``, ``epoch_timeout``, ``retries``, ``weight`` and ``priority``;
-        None takes a limit away. Trials that have not begun are drawn again.
+        ``space`` names the parameters that change: ``{"lr": (1e-4, 1e-2)}`` sets a new range with
+        the same scale and steps, a list sets choices, and a plain value fixes a parameter. A
+        ``Float``, ``Int`` or list under a new name adds a parameter; ``assumed`` has the value that
+        earlier trials are taken to have had. ``settings`` are ``max_epochs`` (only more),
+        ``device_hours``, ``kwh``, ``money``, ``deadline``, ``at_limit``, ``epoch_timeout``,
+        ``retries``, ``weight`` and ``priority``; None takes a limit away. Trials that have not
+        begun are drawn again.
         """
         self._handle.check_submitted()
         end_of("editing", "control", "edit()").edit(
@@ -447,8 +453,8 @@ class Study(ReadableStudy):
     ) -> None:
         """Try this configuration next; missing names are drawn.
 
-        With a space or a strategy it counts in ``n_trials``, and a study that is over goes on by
-        one trial. The arguments are Optuna's.
+        With a space or a strategy the trial counts in ``n_trials``, and a study that is over goes
+        on with it. The arguments are Optuna's.
         """
         spec = self._handle.spec
         if spec is None or spec.local:
@@ -472,11 +478,12 @@ class Study(ReadableStudy):
         value: float | None = None,
         source: str = "add_trial",
     ) -> None:
-        """Add a trial, as Optuna does; or, before submission, a result that the sampler learns.
+        """Add a trial, as Optuna does; or, before submission, a result for the sampler.
 
-        The latter has ``params`` and a ``value``, and is no trial of the study. In a study with a
-        space or a strategy the former is not either. ``source`` says in ``copied_trials`` where it
-        comes from. Raises UsageError if such a study was submitted without it.
+        A result is given as ``params`` and ``value``; only the sampler learns it, and the study
+        gets no trial. In a study with a space or a strategy, a ``trial`` is also only a result.
+        ``source`` is the result's origin in ``copied_trials``. Raises UsageError if the study was
+        already submitted without this result.
         """
         if trial is None:
             self._learn([observation(params, value, source)], "add_trial()")
@@ -501,7 +508,7 @@ class Study(ReadableStudy):
         self._handle.observed += of_study(study, self._handle.plan.direction)
 
     def _learn(self, results: Sequence[Observation], what: str) -> None:
-        """Add ``results``. A script that runs again may give those that the study already has."""
+        """Add ``results`` for the sampler; after submission, accept only those that it has."""
         if self._handle.spec is not None:
             observations = fitting(results, self._handle.spec.space, self._handle.spec.conditions)
             if not set(observations) <= set(self._handle.spec.observations):
@@ -522,11 +529,11 @@ class Study(ReadableStudy):
         caught: bool = False,
         **options: Any,
     ) -> StudyRow:
-        """Watch to the end, with the ``options`` of ``views.live.follow``; call the callbacks.
+        """Watch the study to its end; call callbacks. ``options`` are for ``views.live.follow``.
 
-        As in Optuna, those of an objective's study do not hear of a trial that raised, unless its
-        exception is ``caught``, and of none that was cancelled. Nor do callbacks hear of a trial
-        that somebody else ran in the user's own storage.
+        As in Optuna, callbacks of an objective's study are not called for a trial that was
+        cancelled, nor for one that raised unless exceptions are ``caught``. They are not called
+        either for a trial that another program ran in the user's own storage.
         """
         assert self._handle.spec is not None
         local = self._handle.spec.local
@@ -552,7 +559,7 @@ _RAISED = ("exception", "code", "exit", "died", "memory")
 
 
 def _check_catch(catch: Any) -> bool:
-    """Return True if any exceptions are expected. UsageError for what is no exception."""
+    """Return True if ``catch`` has any exceptions; raise UsageError for anything else in it."""
     classes = catch if isinstance(catch, Iterable) else (catch,)
     for each in classes:
         if not (isinstance(each, type) and issubclass(each, BaseException)):
@@ -561,7 +568,7 @@ def _check_catch(catch: Any) -> bool:
 
 
 def _distributions(given: Mapping[str, Any]) -> dict[str, BaseDistribution]:
-    """Return Optuna's distributions of ``given``, which may have values as in a space."""
+    """Return ``given`` with Optuna distributions; it may also have values as in a space."""
     from ....tasks.objectives.distributions import from_text
 
     to_parse = {n: each for n, each in given.items() if not isinstance(each, BaseDistribution)}

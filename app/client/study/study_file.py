@@ -53,7 +53,7 @@ _SIZE = [
     if name not in ("self", "func", "callbacks", "show_progress")
 ]
 _KEYS = ["code", *_SIZE, *_STUDY]
-#: The keys of arguments that errors call by another name.
+#: The keys of arguments that errors call by another name, by that name.
 _RENAMED = {"the first argument of optimize": "code"}
 
 
@@ -102,7 +102,7 @@ def strategy_from(
     value: Any,
     further: Mapping[str, str] = MappingProxyType({}),
 ) -> StrategySpec:
-    """Return the strategy in ``ASHA: {max_epochs: 9}``, or in a name alone without arguments.
+    """Return the strategy that is written as ``ASHA: {max_epochs: 9}``, or as a name alone.
 
     ``further`` maps names of strategies that are not in ``app.spec.strategies`` to their
     extensions.
@@ -166,7 +166,8 @@ def _called(
 ) -> Any:
     """Return the result of a call that is written as a name with a mapping of arguments.
 
-    The functions of ``loaded`` return the callable of a name, or raise UsageError.
+    ``known`` has callables by name. ``loaded`` has, by name, functions that return the callable or
+    raise UsageError.
     """
     inner, name, arguments = _named(document, key_path, value, [*known, *loaded])
     with _located(document, inner, name):
@@ -181,7 +182,7 @@ def _called(
 
 
 def _sampler(document: YamlFile, value: Any) -> Sampler:
-    """Return the sampler in ``tpe: {n_startup_trials: 5}``."""
+    """Return the sampler that is written as ``tpe: {n_startup_trials: 5}``."""
     inner, name, options = _named(document, ("sampler",), value, SAMPLERS)
     with _located(document, inner, "sampler"):
         return Sampler(name, **options)
@@ -190,7 +191,7 @@ def _sampler(document: YamlFile, value: Any) -> Sampler:
 def _named(
     document: YamlFile, key_path: KeyPath, value: Any, known: Sequence[str]
 ) -> tuple[KeyPath, str, dict[str, Any]]:
-    """Return the place of a call's arguments, the call's name, and the arguments as written."""
+    """Return the key path of a call's arguments, the call's name, and the arguments as written."""
     title = ".".join(map(str, key_path))
     call = document.mapping(key_path, title, value)
     if len(call) != 1:
@@ -205,7 +206,7 @@ def _named(
 
 
 def _code(document: YamlFile, folder: Path, value: Any) -> Any:
-    """Return the object that ``file.py:name`` (from ``folder``) or ``module:name`` means."""
+    """Return the object that ``file.py:name`` (relative to ``folder``) or ``module:name`` names."""
 
     def refused(words: str) -> UsageError:
         return document.error(("code",), f"code = {value!r} is refused: {words}")
@@ -241,7 +242,10 @@ def _is_module(name: str) -> bool:
 
 @contextmanager
 def _located(document: YamlFile, key_path: KeyPath = (), named: str = "") -> Iterator[None]:
-    """Report a refused argument with the line of its key; errors call ``key_path`` ``named``."""
+    """Report a refused argument with the line of its key.
+
+    ``key_path`` is the key whose argument the errors call ``named``.
+    """
     try:
         yield
     except UsageError as error:

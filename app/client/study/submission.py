@@ -1,8 +1,9 @@
 """Sends a study to the scheduler: once to begin it, again to go on with more trials.
 
 A study of Penstock's own contracts, or one that the scheduler samples for, is submitted whole and
-cannot be changed afterwards. A local one (``StudySpec.local``) is what Optuna's is: it may exist
-before it has an objective, and each ``optimize`` adds trials, perhaps of another objective.
+cannot be changed afterwards. A local study (``StudySpec.local``) behaves like an Optuna study: it
+may exist before it has an objective, and each ``optimize`` adds trials, perhaps of another
+objective.
 """
 
 from __future__ import annotations
@@ -63,12 +64,12 @@ def submit_local(
     changed: Changed | None,
     heard: bool,
 ) -> None:
-    """Submit ``n_trials`` more trials of the objective ``func``; None: until it is stopped.
+    """Submit ``n_trials`` more trials of the objective ``func``; None: until the study is stopped.
 
-    ``tools`` are the sampler and the pruner. ``changed`` is what the objective changes of its
-    script, where that waits for the trials. With ``catches`` its user expects exceptions, so the
-    study goes on however many trials fail. With ``heard`` trials wait for the script's callbacks.
-    Raises UsageError as ``Study.optimize``.
+    ``tools`` are the sampler and the pruner. ``changed`` are the script's objects that the
+    objective changes, if the script waits for the trials. With ``catches`` the user expects
+    exceptions, so the study goes on however many trials fail. With ``heard`` new trials wait for
+    the script's callbacks. Raises UsageError as ``Study.optimize`` does.
     """
     check_one_replicate(handle.plan.replicates)
     n = ENDLESS if n_trials is None else whole("n_trials", n_trials, low=1)
@@ -124,10 +125,10 @@ def _submit_new(
     *,
     heard: bool = False,
 ) -> StudySpec:
-    """Submit a study that is new; returns what was submitted.
+    """Submit a new study; return the specification that was submitted.
 
-    Another process may have taken a name that we had numbered, between our look and now. The study
-    then has the next number.
+    If another process has meanwhile taken the name that Penstock numbered, the study gets the next
+    number.
     """
     for _ in range(_NAMES_TRIED):
         try:
@@ -145,7 +146,7 @@ def _submit_new(
 
 
 def begin(handle: StudyHandle) -> None:
-    """Write a study that its user has prepared to the ledger, without an objective."""
+    """Write a prepared study to the ledger, without an objective."""
     if handle.spec is not None:
         return
     check_one_replicate(handle.plan.replicates)
@@ -170,7 +171,7 @@ def submit_scheduled(
     *,
     heard: bool,
 ) -> None:
-    """Submit a study that the scheduler samples for; one that exists goes on to ``n_trials``.
+    """Submit a study that the scheduler samples for, or extend an existing one to ``n_trials``.
 
     ``heard`` is as in ``submit_local``.
     """
@@ -217,5 +218,5 @@ def submit_scheduled(
 
 
 def _blobs(*references: Reference) -> dict[str, bytes]:
-    """Return the code that goes by value, by its digest."""
+    """Return the bytes of code that goes by value, by the code's digest."""
     return {each.digest: each.content for each in references if each.content}

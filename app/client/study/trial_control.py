@@ -1,4 +1,4 @@
-"""``study.trial(7)``: one trial of a study, which its user stops, pauses or sends on."""
+"""``study.trial(7)``: stop, pause, promote or retry one trial of a study."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .handle import StudyHandle
 
 
 class TrialControl:
-    """One trial of a study, to stop it, send it on, or try it again while others go on."""
+    """One trial of a study, to be stopped, paused, promoted or retried while others go on."""
 
     def __init__(self, handle: StudyHandle, number: int) -> None:
         handle.check_submitted()
@@ -22,33 +22,33 @@ class TrialControl:
 
     @to_the_user
     def stop(self, *, reason: str = "") -> None:
-        """Stop it: it is pruned after its last accepted epoch, and its slot is free at once."""
+        """Stop the trial: prune it after its last accepted epoch, and free its slot at once."""
         self._steer("stop", reason)
 
     @to_the_user
     def pause(self, *, reason: str = "") -> None:
-        """Pause it at the end of its epoch until ``resume``. Others get its slot meanwhile.
+        """Pause the trial at the end of its epoch until ``resume``; other trials get its slot.
 
-        A rung whose trials wait for each other goes on without it.
+        A rung whose trials wait for each other goes on without this trial.
         """
         self._steer("pause", reason)
 
     @to_the_user
     def resume(self, *, reason: str = "") -> None:
-        """Continue it after ``pause``, before other trials that wait."""
+        """Continue the trial after ``pause``, before other waiting trials."""
         self._steer("resume", reason)
 
     @to_the_user
     def promote(self, to: int | None = None, *, reason: str = "") -> None:
-        """Train it up to epoch ``to``, or its next rung, before other trials.
+        """Train the trial up to epoch ``to``, by default its next rung, before other trials.
 
-        It may be beyond the study's ``max_epochs``, and of a study that is over, which goes on.
+        ``to`` may be beyond the study's ``max_epochs``. A study that is over goes on.
         """
         self._steer("promote", reason, to)
 
     @to_the_user
     def retry(self, *, reason: str = "") -> None:
-        """Try it again after it failed, from its newest state; a study that is over goes on."""
+        """Retry a failed trial from its newest state. A study that is over goes on."""
         self._steer("retry", reason)
 
     def _steer(self, verb: str, reason: str, to: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Watching a submitted study: its callbacks and logs, and what is said when it ends."""
+"""Watches a submitted study: calls callbacks, feeds logs, and says how the study ended."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ if TYPE_CHECKING:
     from ..script_objects.changed import RecordRelay
     from .epoch_callbacks import EpochCallback
 
-#: Seconds in which the scheduler takes what is said of callbacks, before the watching goes on.
+#: Seconds to wait for the scheduler to take a report about callbacks.
 ACCEPTED_WITHIN = 5.0
-#: Seconds until what it did not take is said again.
+#: Seconds until a report that the scheduler did not take is sent again.
 AGAIN = 0.2
 #: The message of ``penstock run`` when it begins to watch its first study.
 IN_THE_BROWSER = "live in the browser: penstock ui"
 
 
 class HeardTrials(threading.Thread):
-    """Tells the scheduler for which trials callbacks were called: the next ones wait for that.
+    """Tells the scheduler for which trials callbacks were called: the next trials wait for that.
 
-    It does so in a thread, so that the next callbacks need not wait for the answer. What was called
-    meanwhile is said at once. What the scheduler did not take is said again.
+    It does so in a thread, so that the next callbacks need not wait for the answer. Trials whose
+    callbacks return meanwhile are reported together. A report that the scheduler did not take is
+    sent again.
     """
 
     def __init__(self, settings: Settings, study: str) -> None:
@@ -65,7 +66,7 @@ class HeardTrials(threading.Thread):
         self._called.put(trial)
 
     def study_over(self) -> None:
-        """Note that no trial of the study waits for anything any more."""
+        """Note that the study is over, so that no trial waits for callbacks any more."""
         self._over.set()
 
     def run(self) -> None:
@@ -91,7 +92,7 @@ class HeardTrials(threading.Thread):
 
 @contextmanager
 def listening(handle: StudyHandle) -> Iterator[None]:
-    """Show the scheduler that this script lives and calls callbacks for the study's trials."""
+    """Show the scheduler, in the block, that this script lives and calls the study's callbacks."""
     from ...broker.endings import Listening
     from ...broker.server import broker_url
 
@@ -108,11 +109,12 @@ def watch(
     relay: RecordRelay | None = None,
     **options: Any,
 ) -> StudyRow:
-    """Watch a study to its end, and return it as it then stands.
+    """Watch a study to its end, and return its row in the ledger.
 
-    ``on_trial`` is called for each trial that ends, ``logs`` receive its epochs. With ``heard`` the
-    study's next trials wait until it has returned. ``relay`` passes on what trials log, before
-    they are told of. ``options`` are those of ``views.live.follow``.
+    ``on_trial`` is called for each trial that ends; ``logs`` receive the trials' epochs. With
+    ``heard`` the study's next trials wait until ``on_trial`` has returned. ``relay`` passes on a
+    trial's log records before ``on_trial`` is called. ``options`` are those of
+    ``views.live.follow``.
     """
     from ...broker.endings import Endings
     from ...broker.server import broker_url
@@ -127,7 +129,7 @@ def watch(
 
         from ...common.console import PlainConsole
 
-        # ``penstock run`` says it of its first study.
+        # ``penstock run`` shows this message for its first study only.
         PlainConsole(stderr=True).print(Text(IN_THE_BROWSER, style="dim"), soft_wrap=True)
     # A watcher also revives the services that the study needs.
     trials = HeardTrials(settings, handle.id) if heard and on_trial is not None else None
@@ -152,7 +154,7 @@ def watch(
 
     endings = Endings(broker_url(settings), handle.id)
     endings.begin()
-    # Ctrl-C and what a callback raises end the watching alone.
+    # Ctrl-C and exceptions in callbacks end only the watching.
     with (
         closing(Feed(logs, settings.run)) as feed,
         Supervisor(settings) as supervisor,
@@ -175,7 +177,7 @@ def watch(
 
 
 def show_failures(reader: Reader, row: StudyRow, before: Container[str] = ()) -> None:
-    """Write on standard error what of a study has failed, if anything has.
+    """Show the study's failed trials on standard error, if there are any.
 
     Trials whose ids are in ``before`` do not count.
     """
@@ -191,7 +193,7 @@ def show_failures(reader: Reader, row: StudyRow, before: Container[str] = ()) ->
 
 
 def failure_of(handle: StudyHandle, row: StudyRow) -> TrialFailed:
-    """Return the error of ``optimize`` if no trial succeeded, or the study has paused."""
+    """Return the error that ``optimize`` raises if no trial succeeded or the study has paused."""
     from ...show.views.progress import failure_words
 
     rows = handle.reader().trials(handle.id)

@@ -1,1 +1,1 @@
-"""Processes that the scheduler asks for plans of users' policies."""
+"""The child process in which the scheduler runs users' policies to get plans."""

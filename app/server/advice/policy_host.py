@@ -2,10 +2,11 @@
 
 Theory of operation. A policy is unknown code: it may raise, hang, or print. So it runs in a child
 process (``LineProcess``), with one line of JSON for each question and each answer. The child limits
-itself to ``BUDGET`` seconds of CPU time for a plan. A timer of the kernel's sends the signal that
-ends it. For a policy that sleeps, the caller waits at most ``PLAN_TIMEOUT``. A child that was
-killed is started again for the next question. So is one whose policy failed and whose file has
-changed since. Errors of the child are reported in words; the engine decides what follows from them.
+itself to ``BUDGET`` seconds of CPU time for a plan: a timer of the kernel's sends a signal that
+ends the child. If the policy sleeps, the caller waits at most ``PLAN_TIMEOUT``. A child that was
+killed is started again for the next question. So is a child whose policy has failed and whose file
+has changed since. Errors of the child are reported in words; the engine decides what follows from
+them.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ START_WITHIN = 60.0
 def check_policy(policy: str) -> bool:
     """Return True if the policy orders the trials of all studies, so that no shares apply.
 
-    A user's function says so by an attribute ``cross_study`` that is true. UsageError if no policy
-    has that name, or if the user's cannot be imported.
+    A user's function does so if its attribute ``cross_study`` is true. Raises UsageError if no
+    policy has that name, or if the user's function cannot be imported.
     """
     if not is_plugin(policy):
         check_name(policy)
@@ -54,7 +55,7 @@ def check_policy(policy: str) -> bool:
 
 
 class PluginHost:
-    """Asks users' policies. One is loaded at a time."""
+    """Asks users' policies for plans. One policy is loaded at a time."""
 
     def __init__(self) -> None:
         self._child: LineProcess | None = None
@@ -65,9 +66,9 @@ class PluginHost:
         self._cross_study = False
 
     def load(self, policy: str) -> bool:
-        """Import ``policy``, and say whether it orders the trials of all studies.
+        """Import ``policy``; return True if it orders the trials of all studies.
 
-        UsageError says why it cannot be imported.
+        Raises UsageError, with the reason, if it cannot be imported.
         """
         if why := self._start(policy):
             allowed = f"module:function that can be imported ({why})"
@@ -75,7 +76,7 @@ class PluginHost:
         return self._cross_study
 
     def _start(self, policy: str) -> str:
-        """Make sure that ``policy`` is loaded. Returns why it is not, in words, or nothing."""
+        """Load ``policy`` unless it is loaded. Return why that failed, else an empty text."""
         alive = self._child is not None and self._child.alive
         if (
             alive
@@ -131,7 +132,7 @@ class PluginHost:
 
     @staticmethod
     def _read(child: LineProcess, seconds: float) -> dict[str, Any] | None:
-        """Return the child's next line. None if it ends, or says nothing within ``seconds``."""
+        """Return the child's next line; None if the child ends, or is silent for ``seconds``."""
         until = time.monotonic() + seconds
         while (line := child.read()) is None:
             remaining = until - time.monotonic()
@@ -140,7 +141,7 @@ class PluginHost:
         return parsed(line)
 
     def close(self) -> None:
-        """End the child with all that it started, if there is one."""
+        """End the child, if there is one, with all processes that it started."""
         if self._child is not None:
             self._child.end()
         self._child = None
@@ -158,7 +159,7 @@ def _silence(status: int | None) -> str:
 
 
 def main() -> None:
-    """Run the child: import the policy, then answer line by line until the caller has gone."""
+    """Run the child process: import the policy, then answer each line until the caller has gone."""
     # When the budget is exceeded, the log shows where the policy was.
     faulthandler.register(signal.SIGPROF, chain=True)
     # What the policy prints goes to the log; answers have a pipe of their own.
@@ -203,7 +204,7 @@ def main() -> None:
 
 
 def _where(error: Exception, file: str) -> str:
-    """Return the line that raised: the last one in the user's file, if the traceback has any."""
+    """Return the line that raised: the traceback's last line in the user's file, if it has one."""
     frames = traceback.extract_tb(error.__traceback__)
     last = next((each for each in reversed(frames) if each.filename == file), frames[-1])
     return f" ({last.filename}, line {last.lineno}, in {last.name})"

@@ -1,5 +1,5 @@
-"""Optuna behind the scenes.
+"""The parts of Penstock that use Optuna.
 
-Its samplers are asked, its distributions and frozen trials made from ours, its storage and
-dashboard fed.
+They ask Optuna's samplers, make Optuna's distributions and frozen trials from ours, and serve the
+ledger to Optuna's storage interface and dashboard.
 """

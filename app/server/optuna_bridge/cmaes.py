@@ -2,8 +2,9 @@
 
 Optuna stores the pickled optimiser with a trial and unpickles it from the database. The pickle
 contains uninitialised memory, so two runs of one study would not write the same events. An
-optimiser knows only what earlier generations told it. So here they are told again, which takes a
-fraction of a millisecond per generation. Only its generation is stored with a trial.
+optimiser knows only the results that it was told, generation by generation. So here a new optimiser
+is told all of them again, which takes a fraction of a millisecond per generation. Only the number
+of its generation is stored with a trial.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from optuna.trial import FrozenTrial
 
 
 class ReplayedCmaEs(CmaEsSampler):
-    """``CmaEsSampler`` with another way to obtain its optimiser."""
+    """``CmaEsSampler`` with an optimiser that is rebuilt from the trials."""
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]

@@ -71,7 +71,7 @@ def is_ours(host: str) -> bool:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """One thread per request, so that a large study does not hold up other requests."""
+    """A server with one thread per request, so that a large study does not delay other requests."""
 
     daemon_threads = True
 

@@ -30,15 +30,15 @@ STATES = {state: OPTUNA_STATES[name] for state, name in UPDATE_STATES.items()}
 
 
 class NoTrial(UsageError, ValueError):
-    """No trial is complete yet. Also a ValueError, which Optuna raises here."""
+    """No trial is complete yet. It is also a ValueError, which Optuna raises in this case."""
 
 
 class SeveralObjectives(UsageError, RuntimeError):
-    """No single trial is the best. Also a RuntimeError, which Optuna raises here."""
+    """No single trial is the best. It is also a RuntimeError, which Optuna raises in this case."""
 
 
 class SuggestedDistributions:
-    """The distributions of one study's trials. Each is read once."""
+    """The distributions of one study's trials. Each distribution is read from the ledger once."""
 
     def __init__(self, reader: Reader, study: str) -> None:
         self._reader = reader
@@ -48,13 +48,13 @@ class SuggestedDistributions:
         self._past: dict[str, dict[str, str]] | None = None
 
     def read(self) -> None:
-        """Read what was drawn since the last call."""
+        """Read the distributions of parameters that were drawn since the last call."""
         for seq, event in self._reader.of_trials(self._study, Suggested, self._last_seq):
             self._by_trial[event.trial][event.name] = event.distribution
             self._last_seq = seq
 
     def of(self, trial: str) -> dict[str, str]:
-        """Return the distributions of ``trial``, Optuna's JSON by the parameter's name."""
+        """Return the distributions of ``trial`` as Optuna's JSON, by parameter name."""
         return self._by_trial.get(trial) or self._imported().get(trial, {})
 
     def _imported(self) -> dict[str, dict[str, str]]:
@@ -68,7 +68,7 @@ class SuggestedDistributions:
 class Results:
     """The trials of one study in the ledger. Epochs are read once and kept.
 
-    ``first`` is Optuna's id of trial 0; the ids of the others follow.
+    ``first`` is Optuna's id of trial 0; the ids of the other trials follow.
     """
 
     def __init__(self, reader: Reader, study: str, first: int = 0) -> None:
@@ -81,9 +81,9 @@ class Results:
         self._joules: dict[str, float | None] = {}
         self._rowid = 0
         self._space: dict[str, Any] | None = None
-        #: The ranges that numbers had before the study was edited, by name, newest first.
+        #: The ranges that numeric parameters had before edits of the study, by name, newest first.
         self._past_of: dict[str, list[Any]] = {}
-        #: The number of times that the space had changed, and if it was read in this call.
+        #: The number of noticed changes of the space, and True if this call has read it again.
         self._edits, self._looked = 0, False
         self._distributions_of = SuggestedDistributions(reader, study)
 
@@ -93,7 +93,7 @@ class Results:
         return self.frozen(rows, self._reader.epochs(self._study, self._rowid))
 
     def frozen(self, rows: Sequence[TrialRow], epochs: Sequence[EpochRow]) -> list[FrozenTrial]:
-        """Return the trials of ``rows``; ``epochs`` are those since the last call."""
+        """Return the trials of ``rows``; ``epochs`` are the epochs accepted since the last call."""
         self._take(epochs)
         edits, self._looked = self._edits, False
         trials = [self._freeze(row) for row in rows]
@@ -152,7 +152,8 @@ class Results:
     def space(self) -> dict[str, Any]:
         """Return the study's distributions; empty if its objective defines them (define-by-run).
 
-        A choice that was edited has all choices that it ever had: Optuna demands equal ones.
+        An edited categorical parameter has every choice that it ever had, because Optuna demands
+        equal choices in all trials.
         """
         if self._space is None:
             spec = spec_from_json(self._reader.study(self._study).spec_json)
@@ -166,7 +167,7 @@ class Results:
         return self._space
 
     def _distributions(self, row: TrialRow) -> dict[str, Any]:
-        """Return the distributions of the trial's parameters; in define-by-run they are its own."""
+        """Return the distributions of the trial's parameters: its own ones in define-by-run."""
         if not self.space() and row.params:
             texts = self._distributions_of.of(row.id)
             return {name: json_to_distribution(text) for name, text in texts.items()}
@@ -184,9 +185,10 @@ class Results:
         return space | wider if wider else space
 
     def _widened(self, known: Any, name: str, value: Any) -> Any:
-        """Return the newest range of the study's past that holds a value; else one that is wider.
+        """Return the newest past range that contains ``value``, or else a widened range.
 
-        Optuna demands it. Trials from before an edit have such values, and branches outside of any.
+        Optuna demands that a trial's values are in its ranges. Trials from before an edit may have
+        values outside the present range, and branches may have values outside all of them.
         """
         if isinstance(known, CategoricalDistribution):
             return known
@@ -198,7 +200,7 @@ class Results:
 
 
 def _holds(known: Any, value: Any) -> bool:
-    """Return True if a value is in a distribution."""
+    """Return True if ``value`` is in the distribution ``known``."""
     try:
         return bool(known._contains(known.to_internal_repr(value)))
     except ValueError:  # not one of the choices, or not a number
@@ -206,12 +208,12 @@ def _holds(known: Any, value: Any) -> bool:
 
 
 def _beyond(space: Mapping[str, Any], params: Mapping[str, Any]) -> list[str]:
-    """Return the names of values that are not in their distributions."""
+    """Return the names of the parameters whose values are not in their distributions."""
     return [name for name in params if name not in space or not _holds(space[name], params[name])]
 
 
 class KeptResults(Results):
-    """``Results`` that makes a trial once per change and shares it: callers must not modify it."""
+    """``Results`` that builds a trial once per change and shares it: callers must not modify it."""
 
     def __init__(self, reader: Reader, study: str, first: int = 0) -> None:
         super().__init__(reader, study, first)
@@ -230,10 +232,10 @@ def best(
 ) -> FrozenTrial:
     """Return the complete, feasible trial with the best value; of equal ones the earliest.
 
-    A small ASHA study may end without a complete trial. Then it is the best of the trials with the
-    most training, because values after different training are not compared. In Optuna a pruned
-    trial is never best (not ``may_be_pruned``). Raises NoTrial if there is none, and
-    SeveralObjectives in a study of several objectives.
+    A small ASHA study may end without a complete trial. If ``may_be_pruned``, the best of its
+    trials with the most training is then returned, because values after different training are not
+    compared. In Optuna a pruned trial is never the best. Raises NoTrial if there is no such trial,
+    and SeveralObjectives in a study of several objectives.
     """
     candidates = _candidates(trials, directions, may_be_pruned=may_be_pruned)
     return max(candidates, key=lambda trial: _scores(trial, directions))
@@ -244,8 +246,8 @@ def best_of(
 ) -> list[FrozenTrial]:
     """Return the trials, by number, of the best configuration of a study with ``replicates``.
 
-    It is chosen by ``best_replicates`` among the trials from which ``best`` chooses, whose errors
-    it raises.
+    ``best_replicates`` chooses the configuration among the trials from which ``best`` chooses.
+    Raises as ``best`` does.
     """
     by_number = {
         trial.number: trial for trial in _candidates(trials, directions, may_be_pruned=True)
@@ -288,7 +290,7 @@ def to_optuna(
     import optuna
 
     try:
-        # Not Penstock's, which takes its place while a script of Optuna's runs.
+        # Not Penstock's function, which replaces Optuna's while an Optuna script runs.
         create = getattr(optuna.create_study, "__wrapped__", optuna.create_study)
         study = create(
             storage=storage,

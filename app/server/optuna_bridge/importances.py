@@ -1,10 +1,10 @@
 """Computes how much of the result each hyperparameter explains, among equally trained trials.
 
-It uses Optuna's functional ANOVA (F. Hutter, H. Hoos, K. Leyton-Brown, ICML 2014): the share of the
-variance over the space that each parameter accounts for alone, by a random forest fitted to the
-results. Only the values at one rung are used, because values after different training mostly show
-how long a trial ran. Optuna's alternative, PED-ANOVA, takes a hundredth of the time, but with 20 or
-30 trials it is often wrong.
+It uses Optuna's functional ANOVA (F. Hutter, H. Hoos, K. Leyton-Brown, ICML 2014): a random forest
+is fitted to the results, and each parameter gets the share of the variance over the space that it
+accounts for alone. Only the values at one rung are used, because values after different training
+mostly show how long a trial ran. Optuna's alternative, PED-ANOVA, takes a hundredth of the time,
+but with 20 or 30 trials it is often wrong.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ....scheduler.model.study import StrategySpec
 
-#: The fewest trials. With fewer a share is mostly chance.
+#: The fewest trials for which shares are computed. With fewer a share is mostly chance.
 LEAST = 20
 #: The most trials used, spread evenly over the study, and the number of trees. Together they take
 #: half a second for five parameters. All trials of a study of 1,000 would take 13 s.
@@ -32,7 +32,7 @@ MOST, TREES = 200, 16
 class Importances:
     """Each parameter's share, 0 to 1, largest first; they sum to 1.
 
-    They come from the values of ``trials`` trials after ``epoch`` (0: from their last values).
+    They are computed from the values of ``trials`` trials after ``epoch`` (0: their last values).
     """
 
     shares: dict[str, float]
@@ -43,8 +43,8 @@ class Importances:
 def importances(trials: Sequence[FrozenTrial], plan: StrategySpec) -> Importances | None:
     """Return the importances at the highest rung of ``plan`` that enough trials have reached.
 
-    Of several objectives the first one is used. None if no rung has ``LEAST`` trials or if nothing
-    varies. The same trials give the same shares.
+    Of several objectives the first is used. Returns None if no rung has ``LEAST`` trials or if
+    nothing varies. The same trials give the same shares.
     """
     trials = [trial for trial in trials if trial.state.name != "FAIL"]
     for epoch in sorted(comparison_epochs(plan), reverse=True) or [0]:
@@ -64,7 +64,10 @@ def _value(trial: FrozenTrial, epoch: int) -> float | None:
 
 
 def _covering(trials: Sequence[FrozenTrial]) -> dict[str, Any]:
-    """Return one range a parameter, which holds those of all trials: Optuna leaves others out."""
+    """Return for each parameter a range that contains the ranges of all trials.
+
+    Optuna leaves out parameters whose ranges differ.
+    """
     ranges = dict[str, Any]()
     for trial in trials:
         each: Any

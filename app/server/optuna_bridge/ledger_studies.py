@@ -1,7 +1,7 @@
 """The studies of a ledger as Optuna reads them. Reads are incremental.
 
-One query tells whether anything has happened since the last read. A process that writes trials of
-its own (``storage``) keeps those up to date itself.
+One query tells whether anything has happened since the last read. A process that writes trials
+(``storage``) keeps the trials that it writes up to date itself.
 
 Optuna's ids are whole numbers. A study's id is the second in which it was created, so ids are the
 same in every process and follow the order of the studies. Of two studies in one second the later
@@ -43,7 +43,7 @@ class WrittenTrials:
     Those of a local study (``StudySpec.local``) are what its objectives and its users wrote.
     """
 
-    #: True if a trial that has ended stays as it is: no strategy has it go on.
+    #: True if no strategy continues a trial that has ended.
     lasting = True
 
     def __init__(self, reader: Reader, row: StudyRow, first_id: int) -> None:
@@ -53,7 +53,7 @@ class WrittenTrials:
         self.history = History(first_id)
 
     def read(self, row: StudyRow) -> None:
-        """Take in what is new; ``row`` is the study's. BackendError if the ledger is away."""
+        """Take in what is new of ``row``'s study. Raises BackendError if the ledger is away."""
         del row  # it has nothing that was written
         for update in self._updates.read():
             self.history.apply(update)
@@ -75,10 +75,10 @@ class WrittenTrials:
 
 
 class ScheduledTrials(WrittenTrials):
-    """The same, with the facts of a study whose trials the scheduler proposes.
+    """Trials and attributes of a study whose trials the scheduler proposes.
 
-    These are parameters that the scheduler has drawn, and which device trained a trial. An
-    objective may write attributes there, too.
+    They include facts that no objective has written: the parameters that the scheduler has drawn,
+    and the device that trained a trial. An objective may write attributes, too.
     """
 
     lasting = False
@@ -91,7 +91,7 @@ class ScheduledTrials(WrittenTrials):
         self._parts: list[tuple[FrozenTrial, FrozenTrial]] = []
 
     def read(self, row: StudyRow) -> None:
-        """Take in what is new. A trial of which nothing is new stays the same object."""
+        """Take in what is new. A trial that has not changed stays the same object."""
         trials = self._results.trials()  # first, as in ``LedgerUpdates.read``
         super().read(row)
         self._facts = _facts(row)
@@ -114,7 +114,10 @@ class ScheduledTrials(WrittenTrials):
 
 
 def _joined(result: FrozenTrial, written: FrozenTrial) -> FrozenTrial:
-    """Return ``result`` with its objective's writes, whose reported steps replace its values."""
+    """Return ``result`` with its objective's writes in ``written``.
+
+    The steps that the objective reported replace the intermediate values of ``result``.
+    """
     trial = copy.copy(result)
     for name in ("params", "distributions", "user_attrs", "system_attrs"):
         setattr(trial, name, {**getattr(result, name), **getattr(written, name)})
@@ -123,7 +126,7 @@ def _joined(result: FrozenTrial, written: FrozenTrial) -> FrozenTrial:
 
 
 def _facts(row: StudyRow) -> dict[str, Any]:
-    """Return rows for the dashboard about a study, its trials apart."""
+    """Return the facts about a study, without its trials, that the dashboard shows."""
     return {
         "id": row.id,
         "status": row.status,
@@ -138,7 +141,7 @@ def _facts(row: StudyRow) -> dict[str, Any]:
 
 
 class LedgerStudy:
-    """One study of the ledger, with its trials as of the last look at the ledger."""
+    """One study of the ledger, with its trials as of the last reading of the ledger."""
 
     def __init__(self, studies: LedgerStudies, first_id: int, row: StudyRow) -> None:
         """Number the trials from ``first_id``: the id of trial ``n`` is ``first_id + n``."""
@@ -172,7 +175,7 @@ class LedgerStudy:
         return names | self._newest().system_attrs
 
     def trials(self, states: Container[OptunaState] | None) -> list[FrozenTrial]:
-        """Return the trials in these states; None: all."""
+        """Return the trials in ``states``, or all trials if it is None."""
         with self._studies.lock:
             return selected(self._newest().trials, states)
 
@@ -197,7 +200,7 @@ class LedgerStudy:
         return trials[number]
 
     def own(self, trial_id: int) -> FrozenTrial | None:
-        """Return the trial as this process has written it, if it is its own."""
+        """Return the trial as this process has written it; None if it does not write this trial."""
         with self._studies.lock:
             number = trial_id & NUMBER
             if self._written_trials is None or not self._written_trials.history.owns(number):
@@ -205,16 +208,16 @@ class LedgerStudy:
             return self._written_trials.history.trials[number]
 
     def trials_as_read(self) -> list[FrozenTrial]:
-        """Return the trials as they were when one of them was last read."""
+        """Return the trials as of the last time one of them was read."""
         return self._read_before().trials
 
     def take(self, trial_id: int) -> None:
-        """Let this process write a trial, which was read, from now on."""
+        """Let this process write a trial that was read before, from now on."""
         with self._studies.lock:
             self._read_before().history.take(trial_id & NUMBER)
 
     def leave(self, trial_id: int) -> None:
-        """Let this process write a trial no longer."""
+        """End this process's writing of a trial."""
         with self._studies.lock:
             self._read_before().history.leave(trial_id & NUMBER)
 
@@ -231,7 +234,7 @@ class LedgerStudy:
         return self._up_to(self._studies.seen)
 
     def _up_to(self, newest: int) -> WrittenTrials:
-        """Read what happened to the study's trials until event ``newest``."""
+        """Return the study's trials, read up to event ``newest``."""
         with self._studies.lock:
             if self._written_trials is None:
                 local = spec_from_json(self.row.spec_json).local
@@ -260,12 +263,12 @@ class LedgerStudies:
             return self._by_number
 
     def study(self, study_id: int) -> LedgerStudy:
-        """Return a study as of now. Raises KeyError if there is none, or no longer."""
+        """Return a study as of now. Raises KeyError if there is none, or if it was deleted."""
         self.shown()
         return self.as_read(study_id)
 
     def as_read(self, study_id: int) -> LedgerStudy:
-        """Return a study as it was when the ledger was last read. KeyError as ``study``."""
+        """Return a study as of the ledger's last reading. Raises KeyError as ``study`` does."""
         if study_id not in self._by_number:
             raise KeyError(f"there is no study {study_id}")
         return self._by_number[study_id]
@@ -276,12 +279,12 @@ class LedgerStudies:
             self._by_number = {n: study for n, study in self._by_number.items() if n != study_id}
 
     def of_trial(self, trial_id: int) -> LedgerStudy:
-        """Return the study of a trial. KeyError as ``study``."""
+        """Return the study of a trial. Raises KeyError as ``study`` does."""
         study_id = trial_id >> NUMBER_BITS
         return self._by_number.get(study_id) or self.study(study_id)
 
     def _look(self) -> None:
-        """Read the studies again if anything has happened. The lock is held."""
+        """Read the studies again if anything has happened. The caller holds the lock."""
         if self.seen < 0 and self.reader.is_empty():
             return
         newest = self.reader.newest()

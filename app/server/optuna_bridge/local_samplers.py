@@ -1,4 +1,4 @@
-"""Optuna's sampler and pruner objects for studies that sample in the objective's process."""
+"""Makes Optuna's sampler objects for studies that sample in the objective's process."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _CLASSES: dict[str, Callable[..., BaseSampler]] = {
 
 
 def make_sampler(name: str, options: str, seed: int) -> BaseSampler:
-    """Return Optuna's sampler of this name, with options as JSON.
+    """Return Optuna's sampler of this name (see ``spec.sampler_options.SAMPLERS``).
 
-    The names are in ``spec.sampler_options.SAMPLERS``.
+    ``options`` are its arguments as JSON.
     """
     arguments: dict[str, Any] = json.loads(options)
     if name == "qmc":

@@ -1,11 +1,12 @@
-"""System attributes of Optuna's that hold plain data, which are all that an import may bring.
+"""Optuna's system attributes that hold plain data: an import may have no others.
 
 Theory of operation. Samplers, pruners and the dashboard keep what they need in system attributes,
 and trust what they find there. CMA-ES unpickles its optimizer from them. Lists of ids and records
-of artifacts name other trials and files here than they did where they were written. So of a file
-that anybody can have written, only attributes are kept whose meaning is known here and whose values
-are numbers, words, or lists and mappings of them. What is not listed is dropped. It is dropped
-again where an import is read, since a ledger may have it from an older version or another client.
+of artifacts would name other trials and files in this installation than in the one where they were
+written. Anybody can have written a file that is imported. So only attributes are kept whose meaning
+is known here and whose values are numbers, words, or lists and mappings of these. Attributes that
+are not listed are dropped. They are dropped again when an import is read from the ledger, since an
+older version or another client may have written them there.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def written_of(trial: FinishedTrial) -> dict[str, Any]:
 
 
 def only_listed(event: StudyImported) -> tuple[StudyImported, int]:
-    """Drop unlisted system attributes of ``event``, and return it with their number.
+    """Return ``event`` without unlisted system attributes, and the number of those dropped.
 
     A trial that is not written in the form of an export stays as it is: such an event is refused.
     """

@@ -1,24 +1,25 @@
-"""Proposes configurations by Optuna's samplers and our own, from the engine's trials.
+"""Proposes configurations by Optuna's samplers and our own, given the engine's trials.
 
-Theory of operation. The engine's trials are the only record. What is cached here is cached for
-speed and changes no answer. For every ask a fresh Optuna sampler is shown the trials, in the form
-that ``study_view`` describes. So a host that is rebuilt after a crash answers as the old one would
-have. CMA-ES and NSGA-II note with each trial the generation that it belongs to. The note is part of
-the answer, is stored in the ledger, and is shown to the sampler again.
+Theory of operation. The engine's trials are the only record. Caches here save time and change no
+answer. For every ask a new Optuna sampler is shown the trials, in the form that ``study_view``
+describes. So a host that is rebuilt after a crash answers as the old one would have. CMA-ES and
+NSGA-II attach to each trial a note of its generation. The note is part of the answer, is stored in
+the ledger, and is shown to the sampler again.
 
 A sampler that learns compares results of equal training: those at the highest rung that has enough
-of them. CMA-ES and NSGA-II compare at the lowest rung, because only there does a whole generation
-arrive. ``bohb`` is TPE as in Falkner et al. 2018, section 4.1: with d parameters it uses a model
+results. CMA-ES and NSGA-II compare at the lowest rung, because a whole generation arrives only
+there. ``bohb`` is TPE as in Falkner et al. 2018, section 4.1: with d parameters it uses a model
 once there are d + 3 results, and draws every third configuration at random. How many results count
 as good is Optuna's rule, not the paper's 15 %.
 
-Random numbers. ``random`` and ``qmc`` draw trial number k of a study from (study seed, k), so they
-give the same table however the asks were grouped; ``evolution`` begins with the table of
-``random``, and changes trial k by (study seed, k). The others depend on what has arrived anyway and
-are seeded by (study seed, ask index). Parameters drawn while an objective runs are seeded by (study
-seed, trial number, name) and drawn independently, as Optuna does for conditional spaces. The same
-holds for conditional parameters of a space. They are always drawn, and left out afterwards where
-they are inactive, so that they do not shift the others.
+Random numbers. ``random`` and ``qmc`` draw trial number k of a study from (study seed, k), so the
+configurations do not depend on how the asks were grouped. ``evolution`` begins with the
+configurations of ``random``, and mutates trial k by (study seed, k). The other samplers depend on
+which results have arrived anyway, and are seeded by (study seed, ask index). Parameters drawn while
+an objective runs are seeded by (study seed, trial number, name) and drawn independently, as Optuna
+does for conditional spaces. Conditional parameters of a space are seeded and drawn likewise. They
+are always drawn, and left out afterwards where they are inactive, so that they do not shift the
+other parameters.
 """
 
 from __future__ import annotations
@@ -65,9 +66,10 @@ from .study_view import StudyView, with_assumed
 #: The number of newest trials that a Gaussian process reads. Its time grows with their cube, and
 #: the scheduler waits for it: with this many, one configuration takes about a second.
 GP_MOST = 100
-#: Samplers that note something with each trial.
+#: Samplers that attach notes to each trial.
 NOTING = ("cmaes", "nsga2")
-#: Samplers that read trials which have all that they draw jointly. After an edit not all have.
+#: Samplers that read only trials with values of all jointly drawn parameters. After an edit, some
+#: trials lack values.
 _JOINT = ("cmaes", "gp", "nsga2")
 
 
@@ -75,8 +77,8 @@ class SamplerHost:
     """Answers ``Ask`` and define-by-run suggestions for any number of studies."""
 
     def __init__(self) -> None:
-        # One view per study for asks, and in define-by-run one for each (name, range) drawn. Those
-        # of a study that was edited are made again.
+        # One view per study for asks, and in define-by-run one for each (name, range) drawn. The
+        # views of an edited study are made again.
         self._views: dict[str, tuple[object, dict[tuple[str, str] | None, StudyView]]] = {}
 
     def ask(
@@ -92,8 +94,9 @@ class SamplerHost:
         """Return up to ``n`` configurations for new trials.
 
         ``trials`` are all trials of the study so far; ``index`` counts its asks. The user's
-        ``enqueued`` configurations come first, and names that they leave out are drawn. If
-        ``resampled`` has numbers, they are for the trials of these, which are not in ``trials``.
+        ``enqueued`` configurations come first, and parameters that they leave out are drawn. If
+        ``resampled`` has numbers of trials, the configurations replace those of these trials, which
+        are not in ``trials``.
         """
         fixed: list[dict[str, Scalar]] = [dict(params) for params in enqueued[:n]]
         requested = fixed + [{} for _ in range(n - len(fixed))]
@@ -125,7 +128,7 @@ class SamplerHost:
                 model.get_trial_generation(view.study(), view.running(number))
                 answers.append(tuple(params.items()))
                 continue
-            # Drawn completely even where the user fixed a part, so that this shifts no other value.
+            # All is drawn even where the user fixed a part, so that fixing shifts no other value.
             if spec.sampler == "qmc":
                 sampled = quasi_random(dists, spec.seed, number) | params
             else:
@@ -152,8 +155,8 @@ class SamplerHost:
     ) -> Scalar:
         """Draw a value for ``name`` of a running define-by-run ``trial``.
 
-        ``trials`` are all so far. Of the other trials only this parameter is used, and only where
-        it lies within this range.
+        ``trials`` are all trials so far. Of the other trials only this parameter's value is used,
+        and only if it lies in ``distribution``.
         """
         dists = {name: json_to_distribution(distribution)}
         key = (name, distribution)
@@ -178,7 +181,7 @@ class SamplerHost:
         return views.setdefault(key, StudyView(spec, dists))
 
     def forget(self, study: str) -> None:
-        """Drop what is cached for a study, which is over."""
+        """Drop the cache of a study that is over."""
         self._views.pop(study, None)
 
 
@@ -249,7 +252,7 @@ def _random(spec: StudySpec, *seed: object) -> RandomSampler:
 
 
 def _model(spec: StudySpec, dimensions: int, *seed: object) -> BaseSampler | None:
-    """Return the sampler that learns from results; None if the study's sampler does not."""
+    """Return the study's sampler if it learns from results, else None."""
     number, options = _number(spec, *seed), json.loads(spec.sampler_options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
@@ -288,7 +291,7 @@ def _show(spec: StudySpec, view: StudyView, trials: Sequence[Trial]) -> None:
 
 
 def _ancestors(view: StudyView, name: str, trial: Trial) -> bool:
-    """Keep the trials of earlier generations that have ``name``; whether there are two parents."""
+    """Keep earlier generations' trials that have ``name``; return True if at least two are left."""
     key = NSGAIISampler._get_generation_key()
     generation = json.loads(trial.notes or "{}").get(key, 0)
     view.shown = [
@@ -302,7 +305,7 @@ def _ancestors(view: StudyView, name: str, trial: Trial) -> bool:
 
 
 def _has_few_parents(model: NSGAIISampler, view: StudyView, number: int) -> bool:
-    """Return True if after an edit too few parents fit the space for a crossover."""
+    """Return True if too few parents fit the space for a crossover, as after an edit."""
     study = view.study()
     generation = model.get_trial_generation(study, view.running(number))
     return generation > 0 and len(model.get_parent_population(study, generation)) < 2

@@ -1,11 +1,11 @@
-"""The ledger as a storage of Optuna: its own tools and plain ``optuna.Study`` read and write it.
+"""The ledger as an Optuna storage: Optuna's tools and plain ``optuna.Study`` read and write it.
 
 Reads are those of ``ledger_studies``. Writes are commands to the scheduler, the ledger's only
-writer. What creates, takes or ends a trial, and what is written of a study, is in the ledger when
-its call returns. Other writes to a trial that this process has created or taken are seen here at
-once. They are sent with its next change of state, or ``SEND_AFTER`` seconds later
+writer. A call that creates, takes or ends a trial, or writes to a study, returns once the ledger
+has the change. This process sees its other writes to a trial that it has created or taken at once.
+They are sent with the trial's next change of state, or ``SEND_AFTER`` seconds later
 (``tasks.objectives.pending``). Trials that Penstock runs on its devices are written by their own
-objectives alone; of others they take attributes only.
+objectives; other processes may write only attributes to them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CommandSender(Protocol):
         """Return the scheduler's answer to a command. Raises UsageError if it refuses."""
 
     def create(self, name: str, directions: Sequence[str]) -> None:
-        """Begin a study without code, whose trials its users add."""
+        """Create a study without code, to which its users add trials."""
 
     def keep(self, value: Any) -> str:
         """Store an object that is no JSON, and return its placeholder's text."""
@@ -53,7 +53,7 @@ class LedgerStorage(WriteSide):
         commands: CommandSender | None = None,
         reopen: Callable[[], BaseStorage] | None = None,
     ) -> None:
-        """Without ``commands`` it is read-only. ``reopen`` makes the storage in other processes."""
+        """Without ``commands`` the storage is read-only. ``reopen`` makes it in other processes."""
         self._ledger = LedgerStudies(reader)
         super().__init__(self._ledger.shown)
         self._commands = commands
@@ -68,7 +68,7 @@ class LedgerStorage(WriteSide):
     def create_new_study(
         self, directions: Sequence[StudyDirection], study_name: str | None = None
     ) -> int:
-        """Begin a study without code; DuplicatedStudyError if its name is taken."""
+        """Create a study without code. Raises DuplicatedStudyError if its name is taken."""
         name = DEFAULT_STUDY_NAME_PREFIX + str(uuid.uuid4()) if study_name is None else study_name
         if any(name in study.names for study in self._ledger.shown().values()):
             raise DuplicatedStudyError(f"there is a study {name!r} already")
@@ -90,7 +90,7 @@ class LedgerStorage(WriteSide):
     def set_trial_state_values(
         self, trial_id: int, state: OptunaState, values: Sequence[float] | None = None
     ) -> bool:
-        """Take or end a trial. False if another process has taken it."""
+        """Take or end a trial. Return False if another process has taken it."""
         trial = self._updatable(trial_id)
         if state is OptunaState.RUNNING and trial.state is not OptunaState.WAITING:
             return False
@@ -108,11 +108,11 @@ class LedgerStorage(WriteSide):
         return True
 
     def remove_session(self) -> None:
-        """Send what was written and not sent yet."""
+        """Send all writes that were not sent yet."""
         self._pending.flush_all()
 
     def get_trial_id_from_study_id_trial_number(self, study_id: int, trial_number: int) -> int:
-        # As of the one trial: Optuna's own way reads all trials of the study.
+        # Only this trial is read: Optuna's own way reads all trials of the study.
         return self._known((study_id << NUMBER_BITS) + trial_number)._trial_id
 
     def _of_trial(self, trial_id: int) -> LedgerStudy:
@@ -129,12 +129,12 @@ class LedgerStorage(WriteSide):
         check_compatible(name, distribution, trials)
 
     def _take(self, trial_id: int) -> None:
-        """Note that a trial is this process's: nobody else writes it, so it is not read again."""
+        """Note that only this process writes a trial from now on, so it need not be read again."""
         self._known(trial_id)
         self._of_trial(trial_id).take(trial_id)
 
     def _write(self, trial: FrozenTrial, writing: Mapping[str, Any]) -> None:
-        """Write to a trial: to one of this process soon, with what follows, to another at once."""
+        """Write to a trial at once, or soon and with later writes if this process has taken it."""
         trial_id = trial._trial_id
         study = self._of_trial(trial_id)
         own = study.own(trial_id) is not None
@@ -163,6 +163,6 @@ class LedgerStorage(WriteSide):
         return self._commands
 
     def _send(self, kind: str, study_id: int, **body: Any) -> dict[str, Any]:
-        # What is written to a trial finds its study as it was when the trial was read.
+        # A write to a trial uses the study as it was when the trial was read.
         study_of = self._ledger.as_read if kind == "write" else self._ledger.study
         return self._sender().send(kind, study=study_of(study_id).row.id, **body)

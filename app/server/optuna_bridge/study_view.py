@@ -4,7 +4,7 @@ A trial is COMPLETE, PRUNED, FAIL or RUNNING in Optuna's sense by these rules:
 
 * Under a strategy with rungs, results of one rung only are shown: the highest that enough trials
   have reached (CMA-ES, NSGA-II: the lowest). These trials are COMPLETE with their value at that
-  rung, also while they are paused, promoted or stopped. So values of equal training are compared,
+  rung, even if they are paused, promoted or stopped. So values after equal training are compared,
   and a sampler learns from them at once.
 * Without rungs a completed trial is COMPLETE.
 * A trial that needs more memory than any device has, or that exceeded a constraint before it was
@@ -13,11 +13,12 @@ A trial is COMPLETE, PRUNED, FAIL or RUNNING in Optuna's sense by these rules:
 * A trial without a result yet is RUNNING, and TPE avoids its surroundings (constant liar).
 
 Optuna's own convention, PRUNED at the last rung, makes TPE rank any trial of a higher rung as
-better. With promotions these are the few that came first, and TPE stays near them
+better. With promotions, the trials of higher rungs are the few that came first, and TPE stays near
+them
 (docs/history/measured.md).
 
-A trial moves from one rung to another, which no storage of Optuna allows. So samplers are given one
-that stores nothing but their notes, and shows the state of the engine's trials.
+A trial moves from one rung to another, which no storage of Optuna's allows. So samplers are given a
+storage that stores nothing but their notes, and shows the state of the engine's trials.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ def _is_too_large(trial: Trial) -> bool:
 
 
 class StudyView:
-    """The trials of one study over ``dists``, each converted once per result."""
+    """The trials of one study with the distributions ``dists``, each converted once per result."""
 
     def __init__(self, spec: StudySpec, dists: Distributions) -> None:
         self.dists = dists
         self.directions = [StudyDirection[each.direction.upper()] for each in spec.objectives]
         self.shown: list[FrozenTrial] = []
-        #: Notes of the sampler on trials, and on the study, since the trials were shown.
+        #: The sampler's notes on trials, and on the study, since the trials were last shown.
         self.noted: dict[int, dict[str, Any]] = {}
         self.noted_of_study: dict[str, Any] = {}
         self._spec = spec
@@ -69,10 +70,10 @@ class StudyView:
         least: int | None,
         others: Sequence[Observation] = (),
     ) -> None:
-        """Show these trials at the highest rung that ``least`` of them have reached.
+        """Show ``trials`` at the highest rung that ``least`` of them have reached.
 
-        None: at the lowest rung. Results of ``others`` count and are shown if they have a value at
-        that rung.
+        If ``least`` is None, show them at the lowest rung. Results in ``others`` count, too, and
+        are shown if they have a value at that rung.
         """
         counts = Counter(epoch for trial in trials for epoch in trial.values)
         counts += Counter(epoch for each in others for epoch in self._values(each))
@@ -127,15 +128,18 @@ class StudyView:
         return optuna.Study("view", _Notes(self), sampler=_UNUSED)
 
     def _values(self, known: Observation) -> dict[int, float]:
-        """Return the values by rung.
+        """Return the values of ``known`` by rung.
 
-        The last rung, or 0 without rungs, stands for the whole training.
+        Its final value counts as that of the last rung, or of rung 0 if there are no rungs.
         """
         whole = {} if known.value is None else {max(self._looks, default=0): known.value}
         return whole | {epoch: v for epoch, v in known.values if epoch in self._looks}
 
     def _fits(self, name: str, value: Scalar) -> bool:
-        """Return True if ``value`` is in our range; a trial may have other ranges, or any value."""
+        """Return True if the view has ``name`` and ``value`` is in its range.
+
+        A trial may have been drawn from another range, or have any value.
+        """
         if name not in self.dists:
             return False
         dist = self.dists[name]
@@ -169,9 +173,9 @@ class StudyView:
 
 
 def with_assumed(spec: StudySpec, params: Params) -> Params:
-    """Return a trial's parameters with those that were added after it, as its user has them be.
+    """Return a trial's parameters, with the user's assumed values for parameters added after it.
 
-    They are in the order of the space, as in any trial.
+    The parameters are in the order of the space, as in any trial.
     """
     if spec.edits is None or not spec.edits.assumed:
         return params
@@ -198,11 +202,11 @@ class _Notes(ReadSide):
         super().__init__(lambda: {0: study})
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
-        """Keep what CMA-ES and NSGA-II need again. TPE's notes of joint draws are never read."""
+        """Keep the notes of CMA-ES and NSGA-II, which read them again. TPE's are never read."""
         self._view.noted.setdefault(trial_id, {})[key] = value
 
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
-        """Keep NSGA-II's parents of a generation for as long as the same trials are shown."""
+        """Keep NSGA-II's list of a generation's parents while the same trials are shown."""
         self._view.noted_of_study[key] = value
 
 

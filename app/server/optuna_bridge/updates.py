@@ -1,8 +1,8 @@
 """A study's trials as updates of Optuna's history (``tasks.objectives.history``).
 
 The same updates are made in two places. The scheduler makes them from the events and trials of a
-turn, and sends them to the trainers. Clients make them from the ledger, as far as it has grown
-since they read it last.
+turn, and sends them to the trainers. Clients make them from what the ledger has gained since they
+last read it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Update = Mapping[str, Any]
 
 _WRITTEN = ("suggestions", "steps", "user_attrs", "system_attrs")
 
-#: The names in updates of a trial's states.
+#: The names that updates use for a trial's states.
 STATES = {
     TrialState.PROPOSED: "waiting",
     TrialState.WAITING: "waiting",
@@ -53,7 +53,7 @@ STATES = {
 
 
 def of_event(event: Event) -> Update | None:
-    """Return an event's update of a trial or study besides the trial's state, or None."""
+    """Return an event's update of a trial or study, without the trial's state, or None."""
     match event:
         case TrialAdded():
             times = {"started": event.started}
@@ -69,31 +69,34 @@ def of_event(event: Event) -> Update | None:
 
 
 def of_report(event: EpochReported, metric: str) -> Update:
-    """Return the intermediate value of an epoch that an objective reported."""
+    """Return the update with the intermediate value of an epoch that an objective reported."""
     metrics = dict(event.metrics)
     return _step(number_of(event.trial), event.epoch, metrics[metric], metrics)
 
 
 def of_trial(trial: Trial) -> Update:
-    """Return the state of one of the engine's trials."""
+    """Return the update with the state of one of the engine's trials."""
     values = () if trial.value is None else (trial.value, *trial.further)
     began = trial.dispatched_at if trial.dispatched_at is not None else trial.created_at
     return _state(trial.number, trial.state, values, began, trial.finished_at)
 
 
 def of_row(row: TrialRow, began: float | None = None) -> Update:
-    """Return the state of a trial in the ledger; ``began`` is its first epoch's begin, if any."""
+    """Return the update with the state of a trial in the ledger.
+
+    ``began`` is the start time of its first epoch, or None if it has no epoch.
+    """
     started = began or row.dispatched_at or row.created_at
     return _state(row.number, TrialState(row.state), row.values, started, row.finished_at)
 
 
 def of_epoch(row: EpochRow) -> Update:
-    """Return the intermediate value of an accepted epoch."""
+    """Return the update with the intermediate value of an accepted epoch."""
     return _step(number_of(row.trial), row.epoch, row.value, row.metrics)
 
 
 def suggested(name: str, value: Scalar, distribution: str) -> tuple[str, str, float]:
-    """Return a parameter in the form of updates."""
+    """Return a parameter in the form that updates have."""
     return name, distribution, from_text(distribution).to_internal_repr(value)
 
 
@@ -136,16 +139,19 @@ def _of_study(user: Attributes, system: Attributes) -> Update:
 
 
 def _attributes(name: str, found: Attributes) -> dict[str, Any]:
-    """Return ``found`` without log records, which are for the script alone."""
+    """Return ``found``, without log records, as the part ``name`` of an update.
+
+    Log records are only for the script.
+    """
     pairs = tuple(pair for pair in found if not pair[0].startswith(LOG_RECORDS))
     return {name: pairs} if pairs else {}
 
 
 class LedgerUpdates:
-    """The updates of one study in the ledger. Each call gives what is new since the last one."""
+    """The updates of one study in the ledger. Each call returns those since the last call."""
 
     def __init__(self, reader: Reader, study: str, *, local: bool = False) -> None:
-        """``local``: a trial of the study that has ended stays as it is, however it goes on."""
+        """``local``: True if a trial that has ended does not change any more."""
         self._local = local
         self._settled = 0  # all trials with a lower number have ended, and were read
         self._reader = reader
@@ -177,7 +183,7 @@ class LedgerUpdates:
         return updates
 
     def read_written(self) -> list[Update]:
-        """Return new writes of objectives and users. Errors as ``read``.
+        """Return new writes of objectives and users. Raises as ``read`` does.
 
         After an error nothing counts as read.
         """
@@ -192,7 +198,7 @@ class LedgerUpdates:
         return updates
 
     def _imported(self) -> list[Update]:
-        """Return the updates of an import, without any references to objects of ours."""
+        """Return the updates of an imported study, without references to stored objects."""
         record = self._reader.imported(self._study)
         if record is None:
             return []
@@ -203,7 +209,7 @@ class LedgerUpdates:
 
 
 def merged(updates: Iterable[Update]) -> dict[int, dict[str, list[Any]]]:
-    """Return each trial's writes, by number: ``updates`` without states and times."""
+    """Return each trial's writes in ``updates``, without states and times, by trial number."""
     writes: defaultdict[int, dict[str, list[Any]]] = defaultdict(dict)
     for update in updates:
         for name in _WRITTEN:
@@ -234,7 +240,7 @@ def _past(trial: FinishedTrial) -> Update:
 
 
 def _without_objects(update: Update) -> Update:
-    """Return ``update`` with placeholders of objects as plain JSON.
+    """Return ``update`` with placeholders of stored objects turned into plain JSON values.
 
     See ``tasks.objectives.objects``.
     """
@@ -247,7 +253,7 @@ def _without_objects(update: Update) -> Update:
 
 
 def to_texts(updates: Iterable[Update], longest: int = 1 << 18) -> list[str]:
-    """Return ``updates`` as JSON texts of lists, each of some ``longest`` characters at most."""
+    """Return ``updates`` as JSON texts of lists, each of at most about ``longest`` characters."""
     texts: list[str] = []
     lines: list[str] = []
     size = 0

@@ -1,1 +1,1 @@
-"""The loop around the engine: what comes in, what goes out, and the hosts of code that it asks."""
+"""The loop around the engine: messages in, effects out, and the samplers and policies it asks."""

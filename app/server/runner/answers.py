@@ -1,6 +1,7 @@
 """Turn the answers of samplers and users' policies into events.
 
-None of these is part of the engine, so a replay needs none: their answers are in the ledger.
+Samplers and policies are not part of the engine, so a replay needs none of them: their answers are
+in the ledger.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 def proposal(samplers: Samplers, ask: Ask, state: EngineState, at: float) -> Event | None:
-    """Return the sampler's answer; None if the study is over.
+    """Return the event with the sampler's answer; None if the study is over.
 
     A sampler that raises ends its study.
     """
@@ -72,14 +73,15 @@ def proposal(samplers: Samplers, ask: Ask, state: EngineState, at: float) -> Eve
     )
 
 
-#: An event that follows from an answer, and what a waiting trainer is sent: a key, and a text.
+#: An event that follows from an answer, and the (key, text) to send to a waiting trainer.
 Outcome = tuple[Event | None, tuple[str, str] | None]
 
 
 def suggestion(samplers: Samplers, asked: Question, state: EngineState, at: float) -> Outcome:
-    """Draw a parameter of a running objective, or return what the waiting trial is told instead.
+    """Draw a parameter for a running objective, or return the error to send to its trial.
 
-    The objective's author is responsible for its request: the trial fails, and the loop goes on.
+    The objective's author is responsible for an impossible request: the trial fails, and the loop
+    goes on.
     """
     trial = state.trials[asked.trial]
     spec, trials = state.studies[trial.study].spec, trials_of(state, trial.study)
@@ -94,7 +96,10 @@ def suggestion(samplers: Samplers, asked: Question, state: EngineState, at: floa
 def outcome(
     spec: StudySpec, asked: Ask | Question, answer: Mapping[str, Any], at: float
 ) -> Outcome:
-    """Return the outcome of a user's sampler's answer. UsageError if it does not fit ``asked``."""
+    """Return the outcome of the answer of a user's sampler.
+
+    Raises UsageError if the answer does not fit ``asked``.
+    """
     try:
         if isinstance(asked, Question):
             space = ((asked.name, asked.distribution),)
@@ -125,9 +130,9 @@ def outcome(
 
 
 def no_answer(spec: StudySpec, asked: Ask | Question, why: str, at: float) -> Outcome:
-    """Return the outcome if a sampler gave no answer: its study fails, or the waiting trial.
+    """Return the outcome if a sampler gave no answer: the study or the waiting trial fails.
 
-    ``why`` is for the user.
+    ``why`` is the reason that the user sees.
     """
     if isinstance(asked, Question):
         return None, (asked.reply, json.dumps({"error": why}))
@@ -135,7 +140,7 @@ def no_answer(spec: StudySpec, asked: Ask | Question, why: str, at: float) -> Ou
 
 
 def _whole(spec: StudySpec, params: Mapping[str, Any]) -> Params:
-    """Return a configuration that has a value for each parameter that is active in it."""
+    """Return ``params`` as a configuration; raise UsageError if an active parameter is missing."""
     configuration = check_params(spec.space, params, spec.conditions)
     values = dict(configuration)
     for name, _ in spec.space or ():
@@ -151,7 +156,7 @@ def _suggested(asked: Question, value: Scalar, at: float) -> Outcome:
 
 
 def plans(policies: Policies, ask: AskPlan, at: float) -> Event:
-    """Return the plans of a user's policy, or the event that it gave none."""
+    """Return the event with the plans of a user's policy, or the event that it failed."""
     try:
         new_plans = policies.plan(ask.policy, [each for _, each in ask.snapshots])
     except UsageError as error:

@@ -1,15 +1,15 @@
-"""Keeps trainers informed of studies of objectives: what each turn has changed in their trials.
+"""Sends the trainers of objectives the changes that each turn made to their study's trials.
 
 Samplers and pruners in an objective's process read the study's other trials. The trainers take them
-from a stream on the broker, to which the scheduler adds what it has committed. The stream can
-be lost with the broker or alone, and ends with the study. The whole history is then sent again from
-the ledger; to apply an update twice changes nothing. What was sent before a whole history is
-removed from the stream after it, so that the stream never lacks anything: a trainer follows it by
-ids.
+from a stream on the broker, to which the scheduler adds what it has committed. The stream ends with
+the study, and can be lost, with the broker or alone. After a loss the whole history is sent again
+from the ledger; applying an update twice changes nothing. Once a whole history is in the stream,
+the entries before it are removed, so that the stream never lacks anything: a trainer reads on from
+the id of its last entry.
 
-A text after the whole history says so (``protocol.whole``), as at the beginning of a study, when it
-is empty. A worker that finds no such text, or not the entry that it read last, knows that the
-stream was lost, and asks for all of it (``ObjectiveQuestions``).
+A mark follows each whole history (``protocol.whole``), also the empty one at the beginning of a
+study. A worker that finds no mark, or not the entry that it read last, knows that the stream was
+lost, and asks for the whole history (``ObjectiveQuestions``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..optuna_bridge.updates import Update, of_event, of_report, of_trial, to_te
 
 
 class Broadcast:
-    """Collects what the trainers of objectives need to know."""
+    """Collects the updates that the trainers of objectives need."""
 
     def __init__(self, history: Callable[[str], Sequence[Mapping[str, Any]]]) -> None:
         """``history`` reads the whole history of a study from the ledger."""
@@ -42,13 +42,14 @@ class Broadcast:
         self.due: set[str] = set()
 
     def repeat(self, state: EngineState) -> None:
-        """Send the history of every study that is not over with the next turn."""
+        """Send the history of each unfinished study with an objective with the next turn."""
         self.due = _followed(state)
 
     def collect(self, batch: Batch, state: EngineState, effects: Effects) -> None:
-        """Add to ``effects`` what ``batch``, which is committed, has changed.
+        """Add to ``effects`` the changes of the committed ``batch``.
 
-        Which studies are over is for all who wait for one, whatever its contract.
+        The ids of studies that are over are added whatever their contract, for all processes that
+        wait for a study.
         """
         updates: defaultdict[str, list[Update]] = defaultdict(list)
         begun: set[str] = set()
@@ -78,7 +79,7 @@ class Broadcast:
         effects.history += [(study, text) for study in updates for text in to_texts(updates[study])]
 
     def _begin(self, begun: set[str], due: set[str], effects: Effects) -> None:
-        """Send the whole history of studies: it is empty where one has just ``begun``."""
+        """Send the whole history of the studies ``due``, an empty one of those just ``begun``."""
         for study in (*begun, *due):
             texts = to_texts(self._history(study)) if study in due else []
             effects.history += [(study, text) for text in (*texts, whole(len(texts)))]
@@ -86,7 +87,7 @@ class Broadcast:
 
 
 def _followed(state: EngineState) -> set[str]:
-    """Return the studies that have trainers which follow them."""
+    """Return the ids of the studies whose trainers follow their history."""
     return {name for name, s in state.studies.items() if s.spec.contract == "objective"}
 
 
@@ -97,5 +98,5 @@ def _is_heard(state: EngineState, study: str) -> bool:
 
 
 def _counts(event: EpochReported, state: EngineState) -> bool:
-    """Return True if the report was accepted, rather than compared with one that was."""
+    """Return True if the report was accepted, and not only compared with an accepted one."""
     return event.epoch in state.trials[event.trial].values

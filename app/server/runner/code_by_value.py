@@ -1,6 +1,6 @@
 """Takes in code that goes by value with a client's command, before its study is accepted.
 
-The scheduler compares size and digest, writes the bytes into the store and never unpickles them.
+The scheduler checks size and digest, writes the bytes into the store and never unpickles them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ...common.ports import CodeFiles
 def take_in(event: Event, body: Mapping[str, Any], files: CodeFiles) -> None:
     """Keep the code of the study in ``event`` if it goes by value.
 
-    Raises UsageError if its bytes are not those of the digest, too many, or nowhere; BackendError
-    if the store cannot be used.
+    Raises UsageError if the code's bytes do not match the digest, are too many, or are neither in
+    ``body`` nor in the store; BackendError if the store cannot be used.
     """
     if not isinstance(event, StudySubmitted | StudyExtended):
         return

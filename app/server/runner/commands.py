@@ -1,7 +1,7 @@
 """Turn clients' commands into events, checked against the engine's state before anything happens.
 
 A sealed command can still be wrong, for example if its client has another version than this
-scheduler. All of it is checked here, because a recorded event is handled again at every start: one
+scheduler. All of it is checked here, because each start handles the recorded events again: an event
 that cannot be handled would keep the scheduler down forever.
 """
 
@@ -74,11 +74,11 @@ from . import user_commands
 from .imports import check_imported
 from .user_commands import Context, FindPast
 
-#: Arguments of the functions below.
+#: Types of the arguments of the functions below.
 Within = Annotated[float, Field(ge=0, le=MAX_WITHIN)]
 Weight = Annotated[float, Field(ge=LOWEST, le=HIGHEST)]
 Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
-#: The number of names of devices that are listed when one is not found.
+#: The number of device names that a message lists when a device is not found.
 NAMED = 10
 
 
@@ -91,7 +91,7 @@ def id_of(body: Mapping[str, Any]) -> str:
 
 
 def refusal(kind: str, why: str) -> str:
-    """Return the reply to a refused command, for an error of the class ``kind``."""
+    """Return the reply to a refused command; its client raises an error of the class ``kind``."""
     return json.dumps({"ok": False, "error": why, "type": kind})
 
 
@@ -112,14 +112,14 @@ def to_event(body: Mapping[str, Any], engine: Engine, at: float, past: FindPast)
 
 @cache
 def _checked(kind: str) -> tuple[Callable[..., Event], list[str]]:
-    """Return the function of a command, which checks its arguments, and the names of its fields."""
+    """Return a command's function, wrapped to check its arguments, and the names of its fields."""
     function = all_commands()[kind]
     config = ConfigDict(strict=True, arbitrary_types_allowed=True)
     return validate_call(config=config)(function), list(signature(function).parameters)[1:]
 
 
 def answer(event: Event, state: EngineState) -> dict[str, Any]:
-    """Return the reply to the command that became ``event``, besides that it was accepted."""
+    """Return the fields of the reply to the command that became ``event``, apart from ``ok``."""
     if isinstance(event, DevicesTakenOut | DevicesGivenBack):
         return {"devices": event.devices}
     if isinstance(event, StudyExtended):
@@ -149,7 +149,7 @@ def _freed(context: Context, n: int, within: Within) -> DevicesTakenOut:
 
 
 def _devices(names: list[str], known: Collection[str], what: str) -> tuple[str, ...]:
-    """Return the full names of devices that are given by unique prefixes, each once."""
+    """Return the full names, each once, of devices that are given by unique prefixes."""
     if not names:
         raise UsageError.refuse("devices", names, f"the names of {what}s")
     return tuple(dict.fromkeys(_device(name, sorted(known), what) for name in names))
@@ -197,7 +197,7 @@ def _extended(
     to: Whole | None = None,
     spec: dict[str, Any] | None = None,
 ) -> StudyExtended:
-    """Extend a study: by ``by`` trials, or to a total of ``to``, some of which may exist."""
+    """Return the event that extends a study by ``by`` trials, or to a total of ``to``."""
     state, past = context.state, None
     if context.is_over(study):
         record, past = context.past(study)
@@ -241,8 +241,9 @@ def _extended(
 def _respecified(known: StudySpec, given: dict[str, Any], state: EngineState) -> StudySpec:
     """Return the specification with which a study goes on.
 
-    A study that is over takes the present code, command line and folder of its script. A local one
-    takes all that the script says now, once the trials of an earlier objective are over.
+    A study that is over takes the present code, command line and folder of its script. A local
+    study takes its whole specification from the script as it is now, once the trials of an earlier
+    objective are over.
     """
     spec, at_work = spec_from_json(json.dumps(given)), state.studies.get(known.id)
     if not (known.local and spec.local):
@@ -299,7 +300,7 @@ def _resumed(context: Context, study: str) -> StudyResumed:
 
 
 def _check_runnable(study: StudyState, *, by: bool) -> None:
-    """Check that a study can be paused, or resumed (``by``)."""
+    """Check that a study can be resumed (``by`` is True) or paused."""
     spec = study.spec
     if spec.contract == "ask":
         raise UsageError(f"nothing of {spec.name} runs here: it cannot be paused")
@@ -317,7 +318,7 @@ def _weighed(context: Context, study: str, weight: Weight, priority: Priority) -
 def _enqueued(
     context: Context, study: str, params: dict[str, Any]
 ) -> TrialEnqueued | StudyExtended:
-    """Try a configuration next. A study that is over has one more."""
+    """Return the event that tries a configuration next; a study that is over is extended for it."""
     over = context.is_over(study)
     spec = context.past(study)[0].spec if over else context.at_work(study).spec
     if spec.local:
@@ -328,9 +329,9 @@ def _enqueued(
     return TrialEnqueued(at=context.at, study=study, params=configuration)
 
 
-#: Every command of the core's by its kind: its function's arguments are its fields. Others in a
-#: message belong to the runner (``id``, ``blobs``, ``heard``), or are of another version's client,
-#: and are not read.
+#: The functions of the core's commands by kind. A function's arguments are the command's fields.
+#: Other fields of a message belong to the runner (``id``, ``blobs``, ``heard``) or to clients of
+#: other versions, and are not read.
 COMMANDS: dict[str, Callable[..., Event]] = {
     "submit": _submitted,
     "cancel": _cancelled,
@@ -357,7 +358,7 @@ def all_commands() -> Mapping[str, Callable[..., Event]]:
 
 @cache
 def of_extensions() -> Mapping[str, Callable[..., Event]]:
-    """Return the commands of extensions, by their kinds. Each fails if its event is refused."""
+    """Return extensions' commands by their kinds. A command fails if its event is refused."""
     return {kind: read for each in of_ends("server", "COMMANDS") for kind, read in each.items()}
 
 

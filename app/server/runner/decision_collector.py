@@ -1,8 +1,8 @@
-"""Effects of decisions outside the engine, collected until the ledger has their events.
+"""Collects the effects of the engine's decisions until the ledger has the turn's events.
 
-Nothing is sent or deleted here. The runner carries out what a turn collected after it has written
-the turn's events down. Only samplers and models are asked at once: their answers are events of the
-same turn.
+Nothing is sent or deleted here. The runner carries out a turn's effects after it has written the
+turn's events to the ledger. Only samplers and models are asked at once: their answers are events of
+the same turn.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Turn:
-    """Everything that one turn of the loop collects between receiving and carrying out."""
+    """All that a turn of the loop collects between receiving messages and carrying out effects."""
 
     #: Accepted events with their sequence numbers.
     events: list[tuple[int, Event]] = field(default_factory=list)
@@ -64,14 +64,14 @@ class Carrier(Protocol):
     decisions: tuple[type[Decision], ...]
 
     def carry_out(self, decision: Any, turn: Turn, at: float) -> Event | None:
-        """Add to ``turn`` what ``decision`` asks for; return the answer if it is there at once."""
+        """Add the effects of ``decision`` to ``turn``; return its answer if it is there at once."""
 
     def answers(self, at: float) -> Iterable[Event]:
-        """Return the answers that have come since the last call."""
+        """Return the answers to earlier decisions that have come since the last call."""
 
 
 class DecisionCollector:
-    """Collects what decisions ask for, and answers those that are questions."""
+    """Collects the effects of decisions, and answers decisions that are questions."""
 
     def __init__(self, samplers: Samplers, clock: Clock, carriers: Sequence[Carrier] = ()) -> None:
         self._samplers = samplers
@@ -79,9 +79,9 @@ class DecisionCollector:
         self._carriers = {kind: each for each in carriers for kind in each.decisions}
 
     def collect(self, decision: Decision, state: EngineState, turn: Turn) -> Event | None:
-        """Add to ``turn`` what ``decision`` asks for; returns the answer if it is there at once.
+        """Add the effects of ``decision`` to ``turn``; return its answer if it is there at once.
 
-        None also for a question of a study that is over. Raises TypeError for a decision that
+        A question of a study that is over gets no answer. Raises TypeError for a decision that
         nothing carries out.
         """
         if isinstance(decision, Ask):

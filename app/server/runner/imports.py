@@ -1,7 +1,7 @@
 """Check that an imported study could be one of Penstock's own.
 
-An export is a text file, which anybody can edit. An inconsistency would be shown forever as a
-study's result. So it is refused, with the field's name, before anything is written.
+An export is a text file, which anybody can edit, and an inconsistent one would be shown forever as
+a study's result. So an inconsistency is refused, with the field's name, before anything is written.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ....tasks.objectives.distributions import from_text
 from ....tasks.objectives.history import History
 from ...spec.space import check_params
 
-#: A study's id is part of file names: those of reports and logs.
+#: The form of a study's id, which is part of the names of its reports and logs.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 #: Contracts whose trials can have values without epochs.
 _OWN_VALUES = ("objective", "ask")
-#: The states in which a study that is over leaves trials that its user enqueued or asked for.
+#: The states that enqueued or asked-for trials may still have when their study is over.
 _LEFT = frozenset({TrialState.PROPOSED, TrialState.RUNNING})
 
 
@@ -82,9 +82,9 @@ def _check_trial(spec: StudySpec, trial: FinishedTrial, n_trials: int) -> None:
 
 
 def _check_taken_over(spec: StudySpec, trials: Sequence[FinishedTrial]) -> None:
-    """Check that epochs are taken over, with their bits, only from trials that trained them.
+    """Check that epochs are taken over only from trials that trained them, with equal bits.
 
-    A trial of another study may be unknown here.
+    The source may be a trial of another study that is unknown here.
     """
     trained = {
         (each.trial, each.epoch): each.state_hash
@@ -136,7 +136,7 @@ def _check_params(spec: StudySpec, trial: FinishedTrial, refuse: Any) -> None:
 
 
 def _same(one: float | None, other: float | None) -> bool:
-    """Return True if both are equal, both None or both NaN."""
+    """Return True if the two numbers are equal, both None or both NaN."""
     if one is None or other is None:
         return one is other
     return one == other or (math.isnan(one) and math.isnan(other))

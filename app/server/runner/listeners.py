@@ -1,8 +1,8 @@
-"""Notices scripts that have gone: their studies waited for their callbacks, or end with them.
+"""Notices scripts that have gone, whose studies waited for callbacks or end with the script.
 
-A script whose callbacks count renews a key on the broker while it lives (``broker.endings``). It
-expires there, so the clocks of scripts do not matter. One that asks for trials and runs them itself
-holds a lock (``host.askers``).
+While it lives, a script for whose callbacks trials wait renews a key on the broker
+(``broker.endings``). The key expires there, so the clocks of scripts do not matter. A script that
+asks for trials and runs them itself holds a lock (``host.askers``).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ SILENCE = 5.0
 
 
 class Listeners:
-    """Turns the silence of scripts into events. It remembers only since when each is silent."""
+    """Turns the silence of scripts into events; remembers only since when each one is silent."""
 
     def __init__(self, askers: Askers | None = None) -> None:
-        """``askers`` are the scripts that ask for trials; None: there are none, as simulated."""
+        """``askers`` are the scripts that ask for trials; None in simulations, which have none."""
         self._askers = askers
         self._silent_since: dict[str, float] = {}
         self._gone_since: dict[str, float] = {}
@@ -36,8 +36,9 @@ class Listeners:
     ) -> Iterator[CallbacksCalled | StudyClosed]:
         """Yield an event for each study whose script has gone.
 
-        ``alive`` asks the broker for which studies scripts live; it is called only if any study
-        has callbacks. ``blind``: the broker was away just now, so silence proves nothing yet.
+        ``alive`` asks the broker which of the given studies have a live script; it is called only
+        if a study has callbacks. ``blind``: the broker was away just now, so silence proves nothing
+        yet.
         """
         yield from self._closed(state, at)
         heard = [name for name, study in state.studies.items() if study.heard]
@@ -51,7 +52,7 @@ class Listeners:
                 yield CallbacksCalled(at=at, study=name, over=True)
 
     def _closed(self, state: EngineState, at: float) -> Iterator[StudyClosed]:
-        """Yield the end of each open study whose askers have gone."""
+        """Yield the event that closes each open study whose askers have gone."""
         if self._askers is None:
             return
         self._gone_since = {name: self._gone_since.get(name, at) for name in self._askers.gone()}

@@ -1,6 +1,6 @@
-"""Answers what objectives ask while they run: for a parameter, or that a command be carried out.
+"""Answers the questions of running objectives: for a parameter, or to carry out a command.
 
-A question counts under its trial's fence. A late one is dropped, for nobody waits for its answer.
+A question under an older fence than its trial's is dropped, since nobody waits for the answer.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class ObjectiveQuestions:
         carry_out: Callable[[dict[str, Any], float], dict[str, Any]],
         broadcast: Broadcast,
     ) -> None:
-        """``ask`` asks a sampler of a user's class. ``apply`` has the engine handle an event.
+        """``ask`` asks a sampler of a user's class. ``apply`` lets the engine handle an event.
 
-        ``carry_out`` does at a time (seconds) what a command asks for, and gives its reply.
-        ``broadcast`` sends the history of a study to its trainers.
+        ``carry_out`` carries out a command at a given time (in seconds) and returns the reply.
+        ``broadcast`` sends a study's history to its trainers.
         """
         self._samplers = samplers
         self._ask = ask
@@ -52,9 +52,9 @@ class ObjectiveQuestions:
         self._broadcast = broadcast
 
     def suggest(self, question: Question, state: EngineState, at: float) -> Reply | None:
-        """Return a parameter's value: known already, or drawn now and recorded.
+        """Return the reply with a parameter's value: the known one, or one drawn and recorded now.
 
-        None where the study has a sampler of a user's class, which answers later.
+        None if the question is late, or if a sampler of a user's class answers later.
         """
         trial = _asking(question, state)
         if trial is None:
@@ -73,8 +73,8 @@ class ObjectiveQuestions:
     def request(self, request: Request, state: EngineState, at: float) -> Reply | None:
         """Carry out a command once, and answer a repeated one as before.
 
-        If it asks for the history of its study, that is sent ahead of the answer. Raises
-        LedgerDamaged, for then a refusal cannot be written either.
+        A command that asks for its study's history gets it ahead of the answer. Raises
+        LedgerDamaged, because a refusal cannot be written either then.
         """
         if _asking(request, state) is None:
             return None
@@ -93,7 +93,7 @@ class ObjectiveQuestions:
 
 
 def _asking(question: Question | Request, state: EngineState) -> Trial | None:
-    """Return the trial whose attempt asks; None if that is no longer the trial's newest."""
+    """Return the trial whose attempt asks; None if the attempt is no longer the trial's newest."""
     trial = state.trials.get(question.trial)
     if trial is not None and trial.fence == question.fence:
         return trial

@@ -1,4 +1,4 @@
-"""Compare the broker with the engine's state: new and missing devices, attempts that are lost.
+"""Compare the broker with the engine's state: find new and missing devices, and lost attempts.
 
 Leases expire on the broker's clock, so the workers' clocks do not matter. An attempt is lost
 
@@ -11,8 +11,8 @@ Leases expire on the broker's clock, so the workers' clocks do not matter. An at
 
 A wrong verdict costs repeated work, but never gives a wrong result: the fence moves on.
 
-A worker that was told to stop waits for what it runs. If the end of that is not in sight, nothing
-is gained by waiting. The attempt is given up at once, so that the worker can leave.
+A worker that was told to stop waits for its attempts to end. If the end of an attempt is not in
+sight, waiting gains nothing: the attempt is given up at once, so that the worker can leave.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ if TYPE_CHECKING:
 #: Seconds after the ledger's commit in which a fence must be on the broker. It is published in the
 #: same turn of the loop, so this need only tell an earlier turn's dispatch from this one's.
 PUBLISH_TIMEOUT = 0.2
-#: Round trips of a worker to the broker for which a claim is waited beyond the limit. Celery makes
+#: Round trips of a worker to the broker that are added to the time limit of its claim. Celery makes
 #: most of them when it begins to read its queues, after the device is registered.
 CLAIM_TRIPS = 40
 #: Seconds in which the report of an attempt that is done must have been read.
 REPORT_TIMEOUT = 10.0
-#: ``DRAIN_GRACE`` if the end of what it runs is not in sight: no epoch of it was ever measured, an
-#: epoch takes longer than the grace, or this epoch has taken twice the usual time.
+#: Seconds that replace ``DRAIN_GRACE`` if an attempt's end is not in sight: no epoch of the trial
+#: was ever measured, an epoch takes longer than the grace, or this one has taken twice the usual
+#: time.
 ENDLESS_GRACE = 2.0
 ENDLESS = "its worker was told to stop, and the end of what ran there was not in sight"
-#: Why a device left that had announced that it takes no more segments.
+#: The reason why a device left that had announced to take no more segments.
 STOPPED = "its worker was stopped"
 
 
 class Reaper:
-    """Turns surveys into events.
+    """Turns surveys of the broker into events.
 
     It remembers only since when each attempt has been done, and since when each device has drained.
     """
@@ -61,8 +62,8 @@ class Reaper:
     ) -> Iterator[Event]:
         """Yield events for the differences between the broker and the engine's state.
 
-        ``blind``: the broker was away just now, so silence proves nothing yet, because what expires
-        there could not be renewed. What never expires and is missing is lost nevertheless.
+        ``blind``: the broker was away just now, so silence proves nothing yet, because keys that
+        expire could not be renewed. A missing key that never expires still counts as lost.
         """
         state = engine.state
         yield from _devices(survey, state, at, blind=blind)
@@ -103,7 +104,7 @@ class Reaper:
         return "its last report was lost" if at - since > REPORT_TIMEOUT else None
 
     def _endless(self, attempt: Attempt, engine: Engine, at: float) -> bool:
-        """Return True if its worker was told to stop, and must end before the attempt does."""
+        """Return True if the attempt's worker was told to stop and must end before the attempt."""
         told_at = [
             self._draining_since.get(member.device, at) for member in attempt.segment.members
         ]
@@ -133,7 +134,7 @@ def _devices(survey: Survey, state: EngineState, at: float, *, blind: bool) -> I
     for name, joined_device in list(state.devices.items()):
         if name not in survey.devices:
             if not blind:
-                # A draining device was told to stop. Any other that has gone died or cannot be
+                # A draining device was told to stop. Any other missing device died or cannot be
                 # reached.
                 stopped = joined_device.draining or name in survey.stopped
                 reason = STOPPED if stopped else f"{name} stopped answering"

@@ -1,4 +1,4 @@
-"""Turn workers' reports into events: from the JSON of messages to the engine's values."""
+"""Turns workers' reports, JSON messages, into events for the engine."""
 
 from __future__ import annotations
 
@@ -32,20 +32,21 @@ from ...common.schema import Adapters, why
 from ...extensions import of_ends
 from .user_commands import writing_of
 
-#: Makes an event of a report and the time at which it is read.
+#: A function that makes an event of a report and the time at which the report is read.
 Reader = Callable[[Mapping[str, Any], float], Event]
 _Value = TypeVar("_Value")
-#: The values of a ``TrialWritten``: what an objective wrote last comes with what it returns.
+#: The fields of a report of returned values that go into its ``TrialWritten``, the objective's last
+#: writes.
 _OF_WRITTEN = ("cause", "trial", "fence", "number", "draws_digest")
-#: JSON has lists for tuples, and texts for numbers that are not finite.
+#: Readers of JSON values, which has lists for tuples, and texts for numbers that are not finite.
 _ADAPTERS = Adapters(ConfigDict(extra="forbid"))
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A running objective asks for ``name``, drawn from ``distribution`` (Optuna's JSON).
+    """A running objective's request to draw ``name`` from ``distribution`` (Optuna's JSON).
 
-    The answer belongs at ``reply``, a key without our prefix.
+    The answer goes to the broker's key ``reply``, given here without our prefix.
     """
 
     trial: str
@@ -67,7 +68,7 @@ def to_question(body: Mapping[str, Any]) -> Question:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A running objective sends a command about its study. The answer belongs at ``reply``."""
+    """A command that a running objective sends about its study. The answer goes to ``reply``."""
 
     trial: str
     fence: Whole
@@ -95,7 +96,7 @@ def _check_reply(reply: str) -> None:
 def to_events(body: Mapping[str, Any], at: float) -> list[Event]:
     """Return the events that a worker's report means. Raises Forged if the report is malformed.
 
-    What an objective wrote last comes with what it returned.
+    The objective's last writes come with the report of the values that it returned.
     """
     kind = body.get("kind")
     try:
@@ -111,10 +112,10 @@ def to_events(body: Mapping[str, Any], at: float) -> list[Event]:
 def read_as(
     cls: type[_Value], body: Mapping[str, Any], *, without: Collection[str] = (), **given: Any
 ) -> _Value:
-    """Return a report as a value of ``cls``, whose fields are its schema.
+    """Return a report as a value of ``cls``, whose fields are the report's schema.
 
-    A field that ``cls`` lacks is refused: nothing that is reported is dropped but what is named in
-    ``without``. ``given`` are fields in a form that the report does not have. Raises ValueError.
+    A field that ``cls`` lacks is refused unless ``without`` names it: no other field is dropped.
+    ``given`` are fields that the report does not have, or has in another form. Raises ValueError.
     """
     fields = dict(body)
     for name in ("kind", *without):
@@ -127,7 +128,7 @@ def read_as(
 
 
 def reader(event: type[Event]) -> Reader:
-    """Return the reader of reports that have the fields of ``event``."""
+    """Return a reader for reports that have the fields of the class ``event``."""
     return lambda body, at: read_as(event, body, at=at)
 
 
@@ -149,7 +150,7 @@ def _failed(body: Mapping[str, Any], at: float) -> Event:
 
 
 def config_of(given: Any) -> SystemConfig:
-    """Return a system configuration. Raises ValueError or TypeError."""
+    """Return ``given`` as a system configuration. Raises ValueError or TypeError if it is none."""
     config = tuple((str(name), _knob(value)) for name, value in given)
     unknown = [name for name, _ in config if name not in KNOBS]
     if unknown:
@@ -179,6 +180,6 @@ _READERS: Mapping[str, Reader] = {
 
 @cache
 def _readers() -> Mapping[str, Reader]:
-    """Return the readers of each kind of report, those of extensions too."""
+    """Return the reader of each kind of report, including those of extensions."""
     of_extensions = (reports.items() for reports in of_ends("server", "REPORTS"))
     return {**_READERS, **dict(chain.from_iterable(of_extensions))}

@@ -6,13 +6,13 @@ commit: under load many events share one sync). Only then are the decisions carr
 messages acknowledged, in one round trip.
 
 A crash before the commit loses nothing, because the messages were not acknowledged and are read
-again. A crash after it loses decisions, which the reaper notices as attempts that were never
-published. Refused events (late, repeated) are not written.
+again. A crash after the commit loses decisions, which the reaper notices as attempts that were
+never published. Refused events (late, repeated) are not written.
 
 An event over which the engine raises ``IllegalTransition`` is not written either. Its handler may
-have changed the state before it raised, so the engine is rebuilt: from the ledger, and from the
-turn's events before this one, which are not written yet. The message that brought the event is
-acknowledged with the others. So no restart meets it again.
+have changed the state before it raised, so the engine is rebuilt from the ledger and from the
+turn's earlier events, which are not written yet. The message that brought the event is acknowledged
+with the others, so no restart meets it again.
 
 The same loop runs live and simulated: transport, ledger, sampler host and clock are arguments.
 """
@@ -86,7 +86,7 @@ BLIND_AFTER_OUTAGE = 2.0
 
 @cache
 def _asking_ledger() -> tuple[str, ...]:
-    """Return the kinds of command that may be about studies that are over."""
+    """Return the kinds of commands that may be about studies that are over."""
     return ("extend", "enqueue", *user_commands.COMMANDS, *commands.of_extensions())
 
 
@@ -99,7 +99,7 @@ def _failed(message: Message, error: Exception) -> list[tuple[str, str]]:
 
 
 class Runner:
-    """Engine, ledger, transport and samplers, driven by ``turn``."""
+    """The loop that drives engine, ledger, transport and samplers, one ``turn`` at a time."""
 
     def __init__(  # noqa: PLR0917 - each of the five is another thing, and none has a default
         self,
@@ -120,11 +120,12 @@ class Runner:
         """``discard`` deletes checkpoints by their URIs, soon and in the background.
 
         ``history`` reads the whole history of a study from the ledger (``optuna_bridge.updates``).
-        ``code`` keeps code by value, and ``users_samplers`` asks samplers that come so. None: no
-        such study is run, as in a simulation.
+        ``code`` stores code that is sent by value, and ``users_samplers`` asks samplers that are
+        sent so. Either is None if no such study is run, as in a simulation.
         """
         self.engine = engine
-        #: The ledger failed. The engine may be ahead of it, and must be rebuilt from it.
+        #: True if the ledger failed. The engine may be ahead of the ledger, and must be rebuilt
+        #: from it.
         self.broken = False
         self._ledger = ledger
         self._transport = transport
@@ -145,16 +146,16 @@ class Runner:
         self._code = code
         self._next_survey = 0.0
         self._blind_until = 0.0
-        #: No ``Tick`` before this time: one that is a bug would be due again at once.
+        #: The time before which no ``Tick`` is made: one that failed would be due again at once.
         self._no_tick_before = 0.0
         self._snapshot_due = engine.state.seq + SNAPSHOT_EVERY
         self._turn = Turn()
 
     def look_for_extensions(self) -> None:
-        """Pause the studies whose extensions are not there, and have those go on that lacked them.
+        """Pause studies whose extensions are missing; continue those whose missing ones are back.
 
-        It is done before all else, so nothing is decided for a study without its extension; and the
-        state is written, so a replay never crosses the change. Errors as ``turn``.
+        This is done first, so that nothing is decided for a study without its extension. The state
+        is then written, so that a replay never crosses the change. Raises as ``turn`` does.
         """
         events = list(lack_events(self.engine, self._clock.now()))
         if not events:
@@ -167,7 +168,7 @@ class Runner:
         self.snapshot()
 
     def restored(self) -> None:
-        """Call before ``start`` if the ledger is a restored older one. Errors as ``turn``."""
+        """Take over a restored older ledger. Call before ``start``. Raises as ``turn`` does."""
         self.look_for_extensions()
         self._transport.open()
         now = self._clock.now()
@@ -192,13 +193,13 @@ class Runner:
         self._write(())
 
     def has_questions(self) -> bool:
-        """Return True if extensions wait for answers, such as whether a message was sent."""
+        """Return True if extensions wait for answers, for example that a message was sent."""
         return bool(self._answer_of(self.engine.questions))
 
     def turn(self, timeout: float) -> int:
         """Run one turn of the loop, waiting at most ``timeout`` seconds.
 
-        Returns the number of events that counted (were not refused).
+        Returns the number of events that were not refused.
 
         Raises BackendError if the broker or the ledger does not answer; ``broken`` then says
         whether it was the ledger. If it was the broker, ``turn`` may be called again.
@@ -212,7 +213,7 @@ class Runner:
         return self._write(messages)
 
     def outage(self) -> None:
-        """Call after an outage of the broker. What it says of leases is ignored for a while."""
+        """Take up work after an outage of the broker; ignore silent leases for a while."""
         self._blind_until = self._clock.now() + BLIND_AFTER_OUTAGE
         self._transport.open()
         self._broadcast.repeat(self.engine.state)
@@ -252,7 +253,7 @@ class Runner:
             raise BackendError(f"entry {message.id} of {message.stream} was dropped") from error
 
     def _report(self, body: Mapping[str, Any], now: float) -> None:
-        """Handle what a worker reports. Raises Forged where it cannot be read."""
+        """Handle a worker's report. Raises Forged if it cannot be read."""
         try:
             events = to_events(body, now)
         except Forged as why:
@@ -264,7 +265,7 @@ class Runner:
                 self._end_attempt(body, fault, now)
 
     def _follows_a_lost(self, event: Event) -> bool:
-        """Return True if an attempt that counts reports an epoch after one that never came."""
+        """Return True if the trial's newest attempt reports an epoch after one that never came."""
         trial = self.engine.state.trials.get(getattr(event, "trial", ""))
         if trial is None or not isinstance(event, EpochReported):
             return False
@@ -273,7 +274,7 @@ class Runner:
     def _end_attempt(self, body: Mapping[str, Any], why: Exception, now: float) -> None:
         """End the attempt of a report that cannot be read, or does not fit its trial.
 
-        Nothing else ends it: its worker has been told that the report has arrived.
+        Nothing else would end the attempt: its worker was told that the report has arrived.
         """
         attempt = {name: body.get(name) for name in ("trial", "fence")}
         try:
@@ -284,7 +285,7 @@ class Runner:
         self._apply(lost)
 
     def _answer(self, reply: Reply | None) -> None:
-        """Send the answer to an objective's question with this turn, if there is one."""
+        """Send ``reply``, the answer to an objective's question, with this turn, if it is given."""
         if reply is not None:
             self._turn.effects.answers.append(reply)
 
@@ -297,7 +298,7 @@ class Runner:
                 (reply_name(name), json.dumps({"ok": True, "plan": plan}))
             )
             return
-        # To hear twice that callbacks were called changes nothing, so nothing of it is kept either.
+        # Reporting called callbacks twice changes nothing, so no reply is kept for it either.
         is_repeatable = body.get("kind") != "hear"
         reply = (
             (dict(self._turn.replies).get(name) or self._reply_to(name)) if is_repeatable else None
@@ -334,7 +335,7 @@ class Runner:
             raise
 
     def _take_in(self, body: dict[str, Any], now: float) -> dict[str, Any]:
-        """Apply the event of a command on a study that the engine has."""
+        """Apply the event of a client's command; return the reply."""
         event = commands.to_event(body, self.engine, now, self._ledger.past)
         if isinstance(event, StudySubmitted):
             for settle in of_ends("server", "settle"):
@@ -373,7 +374,7 @@ class Runner:
         return remaining if answered is None else min(remaining, answered)
 
     def _timed(self, now: float) -> None:
-        """Apply the events that time brings: lease ends, changes of devices, a due plan."""
+        """Apply the events that are due by now: expired leases, changed devices, a due plan."""
         if now >= self._next_survey:
             self._next_survey = now + self._survey_every
             self._look(now)
@@ -408,7 +409,7 @@ class Runner:
     # -- deciding --------------------------------------------------------------------------------
 
     def _apply(self, event: Event) -> Refused | IllegalTransition | None:
-        """Apply one event to the engine, and keep its decisions. Returns a refusal, or None."""
+        """Apply one event to the engine, and collect its decisions. Return a refusal, or None."""
         try:
             decisions = self.engine.handle(event)
         except Refused as reason:
@@ -426,7 +427,7 @@ class Runner:
         return None
 
     def _answer_of(self, ask: Callable[[], T]) -> T | None:
-        """Return the engine's answer, once the studies of extensions that break are paused."""
+        """Return the engine's answer, after pausing the studies of extensions that break."""
         try:
             return ask()
         except BrokenExtension as broken:
@@ -434,14 +435,14 @@ class Runner:
             return self._answer_of(ask) if self._hold(broken) else None
 
     def _hold(self, broken: BrokenExtension) -> bool:
-        """Pause the studies of a broken extension; whether there were any that ran."""
+        """Pause the studies of a broken extension; return True if any of them ran."""
         pauses = list(hold_events(self.engine, broken, self._clock.now()))
         for event in pauses:
             self._apply(event)
         return bool(pauses)
 
     def _rebuild(self) -> None:
-        """Replace the engine, whose state may be half changed, by one that never saw the event."""
+        """Replace the engine, whose state may be half changed, by one without the last event."""
         self._no_tick_before = self._clock.now() + self._survey_every
         self.broken = True
         self.engine = restore(self._ledger, self.engine.strategies, self._turn.events)

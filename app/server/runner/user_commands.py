@@ -1,4 +1,4 @@
-"""Turns what users write into Optuna's storage into events: trials, results and attributes.
+"""Turns users' writes to the Optuna storage into events: trials, results and attributes.
 
 Numbers may be given as texts, since NaN and infinities are no JSON. Attributes are JSON texts.
 """
@@ -34,11 +34,11 @@ from ....scheduler.state.state import EngineState, StudyState
 from ...common.who import LONGEST
 from ...extensions import of_ends
 
-#: The kinds that need the study's trials, so that a study that is over is reopened for them.
+#: The kinds of commands that need the study's trials, so that a study that is over is reopened.
 _REOPENING = ("add", "write")
 #: A function that returns the ledger's record and trials of a study that is over, by its id.
 FindPast = Callable[[str], tuple[StudyRecord, FinishedStudy]]
-#: A number as messages have it: NaN and infinities, which JSON has not, are texts.
+#: A number in a message: NaN and infinities, which JSON lacks, are texts.
 Number = Annotated[float, Field(strict=False)]
 #: Words in which users say who they are, and why they decide so.
 Words = Annotated[str, Field(max_length=LONGEST)]
@@ -47,7 +47,7 @@ _WRITING = TypeAdapter(Writing)
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """All that a command is checked against, and the time at which it came."""
+    """The state that a command is checked against, and the time at which the command came."""
 
     engine: Engine
     at: float
@@ -58,7 +58,7 @@ class Context:
         return self.engine.state
 
     def at_work(self, study: str) -> StudyState:
-        """Return a study that is not over. UsageError if it is, or if there is none."""
+        """Return a study that is not over. Raises UsageError if it is over or does not exist."""
         if study in self.state.studies:
             return self.state.studies[study]
         if self.is_over(study):
@@ -66,7 +66,7 @@ class Context:
         raise UsageError(f"there is no study {study}")
 
     def trial_at_work(self, study: str, number: int) -> tuple[StudyState, Trial]:
-        """Return a study that is not over, and its trial of this number. UsageError as above."""
+        """Return a study that is not over, and its trial ``number``, or raise UsageError."""
         study_state = self.at_work(study)
         trial = self.state.trials.get(trial_id(study, number))
         if trial is None:
@@ -74,12 +74,12 @@ class Context:
         return study_state, trial
 
     def is_over(self, study: str) -> bool:
-        """Return True if the ledger has ``study`` as one that is over, and not as deleted."""
+        """Return True if ``study`` is over and was not deleted."""
         return self.state.finished.get(study, DELETED) != DELETED
 
 
 def no_trial(name: str, number: object, trials: int) -> UsageError:
-    """Return the error of a number that none of a study's ``trials`` has."""
+    """Return the error for a trial number that a study with ``trials`` trials does not have."""
     limit = f"its trials are 0 to {trials - 1}" if trials else "it has no trial yet"
     return UsageError(f"{name} has no trial {number}: {limit}")
 
@@ -87,10 +87,11 @@ def no_trial(name: str, number: object, trials: int) -> UsageError:
 def reopening(
     body: Mapping[str, Any], state: EngineState, at: float, find: FindPast
 ) -> StudyReopened | None:
-    """Return the event that must come before that of the command; None if there is none.
+    """Return the event that reopens the study before the command's own event, or None.
 
-    A study whose trials ran here stays over until a command has a trial go on; trials that its user
-    adds run when it is extended. A study without code is open again, for its user to train.
+    A study whose trials ran here stays over until a command continues a trial; trials that its user
+    adds run when the study is extended. A study without code is opened again, so that its user can
+    train trials.
     """
     name = str(body.get("study", ""))
     adds = body.get("kind") in _REOPENING
@@ -123,9 +124,9 @@ def closing(reopened: StudyReopened) -> Event:
 
 
 def must_count(event: Event, state: EngineState) -> bool:
-    """Return True if the command of ``event`` has failed if the event is refused.
+    """Return True if the command of ``event`` fails when the event is refused.
 
-    An objective that repeats a call is answered as before.
+    The exception is a call that an objective repeats: it is answered as before.
     """
     if isinstance(event, TrialAdded) and event.call:
         study = state.studies.get(event.trial.rpartition("-")[0])
@@ -134,7 +135,7 @@ def must_count(event: Event, state: EngineState) -> bool:
 
 
 def answer(event: Event, state: EngineState) -> dict[str, Any]:
-    """Return the reply to the command that became ``event``, besides that it was accepted."""
+    """Return the fields of the reply to the command that became ``event``, apart from ``ok``."""
     if isinstance(event, TrialAdded):
         study = state.studies.get(event.trial.rpartition("-")[0])
         trial = study.calls.get(event.call) if study is not None else None
@@ -143,7 +144,7 @@ def answer(event: Event, state: EngineState) -> dict[str, Any]:
 
 
 def writing_of(body: Mapping[str, Any]) -> Writing:
-    """Return the writes, from their form in messages. Raises ValueError or TypeError."""
+    """Return a message's writes. Raises ValueError or TypeError if they are malformed."""
     suggestions = [ArgsKwargs(tuple(each)) for each in body.get("suggestions", ())]
     writing = _WRITING.validate_python({**body, "suggestions": suggestions})
     texts = [each.distribution for each in writing.suggestions]
@@ -236,7 +237,7 @@ def _deleted(context: Context, study: str) -> Event:
 
 
 def _local(context: Context, study: str) -> StudyState:
-    """Return a study at work whose trials its user adds and ends."""
+    """Return a study that is not over, to which its user may add trials. Raises UsageError."""
     study_state = context.at_work(study)
     if not study_state.spec.local:
         raise UsageError(f"{study_state.spec.name} takes no trials of its user's")
@@ -250,7 +251,8 @@ def _values(values: list[float], spec: StudySpec) -> tuple[float, ...]:
     return tuple(values)
 
 
-#: The commands that objectives may send too, by kind, as ``app.server.runner.commands`` has all.
+#: The functions of the commands that objectives may send, too, by kind (compare
+#: ``app.server.runner.commands.COMMANDS``).
 COMMANDS: dict[str, Callable[..., Event]] = {
     "add": _added,
     "write": _written,

@@ -1,16 +1,16 @@
 """Samplers of users' classes: each draws in a process of its own, and nobody waits for it.
 
-Theory of operation. Where the scheduler samples, a sampler object that it does not build itself
-is unknown code: it may raise, hang, or print. So it runs in a child process, one for each study
+Theory of operation. Where the scheduler samples, a sampler object of a user's class is unknown
+code: it may raise, hang, or print. So it runs in a child process, one for each study
 (``tasks.objectives.sampling``), with a line of JSON for each question and each answer. Meanwhile
 the scheduler goes on: it looks for answers at each turn, soon after a question and then less and
 less often. An answer is checked, and becomes an event, so a replay needs no sampler. A question
 that was not answered when the scheduler ended is asked again by its successor.
 
-A question carries what has changed in the study's trials since the last one. Trials are shown as
-to the scheduler's own samplers (``study_view``). A sampler that raises for a whole configuration,
-takes too long or draws outside of the space ends its study; for one parameter of a running
-objective it fails that trial. A child that was killed is started again, once for each question.
+A question carries what has changed in the study's trials since the last one. Trials are shown in
+the same form as to the scheduler's own samplers (``study_view``). If a sampler raises, takes too
+long or draws outside the space, the study fails; if the question was for one parameter of a running
+objective, only that trial fails. A child that was killed is started again, once for each question.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from .reports import Question
 
 log = logging.getLogger(__name__)
 
-#: Seconds until a question is tried again that this machine or the ledger kept from being asked.
+#: Seconds until a question that could not be asked, due to the machine or ledger, is tried again.
 RETRY_AFTER = 1.0
 #: Seconds that a sampler may take for one configuration or parameter.
 DRAW_TIMEOUT = 60.0
 #: Seconds in which the process must have imported Optuna and loaded the sampler.
 START_WITHIN = 60.0
-#: Results that a sampler needs before it is shown those of a higher rung.
+#: The number of results at a rung from which a sampler is shown that rung.
 LEAST = 10
 #: The most bytes of an answer.
 LONGEST = 16 << 20
@@ -82,9 +82,10 @@ class _Sampler:
     def __init__(self, spec: StudySpec, store: str, follow: Follow) -> None:
         self.spec = spec
         self.jobs: deque[_Job] = deque()
-        #: The time at which the first job was sent; None: it was not.
+        #: The time at which the first job was sent, or None if it was not sent yet.
         self.since: float | None = None
-        #: Not asked before this time, and why: the machine or the ledger kept it from being asked.
+        #: The time before which the sampler is not asked again, and the trouble with the machine or
+        #: the ledger that is the reason.
         self.not_before = 0.0
         self._trouble = ""
         #: True if the process was restarted since a trial was drawn, and this was not reported yet.
@@ -100,13 +101,13 @@ class _Sampler:
         self._numbers_told: set[int] = set()
         options = json.loads(spec.sampler_options)
         self.name = str(options.get("sampler"))
-        # Of a sampler with generations a whole one arrives only at the lowest rung.
+        # Whole generations, for a sampler that has generations, arrive only at the lowest rung.
         self._least = None if options.get("generations") and rungs_of(spec.strategy) else LEAST
 
     # -- asking ----------------------------------------------------------------------------------
 
     def begin(self, trials: Sequence[Trial]) -> None:
-        """Send the first job, or try again later if the machine or the ledger is in trouble."""
+        """Send the first job; if the machine or the ledger is in trouble, try again later."""
         try:
             self._begin(trials)
             self._trouble = ""
@@ -121,7 +122,7 @@ class _Sampler:
             self.not_before = time.monotonic() + RETRY_AFTER
 
     def _begin(self, trials: Sequence[Trial]) -> None:
-        """Send the first job, after the sampler itself if the process is new."""
+        """Send the first job. If the process is new, send the sampler before it."""
         if self._child is None:
             self._child = LineProcess(_COMMAND, {**os.environ, **_ONE_THREAD})
             self._loading = True
@@ -164,7 +165,7 @@ class _Sampler:
         }
 
     def _updates(self, trials: Sequence[Trial]) -> list[Update]:
-        """Return changes in the trials as samplers see them. Observations come before trial 0."""
+        """Return the changes of trials as samplers see them. Observations come before trial 0."""
         first, spec = len(self.spec.observations), self.spec
         self._view.show(trials, self._least, spec.observations)
         updates: list[Update] = []
@@ -187,7 +188,7 @@ class _Sampler:
         return [*updates, *({**u, "n": first + u["n"]} if "n" in u else u for u in writes)]
 
     def _ended(self, trials: Sequence[Trial]) -> list[tuple[int, str, list[float | str]]]:
-        """Return the trials that have ended since the last question, with their results."""
+        """Return number, state and values of each trial that has ended since the last question."""
         endings = []
         for trial in trials:
             if trial.state in FINAL and trial.number not in self._numbers_told:
@@ -228,7 +229,7 @@ class _Sampler:
         return answer
 
     def _check_silence(self, child: LineProcess) -> None:
-        """Raise UsageError if no answer will come; have a killed process begin again."""
+        """Raise UsageError if no answer will come; let a process that was killed start again."""
         job, waited = self.jobs[0], time.monotonic() - (self.since or 0.0)
         if child.silent:
             status = child.end()
@@ -256,10 +257,10 @@ class _Sampler:
 
 
 class UsersSamplers:
-    """Asks the samplers of users' classes, and gives their answers as events."""
+    """Asks samplers of users' classes, and turns their answers into events."""
 
     def __init__(self, store: str, follow: Callable[[str], Follow]) -> None:
-        """``store`` has the code by value; ``follow`` gives what a study's objectives write."""
+        """``store`` has code by value; ``follow`` returns the reader of a study's new writes."""
         self._store = store
         self._follow = follow
         self._samplers: dict[str, _Sampler] = {}
@@ -274,7 +275,10 @@ class UsersSamplers:
             sampler.jobs.append(_Job(asked))
 
     def begin(self, state: EngineState) -> None:
-        """Send questions to samplers that have none. Call when the ledger has all of ``state``."""
+        """Ask each sampler that has no question pending.
+
+        Call this once the ledger has all of ``state``.
+        """
         for study, sampler in list(self._samplers.items()):
             if study not in state.studies:
                 sampler.close()
@@ -287,14 +291,14 @@ class UsersSamplers:
                 sampler.begin(answers.trials_of(state, study))
 
     def due(self) -> float | None:
-        """Return the seconds until ``answers`` is worth a call: at most a quarter of the wait."""
+        """Return the seconds until ``answers`` is worth a call; None if no question is pending."""
         since = [each.since for each in self._samplers.values() if each.since is not None]
         if not since:
             return None
         return min(0.25, max(0.002, (time.monotonic() - max(since)) / 4))
 
     def answers(self, state: EngineState, at: float) -> Iterator[answers.Outcome]:
-        """Yield answers. Let the engine handle each event before the next is taken."""
+        """Yield answers. The engine must handle each one's event before the next is taken."""
         for study, sampler in list(self._samplers.items()):
             if sampler.since is None or study not in state.studies:
                 continue

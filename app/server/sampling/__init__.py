@@ -1,1 +1,1 @@
-"""Sampling of our own: evolution, quasi-random points, the configurations of forked trials."""
+"""Penstock's own sampling: evolution, quasi-random points, and PBT's changes to forked trials."""

@@ -1,26 +1,28 @@
-"""Regularised evolution: a child of a good trial, one parameter changed; the oldest trials die.
+"""Regularised evolution: a new trial is a good one with one parameter changed; the oldest die.
 
 E. Real, A. Aggarwal, Y. Huang, Q. V. Le, Regularized Evolution for Image Classifier Architecture
-Search, AAAI 2019, algorithm 1. The population are the newest ``population_size`` trials with a
-result. ``sample_size`` of them are taken at random, each time from all of them; the best of these
-is the parent. Its child has one parameter changed, each with the same chance. So a trial dies by
-age and not by rank, and what is good must be found good again to stay.
+Search, AAAI 2019, algorithm 1. The population consists of the newest ``population_size`` trials
+with a result. ``sample_size`` of them are drawn at random, with replacement; the best of these is
+the parent. One parameter of the child is changed, and each parameter has the same chance. So a
+trial dies by age and not by rank, and a good configuration survives only if its descendants are
+good, too.
 
-With ``prefix_bias`` children favour the prefix of their parent, the epochs that both have in
-common. With this chance the parameter is one that changes by ``Steps``, and of all its pieces each
-is changed with a chance in proportion to the epoch where it enters. The child then differs from
-there on. It takes the epochs before over, weights included, where trials share random numbers.
+With ``prefix_bias`` a child tends to share a prefix with its parent: the first epochs, in which
+both have the same parameters. With probability ``prefix_bias`` the changed parameter is a piece of
+a ``Steps`` parameter, chosen with a probability in proportion to the epoch where the piece begins.
+The child then differs from that epoch on. If trials share random numbers, the child takes over the
+epochs before, weights included.
 
-Theory of operation. A child is a pure function of the study's seed, its number and the results
-that are there when it is asked for. So nothing is kept between asks: a scheduler that was killed
-proposes what the old one would have. Trials run in parallel, so age is by number and not by the
-time of the result, and a child may be asked for before the whole population has results; then it
-descends from those that have.
+Theory of operation. A child is a pure function of the study's seed, the child's number and the
+results so far. So nothing is kept between asks: a scheduler that is started after a crash proposes
+what the old one would have. Trials run in parallel, so age goes by number and not by the time of
+the result. A child may be asked for before the whole population has results; then it descends from
+the trials that have results.
 
-A choice changes to another one of its candidates, a number to another one in its range, drawn as
-it is drawn at random. A parameter that was not there and is there in the child, because the one
-that it depends on was changed, is drawn at random; one that is not there any more is left out. Of
-infeasible trials the one that exceeds its bounds by less is better, and any feasible one is better.
+A categorical value changes to another candidate, a number to another one that is drawn at random
+from its range. If the change activates a parameter that depends on the changed one, a value for it
+is drawn at random; a parameter that becomes inactive is left out. Any feasible trial is better than
+an infeasible one; of two infeasible trials, the one that exceeds its bounds by less is better.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 
 #: The sizes of the population, and of a tournament in a population of that size, as in the paper.
 POPULATION, PER_SAMPLE = 100, 4
-#: The number of draws for a number that differs from the current one.
+#: The most draws of a number to get one that differs from the current one.
 _ATTEMPTS = 100
 
 
@@ -56,8 +58,8 @@ def evolved(
 ) -> dict[str, Scalar]:
     """Return the configuration of trial ``number``, with values for inactive parameters too.
 
-    ``shown`` are the trials so far, ``sampled`` a random configuration, which is the answer while
-    the population is not complete.
+    ``shown`` are the trials so far. ``sampled`` is a random configuration, which is returned until
+    the population is complete.
     """
     options: dict[str, Any] = json.loads(spec.sampler_options)
     size = options.get("population_size", POPULATION)
@@ -66,7 +68,7 @@ def evolved(
         return dict(sampled)
     chance = Random(f"{spec.seed} evolution {number}")  # noqa: S311 (no secret)
     population = sorted(ready, key=lambda trial: trial.number)[-size:]
-    # One alone would be no tournament.
+    # A tournament needs at least two trials.
     tournament = chance.choices(
         population, k=options.get("sample_size", max(2, size // PER_SAMPLE))
     )
@@ -81,7 +83,7 @@ def evolved(
 
 
 def _changed(free: Sequence[str], child: Mapping[str, Scalar], bias: float, chance: Random) -> str:
-    """Return which of the ``free`` parameters is changed in ``child``."""
+    """Return the name of the parameter, one of ``free``, to change in ``child``."""
     later = [later_piece(name, child) for name in free]
     common = [0 if piece is None else piece[1] for piece in later]
     if bias and any(common) and chance.random() < bias:
@@ -90,7 +92,7 @@ def _changed(free: Sequence[str], child: Mapping[str, Scalar], bias: float, chan
 
 
 def _rank(trial: FrozenTrial, sign: float) -> tuple[float, float]:
-    """Return a sort key, least for the best trial: excess over its bounds, then loss."""
+    """Return a trial's sort key, lowest for the best: the excess over its bounds, then the loss."""
     excess = sum(max(0.0, each) for each in trial.system_attrs.get("constraints", ()))
     return excess, sign * trial.values[0]
 

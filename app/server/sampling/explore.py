@@ -1,13 +1,13 @@
-"""Derives a forked trial's configuration from its source's: ``explore`` of PBT.
+"""Derives a forked trial's configuration from that of its source trial: PBT's ``explore``.
 
 Jaderberg et al. 2017, section 4.1.1: a hyperparameter is multiplied by 0.8 or 1.2, or resampled
 from its range with some probability. Each hyperparameter is changed independently, as a pure
-function of the study's seed and the trial's number. So a scheduler that was killed arrives at the
-same configuration again.
+function of the study's seed and the trial's number. So a scheduler that is started after a crash
+derives the same configuration again.
 
 A number stays in its range and on its steps; a number with steps moves by at least one. If all
-choices are numbers in rising order, the next one up or down is taken. Other choices have no
-order and change only by being resampled. So does a zero, which no factor changes.
+choices are numbers in rising order, the next one up or down is taken. Other choices have no order
+and change only by resampling. The same holds for a zero, which no factor changes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _adjacent(choices: tuple[Scalar, ...], value: Scalar, *, up: bool) -> Scalar
 
 
 def _scaled(given: Float | Int, value: float, factor: float) -> float | int:
-    """Multiply ``value`` by ``factor``, rounded to any steps, within the range."""
+    """Return ``value`` times ``factor``, rounded to any steps, within the range."""
     new = value * factor
     if given.step is not None:
         steps = round((new - value) / given.step) or (1 if new > value else -1)

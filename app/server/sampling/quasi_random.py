@@ -1,8 +1,8 @@
 """Quasi-random configurations: points of a Sobol sequence, which fill a space more evenly.
 
-Point k of a study depends only on (study seed, k), so trial number k gets it however the asks were
-grouped. The sequence is scrambled (Owen 1998), so its start is as good as its rest. Optuna's
-``QMCSampler`` counts its points in a storage instead.
+Point k of a study depends only on (study seed, k), so trial number k gets this point however the
+asks were grouped. The sequence is scrambled (Owen 1998), so its start is as good as the rest.
+Optuna's ``QMCSampler``, in contrast, counts its points in a storage.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from optuna.distributions import (
 
 from ....scheduler.model.study import Scalar
 
-#: Points generated at once: a power of two, as a Sobol sequence requires.
+#: The number of points generated at once: a power of two, as a Sobol sequence requires.
 _BLOCK = 64
 
 
@@ -46,7 +46,7 @@ def _block(dimensions: int, seed: int, block: int) -> Any:
 
 
 def at(dist: BaseDistribution, u: float) -> Scalar:
-    """Return the quantile ``u``, in [0, 1), of ``dist``."""
+    """Return the value of ``dist`` at the quantile ``u``, which is in [0, 1)."""
     if isinstance(dist, CategoricalDistribution):
         return dist.choices[int(u * len(dist.choices))]
     assert isinstance(dist, FloatDistribution | IntDistribution)

@@ -1,4 +1,4 @@
-"""The processes that stay up (scheduler.
+"""The processes that stay up (scheduler, node agent, Flower).
 
-Node agent, Flower), who cleans up after them, and backups of the ledger.
+Also the removal of files that are not needed any more, and backups of the ledger.
 """

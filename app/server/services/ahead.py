@@ -2,12 +2,12 @@
 
 The script's imports take seconds, and its trainers will need the same libraries. So the launcher
 process imports them at the same time. On more than two cores broker, scheduler and agent start at
-the same time, too. On two cores they would hold up both. There they start when the launcher process
-has imported all, since its core is idle then: a process is forked that waits for that.
+the same time, too. On two cores they would delay both imports. So they start when the launcher
+process has finished its imports and its core is idle: a forked process waits for that.
 
-Nobody has asked for these services yet, and ``DesiredState.ahead`` says so. ``ensure_up`` takes
-them over, or replaces them where it is asked for other devices or settings. When the script has
-ended and nobody has asked for them, they are ended, and so is the launcher process.
+Nobody has asked for these services yet, and ``DesiredState.ahead`` says so. ``ensure_up`` takes the
+services over, or replaces them if it is asked for other devices or settings. If nobody has asked
+for the services when the script ends, they are ended, and so is the launcher process.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ FEW_CORES = 2
 
 @contextmanager
 def services_ahead(settings: Settings, script: Path) -> Iterator[None]:
-    """Start the services for ``script``, which will need them, while it does its own imports.
+    """Start the services that ``script`` will need while it does its own imports.
 
-    Does nothing where they run, or where a broker, ledger or store of the user's must be checked.
-    An error that keeps them from starting is reported when the script asks for them.
+    Does nothing if the services run, or if a broker, ledger or store of the user's own must be
+    checked. An error that keeps services from starting is reported when the script asks for them.
     """
     has_own_urls = {settings.broker, settings.ledger, settings.store} != {None}
     begun, waiting = False, None
@@ -73,9 +73,9 @@ def services_ahead(settings: Settings, script: Path) -> Iterator[None]:
 
 
 def _start(settings: Settings, script: Path) -> int | None:
-    """Start what can start now. A descriptor, if there is more: closing it calls that off.
+    """Start what can start now. Return a descriptor if services start later, else None.
 
-    Raises as ``ensure_up`` does.
+    Closing the descriptor cancels the later start. Raises as ``ensure_up`` does.
     """
     with locks.hold(settings.run, CHANGE, wait=True):
         if desired_state(settings) is not None:
@@ -100,7 +100,7 @@ def _start(settings: Settings, script: Path) -> int | None:
 
 
 def _wait_and_start(settings: Settings, called_off: int) -> NoReturn:
-    """Start the services, in a process of their own, once the launcher has imported all."""
+    """Start the services from this forked process once the launcher has finished its imports."""
     try:
         os.setsid()  # Ctrl-C is for the script
         nothing = os.open(os.devnull, os.O_RDWR)
@@ -138,7 +138,7 @@ def _start_services(settings: Settings) -> None:
 def _import_ahead(settings: Settings, device: Device, script: Path) -> None:
     """Import ahead, in the launcher process, the modules that trainers of ``script`` will need.
 
-    That takes longest, so it begins first. ``device`` is one of those that will be served.
+    The imports take longest, so they begin first. ``device`` is one of the devices to be served.
     """
     names = imported_names(script)
     first = ("torch", "objective") if "torch" in names else ("objective",)
@@ -147,7 +147,7 @@ def _import_ahead(settings: Settings, device: Device, script: Path) -> None:
 
 
 def end_unasked(settings: Settings) -> None:
-    """End what was started ahead, if nobody has asked for it."""
+    """End the services that were started ahead, if nobody has asked for them."""
     with locks.hold(settings.run, CHANGE, wait=True):
         desired = desired_state(settings)
         if desired is not None and desired.ahead is not None:

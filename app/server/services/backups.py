@@ -1,10 +1,10 @@
-"""Makes backups of a ledger file while it is written, and puts them back while nothing runs.
+"""Makes backups of a ledger file while it is in use, and restores them while nothing runs.
 
-A backup is a copy as of one moment, made by SQLite's own method for a file that is in use. It gets
-its name only after all of it has been read and found intact, and only then is an older backup
+A backup is a copy as of one moment, made by SQLite's own method for a file that is in use. The copy
+gets its name only after all of it has been read and found intact, and only then is an older backup
 deleted. So every named backup is intact, and a damaged ledger never costs a backup.
 
-A scheduler that goes back to an older ledger does not know what was sent since. So
+A scheduler that goes back to an older ledger does not know what was sent since then. So
 ``restore_backup`` leaves a file (``Settings.restored``) for the next scheduler, which then revokes
 all attempts and continues numbering far above (``LedgerRestored``). The file is written before the
 ledger is replaced, so a crash in between causes only a gap in the numbers.
@@ -35,28 +35,28 @@ from ...ledger.reader import Reader
 
 log = logging.getLogger(__name__)
 
-#: The lock of the process that makes a backup.
+#: The name of the lock that a process holds while it makes a backup.
 NAME = "backups"
 #: Seconds between two checks whether a backup is due.
 CHECK_INTERVAL = 30.0
-#: Seconds after a backup before the end of a study causes another one.
+#: Seconds after a backup until the end of a study causes another one.
 AFTER_STUDY = 300.0
 #: The advice if a ledger's file is gone.
 GONE_ADVICE = (
     "A new one begins without its studies. `penstock restore` lists the backups, which are kept"
     " until newer ones take their places, and puts one back when nothing runs here (penstock down)"
 )
-#: The files that belong to a ledger, by the suffix to its name.
+#: The suffixes of the files that belong to a ledger.
 PARTS = ("", "-wal", "-shm", "-mark")
-#: The files of a copy that is being made: while it is, it has a rollback journal.
+#: The suffixes of the files of an unfinished copy, which has a rollback journal.
 OF_COPY = (*PARTS, "-journal")
 
 
 class Backups(threading.Thread):
-    """Makes a backup when one is due, in a thread of its own, and deletes the oldest."""
+    """A thread that makes a backup whenever one is due, and deletes the oldest ones."""
 
     def __init__(self, settings: Settings, damaged: Callable[[], object] = lambda: None) -> None:
-        """``damaged`` is called in the backup thread when the ledger is not as it was written."""
+        """``damaged`` is called in the backup thread if the ledger is found to be damaged."""
         super().__init__(name="backups", daemon=True)
         self._settings = settings
         self._damaged = damaged
@@ -83,7 +83,7 @@ class Backups(threading.Thread):
             time.sleep(min(CHECK_INTERVAL, self._settings.backup_every))
 
     def back_up_if_due(self, now: float) -> None:
-        """Make a backup if something is new and the last backup is old or a study has ended."""
+        """Make a backup if the ledger has changed, and the last one is old or a study has ended."""
         newest, (over, _) = self._reader.newest(), self._reader.responses()
         study_ended = over != self._last_state[1]
         pause = min(AFTER_STUDY, self._settings.backup_every)
@@ -105,14 +105,14 @@ def is_ledger_gone(settings: Settings) -> bool:
 
 
 def backups_of(settings: Settings, damaged: Callable[[], object]) -> Backups | None:
-    """Return the thread that makes this installation's backups; None if we make none."""
+    """Return the thread that makes this installation's backups; None if it makes none."""
     if not settings.backups or database_at(settings.ledger_url).file is None:
         return None
     return Backups(settings, damaged)
 
 
 def back_up(settings: Settings, to: Path | None = None) -> tuple[Path, Known]:
-    """Write a backup to ``to`` (None: to the state folder); returns its path and what it holds.
+    """Write a backup to ``to`` (None: to the state folder); return its path and a summary.
 
     Raises UsageError if ``to`` exists or the state folder is another user's, and LedgerDamaged if
     the ledger is not intact.
@@ -142,7 +142,7 @@ def back_up(settings: Settings, to: Path | None = None) -> tuple[Path, Known]:
 
 
 def list_backups(settings: Settings) -> list[str]:
-    """Return one line per backup in the state folder, newest first: its content and soundness."""
+    """Return a line on each backup in the state folder, newest first: content and soundness."""
     _file_of(settings, "restore it with pg_restore")
     lines = []
     for path in reversed(_kept(settings)):
@@ -157,7 +157,7 @@ def list_backups(settings: Settings) -> list[str]:
 
 
 def restore_backup(settings: Settings, backup: Path) -> str:
-    """Replace the ledger by ``backup``; returns a message about what was done.
+    """Replace the ledger by ``backup``; return a message that says so.
 
     The old ledger stays next to it under another name. Raises UsageError while something runs here
     or if there is no such file, and LedgerDamaged if the backup is not intact.
@@ -204,7 +204,7 @@ def _kept(settings: Settings) -> list[Path]:
 
 
 def _copy(source: Path, temporary: Path) -> None:
-    """Copy all pages in one step, which no writer waits for and no writer restarts."""
+    """Copy all pages in one step: no writer waits for the copy, and none makes it start over."""
     read = f"file:{quote(str(source.absolute()))}?mode=ro"
     with (
         closing(sqlite3.connect(read, uri=True)) as connection,
@@ -215,14 +215,14 @@ def _copy(source: Path, temporary: Path) -> None:
 
 
 def _named(temporary: Path, shown: Database) -> Database:
-    """Return the ledger in ``temporary``, under the name of its original in messages."""
+    """Return the ledger in ``temporary``, which messages call by the name of the original."""
     database = database_at(f"sqlite:///{temporary}")
     database.shown = shown.shown
     return database
 
 
 def _lost(database: Database, newest: int) -> str:
-    """Return a note of how many events the present ledger has beyond the backup, if known."""
+    """Return a note on the number of the ledger's events after event ``newest``, if known."""
     last_event = database.noted()
     events = last_event.seq if last_event else None
     return "how many events are lost is not known" if events is None else _count(events - newest)
@@ -235,7 +235,7 @@ def _count(events: int) -> str:
 def _move_aside(ledger_file: Path) -> Path | None:
     """Give the ledger at ``ledger_file`` a second name and return that; None if there is no ledger.
 
-    Until another file replaces it, the ledger also keeps its own name and the record of its newest
+    Until another file replaces the ledger, it also keeps its own name and the record of its newest
     event. So after a crash in between, the loss of its write-ahead log is still detected.
     """
     if not ledger_file.exists():
@@ -252,7 +252,7 @@ def _move_aside(ledger_file: Path) -> Path | None:
 
 @contextmanager
 def _removing(temporary: Path) -> Iterator[None]:
-    """Remove the copy ``temporary`` before the block, where one was interrupted, and after it."""
+    """Remove the copy ``temporary`` before the block, in case one was left over, and after it."""
     _remove(temporary)
     try:
         yield

@@ -1,7 +1,8 @@
-"""The files of code and objects by value in the installation's store: written, found unneeded.
+"""Writes code and objects by value to the installation's store, and finds the unneeded ones.
 
-A study needs its code until it is over, and longer if it can be extended: only one that failed, or
-a population, cannot. A study that is extended with newer code no longer needs the older.
+A study needs its code until it is over, and longer if it can be extended. Only failed studies and
+studies with PBT cannot be extended. A study that is extended with newer code no longer needs the
+older code.
 
 An object (``tasks.objectives.objects``) is needed as long as it is an attribute of a study that was
 not deleted, or of one of its trials.
@@ -23,7 +24,7 @@ from ...ledger.reader import Reader
 from ...ledger.rows import StudyRow
 from ..optuna_bridge.updates import LedgerUpdates
 
-#: The path of such a file, which is named by its digest.
+#: The end of the path of a code or object file, which is named by its digest.
 NAME = re.compile(r"/(code|objects)/[0-9a-f]{64}$")
 
 
@@ -36,7 +37,8 @@ class StoredCode:
     def keep(self, digest: str, content: bytes) -> None:
         """Write code under its SHA-256. Readers see all of it or nothing. Raises BackendError.
 
-        It is written even if it is there already: a new file is not taken for garbage.
+        It is written even if the store has it already, because only an old file is taken for
+        garbage.
         """
         try:
             write_whole(code_file(self._url, digest), content)
@@ -53,7 +55,7 @@ class StoredCode:
 
 
 def needed_code(reader: Reader) -> set[str]:
-    """Return the digests of code by value that a study needs, or may need if extended."""
+    """Return the digests of code by value that studies need, or would need if extended."""
     specs = [spec_from_json(row.spec_json) for row in reader.studies() if not _is_done(row)]
     return {code.digest for spec in specs for code in spec.codes if is_by_value(code.target)}
 
@@ -66,7 +68,7 @@ def _is_done(row: StudyRow) -> bool:
 
 
 def needed_objects(reader: Reader) -> set[str]:
-    """Return the digests of the objects that are attributes of studies and trials now."""
+    """Return the digests of the objects that attributes of studies and trials refer to now."""
     current: dict[tuple[str, str, str], Any] = {}
     for study in reader.studies():
         for update in LedgerUpdates(reader, study.id).read_written():

@@ -33,7 +33,7 @@ def password_file(settings: Settings) -> Path:
 
 
 def exec_flower(settings: Settings, port: int, address: str = "127.0.0.1") -> NoReturn:
-    """Replace this process by Flower at ``address``, which then has its signals and its terminal.
+    """Replace this process by Flower at ``address``, which inherits the signals and the terminal.
 
     Raises UsageError if Flower already runs.
     """
@@ -67,7 +67,7 @@ def exec_flower(settings: Settings, port: int, address: str = "127.0.0.1") -> No
 def main() -> NoReturn:
     """Run Flower under its lock until it is told to end; then end without waiting for its threads.
 
-    The threads may wait for a broker that is gone, and Python would wait for them.
+    The threads may wait for a broker that is gone, and a normal exit would wait for the threads.
     """
     code = 1
     _ask_everywhere()

@@ -1,10 +1,10 @@
 """Finds and deletes files that nobody needs, for ``penstock gc``.
 
-These are checkpoints that no row of the ledger names, code by value that no study needs, and logs
-that nobody has written to for as long as the setting ``log_age`` says. Of studies that are over the
-ledger keeps only ``keep_checkpoints`` states, so all others have no row. A checkpoint that a worker
-has written but not yet reported has no row either. So while any study is not over, only files older
-than a day count, as in the janitor's sweep.
+Such files are checkpoints that no row of the ledger names, code by value that no study needs, and
+logs that nobody has written to for the time in the setting ``log_age``. For a study that is over,
+the ledger keeps the rows of only ``keep_checkpoints`` states, so its other states have no row. A
+checkpoint that a worker has written but not yet reported has no row either. So while any study is
+not over, only files older than a day count, as in the janitor's sweep.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Garbage:
         return hide_password(self.name)
 
     def remove(self) -> None:
-        """Delete a file of the store, or empty a log, because a process may have the log open."""
+        """Delete a file of the store; empty a log, since a process may have it open."""
         if self.is_log:
             os.truncate(self.name, 0)
         else:
@@ -47,7 +47,7 @@ class Garbage:
 
 
 def find(settings: Settings) -> Iterator[Garbage]:
-    """Yield all garbage. Raises BackendError if nothing has run here or no ledger can be read."""
+    """Yield all garbage. Raises BackendError if there is no ledger or it cannot be read."""
     reader = Reader(settings.ledger_url)
     # An ask-and-tell study has no checkpoints and may stay open for ever.
     at_rest = all(

@@ -1,18 +1,18 @@
 """Deletes checkpoints and code that nobody needs any more, in the background of the scheduler.
 
-Theory of operation. The ledger's table of durable states is the truth: a file that no row names is
+Theory of operation. The ledger's table of durable states decides: a file that no row names is
 garbage. Files are named by their content, so several rows, even of several studies, may name one
 file. So the rows are read right before a file is deleted, after the commit that removed a row.
 
-What the engine discards is deleted soon. A store that does not answer is tried again, ever more
-slowly. The *sweep* finds what was forgotten in a crash, what was written and never reported, and
-what a killed writer has left. At the start, and then once a day, it deletes every file in the
-installation's folder that no row names and that is older than a day, and code by value that no
-study needs (``code_files``). By then its writer has
-reported it or never will.
+Files that the engine discards are deleted soon. If a store does not answer, deletions are tried
+again, ever more slowly. The *sweep* finds files that were forgotten in a crash, that were written
+and never reported, or that a killed writer has left. At the start, and then once a day, it deletes
+every file in the installation's folder that no row names and that is older than a day, and code by
+value that no study needs (``code_files``). By that age, a file's writer has reported it or never
+will.
 
 There is one race: a state that is discarded, and made again at the very moment of its deletion, has
-a row but no file. It then counts as damaged, and the trial continues from an older state or by
+a row but no file. Such a state counts as damaged, and the trial continues from an older state or by
 replay.
 """
 
@@ -46,7 +46,7 @@ _OURS = re.compile(r"/[0-9a-f]{64}\.(pt|\d+\.tmp)$")
 
 
 class Janitor(threading.Thread):
-    """Deletes in a thread of its own; ``discard`` may be called from any other."""
+    """A thread that deletes files; ``discard`` may be called from any other thread."""
 
     def __init__(self, url: str, reader: Reader) -> None:
         """``url`` is the installation's own folder in the store; everything in it is ours."""
@@ -108,8 +108,8 @@ class Janitor(threading.Thread):
 def garbage_in(url: str, reader: Reader, age: float) -> list[tuple[str, int]]:
     """Return the URI and size in bytes of each unneeded file below ``url``.
 
-    They are states that the ledger does not name, and code that no study needs, older than ``age``
-    seconds.
+    Such files are states that the ledger does not name, and code that no study needs, if they are
+    older than ``age`` seconds.
     """
     files = list(_files(url))
     before = time.time() - age
@@ -131,7 +131,7 @@ def _files(url: str) -> Iterator[tuple[str, float, int]]:
 
 
 def delete(uri: str) -> None:
-    """Delete a file of a state or of code. A file that is already gone is no error."""
+    """Delete a file of a state or of code. No error if the file is already gone."""
     files, path = open_store(uri)
     if not (_OURS.search(path) or NAME.search(path)):
         log.warning("%s is not a name of ours: it is left in place", hide_password(uri))
@@ -143,7 +143,7 @@ def delete(uri: str) -> None:
 
 
 def _written_at(info: dict[str, Any]) -> float | None:
-    """Return a file's time of writing, by its file system's name for that; None if it has none."""
+    """Return a file's time of writing, whatever its file system calls that; None if unknown."""
     for name in ("mtime", "LastModified", "created"):
         value = info.get(name)
         if isinstance(value, datetime):

@@ -3,7 +3,7 @@
 A client that knows a broker's URL can submit to the scheduler that serves it. That scheduler's
 ledger is a file on its own machine, unless it is in a PostgreSQL database that all can reach.
 
-``penstock ls`` asks here, so what few of its calls need is imported where it is used.
+``penstock ls`` uses this module, so modules that few calls need are imported where they are used.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ class LedgerElsewhere(BackendError):
 
 
 def ledger_reader(settings: Settings) -> Reader:
-    """Return a reader of these settings' ledger. Raises as ``ledger_url`` does."""
+    """Return a reader of the ledger that ``settings`` name. Raises as ``ledger_url`` does."""
     from ...ledger.reader import Reader
 
     return Reader(ledger_url(settings))
 
 
 def ledger_url(settings: Settings) -> str:
-    """Return the URL of these settings' ledger. Raises LedgerElsewhere if it is on another machine.
+    """Return the URL of the ledger that ``settings`` name.
 
-    Raises UsageError if it would be in another user's state folder.
+    Raises LedgerElsewhere if the ledger is on another machine, and UsageError if it would be in
+    another user's state folder.
     """
     if settings.ledger is None:
         settings.check_home()
@@ -46,7 +47,7 @@ def ledger_url(settings: Settings) -> str:
 def elsewhere(settings: Settings) -> str | None:
     """Return a message on where and how to read the ledger; None if it is on this machine.
 
-    Raises BackendError if there is none here and the broker does not answer where it might be.
+    Raises BackendError if no ledger is here and the broker does not answer where one might be.
     """
     if settings.broker is None or settings.ledger is not None:
         return None

@@ -49,14 +49,14 @@ log = logging.getLogger(__name__)
 RETRY = 0.1
 #: Seconds between two checks whether the services are still needed.
 IDLE_CHECK_INTERVAL = 1.0
-#: Seconds for which the lock's file may not be in its place.
+#: Seconds for which the lock file may be missing from its place.
 DISPLACED = 2.0
 #: Seconds between two checks of a damaged ledger.
 DAMAGE_CHECK_INTERVAL = 30.0
 
 
 def main(settings: Settings) -> None:
-    """Run the scheduler of this state folder until SIGTERM, or until it was idle for long."""
+    """Run this state folder's scheduler until SIGTERM, or until the services were idle for long."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # psycopg logs consequences of errors that we log.
     logging.getLogger("psycopg").setLevel(logging.ERROR)
@@ -88,7 +88,7 @@ class Scheduler:
         self, settings: Settings, is_current: Callable[[], bool], *, cross_study: bool
     ) -> None:
         self._settings = settings
-        #: True if its policy orders the trials of all studies.
+        #: True if the scheduler's policy orders the trials of all studies.
         self._cross_study = cross_study
         #: A function that returns True if this process's lock file is where others look for it,
         #: and the last time (monotonic seconds) that it was.
@@ -123,7 +123,7 @@ class Scheduler:
                     self._tell(last_error, lasts=lasts)
                 stop.wait(1.0)
                 if isinstance(error, LedgerDamaged):
-                    # A check reads all of it again, and only a person can repair it.
+                    # A check reads the whole ledger again, and only a person can repair it.
                     again = time.monotonic() + DAMAGE_CHECK_INTERVAL
                     while not stop.is_set() and time.monotonic() < again:
                         self._tell(last_error, lasts=True)  # the message expires soon
@@ -185,7 +185,7 @@ class Scheduler:
         return ledger, engine
 
     def _check_free(self) -> None:
-        """Raise if the broker is another owner's, or unfit; one that is silent is no error."""
+        """Raise an error if the broker is unfit or another owner's, but not if it is silent."""
         try:
             client = server.connect(self._settings)
         except BackendError:
@@ -238,7 +238,7 @@ class Scheduler:
                 log.warning("%s: the next start replays more events", error)
 
     def _begin(self, runner: Runner) -> None:
-        """Start the runner by the settings. Raises BackendError; then it is called again."""
+        """Start the runner with the settings. If this raises BackendError, it is called again."""
         at, settings = self._clock.now(), self._settings
         if settings.restored.exists():
             runner.restored()
@@ -262,7 +262,7 @@ class Scheduler:
         )
 
     def _is_displaced(self) -> bool:
-        """Return True if its lock's file is gone for good, so that nobody can find or stop it."""
+        """Return True if the lock file is gone for good: nobody can find or stop this process."""
         if self._is_current():
             self._in_place = time.monotonic()
         displaced = time.monotonic() - self._in_place > DISPLACED

@@ -3,12 +3,12 @@
 Theory of operation. The desired state is a file: while ``<run>/up.json`` exists, the services named
 in it are wanted, with their command lines. A service runs if its lock is held (``app.host.locks``).
 A ``Supervisor`` (``app.server.services.supervisor``) in the scheduler, the agent and a watching
-client restarts whichever of them is killed. If two try at once, the service's own lock keeps them
-apart.
+client restarts each service that was killed. If two supervisors try at once, the service's own lock
+keeps them apart.
 
-Everything that changes the desired state or acts on it holds one more lock (``services``). So a
-supervisor cannot start what is just being taken down, and a scheduler that ends because it is idle
-cannot collide with a client that has just made sure that it runs.
+All code that changes the desired state or acts on it holds one more lock (``services``). So a
+supervisor cannot start a service that is just being taken down, and a scheduler that ends because
+it is idle cannot collide with a client that has just made sure that it runs.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds that an agent may take to drain (more than it gives its workers), and that a scheduler,
-#: Flower and a launcher process may take to end.
+#: Seconds that an agent may take to drain (longer than it allows its workers), and that a
+#: scheduler, Flower and a launcher process may take to end.
 AGENT_GRACE = 35.0
 SCHEDULER_GRACE = 10.0
 FLOWER_GRACE = 5.0
@@ -54,9 +54,10 @@ LAUNCHER_GRACE = 3.0
 
 #: The name of the agent.
 AGENT = "agent"
-#: The lock of the process that changes the desired state or acts on it.
+#: The name of the lock for changing the desired state or acting on it.
 CHANGE = "services"
-#: -P: a file in the working directory is never imported in place of a library.
+#: The command of Penstock. With -P, Python imports no file of the working directory in place of a
+#: library.
 _PENSTOCK = (sys.executable, "-P", "-m", "penstock")
 #: Seconds of waiting for the lock after which a message says that another process holds it.
 CHANGE_NOTICE_AFTER = 1.0
@@ -71,7 +72,7 @@ START_REPORT_TIMEOUT = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A process that Penstock runs: its name, also of its lock and log, and its command line."""
+    """A process that Penstock runs: its name (also its lock's and log's) and its command line."""
 
     name: str
     argv: tuple[str, ...]
@@ -79,22 +80,23 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class DesiredState:
-    """Services that should run, which a client last asked for ``at`` (seconds since 1970).
+    """The services that should run; a client last asked for them ``at`` (seconds since 1970).
 
-    ``stays`` means that ``penstock up`` asked for it, so idleness does not end it.
+    ``stays`` means that ``penstock up`` asked for them, so they are not ended when idle.
     """
 
     devices: str
     services: tuple[Service, ...]
     at: float
     stays: bool
-    #: The settings that they began with, if nobody has asked for them yet (``services.ahead``).
+    #: The settings that the services started with, if nobody has asked for them
+    #: (``services.ahead``).
     ahead: dict[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A service as it is: ``pid`` is None if it does not run; ``log`` is its log's file."""
+    """The state of a service: ``pid`` is None if it does not run; ``log`` is its log file."""
 
     name: str
     pid: int | None
@@ -104,7 +106,7 @@ class Status:
 def roster(devices: str) -> tuple[Service, ...]:
     """Return the scheduler and the agent, as Penstock runs them.
 
-    The broker has its own module to start it.
+    The broker is started by a module of its own.
     """
     return (Service("scheduler", (*_PENSTOCK, "scheduler")), agent_of(devices))
 
@@ -123,11 +125,12 @@ def ensure_up(
 ) -> DesiredState:
     """Make sure that broker, scheduler and agent run, and stay up until taken down or idle.
 
-    ``devices`` None keeps the devices that are up, or else takes those of the settings.
-    ``services`` replaces the services other than the broker. Everything is checked before anything
-    is started. Raises UsageError for the state folder, a missing policy, and devices and settings
-    that running services do not have. Raises BackendError for the checkpoint store (within 20 s), a
-    chosen ledger (10 s) and the broker (5 s), also if another scheduler serves it.
+    If ``devices`` is None, the agent keeps its devices if it is up, and else has those of the
+    settings. ``services``, if given, are started with the broker instead of scheduler and agent.
+    Everything is checked before anything is started. Raises UsageError for an unusable state
+    folder, a missing policy, and devices or settings that differ from those of running services.
+    Raises BackendError if the checkpoint store (after 20 s), a chosen ledger (10 s) or the broker
+    (5 s) does not answer, or if another scheduler serves the broker.
     """
     settings.ensure_home()
     installation.probe(settings.store_url)
@@ -172,7 +175,7 @@ def ensure_up(
 def _asked_for(
     settings: Settings, before: DesiredState | None, devices: str | None
 ) -> DesiredState | None:
-    """Return the requested state; end services started ahead that are not what is wanted now."""
+    """Return ``before``, or None after ending services that were started ahead and do not fit."""
     if before is None or before.ahead is None:
         return before
     other = devices is not None and devices != before.devices
@@ -185,17 +188,17 @@ def _asked_for(
 
 
 def _is_served_by_hand(settings: Settings, before: DesiredState | None) -> bool:
-    """Return True if an agent runs that others have started.
+    """Return True if an agent runs that Penstock has not started as a service.
 
-    They are ``penstock worker`` in a terminal, or a worker of the user's Celery app, and decide how
-    long and on which devices it serves.
+    Such an agent is ``penstock worker`` in a terminal, or a worker of the user's Celery app. Its
+    user decides how long and on which devices it serves.
     """
     is_own = before is not None and any(service.name == AGENT for service in before.services)
     return not is_own and locks.is_running(settings.run, AGENT)
 
 
 def _report_change(settings: Settings) -> None:
-    """Report that another process holds the lock and does not release it soon."""
+    """Report it if another process holds the lock and does not release it soon."""
     if not locks.wait_gone(settings.run, CHANGE, CHANGE_NOTICE_AFTER):
         sys.stderr.write(
             "another process is starting or stopping the services, which takes up to"
@@ -204,13 +207,13 @@ def _report_change(settings: Settings) -> None:
 
 
 def _report_unused_broker(settings: Settings) -> None:
-    """Report that Celery's own variable names a broker that the private one is used instead of."""
+    """Report it if Celery's own variable names a broker and the private one is used instead."""
     if (words := settings.unused_broker) is not None:
         sys.stderr.write(f"{words}\n")
 
 
 def _report_forgetting(client: redis.Redis, url: str) -> None:
-    """Report that a broker of the user's keeps nothing on its disk."""
+    """Report it if the user's own broker keeps nothing on its disk."""
     from ...broker.fitness import FORGETS, forgets
 
     if forgets(client, url):
@@ -225,7 +228,7 @@ def _check_policy(policy: str) -> None:
 
 
 def startup_trouble(settings: Settings) -> str | None:
-    """Return the scheduler's reason for not serving; None if it gives none within the timeout."""
+    """Return the scheduler's reason for not serving; None if it serves or gives none in time."""
     url, begun = server.broker_url(settings), time.monotonic()
     with server.connect(settings) as client:
         while (past := time.monotonic() - begun) < START_REPORT_TIMEOUT and not presence.is_served(
@@ -238,7 +241,7 @@ def startup_trouble(settings: Settings) -> str | None:
 
 
 def is_served_by_others(settings: Settings) -> bool:
-    """Return True if an operator's own scheduler serves the broker: we must start nothing.
+    """Return True if an operator's own scheduler serves the broker, so that we must start nothing.
 
     Raises BackendError if a chosen broker does not answer.
     """
@@ -251,7 +254,7 @@ def is_served_by_others(settings: Settings) -> bool:
 
 
 def scheduler_answers(settings: Settings) -> bool:
-    """Return True if a scheduler runs: this state folder's own, or one that an operator runs."""
+    """Return True if this state folder's own scheduler runs, or one that an operator runs."""
     if locks.is_running(settings.run, "scheduler"):
         return True
     try:
@@ -261,7 +264,7 @@ def scheduler_answers(settings: Settings) -> bool:
 
 
 def _check_same(settings: Settings) -> None:
-    """Refuse a setting that differs from the running scheduler's: it would have no effect."""
+    """Refuse settings that differ from the running scheduler's: they would have no effect."""
     if (environ := _environment_of_scheduler(settings)) is None:
         return
     _check_broker(settings, environ)
@@ -303,7 +306,7 @@ def _check_broker(settings: Settings, environ: Mapping[str, str]) -> None:
 
 
 def _environment_of_scheduler(settings: Settings) -> Mapping[str, str] | None:
-    """Return the variables of the scheduler; None if none of this user's runs."""
+    """Return the scheduler's environment variables; None if this user runs no scheduler."""
     pid = locks.pid_of(settings.run, "scheduler")
     if pid is None:
         return None
@@ -340,9 +343,9 @@ def statuses(settings: Settings) -> tuple[Status, ...]:
 
 
 def take_down(settings: Settings, *, grace: float = AGENT_GRACE) -> list[str]:
-    """Drain the agent, then stop scheduler, Flower and private broker; returns those that ran.
+    """Drain the agent, then stop scheduler, Flower and private broker; return those that ran.
 
-    Running trials are cut at the end of their epoch, within ``grace`` seconds. Studies are not
+    Running trials stop at the end of their epoch, within ``grace`` seconds. Studies are not
     cancelled: they continue with the next ``ensure_up``. Raises UsageError in another user's state
     folder.
     """
@@ -352,7 +355,7 @@ def take_down(settings: Settings, *, grace: float = AGENT_GRACE) -> list[str]:
 
 
 def end_all(settings: Settings, grace: float) -> list[str]:
-    """End all that ``take_down`` ends; returns those that ran. The caller holds ``CHANGE``."""
+    """End what ``take_down`` ends; return the services that ran. The caller holds ``CHANGE``."""
     _file(settings).unlink(missing_ok=True)
     names = [
         name
@@ -370,8 +373,8 @@ def end_all(settings: Settings, grace: float) -> list[str]:
 def stop_if_idle(settings: Settings, idle_since: float) -> bool:
     """Take all services but the scheduler down if they were idle for ``Settings.idle_stop``.
 
-    The scheduler calls this and ends if it returns True. ``idle_since`` is in seconds since 1970.
-    Services that were asked to stay, or that Penstock did not start, stay.
+    The scheduler calls this function, and ends if the result is True. ``idle_since`` is in seconds
+    since 1970. Services that were asked to stay, or that Penstock did not start, stay.
     """
     with suppress(UsageError), locks.hold(settings.run, CHANGE):
         desired = desired_state(settings)
@@ -420,7 +423,7 @@ def spawn(settings: Settings, service: Service) -> None:
 def stop_launcher(settings: Settings) -> None:
     """Stop the launcher process, if it runs.
 
-    An agent ends it too, but not where it has been asked to end before it was up.
+    An agent ends the launcher, too, but not if the agent was asked to end before it was up.
     """
     launching.stop(settings, LAUNCHER_GRACE)
 

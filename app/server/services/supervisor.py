@@ -1,8 +1,9 @@
 """Restarts services that should run and do not.
 
-It checks four times a second, in the scheduler, in the agent and in a watching client. Whichever of
-them is killed, any survivor restarts it. A service that keeps ending soon after its start is
-restarted ever more slowly. One that is stopped is continued or killed (``app.host.stopped``).
+A supervisor checks four times a second, in the scheduler, in the agent and in a watching client. If
+one of these is killed, the others restart it. A service that keeps ending soon after its start is
+restarted ever more slowly. A service that somebody has stopped is continued or killed
+(``app.host.stopped``).
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two looks of a supervisor.
 POLL = 0.25
-#: Early ends of a service in a row that are reported.
+#: The number of early ends in a row of a service from which they are reported.
 REPORTED_ENDS = 3
 
 
 class Supervisor(threading.Thread):
-    """Restarts services that should run and do not. It is a context manager, or just started."""
+    """A thread that restarts services that should run and do not; also a context manager."""
 
     def __init__(
         self, settings: Settings, others: Callable[[], Iterable[tuple[str, int]]] = tuple
     ) -> None:
-        """``others`` returns further processes that must not stay stopped: their names and ids."""
+        """``others`` returns names and ids of further processes that must not stay stopped."""
         super().__init__(name="supervisor", daemon=True)
         self._settings = settings
         self._others = others
@@ -53,7 +54,7 @@ class Supervisor(threading.Thread):
         self.join()
 
     def trouble(self) -> str | None:
-        """Return the service that keeps ending, with the end of its log; None while all is well."""
+        """Return a message about a service that keeps ending, with its log's end, or None."""
         for name, past in list(self._restarts.items()):
             if past.early >= REPORTED_ENDS and not past.is_healthy(time.monotonic()):
                 words = logs.tail(self._settings.logs / f"{name}.log")
@@ -75,7 +76,7 @@ class Supervisor(threading.Thread):
     def _check(self) -> None:
         if all(locks.is_running(self._settings.run, name) for name in self._starts()):
             return
-        # It is refused where another process is changing the services.
+        # The lock is refused while another process is changing the services.
         with suppress(UsageError), locks.hold(self._settings.run, services.CHANGE):
             for name, start in self._starts().items():
                 if self._is_due(name):
