@@ -111,7 +111,7 @@ class StudyRow:
 
     @property
     def paused_itself(self) -> bool:
-        """True if the study waits for its user, since trials in a part of its space failed alike."""
+        """True if the study waits for its user, as trials in a part of its space failed alike."""
         return self.status == "paused" and is_in_part(self.message)
 
     @property

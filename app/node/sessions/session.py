@@ -207,7 +207,7 @@ class Session:
         return self._stillness.seconds(trainer.pid, asleep=asleep) > STILL_LIMIT
 
     def _stop_overdue(self, trainer: Trainer) -> None:
-        """Stop only this run if the trainer has several; end the trainer if not, or if it goes on."""
+        """Stop only this run if the trainer has several; end the trainer if that cannot be done."""
         if trainer.takes_turns and trainer.ready:
             self._tell(trainer, "stop")
             until = time.monotonic() + STOP_GRACE
