@@ -1,4 +1,4 @@
-"""A client's commands to the scheduler: sealed, repeated until answered, carried out once.
+"""A client's commands to the scheduler: sealed, repeated until answered, but carried out once.
 
 The scheduler knows a command by its id, so sending it again is harmless. A command survives the
 death of a scheduler or a broker: the client repeats it until it is answered.
@@ -32,12 +32,12 @@ from .server import broker_url
 
 #: Seconds after which an unanswered command is sent again.
 RESEND_AFTER = 2.0
-#: Seconds of waiting for an answer after which a notice says so, and until the next notice.
+#: Seconds of waiting for an answer before the first notice about it, and between two notices.
 NOTICE_AFTER = 1.0
 NOTICE_EVERY = 10.0
-#: Seconds that a scheduler may take to start: until then no notice is due.
+#: Seconds that a scheduler may take to start. No notice is due before that.
 STARTS_WITHIN = 10.0
-#: Characters a second at which a command is taken to travel at least: code by value is long.
+#: The least speed assumed for sending a command (characters a second): code by value is long.
 _SPEED = 4e6
 #: Seconds until a client gives up. A scheduler that is just starting answers much earlier.
 ANSWER_TIMEOUT = 30.0
@@ -46,7 +46,7 @@ _POLL_INTERVAL = 0.05
 
 
 class Client:
-    """Sends commands over the broker of ``settings``. Connects on first use, and may be kept."""
+    """Sends commands over the broker of ``settings``. Connects on first use; may be used again."""
 
     def __init__(
         self,
@@ -55,14 +55,14 @@ class Client:
         timeout: float = ANSWER_TIMEOUT,
         notify: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """``notify`` is told what is waited for, if an answer takes long."""
+        """``notify`` is called with a notice if an answer takes long."""
         self._notify = notify
         self._run = settings.run
         self._url = broker_url(settings)
         self._redis = connection.connect(self._url)
         self._timeout = timeout
         self._dropped = Dropped()
-        #: The installation that answered the last command; None: it was not answered.
+        #: The installation that answered the last command; None if that was not answered.
         self._installation: presence.Installation | None = None
 
     def submit(
@@ -75,9 +75,9 @@ class Client:
     ) -> None:
         """Submit a study to the scheduler. ``enqueued`` configurations are tried first.
 
-        With ``heard`` its next trials wait until ``hear`` was called for those that have ended.
-        ``blobs`` has its code by SHA-256 (hex), as far as it goes by value
-        (``tasks.contracts.by_value``).
+        With ``heard``, the study's next trials wait until ``hear`` was called for the trials that
+        have ended. ``blobs`` has the code that goes by value (``tasks.contracts.by_value``), by its
+        SHA-256 (hex).
 
         Raises UsageError if the scheduler refuses, BackendError if it does not answer.
         """
@@ -86,19 +86,19 @@ class Client:
         self.send("submit", study=study, enqueued=first, heard=heard, **_encoded(blobs))
 
     def cancel(self, study: str) -> None:
-        """Stop a study by id. Errors as ``submit``."""
+        """Stop a study by id. Raises as ``submit`` does."""
         self.send("cancel", study=study)
 
     def pause(self, study: str) -> None:
-        """Pause a study: it starts no new segment. Errors as ``submit``."""
+        """Pause a study: it starts no new segment. Raises as ``submit`` does."""
         self.send("pause", study=study)
 
     def resume(self, study: str) -> None:
-        """Resume a paused study. Errors as ``submit``."""
+        """Resume a paused study. Raises as ``submit`` does."""
         self.send("resume", study=study)
 
     def set_weight(self, study: str, weight: float, priority: int) -> None:
-        """Set the weight and priority by which a study shares devices. Errors as ``submit``."""
+        """Set the weight and priority by which a study shares devices. Raises as ``submit``."""
         self.send("weigh", study=study, weight=weight, priority=priority)
 
     def extend(
@@ -111,12 +111,12 @@ class Client:
         blobs: Mapping[str, bytes] | None = None,
         heard: bool = False,
     ) -> int:
-        """Let a study, over or not, have more trials; returns how many it then has in total.
+        """Let a study, over or not, have more trials; return the new total number of its trials.
 
-        ``by`` that many more, or up to ``to``. ``now`` has the present code, command line and
-        working directory, ``blobs`` and ``heard`` are as in ``submit``. A study that is over goes
-        on with them, and one that is not over goes on as it is; a local one takes all of ``now``.
-        Errors as ``submit``.
+        The study gets ``by`` more trials, or ``to`` in total. ``now`` has the present code, command
+        line and working directory; ``blobs`` and ``heard`` are as in ``submit``. A study that is
+        over goes on with these. A study that is not over goes on as it is. A local study takes all
+        of ``now``. Raises as ``submit`` does.
         """
         newest: dict[str, Any] = {}
         if now is not None:
@@ -139,57 +139,57 @@ class Client:
     def hear(self, study: str, trials: Sequence[str], *, over: bool = False) -> None:
         """Say that a script's callbacks were called for ``trials``; with ``over``, the last time.
 
-        Errors as ``submit``.
+        Raises as ``submit`` does.
         """
         self.send("hear", study=study, trials=list(trials), over=over)
 
     def close(self, study: str) -> None:
-        """End an ask-and-tell study. Errors as ``submit``."""
+        """End an ask-and-tell study. Raises as ``submit`` does."""
         self.send("close", study=study)
 
     def plan(self) -> dict[str, Any]:
-        """Return the scheduler's next actions (``scheduler.outlook``). Errors as ``submit``."""
+        """Return the scheduler's next actions (``scheduler.outlook``). Raises as ``submit``."""
         return dict(_field(self.send("plan"), "plan", dict))
 
     def import_study(self, study: StudyImported) -> None:
-        """Import a study that is over into the ledger. Errors as ``submit``."""
+        """Import a study that is over into the ledger. Raises as ``submit`` does."""
         # As text: metrics may be NaN, which a message's own JSON cannot hold.
         self.send("import", imported=encode(study)[1])
 
     def remember(self, entries: Sequence[HistoryEntry]) -> None:
-        """Add ``entries`` to the history of tuned system parameters. Errors as ``submit``."""
+        """Add ``entries`` to the history of tuned system parameters. Raises as ``submit`` does."""
         self.send("remember", entries=entries_to_bodies(entries))
 
     def adopt(self, workload: str, machine: str, config: SystemConfig | None) -> None:
-        """Pin a system configuration for a workload of the history; None takes that back.
+        """Pin a system configuration for a workload of the history, or unpin it if that is None.
 
-        Errors as ``submit``.
+        Raises as ``submit`` does.
         """
         pinned = None if config is None else dict(config)
         self.send("adopt", workload=workload, machine=machine, config=pinned)
 
     def enqueue(self, study: str, params: Params) -> None:
-        """Enqueue a configuration to be tried next. Errors as ``submit``."""
+        """Enqueue a configuration to be tried next. Raises as ``submit`` does."""
         self.send("enqueue", study=study, params=dict(params))
 
     def drain(self, devices: Sequence[str], within: float | None = None) -> list[str]:
-        """Drain devices, given by unique prefixes of their names; returns the names.
+        """Drain devices, given by unique prefixes of their names; return the whole names.
 
-        What still runs there after ``within`` seconds is revoked. None: it may finish its epoch.
-        Errors as ``submit``.
+        Segments that still run there after ``within`` seconds are revoked. If ``within`` is None,
+        they may finish their epochs. Raises as ``submit`` does.
         """
         return _names(self.send("drain", devices=list(devices), within=within))
 
     def undrain(self, devices: Sequence[str]) -> list[str]:
-        """Undrain devices, given by unique prefixes; returns their names. Errors as ``submit``."""
+        """Undrain devices, given by unique prefixes; return their names. Raises as ``submit``."""
         return _names(self.send("undrain", devices=list(devices)))
 
     def free(self, n: int, within: float) -> list[str]:
-        """Drain ``n`` devices of the scheduler's choice, as ``drain``; returns their names."""
+        """Drain ``n`` devices of the scheduler's choice as ``drain`` does; return their names."""
         return _names(self.send("free", n=n, within=within))
 
     def send(self, kind: str, **body: Any) -> dict[str, Any]:
-        """Send one command and return the scheduler's answer. Errors as ``submit``.
+        """Send one command and return the scheduler's answer. Raises as ``submit`` does.
 
         The wait ends early if, after the command was sent, a scheduler says that it cannot serve
         until a person does something.
@@ -223,9 +223,9 @@ class Client:
         )
 
     def _try(self, command: str, text: str, wait: float) -> tuple[dict[str, Any] | None, str, bool]:
-        """Return the answer or None, the reason for silence, and True if the command was sent.
+        """Try to send a command for ``wait`` seconds.
 
-        The answer is None if it did not come within ``wait`` seconds.
+        Returns the answer or None, the reason why there is none, and True if the command was sent.
         """
         until, was_sent = time.monotonic() + wait, False
         installation_before, self._installation = self._installation, None
@@ -263,7 +263,7 @@ class Client:
     def _exchange(self, command: str, text: str, key: bytes, wait: float) -> dict[str, Any] | None:
         """Send a command and return its answer, or None after ``wait`` seconds.
 
-        Anything else in the answer's place is dropped.
+        Anything else at the key of the answer is dropped.
         """
         name = protocol.reply_name(command)
         until = time.monotonic() + wait
@@ -284,13 +284,13 @@ class Client:
 
 
 def _encoded(blobs: Mapping[str, bytes] | None) -> dict[str, Any]:
-    """Return the field of a command with the code itself, as far as it goes by value."""
+    """Return the field of a command that carries the code in ``blobs``; empty without any."""
     texts = {digest: base64.b64encode(each).decode() for digest, each in (blobs or {}).items()}
     return {"blobs": texts} if texts else {}
 
 
 def _may_still_happen(body: dict[str, Any]) -> str:
-    """Say what an unanswered command may still do once a scheduler starts and finds it."""
+    """Say what an unanswered command may still do when a scheduler starts and finds it."""
     study = body.get("study")
     if not isinstance(study, dict):
         return ". It may still be carried out when a scheduler runs"
@@ -317,7 +317,7 @@ def _field(answer: dict[str, Any], name: str, kind: type) -> Any:
 
 
 def _parse_answer(text: str) -> dict[str, Any]:
-    """Return the answer in ``text``. Raises ``Forged`` for what no scheduler would answer."""
+    """Return the answer in ``text``. Raises ``Forged`` if no scheduler would answer so."""
     answer = parse(text)
     if not answer.get("ok") and not isinstance(answer.get("error"), str):
         raise Forged("form", "it neither accepts the command nor says why not")

@@ -1,4 +1,4 @@
-"""A client of the broker, and what its errors mean: it does not answer, or it refuses."""
+"""Connect to the broker, and translate its errors: it does not answer, or it refuses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MISPLACED_ADVICE = (
     "a running scheduler repairs this; `penstock up` starts one. Something else writes to this"
     " broker: give Penstock one of its own"
 )
-#: Words on a node of a Redis Cluster.
+#: The reason, in words, why a node of a Redis Cluster cannot be the broker.
 IN_CLUSTER = (
     "is a node of a Redis Cluster, and fences are scripts on one key space: give Penstock a server"
     " without cluster-enabled"
@@ -39,10 +39,10 @@ IN_CLUSTER = (
 
 
 class BrokerUnfit(BackendError):
-    """The broker cannot carry studies as it is. Nothing starts on it until a person changes that.
+    """Raised if the broker cannot carry studies until a person changes its configuration.
 
-    One that removes keys when its memory is full is such a broker: every key of ours can be made
-    again, but studies would do that all the time.
+    An example is a broker that removes keys when its memory is full. Penstock can make every key
+    again, but would have to do so all the time.
     """
 
 
@@ -52,9 +52,9 @@ def connect(url: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
     The URL is one of ``redis://``, ``rediss://``, ``redis+socket://``, or ``sentinel://``, where
     each new connection asks the sentinels which server is the primary.
 
-    ``timeout`` (seconds) bounds every answer. Safe to share between threads. Where the URL has a
-    prefix, the broker has it before each key and channel, and callers do not. Raises UsageError if
-    the URL names a file of certificates that does not exist here.
+    ``timeout`` (seconds) bounds every answer. Threads may share the client. If the URL has a
+    prefix, the client adds it to each key and channel; callers use names without it. Raises
+    UsageError if the URL names a file of certificates that does not exist here.
     """
     address, prefix = split_prefix(url)
     client = _connect(address, timeout)
@@ -68,20 +68,20 @@ def connect(url: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
 def _connect(url: str, timeout: float) -> redis.Redis:
     query = parse_qs(urlsplit(url).query)
     for path in query.get("ssl_ca_certs", ()):
-        # The library would say "No such file", as if of the broker. The path must be absolute,
-        # because services have working folders of their own.
+        # The library would say "No such file", as if the broker said so. The path must be
+        # absolute, because services have working folders of their own.
         if not Path(path).is_file() or not Path(path).is_absolute():
             allowed = "an absolute path of a file on this machine, in PEM format"
             raise UsageError.refuse("ssl_ca_certs", path, allowed)
     options: dict[str, Any] = {
         "decode_responses": True,
-        # Invalid UTF-8 becomes text that matches no seal. Otherwise one such value in an answer
-        # would hide all that is good in it.
+        # Invalid UTF-8 becomes text that matches no seal. Otherwise one such value would make
+        # all of an answer unreadable.
         "encoding_errors": "surrogateescape",
         "socket_timeout": timeout,
         "socket_connect_timeout": min(timeout, CONNECT_TIMEOUT),
-        # One immediate retry, for a connection that the server's restart has closed. Longer outages
-        # are for the callers, who know how long waiting makes sense.
+        # One immediate retry, for a connection that the server's restart has closed. Callers
+        # handle longer outages, since they know how long waiting makes sense.
         "retry": Retry(NoBackoff(), 1),
     }
     if url.startswith("sentinel://"):
@@ -154,9 +154,9 @@ def no_answer(url: str, error: Exception) -> BackendError:
 
 
 def may_pass(error: BackendError) -> bool:
-    """Return True if waiting may end the error: nobody listens, or nobody answers.
+    """Return True if the error may end by waiting: nobody listens, or nobody answers.
 
-    A refused password or certificate stays refused.
+    Return False for a refused password or certificate.
     """
     cause = error.__context__
     if isinstance(cause, redis.AuthenticationError) or "CERTIFICATE" in str(cause).upper():
@@ -165,7 +165,7 @@ def may_pass(error: BackendError) -> bool:
 
 
 def server_of(client: redis.Redis) -> tuple[str, int]:
-    """Return host and port of the server that a client has by TCP. Raises its library's errors."""
+    """Return host and port of the server that a client reaches by TCP. Raises redis-py's errors."""
     pool: Any = client.connection_pool
     if hasattr(pool, "sentinel_manager"):
         host, port = pool.get_master_address()
@@ -177,7 +177,7 @@ def server_of(client: redis.Redis) -> tuple[str, int]:
 def reconnections(client: redis.Redis) -> int:
     """Return the number of times ``client`` asked sentinels for the primary; 0 without sentinels.
 
-    After a failover the primary may lack the last of what its predecessor has answered for.
+    After a failover the primary may lack the last writes that its predecessor has confirmed.
     """
     sentinels: Any = getattr(client.connection_pool, "sentinel_manager", None)
     return 0 if sentinels is None else int(sentinels.asked)
@@ -186,8 +186,8 @@ def reconnections(client: redis.Redis) -> int:
 def eviction_policy(client: redis.Redis, url: str) -> tuple[str, int]:
     """Return the broker's ``maxmemory-policy``, and its ``maxmemory`` (bytes; 0: no limit).
 
-    From INFO, which also a managed broker answers that hides CONFIG. Where this user may not ask,
-    nothing is known against it: ``noeviction``. Raises BackendError if the broker does not answer.
+    INFO has both, even on a managed broker that hides CONFIG. If this user may not call INFO, the
+    policy is taken to be ``noeviction``. Raises BackendError if the broker does not answer.
     """
     with translate_errors(url):
         try:
@@ -198,7 +198,7 @@ def eviction_policy(client: redis.Redis, url: str) -> tuple[str, int]:
 
 
 def check_eviction(client: redis.Redis, url: str) -> None:
-    """Raise BrokerUnfit if the broker evicts keys. Without a limit of memory none is evicted."""
+    """Raise BrokerUnfit if the broker evicts keys. Without a memory limit it evicts none."""
     policy, limit = eviction_policy(client, url)
     if policy != NO_EVICTION and limit:
         raise BrokerUnfit(
@@ -213,7 +213,7 @@ def is_wrong_type(answer: object) -> bool:
 
 
 def refusal(error: redis.ResponseError) -> str:
-    """Say that the broker refuses a command, why, and what to do."""
+    """Say that the broker refuses a command, for what reason, and what to do."""
     if isinstance(error, redis.exceptions.NoPermissionError):
         return f"the broker refuses a command ({error}): grant its user what penstock doctor names"
     if isinstance(error, (redis.exceptions.AskError, redis.exceptions.ClusterDownError)):

@@ -1,7 +1,7 @@
 """Read a device's record on the broker, for the scheduler.
 
 The device's worker writes it (``app.node.worker.keeper``), and so may anyone with access to the
-broker. Anything else than a record is refused.
+broker. Anything that is not a record is refused.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from .. import extensions
 from ..common.ports import LiveDevice
 from ..common.schema import why
 
-#: Workers of another version may say more, or less of what has a default.
+#: The form of a record. Workers of another version may add fields, or omit those with defaults.
 _RECORD = TypeAdapter(LiveDevice)
 
 
 def parse_device_record(name: str, text: str) -> LiveDevice:
-    """Return the device in a record. Raises ``Forged`` for what no worker writes."""
+    """Return the device in a record. Raises ``Forged`` if no worker would write such a record."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -35,7 +35,7 @@ def parse_device_record(name: str, text: str) -> LiveDevice:
 
 
 def _check(device: Device, name: str) -> None:
-    """Check what the types do not say."""
+    """Check the rules for a device that its types do not express. Raises UsageError."""
     if device.name != name:
         raise UsageError("it is that of another device")
     if device.slots % device.seats:

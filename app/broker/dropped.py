@@ -21,7 +21,8 @@ from . import connection, protocol
 
 log = logging.getLogger(__name__)
 
-#: The number of one kind that are logged one by one; then each time that their number doubles.
+#: The number of dropped items of one kind that are logged one by one. After that, a line is logged
+#: each time that their number doubles.
 EACH_SAID = 50
 #: The most characters of a reason or a name in the log, since it may quote what was sent.
 MAX_LOGGED = 300
@@ -38,7 +39,7 @@ class Dropped:
         self._lock = threading.Lock()
 
     def note(self, location: str, where: str, why: Forged) -> None:
-        """Note that something at ``location`` was dropped, named by ``where`` (an entry's id)."""
+        """Note that the item ``where`` (an entry's id, say) at ``location`` was dropped."""
         with self._lock:
             self._uncounted[f"{location} {why.check}"] += 1
             self._counts[location, why.check] += 1
@@ -50,22 +51,22 @@ class Dropped:
             log.warning("dropped %d %s so far, most recently %s", n, source, _cut(where))
 
     def remove_misplaced(self, client: redis.Redis, also: Sequence[str] = ()) -> None:
-        """Remove values of another type than their key should have, and count them."""
+        """Remove values whose types their keys should not have, and count these values."""
         for words in protocol.remove_misplaced(client, also):
             self.note("keys", "a value", Forged("type", words))
 
     def counts(self) -> list[protocol.Command]:
-        """Return the commands that count what was noted and has not been counted."""
+        """Return the commands that count the noted items not counted yet."""
         with self._lock:
             return [("HINCRBY", protocol.DROPPED, *each) for each in self._uncounted.items()]
 
     def sent(self, counts: Sequence[protocol.Command]) -> None:
-        """Called when the broker has carried out ``counts``."""
+        """Forget ``counts``, which the broker has carried out."""
         with self._lock:
             self._uncounted -= Counter({str(field): int(n) for _, _, field, n in counts})
 
     def count(self, client: redis.Redis) -> None:
-        """Count now if the broker accepts it, otherwise at the next call."""
+        """Count now if the broker accepts the commands, otherwise at the next call."""
         counts = self.counts()
         try:
             answers = protocol.execute(client, counts)
@@ -92,7 +93,7 @@ def counted(client: redis.Redis, url: str) -> dict[tuple[str, str], int]:
     counts = {}
     for field, n in fields.items():
         location, _, check = field.partition(" ")
-        # Anybody may have written there. Only our own counts are shown.
+        # Anybody may have written there. Only Penstock's own counts are shown.
         if location in protocol.LOCATIONS and check in _CHECKS and _COUNT.fullmatch(n):
             counts[location, check] = int(n)
     return counts

@@ -1,11 +1,11 @@
-"""Wait for the end of a study: a watcher is told at once, and need not ask often.
+"""Wait for the end of a study: a watcher is told at once, without frequent queries.
 
 Theory of operation. The scheduler adds each study that ends to a short stream, once its end is in
 the ledger. A watcher blocks on the stream between two looks at the ledger. The stream is no more
-than a hint: where the broker does not answer, or the entry is lost, the next look finds the end.
+than a hint: if the broker does not answer, or the entry is lost, the next look finds the end.
 
-Trials that end are on a second stream where a script calls callbacks for them, because the next
-ones wait for that (``Listening``).
+If a script calls callbacks for a study's trials, trials that end are added to a second stream,
+because the study's next trials wait for the callbacks (``Listening``).
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import redis
 
 from . import connection, protocol
 
-#: Seconds for which a broker that did not answer is not asked again.
+#: Seconds before a broker that did not answer is asked again.
 REST = 5.0
 _STREAMS = (protocol.ENDINGS, protocol.UNHEARD)
-#: Seconds between two signs of life of a script, and milliseconds that each counts.
+#: Seconds between two signs of life of a script, and milliseconds until a sign of life expires.
 BEAT, ALIVE_MS = 1.0, 4000
 
 
 class Listening(threading.Thread):
-    """Shows that a script lives and calls callbacks, while it is used as a context manager."""
+    """Context manager that shows the scheduler that a script lives and calls callbacks."""
 
     def __init__(self, url: str, study: Callable[[], str]) -> None:
-        """``study`` gives the id of the study, which may change until it is submitted."""
+        """``study`` returns the id of the study, which may change until the study is submitted."""
         super().__init__(name="listening", daemon=True)
         self._client = connection.connect(url)
         self._study = study
@@ -58,21 +58,21 @@ class Endings:
     def __init__(self, url: str, study: str) -> None:
         self._client = connection.connect(url)
         self._study = study
-        #: The last entry that was seen of each stream; empty before the first look.
+        #: The id of the last entry read from each stream; empty before the first look.
         self._last_entries: dict[str, str] = {}
         self._rests_until = 0.0
 
     def begin(self) -> None:
-        """Notice what ends from now on; without this call, from the first ``wait`` on."""
+        """Notice ends from now on. Without this call, ends count from the first ``wait`` on."""
         with suppress(redis.RedisError):  # then the first wait begins
             for key in _STREAMS:
                 newest = protocol.command(self._client, "XREVRANGE", key, "+", "-", "COUNT", 1)
                 self._last_entries.setdefault(key, str(newest[0][0]) if newest else "0")
 
     def wait(self, seconds: float) -> Sequence[str]:
-        """Return when the study ends, or trials whose callbacks are due, with their ids in order.
+        """Wait until the study or some trials end; return the ids of these trials in order.
 
-        Returns at the latest after ``seconds``. Never raises.
+        Only trials whose callbacks are due count. Waits at most ``seconds``. Never raises.
         """
         deadline = time.monotonic() + seconds
         while (remaining := deadline - time.monotonic()) > 0:
@@ -89,7 +89,7 @@ class Endings:
         return ()
 
     def _next(self, wait: float) -> tuple[bool, list[str]]:
-        """Read the next entries: return True if the study ended, and its trials that ended."""
+        """Read the next entries; return True if the study ended, and the ids of ended trials."""
         if len(self._last_entries) < len(_STREAMS):
             self.begin()
         block = ("BLOCK", max(1, int(wait * 1000)))

@@ -1,8 +1,8 @@
-"""Checks of a broker that is not ours: what studies need of a Redis or Valkey.
+"""Check that studies can run on an external broker, a Redis or Valkey that Penstock did not start.
 
-A user's rights are found by trying: each command that we or kombu send is sent once, to keys that
-are gone afterwards. The commands that would tell (``ACL DRYRUN``, ``ACL GETUSER``) are an
-administrator's. Only an answer that forbids a command counts.
+The rights of the broker's user are found by trying: each command that Penstock or kombu uses is
+sent once, for keys that are removed afterwards. The commands that list rights (``ACL DRYRUN``,
+``ACL GETUSER``) need an administrator. Only an answer that forbids a command counts.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from . import protocol
 from .connection import IN_CLUSTER, SOCKET_TIMEOUT, BrokerUnfit, translate_errors
 from .message import EVENTS, EXCHANGE
 
-#: Keys of each type that we have, under names that scheduler and workers never use.
+#: Keys for trying commands, one for each type of value, with names used for nothing else.
 _STRING = f"{protocol.PREFIX}probe"
 _HASH = protocol.attempt_key("probe")
 _LIST = f"{protocol.PREFIX}reply:probe"
 _STREAM = f"{protocol.HISTORY}probe"
-#: A slot's queue, and a key as kombu has them for bindings.
+#: Queues of slots, with names used for nothing else.
 _QUEUES = ("cpu.probe.s0", "cuda.probe.s0")
 _SET, _SCORES = "_kombu.binding.probe", "_kombu.binding_probe"
 _PROBED = (_STRING, _HASH, _LIST, _STREAM, *_QUEUES, _SET, _SCORES)
 _SCRIPT = "return 0"
-#: Keys and commands of ours and kombu's, as rules of ``ACL SETUSER``.
+#: The keys and the commands that Penstock and kombu use, as rules of ``ACL SETUSER``.
 _KEYS = f"~{protocol.PREFIX}* ~cpu.* ~cuda.* ~_kombu.* ~*.{EXCHANGE}.pidbox* ~{EVENTS}.*"
 _ALLOWED = (
     "-@all +ping +select +info +time +multi +exec +discard +watch +unwatch +evalsha +script|load"
@@ -93,15 +93,15 @@ _COMMANDS: tuple[protocol.Command, ...] = (
 )
 
 
-#: Words on a broker that keeps nothing.
+#: Words that describe a broker without persistence.
 FORGETS = "it keeps nothing on its disk (no appendonly, no save)"
 
 
 def acl_rules(database: int = 0, prefix: str = "") -> str:
     """Return the rights that a user of the broker needs, as rules of ``ACL SETUSER``.
 
-    ``prefix`` is what all keys and channels begin with. Patterns of channels are compared letter by
-    letter when kombu subscribes, so they have the database's number.
+    All keys and channels begin with ``prefix``. When kombu subscribes, Redis compares patterns of
+    channels letter by letter, so the rules contain the number of the database.
     """
     keys = f"~{prefix}*" if prefix else _KEYS
     number = f"&{prefix}/{database}"
@@ -112,13 +112,13 @@ def acl_rules(database: int = 0, prefix: str = "") -> str:
 def check(client: redis.Redis, url: str) -> None:
     """Raise BrokerUnfit if studies cannot run on the broker: its kind, its role, its user's rights.
 
-    A few round trips. Raises BackendError if it does not answer.
+    Takes a few round trips. Raises BackendError if the broker does not answer.
     """
     where = hide_password(url)
     server = _info(client, url)
     if server.get("cluster_enabled"):
         raise BrokerUnfit(f"the broker at {where} {IN_CLUSTER}")
-    # Sentinels name another server when one has become a replica.
+    # If a server has become a replica, sentinels name another server.
     if server.get("role") == "slave" and urlsplit(url).scheme != "sentinel":
         primary = f"{server.get('master_host')}:{server.get('master_port')}"
         raise BrokerUnfit(
@@ -129,7 +129,7 @@ def check(client: redis.Redis, url: str) -> None:
 
 
 def forgets(client: redis.Redis, url: str) -> bool:
-    """Return True if the broker keeps nothing on its disk, as far as its user may know."""
+    """Return True if the broker keeps nothing on its disk; False if its user may not ask."""
     server = _info(client, url)
     with translate_errors(url):
         try:

@@ -1,8 +1,8 @@
-"""Identify an installation: the key that it signs with, and its mark in the store.
+"""Identify an installation: its signing key, and its mark in the checkpoint store.
 
 Every node can write to ``file:///somewhere``, but on another machine that is another disk. So the
-scheduler leaves a mark in its store. A node that does not find the mark, or cannot write next to
-it, is refused before it takes work.
+scheduler leaves a mark in its store. A node that does not find the mark, or cannot write in the
+same folder, is refused before it takes work.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from . import presence
 if TYPE_CHECKING:
     from ..host.settings import Settings
 
-#: Seconds, for all steps together, after which a store counts as not answering. Loading the store's
-#: library may take some of them.
+#: Seconds, for all steps together, after which a store counts as not answering. They include the
+#: time for loading the store's library.
 STORE_TIMEOUT = 20.0
 
 
 def installation_key(settings: Settings) -> bytes:
     """Return the key that signs this installation's messages.
 
-    It is made on first use, and readable by its owner alone. Raises UsageError if its file holds
-    something else.
+    The key is made on first use, in a file that only its owner can read. Raises UsageError if the
+    file has no key in it.
     """
     path = settings.home / "key"
     if not path.exists():
@@ -49,7 +49,7 @@ def installation_key(settings: Settings) -> bytes:
 
 
 def known_key(settings: Settings) -> bytes | None:
-    """This installation's key. None if it has none yet, or if its file is damaged."""
+    """Return this installation's key; None if it has none yet, or if its file is damaged."""
     try:
         return presence.key_of((settings.home / "key").read_text("ascii", "replace"))
     except FileNotFoundError:
@@ -95,10 +95,10 @@ def check(url: str, key: bytes) -> None:
 
 
 def probe(url: str) -> bool:
-    """Check that the store at ``url`` can be written and read. Returns whether its folder exists.
+    """Check that the store at ``url`` can be written and read; return True if its folder exists.
 
-    If it does not, the nearest existing folder above it is tried, in which it will be made. Nothing
-    is left behind. Raises BackendError with the reason, within ``STORE_TIMEOUT`` seconds.
+    If the folder does not exist, the nearest existing folder above it is tried. Leaves nothing
+    behind. Raises BackendError with the reason, within ``STORE_TIMEOUT`` seconds.
     """
 
     def attempt() -> bool:
@@ -124,8 +124,8 @@ def probe(url: str) -> bool:
 def checkpoints(url: str, key: bytes) -> str:
     """Return the URL of this key's folder of checkpoints in the store at ``url``.
 
-    Files there that the ledger does not name are deleted, so each installation has a folder of its
-    own, which holds nothing that another one has stored at the same URL.
+    Files that the ledger does not name are deleted from this folder. So each installation has a
+    folder of its own, even if several use the same URL.
     """
     return f"{url.rstrip('/')}/checkpoints-{_name(key)}"
 
@@ -135,7 +135,7 @@ def _mark(root: str, key: bytes) -> str:
 
 
 def _name(key: bytes) -> str:
-    # Not the key itself: those who read checkpoints may not sign tasks.
+    # Not the key itself: a user who can read checkpoints must not be able to sign tasks.
     return sha256(b"mark" + key).hexdigest()[:16]
 
 

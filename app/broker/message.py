@@ -13,9 +13,9 @@ from typing import Any
 
 from ...wire.messages import Forged, SegmentTask
 
-#: The exchange of operators' requests (`celery -A penstock inspect`).
+#: The exchange for operators' requests (`celery -A penstock inspect`).
 EXCHANGE = "penstock"
-#: The exchange of events, which is that of all apps of Celery's.
+#: The exchange for events, which all Celery apps share.
 EVENTS = "celeryev"
 TASK = "penstock.segment"
 #: The number of parameters that Flower's list of tasks shows.
@@ -33,10 +33,10 @@ def message(task: SegmentTask, text: str, seal: str, queue: str) -> str:
 
 
 def check_element(element: Any, queue: str) -> None:
-    """Raise ``Forged`` unless ``element`` is one that ``message`` makes. The seal is not checked.
+    """Raise ``Forged`` unless ``message`` could have made ``element``. The seal is not checked.
 
     So Celery never sees an element that asks for another task, a later time, callbacks, or another
-    way to decode it.
+    way of decoding.
     """
     try:
         headers = element["headers"]
@@ -108,10 +108,10 @@ def _element(name: str, words: str, origin: str, body: str, queue: str) -> dict[
 
 
 def _words(task: SegmentTask) -> str:
-    """``lr=0.0003 trial=s-0042 epochs=7-9 fence=19``: what an operator searches for in Flower.
+    """Return the task's arguments for Flower: ``lr=0.0003 trial=s-0042 epochs=7-9 fence=19``.
 
-    The parameters come first, because Flower shows the beginning, and the task's id says the rest
-    as well.
+    The parameters come first, because Flower shows only the beginning, and the task's id has the
+    rest.
     """
     epochs = str(task.first) if task.n == 1 else f"{task.first}-{task.last}"
     params = list(task.params.items())

@@ -1,8 +1,8 @@
-"""Decide whose scheduler may serve a broker; only one owner's may.
+"""Decide whose scheduler may serve a broker. Each broker has one owner.
 
-A scheduler leaves its owner in the broker with the signing key, and both outlive it. From then on
-another owner's scheduler is refused, because it has another ledger: what was promised would be
-forgotten. An installation with a copy of the key file is the same installation on another machine.
+A scheduler stores its owner and the signing key on the broker, and both outlive the scheduler. From
+then on another owner's scheduler is refused: it has another ledger, which lacks the accepted
+studies. An installation with a copy of the key file is the same installation on another machine.
 """
 
 from __future__ import annotations
@@ -24,24 +24,28 @@ if TYPE_CHECKING:
 
 
 class BrokerTaken(BackendError):
-    """The broker belongs to another owner."""
+    """Raised if the broker belongs to another owner."""
 
 
 def owner(settings: Settings) -> str:
-    """Return the owner of a scheduler with these settings, as the broker is told."""
+    """Return the name of a scheduler's owner, for the broker."""
     return f"{settings.home} on {node_name()}"
 
 
 def served_by(settings: Settings, client: redis.Redis) -> str | None:
-    """Another owner whose scheduler serves the broker now. BackendError as ``is_served``."""
+    """Return the other owner whose scheduler serves the broker now, or None.
+
+    Raises BackendError if the broker does not answer.
+    """
     holder = presence.holder(client, broker_url(settings))
     return None if holder == owner(settings) else holder
 
 
 def last_served_by(settings: Settings, client: redis.Redis) -> str | None:
-    """Another owner whose scheduler was the last to serve the broker. Errors as ``served_by``.
+    """Return the other owner whose scheduler was the last to serve the broker, or None.
 
-    None if these settings belong to the same installation, which may serve it.
+    Returns None, too, if these settings belong to the same installation, which may serve the
+    broker. Raises as ``served_by`` does.
     """
     record = presence.fetch_installation(client, broker_url(settings))
     if record is None or record.owner in ("", owner(settings)):
@@ -50,12 +54,12 @@ def last_served_by(settings: Settings, client: redis.Redis) -> str | None:
 
 
 def check_free(settings: Settings, client: redis.Redis) -> None:
-    """Raise Taken if a scheduler with these settings may neither serve the broker nor wait."""
+    """Raise BrokerTaken if a scheduler with these settings may not serve the broker, or wait."""
     if settings.broker is None:
         return  # a private broker belongs to its state folder, wherever that was moved
     url = broker_url(settings)
     last, now = last_served_by(settings, client), served_by(settings, client)
-    # A scheduler with a copy of the key, and a ledger that both can reach, stands by.
+    # A scheduler with a copy of the key, and a ledger that both can reach, may wait.
     if now is not None and (last is not None or settings.ledger is None):
         raise in_use_error(url, now)
     if last is not None:
@@ -63,7 +67,7 @@ def check_free(settings: Settings, client: redis.Redis) -> None:
 
 
 def in_use_error(url: str, holder: str) -> BrokerTaken:
-    """Return the error that ``holder`` serves the broker at ``url``, with advice."""
+    """Return the error, with advice, that ``holder`` serves the broker at ``url``."""
     return BrokerTaken(
         f"the broker at {hide_password(url)} is served by another scheduler: {holder}."
         " `penstock worker` serves this machine's devices to it; a second scheduler needs a broker"
@@ -72,7 +76,7 @@ def in_use_error(url: str, holder: str) -> BrokerTaken:
 
 
 def other_owner_error(url: str, last: str) -> BrokerTaken:
-    """Return the error that the broker at ``url`` was last served by ``last``, with advice."""
+    """Return the error, with advice, that ``last`` was the last to serve the broker at ``url``."""
     where, key = hide_password(url), key_at(url, protocol.INSTALLATION)
     command = f"redis-cli -u {hide_password(split_prefix(url)[0])} DEL {shlex.quote(key)}"
     return BrokerTaken(

@@ -1,11 +1,12 @@
 """A client whose keys and channels begin with a prefix, in a database that others use as well.
 
-Theory of operation. Callers of a client know names without the prefix. A command is given it in the
-last step before it is sent, and the names in its answer lose it in the first one. A table says
-where a command has names. A command that is not in it is a mistake of ours, and refused: it might
-reach what belongs to somebody else. Scripts name nothing but their ``KEYS``.
+Theory of operation. Callers of a client use names without the prefix. The prefix is added to a
+command's names just before the command is sent, and removed from the names in the answer as soon as
+that arrives. A table says which arguments of a command are names. A command that is not in the
+table is refused as a mistake in Penstock, since it might reach another program's keys. Scripts use
+no names but their ``KEYS``.
 
-A message that is heard keeps the whole name of its channel: nobody reads that.
+A message on a channel keeps the channel's whole name, since nothing reads that name.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Any
 import redis
 from redis.connection import PythonRespSerializer
 
-#: Bytes from which an argument is sent without being copied, as in redis-py.
+#: The size (bytes) from which an argument is sent without being copied, as in redis-py.
 _LONG = 6000
-#: The arguments that are names, by command.
+#: The positions of the arguments that are names, by command.
 _NAMES = {
     **dict.fromkeys(
         (
@@ -49,7 +50,7 @@ _NAMES = {
 
 
 def apply(client: redis.Redis, prefix: str) -> None:
-    """Give ``prefix`` to all that ``client`` will send, and take it off the answers."""
+    """Have ``client`` add ``prefix`` to the names in commands, and remove it from answers."""
     client.get_connection_kwargs()["command_packer"] = _Packer(client, prefix)
 
     def bare(name: str) -> str:
@@ -85,7 +86,7 @@ def _then(read: Callable[..., Any], strip: Callable[[Any], Any]) -> Callable[...
 
 
 class _Packer:
-    """The form of commands on the wire, for all connections of one client."""
+    """Encoder of commands with prefixed names, for all connections of one client."""
 
     def __init__(self, client: redis.Redis, prefix: str) -> None:
         encoder = client.get_encoder()
@@ -97,7 +98,7 @@ class _Packer:
 
 
 def named(prefix: str, words: Sequence[Any]) -> list[Any]:
-    """Return a command with ``prefix`` before each name. Raises RuntimeError for an unknown one."""
+    """Return a command with ``prefix`` before each name. Raises RuntimeError if it is unknown."""
     command, *more = str(words[0]).split()
     args = [*more, *words[1:]]
     where = _names(command.upper(), args)
@@ -120,7 +121,7 @@ def _names(command: str, args: Sequence[Any]) -> slice:
 
 
 def _after(word: str, args: Sequence[Any]) -> int:
-    """Return the number of the argument after ``word``, which redis-py itself writes as bytes."""
+    """Return the position of the argument after ``word``, which redis-py may write as bytes."""
     for number, arg in enumerate(args, start=1):
         if arg in (word, word.encode()):
             return number

@@ -1,4 +1,4 @@
-"""Notices on the broker: whose scheduler serves it, and why a scheduler or a worker does not."""
+"""Notices on the broker: the scheduler that serves it, and reasons why services do not run."""
 
 from __future__ import annotations
 
@@ -10,39 +10,42 @@ import redis
 from .connection import translate_errors
 from .protocol import INSTALLATION, PREFIX, SCHEDULER
 
-#: The reason why a scheduler cannot serve this broker, in words. Expires unless it is repeated.
+#: The key of the reason, in words, why no scheduler can serve this broker. It expires unless it is
+#: repeated.
 TROUBLE = f"{PREFIX}trouble"
-#: The same, for what only a person can change.
+#: The key of the same reason, set only if a person must change something.
 REFUSAL = f"{PREFIX}refusal"
-#: Why a worker ends each time it is started, as some node's agent said last.
+#: The key of the reason why a worker keeps ending, as a node's agent reported last.
 ENDING = f"{PREFIX}ending"
-#: Milliseconds for which a scheduler's trouble is known after it was reported.
+#: Milliseconds after which a scheduler's reported trouble expires.
 TROUBLE_MS = 5000
-#: The same for workers that end; longer than an agent waits before it starts one again.
+#: Milliseconds after which a report of workers that keep ending expires. They are more than an
+#: agent waits before it starts a worker again.
 ENDING_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """Facts that a process learns from the broker: signing key, checkpoint store, their writer."""
+    """An installation's record on the broker: signing key, checkpoint store, and their writer."""
 
     key: bytes
     store: str
     boot: str
     version: str
-    #: The owner of the scheduler that wrote it; empty if an older version did.
+    #: The owner of the scheduler that wrote the record; empty if an older version wrote it.
     owner: str
 
 
 def fetch_installation(client: redis.Redis, url: str) -> Installation | None:
     """Return the installation that this broker serves; None until a scheduler has opened it.
 
-    It outlives its scheduler (``is_served``). Raises BackendError if the broker does not answer.
+    The record outlives its scheduler: see ``is_served``. Raises BackendError if the broker does not
+    answer.
     """
     with translate_errors(url, INSTALLATION):
         fields: Any = client.hgetall(INSTALLATION)
     key = key_of(fields.get("key"))
-    # The scheduler rewrites a damaged one at its next check.
+    # The scheduler rewrites a damaged record at its next check.
     if key is None or not fields.get("boot"):
         return None
     return Installation(
@@ -55,7 +58,7 @@ def fetch_installation(client: redis.Redis, url: str) -> Installation | None:
 
 
 def key_of(text: str | None) -> bytes | None:
-    """Return the signing key as the broker has it; None if it is not a key."""
+    """Return the signing key in ``text``, in the form on the broker; None if it has no key."""
     try:
         return bytes.fromhex(text or "") or None
     except ValueError:
@@ -63,14 +66,14 @@ def key_of(text: str | None) -> bytes | None:
 
 
 def holder(client: redis.Redis, url: str) -> str | None:
-    """Return the serving scheduler's folder and host, or None. Errors as ``is_served``."""
+    """Return the folder and host of the scheduler that serves, or None. Raises BackendError."""
     with translate_errors(url):
         text: Any = client.get(SCHEDULER)
     return None if text is None else str(text)
 
 
 def is_served(client: redis.Redis, url: str) -> bool:
-    """Return True if a scheduler serves now; ``fetch_installation`` is up to date from then on.
+    """Return True if a scheduler serves now. If so, ``fetch_installation`` is up to date.
 
     Raises BackendError if the broker does not answer.
     """
@@ -79,9 +82,9 @@ def is_served(client: redis.Redis, url: str) -> bool:
 
 
 def report_trouble(client: redis.Redis, url: str, words: str, *, lasts: bool) -> None:
-    """Tell clients why a scheduler does not serve. To be repeated within ``TROUBLE_MS``.
+    """Tell clients why a scheduler does not serve. Repeat the call within ``TROUBLE_MS``.
 
-    ``lasts``: only a person can end this. Raises BackendError if the broker does not answer.
+    ``lasts``: a person must change something. Raises BackendError if the broker does not answer.
     """
     with translate_errors(url):
         client.set(TROUBLE, words, px=TROUBLE_MS)
@@ -92,9 +95,9 @@ def report_trouble(client: redis.Redis, url: str, words: str, *, lasts: bool) ->
 def trouble(
     client: redis.Redis, url: str, *, within: float = TROUBLE_MS / 1000, lasting: bool = False
 ) -> str | None:
-    """Return the reason why no scheduler can serve, from the last ``within`` seconds, or None.
+    """Return the reason, reported within ``within`` seconds, why no scheduler serves, or None.
 
-    ``lasting``: only what a person must change. Errors as ``report_trouble``.
+    ``lasting``: only a reason that a person must change. Raises as ``report_trouble`` does.
     """
     key = REFUSAL if lasting else TROUBLE
     with translate_errors(url, key):
@@ -104,15 +107,15 @@ def trouble(
 
 
 def report_ending(client: redis.Redis, url: str, words: str) -> None:
-    """Tell clients that a worker ends each time it is started. Errors as ``is_served``."""
+    """Tell clients that a worker keeps ending right after its start. Raises BackendError."""
     with translate_errors(url):
         client.set(ENDING, words, px=ENDING_MS)
 
 
 def ending(client: redis.Redis, url: str) -> str | None:
-    """Return the reason why workers do not stay; None if no agent reports it.
+    """Return the reason why workers keep ending; None if no agent reports any.
 
-    Errors as ``is_served``.
+    Raises BackendError if the broker does not answer.
     """
     with translate_errors(url, ENDING):
         reason: Any = client.get(ENDING)

@@ -1,15 +1,15 @@
 """The protocol in Redis: key names, the atomic scripts, and how a client calls them.
 
-Theory of operation. The ledger is the truth; what is in Redis can be rebuilt from it. An attempt is
-one hash per trial, which holds the *fence* of the only attempt that counts. A worker may act only
-while fence and owner are its own. Each of these checks happens in one script, together with the
-write that it guards:
+Theory of operation. The ledger is the truth; everything in Redis can be rebuilt from it. Each trial
+has one hash, which holds the *fence* of the trial's only attempt that counts. A worker may act only
+while the hash has the worker's own fence and owner. Each of these checks happens in one script,
+together with the write that it guards:
 
     dispatch   hash := (fence, dispatched), and the Celery message is on its queue
     claim      owner := this execution, lease := lease_ms; the last rank's: dispatched -> running
     beat       lease := lease_ms, or "fenced off", or "a cut is wanted"
     report     the report is in the stream; a closing one makes the attempt done
-    announce   what the trial has sampled is seen by the study's other trials, committed or not
+    announce   the study's other trials see the parameters that the trial has sampled
     cut        running -> running, closes at the end of its epoch; workers are called
     revoke     fence := fence + 1: every copy, queued or running, is stale; workers are called
 
@@ -34,34 +34,35 @@ REPORTS = f"{PREFIX}reports"
 COMMANDS = f"{PREFIX}commands"
 DEVICES = f"{PREFIX}devices"
 INSTALLATION = f"{PREFIX}installation"
-#: The scheduler that serves this broker. Expires when the scheduler no longer renews it.
+#: The scheduler that serves this broker. The key expires unless the scheduler renews it.
 SCHEDULER = f"{PREFIX}scheduler"
-#: Trials that will not run again. Every worker reads this and drops what it kept warm for them.
+#: Trials that will not run again. Every worker reads this stream and drops these trials' state.
 RELEASES = f"{PREFIX}releases"
 #: Changes in a study of an objective, for the trainers that run it: a stream for each study.
 HISTORY = f"{PREFIX}history:"
-#: The text in that stream which says that the given number of texts before it are all that happened
-#: until then (``whole``). A stream without it is incomplete, and is sent again if a worker asks.
+#: The text in that stream which says that the texts before it, of the given number, are the whole
+#: history so far (``whole``). A stream without this text is incomplete, and is sent again if a
+#: worker asks.
 WHOLE = re.compile(r'\[\{"whole":([0-9]{1,9})\}\]')
-#: Parameters that its running trials have sampled, before the commit: a stream for each study.
+#: Parameters that a study's running trials have sampled, before the commit: one stream per study.
 ANNOUNCEMENTS = f"{PREFIX}announcements:"
-#: Studies that are over, for those who wait for one (``endings``).
+#: Studies that are over, for processes that wait for the end of a study (``endings``).
 ENDINGS = f"{PREFIX}endings"
 #: Trials that have ended, for the scripts that call callbacks for them (``endings``).
 UNHEARD = f"{PREFIX}unheard"
-#: The channel on which workers hear at once which attempt is cut or fenced off: its key. What is
-#: not heard, the next beat says.
+#: The channel that tells workers at once the key of an attempt that is cut or fenced off. If a
+#: worker misses the message, its next beat says the same.
 CALLS = f"{PREFIX}calls"
 GROUP = "scheduler"
-#: The keys at which an answer may be put (``reply_name``).
+#: The names at which an answer may be put (``reply_name``).
 REPLY = re.compile("reply:[A-Za-z0-9_-]{1,100}")
-#: Counts of what was dropped on the broker, by ``location check``; see ``dropped``.
+#: Counts of items dropped on the broker, by ``location check``; see ``dropped``.
 DROPPED = f"{PREFIX}dropped"
-#: The locations where something can lie that is no message of ours.
+#: The locations at which an item that is no message of Penstock can be found.
 LOCATIONS = (
     *("reports", "commands", "devices", "installation", "attempts", "replies", "queues", "keys"),
 )
-#: The type of value under each of our keys, by the beginning of its name. The first match counts.
+#: The type of value under each of our keys, by the key's prefix. The first match counts.
 _TYPES = {
     **dict.fromkeys((REPORTS, COMMANDS, RELEASES, HISTORY), "stream"),
     **dict.fromkeys((ANNOUNCEMENTS, ENDINGS, UNHEARD), "stream"),
@@ -72,11 +73,12 @@ _TYPES = {
     "": "list",
 }
 
-#: Milliseconds that a rendezvous is kept for its ranks.
+#: Milliseconds for which a rendezvous is kept for its ranks.
 RENDEZVOUS_EXPIRES = 60_000
-#: About the number of announcements that a study keeps. Older ones were committed long ago.
+#: The approximate number of a study's announcements that are kept. Older ones were committed long
+#: ago.
 ANNOUNCEMENTS_KEPT = 1000
-#: Seconds that an answer is kept for its asker.
+#: Seconds for which an answer is kept for the process that asked.
 REPLY_EXPIRES = 3600
 
 
@@ -97,27 +99,30 @@ def rendezvous_key(trial: str, fence: int, rank: int) -> str:
 
 
 def alive_key(device: str) -> str:
-    """Return the key that lives as long as a worker serves; it says whose (``folder_id``)."""
+    """Return the key that exists while a worker serves; its value is the worker's ``folder_id``."""
     return f"{PREFIX}alive:{device}"
 
 
 def claim_key(device: str) -> str:
-    """Return the key by which an agent has a device before its worker does; as ``alive_key``."""
+    """Return the key by which an agent reserves a device before the device's worker runs.
+
+    The value is as for ``alive_key``.
+    """
     return f"{PREFIX}claim:{device}"
 
 
 def script_key(study: str) -> str:
-    """Return the key that lives as long as a script that calls callbacks for the study's trials."""
+    """Return the key that exists while a script calls callbacks for the study's trials."""
     return f"{PREFIX}script:{study}"
 
 
 def reply_name(asker: str) -> str:
-    """Return the key of an answer for ``asker`` as messages contain it: without the prefix."""
+    """Return the key of an answer for ``asker``, without the prefix, as messages contain it."""
     return f"reply:{asker}"
 
 
 def whole(texts: int) -> str:
-    """Return the text that follows a study's whole history, sent in this number of ``texts``."""
+    """Return the text that ends a study's whole history, which was sent in ``texts`` texts."""
     return f'[{{"whole":{texts}}}]'
 
 
@@ -129,7 +134,7 @@ def queue_name(device: str, slot: int) -> str:
 class Script:
     """One Lua script, called by its digest. The text is sent only if the server lacks it.
 
-    Its text has no name of ours: a client with a prefix (``prefixed``) gives that to KEYS alone.
+    The text contains no key's name: a client with a prefix (``prefixed``) adds it to KEYS alone.
     """
 
     def __init__(self, name: str) -> None:
@@ -152,7 +157,7 @@ DISPATCH, CLAIM, BEAT, REPORT, ANNOUNCE, CUT, REVOKE, SURVEY, OPEN, LEAVE = SCRI
 def execute(client: redis.Redis, commands: Sequence[Command]) -> list[Any]:
     """Send ``commands`` in one round trip. Returns the answers, the server's errors included.
 
-    A restarted server lacks the scripts. It is then sent all of them, and only the calls that
+    A restarted server lacks the scripts. In that case all scripts are sent, and only the calls that
     failed for that reason are repeated.
     """
     answers = _send(client, commands)
@@ -178,10 +183,9 @@ def command(client: redis.Redis, *words: str | bytes | int) -> Any:
 
 
 def remove_misplaced(client: redis.Redis, also: Sequence[str] = ()) -> list[str]:
-    """Remove values of another type than their key should have. Returns a description of each.
+    """Remove the values that ``misplaced`` finds; return a description of each.
 
-    Checks the keys that ``misplaced`` checks. The loss of a value is detected as if the broker had
-    lost it.
+    The scheduler notices a removed value as if the broker had lost it.
     """
     descriptions = misplaced(client, also)
     _send(client, [("DEL", name) for name in descriptions])
@@ -189,7 +193,7 @@ def remove_misplaced(client: redis.Redis, also: Sequence[str] = ()) -> list[str]
 
 
 def misplaced(client: redis.Redis, also: Sequence[str] = ()) -> dict[str, str]:
-    """Keys whose values have the wrong type, each with a description.
+    """Return the keys whose values have the wrong type, each with a description.
 
     Checks all keys under our prefix, and the keys in ``also``.
     """
@@ -204,7 +208,7 @@ def misplaced(client: redis.Redis, also: Sequence[str] = ()) -> dict[str, str]:
 
 
 def keys_of(commands: Sequence[Command]) -> list[str]:
-    """Return the keys of the scripts in ``commands``."""
+    """Return the keys that the scripts in ``commands`` use."""
     scripts = (words for words in commands if words[0] == "EVALSHA")
     return [str(key) for words in scripts for key in words[3 : 3 + int(words[2])]]
 
@@ -225,14 +229,14 @@ def sealed(key: bytes, text: str) -> tuple[str, str, str, str]:
 
 
 def by_stream(found: Any) -> list[tuple[str, list[tuple[str, Any]]]]:
-    """(stream, entries) from either form of the answer: RESP2 has lists, RESP3 a map."""
+    """Return (stream, entries) pairs from an answer: RESP2's lists or RESP3's map."""
     if not found:
         return []
     return list(found.items()) if isinstance(found, dict) else list(found)
 
 
 def pairs(fields: Any) -> dict[str, str]:
-    """Return the fields of a stream's entry, in either form that clients return.
+    """Return the fields of a stream's entry, from either form that clients return.
 
     Empty if the entry was deleted while it was pending.
     """

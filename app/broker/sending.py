@@ -1,7 +1,7 @@
-"""Turn a dispatch into one broker command: the fence, and a Celery message for each member.
+"""Turn a dispatch into one broker command: the fence, and a Celery message for each gang member.
 
-The messages are built here. The script that sets the fence also pushes them on their queues. So a
-dispatch is one command of a pipeline, and Celery's own producer is not needed.
+The messages are built here. The script that sets the fence also pushes the messages on their
+queues. So a dispatch is one command of a pipeline, and Celery's own producer is not needed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 def command_of(
     dispatch: Dispatch, spec: StudySpec, *, key: bytes, store: str, lease_ms: int
 ) -> protocol.Command:
-    """Return the command that sends a segment, or one that reports that no task can be made of it.
+    """Return the command that sends a segment, or reports a failure if no task can be made of it.
 
-    The latter is reported as a failure of the segment's trial: the scheduler outlives every study.
+    The failure is one of the segment's trial, so that no study can end the scheduler.
     """
     try:
         return _dispatched(dispatch, spec, key, store, lease_ms)

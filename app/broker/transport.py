@@ -1,4 +1,4 @@
-"""The scheduler's side of the protocol: messages in, decisions out, each in one round trip."""
+"""The scheduler's side of the protocol: reads messages and sends decisions."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .sending import command_of
 
 log = logging.getLogger(__name__)
 
-#: The number of releases kept for workers that have not read them yet.
+#: The number of releases that are kept for workers that have not read them yet.
 RELEASES_KEPT = 10_000
-#: The number of ends of studies kept for the processes that wait for them.
+#: The number of studies' ends that are kept for processes that wait for them.
 ENDINGS_KEPT = 100
-#: The number of ends of trials kept for scripts that call callbacks for them.
+#: The number of trials' ends that are kept for scripts that call callbacks for them.
 UNHEARD_KEPT = 1000
-#: Milliseconds after which a hold on the broker expires if the scheduler does not renew it.
+#: Milliseconds after which the scheduler's claim on the broker expires unless it is renewed.
 HOLD_MS = 10_000
 _STREAMS = (protocol.REPORTS, protocol.COMMANDS)
 _NUMBER = re.compile("[0-9]{1,18}")
@@ -50,13 +50,14 @@ class RedisTransport:
         version: str = "",
         owner: str = "a scheduler",
     ) -> None:
-        """``key`` signs what is sent if the broker holds no key yet.
+        """``key`` signs messages unless the broker already has a key.
 
         ``store`` is the checkpoints' URL. ``lease_ms`` is the life of a lease without a beat.
-        ``owner`` says whose scheduler this is: a broker serves one owner at a time.
+        ``owner`` names the scheduler's owner: a broker serves one owner at a time.
         """
         self._url = url
-        #: The key that proves the installation to be ours; signing may use another that was found.
+        #: The key that proves that the installation is ours. Messages may be signed with another
+        #: key that was found on the broker.
         self._own_key = key.hex()
         self._key = key
         self._store = store
@@ -66,14 +67,14 @@ class RedisTransport:
         self._client = connection.connect(url)
         self._boot = token_hex(8)
         self._dropped = Dropped()
-        # Where the reading of each stream continues: first at our own pending entries (received by
-        # an earlier scheduler and not acknowledged), then at new ones.
+        # The place in each stream where reading continues: first the pending entries (received by
+        # an earlier scheduler and not acknowledged), then new ones.
         self._after = dict.fromkeys(_STREAMS, "0")
-        #: The client's connections up to the opening of the broker; counted where it has sentinels.
+        #: The number of the client's connections when the broker was opened; 0 without sentinels.
         self._connected = 0
 
     def open(self) -> None:
-        """Make streams, group and installation hash where they are missing. May be repeated.
+        """Create streams, group and installation hash if they are missing. May be repeated.
 
         Raises ``BrokerTaken`` if another owner's scheduler serves this broker, or may return.
         """
@@ -97,9 +98,9 @@ class RedisTransport:
         self._after = dict.fromkeys(_STREAMS, "0")
 
     def receive(self, timeout: float, limit: int = 512) -> list[Message]:
-        """Entries of both streams in their order. Forged and malformed ones are dropped.
+        """Return new entries of both streams in order. Forged and malformed entries are dropped.
 
-        Returns at once if there are any, otherwise after ``timeout`` seconds with none.
+        Returns at once if there are entries, otherwise after ``timeout`` seconds with none.
         """
         while True:
             catching_up = any(after != ">" for after in self._after.values())
@@ -138,7 +139,7 @@ class RedisTransport:
             key = protocol.HISTORY + study
             commands.append(("XADD", key, "*", *protocol.sealed(self._key, text)))
         sizes = Counter(study for study, _ in effects.history)
-        # Not deleted before it: ids would not go on, and a follower might find a part of it.
+        # The stream is not deleted first: its ids would restart, and a reader might find a part.
         commands += [
             ("XTRIM", protocol.HISTORY + study, "MAXLEN", sizes[study])
             for study in effects.repeated
@@ -176,13 +177,13 @@ class RedisTransport:
             self._execute(commands)
 
     def drop(self, message: Message, why: Forged) -> None:
-        """Log that ``message`` could not be used. It is counted with the next round trip."""
+        """Log that ``message`` was unusable. The next round trip counts it as dropped."""
         self._dropped.note(message.stream, message.id, why)
 
     def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:
         """Return the devices that answer, and the state of each of ``attempts``, in one round trip.
 
-        Raises BackendError also once after a failover, as after any other outage.
+        Raises BackendError, also once after a failover, which counts as an outage.
         """
         pairs = [item for attempt in attempts for item in (attempt.trial, attempt.ranks)]
         keys = (protocol.DEVICES, protocol.INSTALLATION, protocol.SCHEDULER, protocol.PREFIX)
@@ -190,7 +191,7 @@ class RedisTransport:
         command = protocol.SURVEY.command(keys, arguments)
         [boot, key], devices, fields, absent = self._execute([command])[0]
         if connection.reconnections(self._client) != self._connected:
-            # What it answered for last may be lost, and what it sent, unread.
+            # The last confirmed writes may be lost, and the last messages unread.
             raise BackendError("the broker may have failed over: what it lacks is sent again")
         if boot is not None and key != self._key.hex():
             self._keep_key()
@@ -205,7 +206,7 @@ class RedisTransport:
         return Survey(alive, states, boot, stopped)
 
     def scripts(self, studies: Collection[str]) -> Collection[str]:
-        """Return those of ``studies`` whose scripts live and call callbacks."""
+        """Return the studies among ``studies`` that have a live script which calls callbacks."""
         living = self._execute([("EXISTS", protocol.script_key(study)) for study in studies])
         return [study for study, alive in zip(studies, living, strict=True) if alive]
 
@@ -253,7 +254,7 @@ class RedisTransport:
         return None
 
     def _records(self, known: Sequence[str]) -> list[LiveDevice]:
-        """Devices by their records. What is no record is removed from the broker's list."""
+        """Return the devices in ``known`` (names and records). Invalid records are deleted."""
         devices, bad = [], []
         for name, text in zip(known[::2], known[1::2], strict=True):
             try:
@@ -267,10 +268,10 @@ class RedisTransport:
 
     @contextmanager
     def _mending(self, commands: Sequence[protocol.Command] = ()) -> Iterator[None]:
-        """Hold a block in which a key of ours with a value of the wrong type is repaired.
+        """Repair a key of ours if the body fails because its value has the wrong type.
 
-        The value is removed, and what is missing is created. The error is raised nevertheless,
-        since the request has not been carried out.
+        The value is removed, and missing keys are created. The error is raised nevertheless, since
+        the request has not been carried out.
         """
         try:
             yield
@@ -282,8 +283,8 @@ class RedisTransport:
     def _execute(self, commands: Sequence[protocol.Command], ignore: str = "") -> list[Any]:
         """Return the answers to ``commands``; raise the server's errors as BackendError.
 
-        Errors with the text ``ignore`` are left among the answers. Messages that were dropped
-        meanwhile are counted along with the commands.
+        Errors that contain ``ignore`` are left among the answers. The same round trip counts the
+        messages that were dropped meanwhile.
         """
         counts = self._dropped.counts()
         with connection.translate_errors(self._url), self._mending(commands):
@@ -299,7 +300,7 @@ class RedisTransport:
 
 
 def _forget(stream: str, ids: Sequence[str]) -> list[protocol.Command]:
-    """Acknowledge and delete entries: nobody but the scheduler needs them."""
+    """Return commands that acknowledge and delete entries, which only the scheduler needs."""
     if not ids:
         return []
     return [("XACK", stream, protocol.GROUP, *ids), ("XDEL", stream, *ids)]

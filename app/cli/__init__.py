@@ -1,1 +1,1 @@
-"""The commands, each a few lines over the other rooms."""
+"""The commands, each a few lines that call the other folders of ``app``."""

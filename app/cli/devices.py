@@ -95,7 +95,7 @@ def free(
 
 
 def _wait_free(take_out: Callable[[Client], list[str]], within: float) -> None:
-    """Take devices out and tell of each as it becomes free."""
+    """Drain devices by ``take_out``, and print each one's name when it becomes free."""
     from ..show.views.devices import wait_free
 
     settings = settings_of()

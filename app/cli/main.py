@@ -1,8 +1,8 @@
-"""The command line. Each command is a few lines over a function that others can call as well.
+"""The command line. Each command is a few lines that call a function of another module.
 
-Exit codes: 0 fine; 1 the user's code or a study failed; 2 usage; 3 the infrastructure does not
-answer. What a script reads (``--json``) goes to standard output, progress and errors to standard
-error. Heavy modules are imported inside the commands: ``--help`` answers at once.
+Exit codes: 0 success; 1 the user's code or a study failed; 2 wrong usage; 3 the infrastructure does
+not answer. Output for scripts (``--json``) goes to standard output, progress and errors to standard
+error. Heavy modules are imported inside the commands, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ app = Application(
     epilog="PENSTOCK_HOME is the folder that holds all state. The other settings are PENSTOCK_*"
     " variables, too: see the guide.",
 )
-#: A script's own options are the script's: nothing after its name is ours.
+#: Settings of a command that passes all options after a script's name on to the script.
 PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
@@ -77,7 +77,7 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """Take the options that stand before a command."""
+    """Take the options before a command."""
 
 
 for of_script in (run, submit):

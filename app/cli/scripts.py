@@ -27,7 +27,7 @@ from .terminal import (
 if TYPE_CHECKING:
     from ..client.study.handle import StudyHandle
 
-#: The ends of the names of studies' files.
+#: The suffixes of studies' files.
 STUDY_FILES = (".yaml", ".yml")
 
 Script = Annotated[
@@ -116,7 +116,7 @@ def submit(
         from ..server.optuna_bridge.frozen_trials import NoTrial
         from ..server.services.ledger_location import LedgerElsewhere
 
-        # It asks for the results of what was only submitted: so far it was to go.
+        # The script asks for results of a study that was only submitted: it need not go on.
         if not (studies and isinstance(error, NoTrial | LedgerElsewhere)):
             raise
         cut_short = _cut_short(script, error)
@@ -144,9 +144,9 @@ def _run(
     as_module: bool,
     detach: bool,
 ) -> list[str]:
-    """Run a user's program, or a study's file; ``studies`` fills with those it submits.
+    """Run a user's program or a study's file, and append its submitted studies to ``studies``.
 
-    Returns what of a script's studies did not run on devices, and why.
+    Returns sentences about those studies of a script that did not run on devices.
     """
     from ..extensions import PROGRAMS, end_of
     from ..spec.contracts import check_environment
@@ -157,7 +157,7 @@ def _run(
     aside = list[str]()
     source = _source(script, as_module=as_module)
     with _services_ahead(source) if source.suffix == ".py" else nullcontext():
-        # Imported while the launcher process imports what takes longest.
+        # Imported while the launcher process imports the largest libraries.
         from ..client.study.handle import running
 
         runs: Callable[[Path, Sequence[str]], None]
@@ -181,7 +181,7 @@ def _run(
 
 
 def _source(script: Path, *, as_module: bool) -> Path:
-    """Return the file of a script or module: a module's is where it is found."""
+    """Return the file of a script, or of a module if it is found."""
     if not as_module:
         return script
     from ..client.study.script import source_of
@@ -207,9 +207,9 @@ def _services_ahead(script: Path) -> Iterator[None]:
 def _check_any(
     script: Path, studies: Sequence[StudyHandle], aside: Sequence[str], *, as_module: bool
 ) -> None:
-    """Raise UsageError where a script of ours that ran to its end has submitted nothing.
+    """Raise UsageError if a script that names Penstock has ended without submitting a study.
 
-    Of one that does not name Penstock it is said what ran as under Python, and why (``aside``).
+    For other scripts, print the reasons (``aside``) why studies did not run on devices.
     """
     source, why = _source(script, as_module=as_module), "; ".join(aside)
     if studies:
@@ -225,7 +225,7 @@ def _check_any(
 
 
 def _cut_short(script: Path, error: PenstockError) -> str:
-    """Say that ``script`` was not run to its end, because it asked for results too early."""
+    """Say that ``script`` was stopped, because it asked for results that come later."""
     return (
         f"{raised_at(error) or script.name} asks for results, which a study that was only submitted"
         f" has later: from there on {script.name} was not run. `penstock run` waits for them"
@@ -233,9 +233,9 @@ def _cut_short(script: Path, error: PenstockError) -> str:
 
 
 def _show_outcomes(studies: list[StudyHandle], began: float, since: float) -> bool:
-    """Print what each finished study came to; whether one of them failed.
+    """Print the outcome of each study; return True if a study failed.
 
-    The run ``began`` in a process that there has been ``since`` (seconds of the clock).
+    The run ``began`` in a process that exists ``since`` (seconds since 1970).
     """
     from ..client.study.script import outcome, show
     from ..client.study.watching import asked_message, detached_message, open_message
@@ -262,7 +262,7 @@ def _show_outcomes(studies: list[StudyHandle], began: float, since: float) -> bo
             say(open_message(row.name) if alone else detached_message(row.name, row.id))
             continue
         path = report_path(settings, row.id)
-        # Only the first study waited for the services to start; the others began when submitted.
+        # Only the first study waited for the services; the others started when submitted.
         created = row.created_at if row.created_at >= began else None
         begin = since if study is studies[0] else created
         show(console, outcome(reader, row.id, path, began, begin))

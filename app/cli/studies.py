@@ -1,4 +1,4 @@
-"""``penstock best``, ``logs``, ``pause``, ``resume``, ``weight`` and others, of one study."""
+"""``penstock best``, ``logs``, ``pause``, ``resume``, ``weight``, and others for one study."""
 
 from __future__ import annotations
 
@@ -210,6 +210,6 @@ def _named(reader: Reader, typed: str | None) -> tuple[StudyRow, TrialRow | None
 
 
 def _elsewhere(trials: Sequence[TrialRow]) -> str:
-    """Return words that name the devices of the newest attempts, where other output may be."""
+    """Return words that name the devices of the newest attempts, which may have other output."""
     devices = sorted({trial.device for trial in trials if trial.device})
     return f"; it ran on {', '.join(devices[:DEVICES])}" if devices else ""

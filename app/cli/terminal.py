@@ -1,4 +1,4 @@
-"""Tools of all commands: settings, readers, clients; errors as exit codes; JSON or a table."""
+"""Tools for all commands: settings, readers, clients; errors as exit codes; JSON or a table."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 FAILED, USAGE, BACKEND = 1, 2, 3
-#: Headings of ``--help``: above the commands for studies, and for this machine.
+#: Headings in ``--help`` for the commands about studies, and about this machine.
 STUDIES, MACHINE = "Studies", "This machine"
-#: A width that nothing reaches, in characters.
+#: A width (characters) that no line reaches.
 UNCUT = 100_000
 #: Spaces at the end of a line, and the colours among them.
 _SPACES = re.compile(r" (?: |\x1b\[[0-9;]*m)*$", re.MULTILINE)
@@ -45,7 +45,7 @@ CODES: dict[type[PenstockError], int] = {TrialFailed: FAILED, UsageError: USAGE}
 def completed(
     names: Callable[[Reader, str], Iterable[str]],
 ) -> Callable[[str], list[str]]:
-    """Return a shell completion: those of ``names`` that begin as typed; none without a ledger."""
+    """Return a shell completion by ``names`` that begin with the typed text; none without a ledger."""
 
     def complete(incomplete: str) -> list[str]:
         try:
@@ -58,7 +58,7 @@ def completed(
 
 
 def _trials(reader: Reader, typed: str) -> Iterable[str]:
-    """Return studies up to the slash, and behind it their trials."""
+    """Return the names of studies if ``typed`` has no slash, otherwise those of a study's trials."""
     study, slash, _ = typed.rpartition("/")
     if not slash:
         return [f"{each.name}/" for each in reader.studies()]
@@ -111,7 +111,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 class Command(TyperCommand):
-    """Names its arguments in the line of its usage as everywhere else, without braces."""
+    """A command whose usage line shows names of arguments without braces, as elsewhere."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the parts of the usage line, without braces."""
@@ -121,7 +121,7 @@ class Command(TyperCommand):
 
 
 class Application(typer.Typer):
-    """Commands of that kind."""
+    """An application with commands of the class ``Command``."""
 
     def command(self, *given: Any, **more: Any) -> Callable[[_F], _F]:
         """Add a command, like ``typer.Typer.command``."""
@@ -129,9 +129,9 @@ class Application(typer.Typer):
 
 
 class Commands(TyperGroup):
-    """Commands of the core and of extensions, whose ends are imported to list or run theirs.
+    """The commands of the core and of extensions, whose modules are imported on demand.
 
-    Errors, ours and those of the command line, are printed as one line, each with its code.
+    Errors of Penstock and of the command line are printed as one line, each with its exit code.
     """
 
     def make_context(self, *given: Any, **more: Any) -> Any:
@@ -145,14 +145,14 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all commands that are there."""
+        """Return the names of all installed commands."""
         from ..extensions import names
 
         self._add(names("cli"), "penstock --help")
         return super().list_commands(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Find a command. Raises UsageError if its extension is not there."""
+        """Find a command. Raises UsageError if its extension is absent."""
         if cmd_name not in self.commands:
             from ..extensions import COMMANDS, names
 
@@ -195,12 +195,12 @@ def _errors_as_exit_codes() -> Iterator[None]:
 
 
 def report_path(settings: Settings, name: str) -> Path:
-    """Return the default path of the report of a study, or of several."""
+    """Return the default path of the report ``name``, on one or several studies."""
     return settings.home / "reports" / f"{name}.html"
 
 
 def raised_at(error: PenstockError) -> str:
-    """Return the user's line that raised ``error``, as *train.py:4*; else empty."""
+    """Return the user's line that raised ``error``, as *train.py:4*; empty if unknown."""
     notes = [each for each in getattr(error, "__notes__", ()) if each.startswith("at ")]
     return notes[0].removeprefix("at ") if notes else ""
 
@@ -216,19 +216,19 @@ def say(words: object) -> None:
 
 
 def note(words: object) -> None:
-    """Print a line for people that is no result."""
+    """Print a line for people to standard error, since it is no result."""
     typer.echo(plain(str(words)), err=True)
 
 
 def settings_of(devices: str | None = None) -> Settings:
-    """Return this process's settings; ``devices`` as a command was given them."""
+    """Return this process's settings, with the command's own option ``devices``."""
     from ..host.settings import load
 
     return load(devices=devices)
 
 
 def reader_of(settings: Settings | None = None) -> Reader:
-    """Return the ledger's reader. Raises BackendError, with the place, if it is elsewhere."""
+    """Return a reader of the ledger. Raises BackendError, naming its place, if it is elsewhere."""
     from ..server.services.ledger_location import ledger_reader
 
     return ledger_reader(settings or settings_of())
@@ -245,14 +245,14 @@ def study_of(reader: Reader, name: str | None) -> StudyRow:
 
 
 def client_of(settings: Settings | None = None) -> Client:
-    """Return a client that sends commands, with a scheduler that receives them."""
+    """Return a client that sends commands, and make sure that a scheduler receives them."""
     from ..client.study import control
 
     return control.client_of(settings or settings_of())
 
 
 def control_of() -> Control:
-    """Return the control of studies, over the settings' ledger."""
+    """Return the ``Control`` of studies with the ledger in this process's settings."""
     from ..client.study.control import Control
 
     settings = settings_of()
@@ -263,7 +263,7 @@ def scheduler_runs(settings: Settings) -> bool:
     """Return True if this state folder's scheduler is up, or one that an operator runs."""
     from ..host import locks
 
-    # Asked first, since the rest takes long to import, and nobody else is asked without a broker.
+    # The lock is checked first: the rest takes long to import, and is needed only with a broker.
     if locks.is_running(settings.run, "scheduler") or settings.broker is None:
         return locks.is_running(settings.run, "scheduler")
     from ..server.services.services import scheduler_answers
@@ -272,7 +272,7 @@ def scheduler_runs(settings: Settings) -> bool:
 
 
 def check_folder(field: str, file: Path) -> None:
-    """See that ``file`` can be made without a folder of its own. Raises UsageError."""
+    """Check that the folder of ``file`` exists. Raises UsageError if not."""
     if not file.parent.is_dir():
         raise UsageError.refuse(field, str(file), "a file in a folder that exists")
 
@@ -285,7 +285,7 @@ def present(
 ) -> None:
     """Print ``facts(value)`` as JSON, or ``render(value)`` for people."""
     if as_json:
-        # In one piece: a write for each number and name takes longer than to find them.
+        # In one piece: a write for each number and name would take longer than finding them.
         sys.stdout.write(f"{json.dumps(facts(value), indent=2, allow_nan=False)}\n")
         return
     # soft_wrap: tables fit the terminal, but the lines of a traceback stay whole.
@@ -295,7 +295,7 @@ def present(
         return
     with console.capture() as captured:
         console.print(render(value), soft_wrap=True)
-    # A table that takes all the width there is ends in as many spaces.
+    # The lines of a table as wide as the console end in spaces.
     cut = _SPACES.sub(lambda found: found[0].replace(" ", ""), captured.get())
     sys.stdout.write(cut)
 
@@ -303,7 +303,7 @@ def present(
 def console_for_output() -> PlainConsole:
     """Return the console of standard output.
 
-    Where it is no terminal nothing is wrapped or cut, for ``grep``.
+    If it is no terminal, nothing is wrapped or cut, for tools such as ``grep``.
     """
     from ..common.console import PlainConsole
 

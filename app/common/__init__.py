@@ -1,4 +1,5 @@
-"""Tools that every room of the shell uses.
+"""Tools that all folders of ``app`` use.
 
-Time, ports, files written whole, YAML, numbers and text as people and terminals may be given them.
+Time, ports, files written atomically, YAML, and numbers and text in a form for people and
+terminals.
 """

@@ -1,4 +1,4 @@
-"""Write files that appear whole or not at all: a reader never finds half a file."""
+"""Write files atomically: a reader never finds half a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...base.errors import UsageError
 
 
 def write_atomic(path: Path, content: str | bytes, what: str) -> None:
-    """Write ``content`` to ``path``, and make its folder. Raises UsageError where it cannot."""
+    """Write ``content`` to ``path`` and make its folder. Raises UsageError if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{token_hex(8)}")

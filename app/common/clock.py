@@ -8,11 +8,11 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Seconds since the epoch; never goes backwards."""
+        """Return the seconds since 1970. The value never decreases."""
 
 
 class WallClock:
-    """Wall time. It stands still while the machine's clock, set back, is behind it."""
+    """Wall time. If the machine's clock is set back, this one stands still until that catches up."""
 
     def __init__(self) -> None:
         self._last = 0.0
@@ -23,7 +23,7 @@ class WallClock:
 
 
 class SimulatedClock:
-    """A clock that moves only when it is told to."""
+    """A clock that moves only by ``advance_to``."""
 
     def __init__(self, start: float = 0.0) -> None:
         self._now = start

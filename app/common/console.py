@@ -1,7 +1,7 @@
-"""The only console that the project prints to: text from others cannot steer the terminal.
+"""The only console that the project prints to: foreign text cannot control the terminal.
 
-Names, parameters and messages of users' code are cleaned when they become text to be laid out, so
-the columns of a table have the width of what is visible. Our own colours are styles, not text, and
+Names, parameters and messages of users' code are cleaned before text is laid out, so the columns of
+a table have the width of the visible text. The project's own colours are styles, not text, and
 remain.
 """
 
@@ -27,7 +27,7 @@ class PlainConsole(console.Console):
 
 
 def text_of(shown: console.RenderableType, width: int = 120) -> str:
-    """``shown`` as plain text, laid out ``width`` characters wide."""
+    """Return ``shown`` as plain text, laid out ``width`` characters wide."""
     file = io.StringIO()
     PlainConsole(file=file, width=width, color_system=None).print(shown, highlight=False)
     return file.getvalue()

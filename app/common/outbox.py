@@ -1,12 +1,12 @@
-"""Sends messages apart from the scheduler's loop: threads that wait for processes which send.
+"""Send messages outside the scheduler's loop, by threads that wait for sending processes.
 
-Theory of operation. The loop only puts messages in and takes outcomes out. A few threads take what
-is due and start a process for each try, which ends by itself after a time; what fails is due again
-after a pause, ever longer, until it is given up. Threads and processes are nobody's to wait for: a
-scheduler that ends leaves them.
+Theory of operation. The loop only puts messages in and takes outcomes out. A few threads take due
+messages and start a process for each try, which ends by itself after a time. A message that failed
+is due again after a pause, which grows with each try, until the message is given up. Nobody waits
+for these threads and processes: a scheduler that ends abandons them.
 
-One outbox of each kind serves a process. The scheduler may rebuild its runner, which then asks
-again for all that has no answer: what is known here by its key is not sent twice.
+A process has one outbox of each kind. The scheduler may rebuild its runner, which then puts all
+messages without an outcome again. A message with a known key is not sent twice.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ REMEMBERED = 1000
 #: Seconds that a process may take beyond its own limit.
 _GRACE = 10.0
 
-#: The key by which a message is known: the ids of its study and of its decision.
+#: The key of a message: the ids of its study and of its decision.
 Key = tuple[str, str]
 
 
 class Message(Protocol):
-    """A decision (a dataclass) that something is sent about a study."""
+    """A decision (a dataclass) to send something about a study."""
 
     @property
     def id(self) -> str: ...
@@ -46,26 +46,26 @@ class Message(Protocol):
 
     @property
     def again(self) -> bool:
-        """True if nobody knows whether it was sent already."""
+        """True if the message may have been sent already."""
 
 
 M = TypeVar("M", bound=Message)
 
 
 class Outcome(NamedTuple):
-    """The end of a message, or of a try: ``why`` it was not sent; empty if it was."""
+    """The outcome of a message or of a try. ``why`` it failed is empty if it was sent."""
 
     why: str
-    #: The most tries of a message that fails in this way, if not all that the outbox has: 1 if
-    #: another try would end alike.
+    #: The most tries of a message that fails in this way: 1 if another try would fail alike. None
+    #: for the outbox's own number.
     limit: int | None = None
     attempts: int = 1
-    #: True if it may have been sent all the same.
+    #: True if the message may have been sent although the try failed.
     unsure: bool = False
 
 
 class Outbox(Generic[M]):
-    """Messages that are to be sent, and what has become of them."""
+    """Messages to send, and their outcomes."""
 
     def __init__(
         self,
@@ -76,10 +76,10 @@ class Outbox(Generic[M]):
         attempts: int | None = None,
         most: int | None = None,
     ) -> None:
-        """``name`` is that of its messages, and ``attempt`` sends one; it may take long.
+        """``name`` names the messages in the log. ``attempt`` sends one message and may take long.
 
-        ``attempts`` is the most of a message. ``most`` messages wait, and further ones are given up
-        at once. None: there is no limit.
+        ``attempts`` is the most tries of a message. If ``most`` messages wait, further ones are
+        given up at once. None means no limit.
         """
         self._name = name
         self._attempt = attempt
@@ -87,17 +87,17 @@ class Outbox(Generic[M]):
         self._attempts = attempts
         self._most = most
         self._changed = threading.Condition()
-        #: When each message is due (monotonic seconds), in which order it came, and its attempts.
+        #: Each waiting message: when it is due (monotonic seconds), its number, and its tries so far.
         self._due: list[tuple[float, int, int, M]] = []
-        #: The messages that are to be sent (None) or have ended, in order.
+        #: The outcome of each message, in the order of arrival; None if it is still to be sent.
         self._outcomes: dict[Key, Outcome | None] = {}
-        #: Those of them whose outcome was taken, which are forgotten when there are many.
+        #: Messages whose outcome was taken. The oldest are forgotten if there are too many.
         self._collected: dict[Key, None] = {}
         self._threads = 0
         self._count = 0
 
     def put(self, message: M) -> None:
-        """Have a message sent, unless it is known."""
+        """Have a message sent, unless its key is known."""
         with self._changed:
             key = key_of(message)
             if key in self._outcomes:
@@ -112,11 +112,11 @@ class Outbox(Generic[M]):
             self._enter(message, time.monotonic(), 0)
             if self._threads < AT_ONCE:
                 self._threads += 1
-                # What it waits for may hang, and must not keep the process from its end.
+                # A daemon, since the process that it waits for may hang.
                 threading.Thread(target=self._work, name=self._name, daemon=True).start()
 
     def ended(self, keys: Collection[Key]) -> dict[Key, Outcome]:
-        """Return the outcomes of those of ``keys`` that have one."""
+        """Return the outcomes of those messages among ``keys`` that have one."""
         with self._changed:
             outcomes = {key: self._outcomes.get(key) for key in keys}
             ended = {key: outcome for key, outcome in outcomes.items() if outcome is not None}
@@ -147,7 +147,7 @@ class Outbox(Generic[M]):
                     self._outcomes[key_of(message)] = outcome._replace(attempts=attempts)
 
     def _next(self) -> tuple[int, M]:
-        """Wait for a message that is due; return its attempts so far, and itself."""
+        """Wait until a message is due; return its number of tries so far, and the message."""
         with self._changed:
             while not self._due or self._due[0][0] > time.monotonic():
                 remaining = self._due[0][0] - time.monotonic() if self._due else None
@@ -162,10 +162,10 @@ def key_of(message: Message) -> Key:
 
 
 def try_in_process(module: str, asked: Mapping[str, Any], seconds: float, who: str) -> Outcome:
-    """Run a module that sends what it is asked for, and wait for its end.
+    """Run a module that sends a message, and wait for the module's end.
 
-    It reads ``asked`` as JSON, writes fields of ``Outcome`` as JSON, and ends after ``seconds`` by
-    itself. ``who`` is to answer it.
+    The module reads ``asked`` as JSON, writes the fields of ``Outcome`` as JSON, and ends by itself
+    after ``seconds``. ``who`` names the receiver in error messages.
     """
     # -P: a file in the working directory is never imported in place of a library.
     command = [sys.executable, "-P", "-m", module]

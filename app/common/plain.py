@@ -1,8 +1,8 @@
 """Make foreign text safe for a terminal: no escapes, no control characters, all encodable.
 
-Names, messages and values come from users' code, from other machines and from files, and may steer
+Names, messages and values come from users' code, from other machines and from files, and may control
 a terminal: colours, titles, the cursor, the clipboard. All text for a terminal passes through here
-(``app.common.console``, ``app.cli.terminal.say``). JSON escapes by itself and does not.
+(``app.common.console``, ``app.cli.terminal.say``), except JSON, which escapes such characters.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 
 def plain(text: str) -> str:
-    """``text`` without what steers a terminal. Surrogates become U+FFFD."""
+    """Return ``text`` without terminal commands. Surrogates become U+FFFD."""
     if text.isascii() and text.isprintable():
         return text
     return encodable(_CONTROLS.sub("", _COMMANDS.sub("", text.replace("\r\n", "\n"))))
 
 
 def encodable(text: str) -> str:
-    """``text`` as UTF-8 can encode it: a surrogate, half a character, becomes U+FFFD."""
+    """Return ``text`` with U+FFFD for each surrogate (half a character), which UTF-8 lacks."""
     return _SURROGATES.sub("\ufffd", text)

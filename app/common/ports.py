@@ -1,6 +1,6 @@
-"""Ports of the runner to the outside: a broker to talk through, and samplers to ask.
+"""The runner's interfaces to the outside: a broker's transport, policies, and samplers.
 
-The real ones are ``app.broker.transport.RedisTransport`` and
+The real transport and samplers are ``app.broker.transport.RedisTransport`` and
 ``app.server.optuna_bridge.samplers.SamplerHost``. The simulator has a transport of its own.
 """
 
@@ -20,7 +20,7 @@ from ...scheduler.model.study import Params, Scalar, StudySpec
 from ...scheduler.model.trial import Trial
 from ...wire.messages import Forged
 
-#: Seconds that a worker that was told to stop may take to end an epoch (then its agent ends it).
+#: Seconds in which a worker that was told to stop may end its epochs. Then its agent ends it.
 DRAIN_GRACE = 30.0
 
 
@@ -50,28 +50,29 @@ class OpenAttempt:
     ranks: int
 
 
-#: Seconds: no worker reports a longer round trip.
+#: The longest round trip (seconds) that a worker reports.
 MAX_ROUND_TRIP = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class LiveDevice:
-    """A device whose worker answers."""
+    """A device with a worker that answers."""
 
     device: Device
     incarnation: str
     draining: bool
-    #: Seconds that a round trip to the broker takes from there, as its worker measured it.
+    #: Seconds of a round trip from the device's worker to the broker, as the worker measured it.
     round_trip: Annotated[float, Interval(ge=0, le=MAX_ROUND_TRIP)] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptStatus:
-    """An attempt as the broker has it."""
+    """The state of an attempt on the broker."""
 
-    #: None if the broker knows nothing of the trial.
+    #: The attempt's fence; None if the broker has no record of the trial.
     fence: int | None
-    #: ``dispatched``, ``running`` (all ranks have claimed), ``done`` or ``revoked``; None as above.
+    #: ``dispatched``, ``running`` (all ranks have claimed), ``done`` or ``revoked``; None without a
+    #: record.
     state: str | None
     #: The ranks without a lease.
     absent: tuple[int, ...]
@@ -81,11 +82,11 @@ class AttemptStatus:
 class Survey:
     """State of the broker at one instant."""
 
-    #: By name.
+    #: Devices by name.
     devices: dict[str, LiveDevice]
-    #: By trial.
+    #: Attempts by trial.
     states: dict[str, AttemptStatus]
-    #: None if the broker has lost its data.
+    #: The id of the broker's data, made when it was opened; None if the broker has lost its data.
     boot: str | None
     #: Devices that were drained and have gone since the last survey.
     stopped: frozenset[str] = frozenset()
@@ -93,7 +94,7 @@ class Survey:
 
 @dataclass(slots=True)
 class Effects:
-    """Decisions of one turn of the runner, and the messages it has dealt with.
+    """Decisions of one turn of the runner, and the messages that it has handled.
 
     ``revokes`` come before ``dispatches``, so a trial can be fenced off and dispatched again at
     once.
@@ -103,57 +104,57 @@ class Effects:
     cuts: list[Cut] = field(default_factory=list)
     revokes: list[Revoke] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
-    #: (name, JSON text). The name is a key without our prefix.
+    #: (name, JSON text) of answers. The name is a key without the protocol's prefix.
     answers: list[tuple[str, str]] = field(default_factory=list)
-    #: (study, JSON text): what has changed in studies of objectives, for their trainers.
+    #: (study, JSON text): changes in studies of objectives, for their trainers.
     history: list[tuple[str, str]] = field(default_factory=list)
-    #: Studies whose whole history is in ``history``: nothing that was sent before is needed.
+    #: Studies whose whole history is in ``history``, so that earlier texts are not needed.
     repeated: list[str] = field(default_factory=list)
-    #: (study, trial): trials that have ended, whose script is to call its callbacks.
+    #: (study, trial): trials that have ended, and for which a script is to call callbacks.
     unheard: list[tuple[str, str]] = field(default_factory=list)
-    #: Studies that are over: no trainer needs their history, and somebody may wait for their end.
+    #: Studies that are over. Trainers need no history of them, and a process may wait for the end.
     ended: list[str] = field(default_factory=list)
     #: Messages to acknowledge.
     acks: Sequence[Message] = ()
 
 
 class Transport(Protocol):
-    """The broker as the runner sees it. Every call raises BackendError if it does not answer."""
+    """The runner's interface to the broker. Every call may raise BackendError."""
 
     def open(self) -> None:
-        """Make streams, group and installation hash where they are missing."""
+        """Create streams, group and installation hash if they are missing."""
 
     def receive(self, timeout: float) -> Sequence[Message]:
-        """Messages, as soon as there are any; after ``timeout`` seconds perhaps none."""
+        """Return messages as soon as there are any, or none after ``timeout`` seconds."""
 
     def carry_out(self, effects: Effects) -> None:
         """Carry out all of ``effects`` in one round trip. Repeating this is harmless."""
 
     def drop(self, message: Message, why: Forged) -> None:
-        """Log and count ``message``, which could not be used. It is acknowledged as usual."""
+        """Log and count ``message``, which was unusable. It is acknowledged as usual."""
 
     def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:
         """Return the devices that answer, and the state of each open attempt."""
 
     def scripts(self, studies: Collection[str]) -> Collection[str]:
-        """Return those of ``studies`` whose scripts live and call callbacks."""
+        """Return the studies among ``studies`` that have a live script which calls callbacks."""
 
 
 class Answer(NamedTuple):
-    """Configurations for new trials, and whether these are the last."""
+    """Configurations for new trials, and a mark if they are the last."""
 
     trials: tuple[Params, ...]
-    #: No configurations follow these.
+    #: True if no configurations follow these.
     exhausted: bool
-    #: Notes that the sampler keeps with each of them (JSON); empty if it keeps none.
+    #: The sampler's note (JSON) on each configuration; empty if it keeps none.
     notes: tuple[str, ...] = ()
 
 
 class Policies(Protocol):
-    """Asks the user's policies."""
+    """The runner's interface to users' policies."""
 
     def plan(self, policy: str, snapshots: Sequence[Snapshot]) -> tuple[Plan, ...]:
-        """Return a valid plan for each snapshot. UsageError says what the policy did instead."""
+        """Return a plan for each snapshot. Raises UsageError if the policy gives no valid plan."""
 
 
 class Samplers(Protocol):
@@ -169,14 +170,14 @@ class Samplers(Protocol):
         *,
         resampled: Sequence[int],
     ) -> Answer:
-        """Up to ``n`` configurations, and whether there are no more.
+        """Return up to ``n`` configurations for trials.
 
-        They are for the trials of the numbers ``resampled``, which ``trials`` are without; for new
-        ones where that is empty.
+        They are for the trials with the numbers in ``resampled``, which ``trials`` does not have, or
+        for new trials if ``resampled`` is empty.
         """
 
     def explore(self, spec: StudySpec, number: int, params: Params) -> Params:
-        """Return the configuration of trial ``number``, forked from one with ``params``."""
+        """Return a configuration for trial ``number``, a fork of a trial with ``params``."""
 
     def suggest(
         self,

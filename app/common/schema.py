@@ -1,4 +1,4 @@
-"""The classes of values as schemas of what is read: one pydantic adapter a class."""
+"""Schemas for reading values: one pydantic adapter for each class of values."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 from ...scheduler.model.snapshot import POLICY_BACKOFF
 
-#: Counts from here on are not read digit by digit.
+#: The least number that is not written with all digits.
 _LONGEST = 1e12
 #: The style of a study's status in a terminal.
 STATUS_STYLE = {
@@ -23,20 +23,20 @@ STATUS_STYLE = {
 
 
 def count(n: int, noun: str) -> str:
-    """``1 trial``, ``2 trials``."""
+    """Return ``n`` with its noun: ``1 trial``, ``2 trials``."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def in_shell(name: str, study_id: str) -> str:
     """Return a study as the argument of a command: its name, quoted for a shell if necessary.
 
-    It is the id if the name would be read as an option.
+    It is the study's id if the name would be read as an option.
     """
     return study_id if name.startswith("-") else shlex.quote(name)
 
 
 def duration(seconds: float) -> str:
-    """Seconds as text: ``0.42 s``, ``18.3 s``, ``4 min 10 s``, ``3 h 05 min``, ``2 d 4 h``."""
+    """Return seconds as ``0.42 s``, ``18.3 s``, ``4 min 10 s``, ``3 h 05 min``, ``2 d 4 h``."""
     if seconds < 1:
         return f"{seconds:.2f} s"
     if seconds < 60:
@@ -52,8 +52,8 @@ def duration(seconds: float) -> str:
 def number(value: object, digits: int = 4) -> str:
     """Return a parameter or metric as text; floats have ``digits`` significant digits.
 
-    Metrics that count, such as parameters of a model, are floats as all are: large ones are
-    written as whole numbers (15,482), since nobody compares them as 1.548e+04.
+    Metrics that are counts, such as a model's parameters, are floats, too. Large ones are written
+    as whole numbers (15,482), since 1.548e+04 is hard to compare.
     """
     if isinstance(value, bool) or not isinstance(value, float):
         return str(value)
@@ -80,7 +80,7 @@ def label(name: str) -> str:
 
 
 def sparkline(values: Sequence[float], low: float, high: float) -> str:
-    """``values`` as little bars between ``low`` and ``high`` (those outside are clipped).
+    """Return ``values`` as little bars between ``low`` and ``high``. Other values are clipped.
 
     >>> sparkline([0.0, 0.5, 1.0], 0.0, 1.0)
     '▁▅█'
@@ -99,13 +99,13 @@ def status_word(status: str, *, still: bool) -> str:
 
 
 def share_words(weight: float, priority: int) -> str:
-    """Weight and priority where not the default, as *weight 2, priority 1*; else empty."""
+    """Return weight and priority as *weight 2, priority 1*, each left out if it is the default."""
     words = [f"weight {weight:g}"] if weight != 1.0 else []
     return ", ".join(words + ([f"priority {priority}"] if priority else []))
 
 
 def instead(seconds: float = POLICY_BACKOFF) -> str:
-    """Say what follows from a failed policy, which is asked again after ``seconds``; and advise."""
+    """Say what runs after a policy has failed, and that it is asked again after ``seconds``."""
     return (
         "the previous plan stays in force, and trials that are not in it run in order of"
         " arrival on one device each. Correct the policy: it is asked again after"
@@ -114,12 +114,12 @@ def instead(seconds: float = POLICY_BACKOFF) -> str:
 
 
 def closest(name: str, known: Sequence[str]) -> str | None:
-    """Return the one of ``known`` that ``name`` may be a slip of; None if none is close."""
+    """Return the name in ``known`` that ``name`` may be a typing error of; None if none is close."""
     close = get_close_matches(name.lower(), [each.lower() for each in known], n=1)
     return next((each for each in known if each.lower() in close), None)
 
 
 def near(name: str, known: Sequence[str]) -> str:
-    """``: did you mean ...?`` if ``name`` is close to one of ``known``, else empty."""
+    """Return ``: did you mean ...?`` if ``name`` is close to a name in ``known``, else empty."""
     meant = closest(name, known)
     return "" if meant is None else f": did you mean {meant}?"

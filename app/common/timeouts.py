@@ -13,7 +13,7 @@ T = TypeVar("T")
 def call_with_notices(
     every: float, name: str, call: Callable[[], T], notify: Callable[[], object]
 ) -> T:
-    """Return or raise what ``call`` does, however long it takes.
+    """Return the result of ``call`` or raise its error, however long it takes.
 
     ``notify`` is called every ``every`` seconds until then.
 
@@ -26,7 +26,7 @@ def call_with_notices(
 
 
 def within(seconds: float, name: str, call: Callable[[], T]) -> T:
-    """Return or raise what ``call`` does. Raises TimeoutError after ``seconds``.
+    """Return the result of ``call`` or raise its error. Raises TimeoutError after ``seconds``.
 
     ``call`` runs in a thread called ``name``, because socket timeouts do not cover name lookups,
     and disks have none at all. A thread that hangs is abandoned; it does not keep the process

@@ -14,21 +14,21 @@ ABOVE_0 = math.ulp(0.0)
 
 
 def flag(field: str, value: Any) -> bool:
-    """``value``, which is True or False. Raises UsageError naming ``field``."""
+    """Return ``value``. Raises UsageError naming ``field`` unless it is True or False."""
     if not isinstance(value, bool):
         raise UsageError.refuse(field, value, "True or False")
     return value
 
 
 def one_of(field: str, value: Any, known: Collection[Any], allowed: str = "") -> Any:
-    """``value``, which is one of ``known``. Raises UsageError naming ``field``."""
+    """Return ``value``. Raises UsageError naming ``field`` unless it is in ``known``."""
     if value not in known:
         raise UsageError.refuse(field, value, allowed or ", ".join(map(str, known)))
     return value
 
 
 def whole(field: str, value: Any, low: int | None = None, high: int | None = None) -> int:
-    """``value`` as a whole number, ``low`` to ``high``. Raises UsageError naming ``field``."""
+    """Return ``value`` as an int from ``low`` to ``high``. Raises UsageError naming ``field``."""
     allowed = "a whole number" if low is None else f"a whole number >= {low}"
     allowed = allowed if high is None else f"a whole number, {low} to {high}"
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):
@@ -48,7 +48,7 @@ def finite(
     low: float = -math.inf,
     high: float = math.inf,
 ) -> float:
-    """``value`` (also NumPy's or torch's) as a finite float from ``low`` to ``high``.
+    """Return ``value`` (also NumPy's or torch's) as a finite float from ``low`` to ``high``.
 
     Raises UsageError naming ``field``.
     """
@@ -62,5 +62,5 @@ def finite(
 
 
 def seconds(field: str, value: Any) -> float:
-    """``value`` as seconds above 0. Raises UsageError naming ``field``."""
+    """Return ``value`` as seconds above 0. Raises UsageError naming ``field``."""
     return finite(field, value, "seconds above 0, or None", ABOVE_0)

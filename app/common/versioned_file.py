@@ -1,7 +1,7 @@
 """Read and write JSON files that move between installations.
 
-Such a file has a key that says what it is; the key's value is the number of the file's format. A
-file of another format is refused as a whole. ``penstock_version`` says which version wrote it.
+Such a file has a key that marks its kind; the key's value is the number of the file's format. A
+file of another format is refused as a whole. ``penstock_version`` names the version that wrote it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .schema import why
 
 
 class Kind(NamedTuple):
-    """A kind of file: its name, the key that marks it, its format's number, what writes it."""
+    """A kind of file: its name, its marking key, its format's number, and its writer."""
 
     name: str
     mark: str
@@ -39,7 +39,7 @@ File = TypeVar("File", bound=Body)
 def to_text(content: Body) -> str:
     """Return the file's text: JSON that a version control system can compare line by line.
 
-    Raises UsageError if a text in it is not valid UTF-8, which older ledgers may hold.
+    Raises UsageError if a text in it is not valid UTF-8, as may be in older ledgers.
     """
     try:
         return content.model_dump_json(indent=1) + "\n"

@@ -1,4 +1,4 @@
-"""The user who sends a command, and the reason, as stories and reports have them."""
+"""The user who sends a command and the reason for it, for stories and reports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def user() -> str:
 
 
 def check_reason(why: str) -> str:
-    """Return a reason that is not too long. Raises UsageError."""
+    """Return the reason ``why``. Raises UsageError if it is too long."""
     if len(why) > LONGEST:
         raise UsageError.refuse("reason", f"{why[:20]}...", f"{LONGEST} characters at most")
     return why

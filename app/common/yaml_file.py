@@ -1,4 +1,4 @@
-"""Read a YAML file as plain values, and find the line of each, so that errors name the place.
+"""Read a YAML file as plain values, and find each value's line for error messages.
 
 YAML 1.2: ``1e-4`` is a number and ``no`` is a word. Only plain types are read. A tag that asks for
 an object is refused.
@@ -23,7 +23,7 @@ KeyPath = tuple[str | int, ...]
 
 
 class YamlFile:
-    """``values`` are the contents of ``file``: mappings, lists, strings, numbers, booleans, None.
+    """A YAML file. ``values``: its mappings, lists, strings, numbers, booleans and None.
 
     Raises UsageError for a file that cannot be read or is not YAML, or in which a key is repeated.
     """
@@ -43,13 +43,13 @@ class YamlFile:
             raise UsageError(f"{file} cannot be read: {error}") from error
 
     def error(self, key_path: KeyPath, words: str) -> UsageError:
-        """Return the error that ``words`` describe, with its line or that of what encloses it."""
+        """Return an error with ``words`` and the line of the value, or of the nearest value around it."""
         line = self._line(key_path)
         at = "" if line is None else f", line {line}"
         return UsageError(f"{self._file}{at}: {words}")
 
     def _line(self, key_path: KeyPath) -> int | None:
-        """Return the line of a value, or of what encloses it; None of what the file lacks."""
+        """Return the line of a value, or of the nearest value around it; None if there is neither."""
         node, line = YAML(typ="safe", pure=True).compose(self._text), None
         for step in key_path:
             children: Iterable[tuple[object, Node, Node]] = ()
@@ -66,9 +66,9 @@ class YamlFile:
     def mapping(
         self, key_path: KeyPath, what: str, value: Any = ..., *, numbers: bool = False
     ) -> dict[str, Any]:
-        """``value`` (default: the whole file) as a mapping. Raises UsageError naming ``what``.
+        """Return ``value`` (default: the whole file) as a mapping. Raises UsageError naming ``what``.
 
-        With ``numbers`` its keys may be whole numbers, which are given as text.
+        With ``numbers``, keys may be whole numbers, which are returned as text.
         """
         value = self.values if value is ... else value
         if not isinstance(value, dict):
@@ -87,7 +87,7 @@ class YamlFile:
     def check_keys(
         self, key_path: KeyPath, given: Mapping[str, Any], known: Collection[str], what: str
     ) -> None:
-        """Raise UsageError, with its line, for a key of ``what`` that is not in ``known``."""
+        """Raise UsageError, with the line, if ``given`` has a key that is not in ``known``."""
         for name in given:
             if name not in known:
                 words = f"{name} is not a key of {what}{near(name, list(known))}"

@@ -1,6 +1,7 @@
 """Adopted system configurations: those that users have pinned for a workload on a class of machine.
 
-The newest row of each counts. One without a configuration says that none is adopted any more.
+For each workload and class, the newest row counts. A row without a configuration says that none is
+adopted any more.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Adopted = dict[tuple[str, str], SystemConfig]
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """A user's choice of a configuration; () pins the default, None takes the choice back."""
+    """A user's choice of a configuration: () pins the default, None takes the choice back."""
 
     workload: str
     machine: str
@@ -34,7 +35,7 @@ class Adoption:
 
 
 def adoption_of(body: Mapping[str, Any], at: float) -> Adoption:
-    """Return the adoption in a command. Raises ``UsageError`` naming the field that is wrong."""
+    """Return the adoption in a command's ``body``. Raises ``UsageError`` naming a wrong field."""
     workload, machine, config = (body.get(name) for name in ("workload", "machine", "config"))
     for field, name in (("workload", workload), ("machine", machine)):
         if not (isinstance(name, str) and 0 < len(name) <= MAX_LETTERS and name.isprintable()):
@@ -50,7 +51,7 @@ def adoption_of(body: Mapping[str, Any], at: float) -> Adoption:
 
 
 def adopted_of(adoptions: Iterable[Adoption]) -> Adopted:
-    """Return the configurations that hold after ``adoptions``, of which later ones count."""
+    """Return the configurations after all of ``adoptions``, of which later replace earlier ones."""
     last = {(each.workload, each.machine): each.config for each in adoptions}
     return {where: config for where, config in last.items() if config is not None}
 

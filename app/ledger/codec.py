@@ -1,11 +1,11 @@
-"""Events and studies as JSON text: what the ledger keeps, and what it can still read years later.
+"""Encode events and studies as JSON text, in a form that later versions can still read.
 
-Every kind of event has one pydantic adapter over its frozen dataclass, so the classes themselves
-say what a body holds. The rules of change: a new field needs a default, then old bodies still
-decode; a field is never renamed or given another meaning, the event gets a new kind instead. A
-field that is gone is still read where it says what is now always so (``REMOVED_FIELDS``). A body
-with any other field that this version does not know was written by a newer one, and is an error:
-dropping the field would replay another history than the one that happened.
+Every kind of event has one pydantic adapter over its frozen dataclass, so the class defines the
+fields of a body. The rules of change: a new field needs a default, so that old bodies still decode.
+A field is never renamed or given another meaning; the event gets a new kind instead. A removed
+field is still read if it has the one value that is always true now (``REMOVED_FIELDS``). A body
+with any other unknown field was written by a newer version, and is an error: dropping the field
+would replay another history than the one that happened.
 
 Numbers keep their type (``1``, ``1.0`` and ``true`` stay apart), and infinities and NaN are written
 as Python's JSON module does. A character that UTF-8 cannot hold (a lone surrogate in a traceback)
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 #: Version of the bodies; it grows when a kind of event or a field is added.
 VERSION = 29
 
-#: Stands for any value of a field of trials that follows from others.
+#: Marker for a removed field that may have any value, since the value follows from other fields.
 _ANY = object()
-#: Fields that older versions wrote, and the only value of each that can still be read.
+#: Fields that older versions wrote, each with the only value that can still be read.
 REMOVED_FIELDS: dict[str, Any] = {
     # It is the last one of ``hashes``.
     "state_hash": _ANY,
@@ -86,7 +86,7 @@ REMOVED_FIELDS: dict[str, Any] = {
     "weight": 1.0,
 }
 
-#: Every kind of the core's events under the name that the ledger keeps: names stay, classes may
+#: The class of each kind of the core's events, by its name in the ledger. Names stay, classes may
 #: move.
 KINDS: dict[str, type[Event]] = {
     "StudySubmitted": events.StudySubmitted,
@@ -140,7 +140,7 @@ def encode(event: Event) -> tuple[str, str]:
 
 
 def decode(kind: str, text: str) -> Event:
-    """Return the event of ``kind`` in ``text``. ``BackendError`` if this version cannot read it."""
+    """Return the event of ``kind`` in ``text``. Raises ``BackendError`` if it is unreadable."""
     cls = KINDS.get(kind) or _of_extensions().get(kind)
     if cls is None:
         if (extension := owner_of(kind)) is not None:
@@ -164,17 +164,17 @@ def name_of(cls: type[Event]) -> str:
 
 
 def kinds() -> set[str]:
-    """Return the names of all kinds of event that are known, also where their extension is not."""
+    """Return the names of all known kinds of event, those of absent extensions included."""
     return {*KINDS, *OF_EXTENSIONS, *_of_extensions()}
 
 
 def _of_extensions() -> dict[str, type[Event]]:
-    """Return every kind of event that extensions have, as ``KINDS``."""
+    """Return the class of each kind of event of extensions, by name, as in ``KINDS``."""
     return {kind: cls for own in of_ends("events", "EVENTS") for kind, cls in own.items()}
 
 
 def _unread(kind: str, extension: str, text: str) -> Unread:
-    """Return the event that stands for one of an extension that is not there."""
+    """Return a stand-in for the event of an absent extension."""
     try:
         body = json.loads(text)
         trial = body.get("trial")
@@ -191,7 +191,7 @@ def _unread(kind: str, extension: str, text: str) -> Unread:
 
 
 def spec_to_json(spec: StudySpec) -> str:
-    """``spec`` as JSON text."""
+    """Return ``spec`` as JSON text."""
     return _dump(spec)
 
 
@@ -205,7 +205,7 @@ def spec_from_json(text: str) -> StudySpec:
 
 
 def spent_to_json(spent: Spent) -> str:
-    """``spent`` as JSON text; empty if nothing is."""
+    """Return ``spent`` as JSON text; empty if nothing was spent."""
     return "" if spent == NOTHING_SPENT else _dump(spent)
 
 
@@ -223,7 +223,7 @@ def state_to_json(state: EngineState) -> str:
 
 
 def _own_state(kind: type[Any], body: Any) -> Any:
-    """Return an extension's state; ``Unreadable`` if this version of it cannot read the state."""
+    """Return an extension's state, or ``Unreadable`` if the extension's version cannot read it."""
     from ...scheduler.state.extensions import Unreadable
 
     try:
@@ -233,7 +233,7 @@ def _own_state(kind: type[Any], body: Any) -> Any:
 
 
 def state_from_json(text: str) -> EngineState:
-    """Return the state in a snapshot. Raises ``BackendError`` where this version cannot read it."""
+    """Return the state in a snapshot. Raises ``BackendError`` if this version cannot read it."""
     # Imported here because it imports NumPy, which readers of studies and events do not need.
     from ...scheduler.state.state import EngineState
     from ..extensions import states
@@ -253,7 +253,7 @@ def state_from_json(text: str) -> EngineState:
 
 
 def _converted(text: str) -> str:
-    """Return an older snapshot with all that it has where it is kept now."""
+    """Return an older snapshot in the present form: its parts moved to where they are kept now."""
     from ...scheduler.state.older import convert as convert_core
     from ..extensions import CONVERSIONS
 
@@ -269,7 +269,7 @@ def _converted(text: str) -> str:
 
 
 def snapshot_to_json(snapshot: Snapshot) -> str:
-    """``snapshot``, which a user's policy receives, as one line of JSON."""
+    """Return ``snapshot``, which a user's policy receives, as one line of JSON."""
     return _dump(snapshot)
 
 
@@ -294,7 +294,7 @@ def plan_from_json(text: str) -> Plan:
 
 
 def subject(event: Event) -> tuple[str | None, str | None]:
-    """Return the ids of the study and the trial that ``event`` is about; None where it has none."""
+    """Return the ids of the study and the trial of ``event``, each None if there is none."""
     trial: str | None = getattr(event, "trial", None)
     if trial is not None:
         return trial.rpartition("-")[0], trial
@@ -308,7 +308,7 @@ def subject(event: Event) -> tuple[str | None, str | None]:
 
 
 def storable(text: str) -> str:
-    """``text`` with every character that a ledger cannot hold replaced by ``?``.
+    """Return ``text`` with ``?`` for every character that a ledger cannot store.
 
     These are lone surrogates, which UTF-8 cannot encode, and NUL, which PostgreSQL refuses.
     """
@@ -331,7 +331,7 @@ def _load(cls: type[Any], text: str) -> Any:
 
 
 def _without_removed(text: str, error: ValidationError) -> str:
-    """``text`` without the fields that are gone. Raises ``error`` if anything else is wrong."""
+    """Return ``text`` without removed fields. Raises ``error`` if anything else is wrong."""
     problems = error.errors(include_url=False, include_context=False)
     locations = [each["loc"] for each in problems if _is_removed(each)]
     if len(locations) < error.error_count():

@@ -1,4 +1,4 @@
-"""Reads the ledger's events and snapshots, for its writer and its readers alike."""
+"""Read the ledger's events and snapshots, for its writer and its readers alike."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class EventLog(ABC):
-    """The events and snapshots that an engine is rebuilt from.
+    """The events and snapshots from which an engine is rebuilt.
 
     Raises ``BackendError`` when the storage does not answer, and ``LedgerDamaged`` when a row is
     not as it was written.
@@ -49,15 +49,15 @@ class EventLog(ABC):
         """Return the rows of ``query``, unchecked."""
 
     def _events(self, query: Select[Any]) -> list[tuple[int, Event]]:
-        """Return the number and event of each row of ``query``, whole rows of events, checked."""
+        """Return the number and the event of each row of ``query``, which has whole event rows."""
         return [(row.seq, codec.decode(row.kind, row.body)) for row in self._whole(EVENT, query)]
 
     def _whole(self, table: Table, query: Select[Any], at: int = 0) -> Sequence[Row[Any]]:
         """Return the rows of ``query``, checked.
 
-        Whole rows of ``table`` begin at index ``at`` of each. A condition on a column without an
-        index must also accept damaged values (``of_kind``). Otherwise a row whose value in it has
-        changed would silently be left out.
+        Index ``at`` of each row is where a whole row of ``table`` begins. A condition on a column
+        without an index must also accept damaged values, as ``of_kind`` does. Otherwise a row with
+        a changed value in that column would silently be left out.
         """
         rows = self._rows(query)
         if message := fault(table, rows, at):
@@ -66,7 +66,7 @@ class EventLog(ABC):
 
 
 def of_kind(*kinds: type[Event]) -> ColumnElement[bool]:
-    """Return a condition for events of ``kinds``, and for damaged ones, whose kind is unknown."""
+    """Return a condition for events of ``kinds``, and for damaged events of unknown kinds."""
     names = [codec.name_of(kind) for kind in kinds]
     return EVENT.c.kind.in_(names) | EVENT.c.kind.not_in(codec.kinds())
 
@@ -83,7 +83,7 @@ def names_of(rows: Rows, study_id: str) -> tuple[str, ...]:
 
 
 def imports(rows: Rows, study_id: str | None = None) -> list[tuple[int, StudyImported]]:
-    """Return the number and event of the import of a study, or of all; empty without any."""
+    """Return the number and event of each study's import, or of the one of ``study_id``."""
     query = EVENTS.where(IMPORTED).order_by(EVENT.c.study, EVENT.c.seq)
     if study_id is not None:
         query = query.where(EVENT.c.study == study_id)

@@ -1,8 +1,8 @@
-"""Reads a study that is over back from the ledger's tables, as the engine had it.
+"""Read a study that is over from the ledger's tables, in the form that the engine needs.
 
-When a study ends the engine forgets it. An extension (``StudyExtended``) brings it back with what
-its sampler, its strategy and its trials that may still be promoted need. Other readers use
-``reader``.
+When a study ends the engine forgets it. ``StudyExtended``, more trials for the study, brings it
+back, with the data for its sampler, its strategy, and trials that may still be promoted. Other
+readers use ``reader``.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ def read_past(rows: Rows, study: str) -> tuple[StudyRecord, FinishedStudy]:
 
 
 def wants_reports(spec: StudySpec) -> bool:
-    """Return True if trials of the study go on with the reports of their epochs."""
+    """Return True if an extension needs the epochs' reports when the study's trials go on."""
     return any(wants(spec) for wants in of_ends("ledger", "wants_reports"))
 
 
 def past_trial(
     row: Row[Any], epochs: Sequence[Row[Any]], parents: Sequence[Parent], *, reported: bool
 ) -> PastTrial:
-    """Return the trial of these rows; ``reported``: with all that was reported of its epochs."""
+    """Return the trial of these rows; with ``reported``, include its epochs' whole reports."""
     failure = None
     if row.failure_kind is not None:
         failure = Failure(row.failure_kind, row.failure_message, row.failure_traceback or "")

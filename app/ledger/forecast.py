@@ -1,4 +1,4 @@
-"""When a study is expected to be over, by the engine's own forecast of the state in the ledger."""
+"""The expected end of a study: the engine's own forecast for the state in the ledger."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds after which a kept forecast is made again, at the soonest.
+#: The least age (seconds) at which a kept forecast is made again.
 KEPT = 10.0
-#: Seconds of rest for each second of work: the CPU time that forecasts take is small.
+#: Seconds of rest after each second of work, so that forecasts take little CPU time.
 REST = 20.0
 
 
 class Forecast(NamedTuple):
-    """When a study is expected to be over, and by how many seconds it then misses its deadline.
+    """The expected end of a study, and the seconds by which the study then misses its deadline.
 
-    ``ends`` is in seconds since 1970. ``misses`` is 0 if it meets it, and None if it has none.
+    ``ends`` is in seconds since 1970. ``misses`` is 0 if the study meets its deadline, and None if
+    it has no deadline.
     """
 
     ends: float
@@ -32,11 +33,11 @@ class Forecast(NamedTuple):
 
 
 def forecast_of(reader: Reader, study: StudyRow, now: float) -> Forecast | None:
-    """Return the forecast of a running study; None if it is over, or nothing of it is known yet.
+    """Return the forecast of a running study; None if it is over, or nothing is known about it yet.
 
-    None also where this version's engine cannot go on with the ledger, which can be read all the
-    same. The whole state is read, which takes a second or two for 10,000 trials. Errors as the
-    reader's.
+    Also returns None if this version's engine cannot go on with the ledger, though it can be read.
+    Reads the engine's whole state, which takes a second or two for 10,000 trials. Raises as
+    ``Reader`` does.
     """
     if study.finished_at is not None:
         return None
@@ -57,30 +58,30 @@ def forecast_of(reader: Reader, study: StudyRow, now: float) -> Forecast | None:
 
 
 class Forecasts:
-    """The forecasts of studies for who shows them again and again, made aside and kept for a while.
+    """Forecasts of studies for repeated display: made in a thread and kept for a while.
 
-    Who asks gets the one that was made last and waits for none. One is made at a time, and after it
-    comes a rest, so that many and large studies make forecasts older instead of the CPU busy.
+    A caller gets the forecast that was made last, and never waits. One forecast is made at a time,
+    followed by a rest. So with many or large studies forecasts get older, and the CPU is not busy.
     """
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._lock = threading.Lock()
-        #: By study and status: when the forecast was made (monotonic seconds), and the forecast.
+        #: When the forecast was made (monotonic seconds), and the forecast, by study and status.
         self._forecasts: dict[tuple[str, str], tuple[float, Forecast | None]] = {}
         self._making = False
-        #: When the rest after the last one is over (monotonic seconds).
+        #: When the rest after the last forecast is over (monotonic seconds).
         self._rested = 0.0
 
     def of(self, study: StudyRow) -> Forecast | None:
-        """Return the known forecast; None also for a study whose first one is being made."""
+        """Return the forecast made last; None if there is none, or while the first is made."""
         key, now = (study.id, study.status), time.monotonic()
         with self._lock:
             made_at, forecast = self._forecasts.get(key, (-KEPT, None))
             is_due = study.finished_at is None and now >= max(made_at + KEPT, self._rested)
             if is_due and not self._making:
                 self._making = True
-                # It may be in the middle of seconds of work when the process is to end.
+                # A daemon, so that the process can end while a forecast takes seconds.
                 threading.Thread(target=self._make, args=(study,), daemon=True).start()
         return forecast
 

@@ -34,12 +34,12 @@ from .rows import readable
 
 KIND = Kind("history", "penstock_history", 1, "penstock history export")
 
-#: Reads whole rows of a table and refuses damaged ones.
+#: A function that reads whole rows of a table and refuses damaged rows.
 Rows = Callable[[Table, Select[Any]], Sequence[Row[Any]]]
 
 
 def _with_pairs(given: Any) -> Any:
-    """Return the fields of an entry, whose mappings in JSON are pairs."""
+    """Return an entry's fields from JSON, with pairs for mappings."""
     values = given if isinstance(given, dict) else {}
     mappings = {name: values.get(name) for name in ("profile", "config")}
     pairs = {name: tuple(it.items()) for name, it in mappings.items() if isinstance(it, dict)}
@@ -47,14 +47,14 @@ def _with_pairs(given: Any) -> Any:
 
 
 def _with_mappings(entry: HistoryEntry) -> dict[str, Any]:
-    """Return the fields of an entry for JSON. 0.2 reads one whose spread is not known."""
+    """Return an entry's fields for JSON. An unknown spread is left out, so that 0.2 can read it."""
     body = asdict(entry) | {"profile": dict(entry.profile), "config": dict(entry.config)}
     if entry.spread is None:
         del body["spread"]
     return body
 
 
-#: An entry in JSON, where its profile and its configuration are mappings.
+#: The form of an entry in JSON, where its profile and its configuration are mappings.
 Entry = Annotated[HistoryEntry, BeforeValidator(_with_pairs), PlainSerializer(_with_mappings)]
 _ENTRIES = TypeAdapter(
     list[Entry], config=ConfigDict(strict=True, extra="forbid", defer_build=True)
@@ -62,7 +62,7 @@ _ENTRIES = TypeAdapter(
 
 
 class HistoryFile(Body):
-    """A file with all of a history, or with that of one class of machine."""
+    """A file with a whole history, or with the history of one class of machine."""
 
     model_config = ConfigDict(strict=True)
 
@@ -73,7 +73,7 @@ class HistoryFile(Body):
 
 
 def read_history(rows: Rows, machine: str | None) -> tuple[HistoryEntry, ...]:
-    """Return the entries of one class of machine, or all, oldest first."""
+    """Return the entries of the class ``machine``, or all if that is None, oldest first."""
     query = select(HISTORY).order_by(HISTORY.c.at, HISTORY.c.id)
     if machine is not None:
         query = query.where(HISTORY.c.machine == machine)
@@ -83,7 +83,7 @@ def read_history(rows: Rows, machine: str | None) -> tuple[HistoryEntry, ...]:
 def merged(
     new: Iterable[HistoryEntry], known: Iterable[HistoryEntry]
 ) -> tuple[list[HistoryEntry], list[str]]:
-    """Return those of ``new`` that must be written, and the ids of ``known`` that they push out."""
+    """Return the entries of ``new`` to write, and the ids of ``known`` that these push out."""
     before = {entry.id: entry for entry in known}
     remaining = {entry.id: entry for entry in trimmed((before | {e.id: e for e in new}).values())}
     new_entries = [entry for name, entry in remaining.items() if name not in before]
@@ -91,7 +91,7 @@ def merged(
 
 
 def to_row(entry: HistoryEntry) -> dict[str, Any]:
-    """``entry`` as a row of the table."""
+    """Return ``entry`` as a row of the table."""
     body = _with_mappings(entry)
     return body | {
         "id": entry.id,
@@ -102,7 +102,7 @@ def to_row(entry: HistoryEntry) -> dict[str, Any]:
 
 
 def to_json(entries: Iterable[HistoryEntry]) -> str:
-    """``entries`` as the text of a history file."""
+    """Return ``entries`` as the text of a history file."""
     file = HistoryFile(
         penstock_version=version("penstock"),
         exported_at=time.time(),
@@ -117,12 +117,12 @@ def read_file(path: Path) -> list[HistoryEntry]:
 
 
 def entries_to_bodies(entries: Iterable[HistoryEntry]) -> list[dict[str, Any]]:
-    """``entries`` as a message carries them."""
+    """Return ``entries`` in the form for a message."""
     return [_with_mappings(entry) for entry in entries]
 
 
 def entries_from_bodies(bodies: Any) -> list[HistoryEntry]:
-    """Return the entries in a message. Raises ``UsageError`` naming the field that is wrong."""
+    """Return the entries in a message. Raises ``UsageError`` naming a wrong field."""
     try:
         return _checked(_ENTRIES.validate_json(json.dumps(bodies)))
     except ValidationError as error:

@@ -1,11 +1,11 @@
-"""Studies that need an extension which is not there, or is broken: they are paused, others go on.
+"""Pause the studies that need an extension which is absent or broken; other studies go on.
 
-As the scheduler starts, a study that needs such an extension begins to lack it, which is an event,
-and one that lacks an extension which is there again goes on. What a study needs, the engine has
-noted while the extension was there; of a study of an older version its specification says it.
+At the scheduler's start, an event notes each such study as lacking the extension. A study that
+lacks an extension which is present again goes on. The engine has noted each study's needs while the
+extension was present; the needs of an older version's study follow from its specification.
 
-Before that the events are replayed that no snapshot covers, as after a crash: those say what was
-decided with the extension, and where that cannot be followed without it, the error names it.
+Before that, events that no snapshot covers are replayed, as after a crash. These may contain
+decisions of the extension. If an event cannot be handled without the extension, the error names it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..extensions import absent, needed_by
 
 
 def lack_events(engine: Engine, at: float) -> Iterator[Event]:
-    """Yield the events by which studies begin to lack extensions, or no longer do, at ``at``."""
+    """Yield the events for studies that start or cease to lack an extension at time ``at``."""
     present, unfit = engine.extensions.names, engine.extensions.unfit
     for study in engine.state.studies.values():
         for name in _needed(study):
@@ -34,7 +34,7 @@ def lack_events(engine: Engine, at: float) -> Iterator[Event]:
 
 
 def missing(engine: Engine) -> tuple[str, ...]:
-    """Return the extensions that are not there, and that studies need which do not lack them."""
+    """Return the absent extensions that a study needs and is not yet noted as lacking."""
     present = {*engine.extensions.names, *engine.extensions.unfit}
     needs = (
         name
@@ -50,7 +50,7 @@ def _needed(study: StudyState) -> Iterable[str]:
 
 
 def hold_events(engine: Engine, broken: BrokenExtension, at: float) -> Iterator[Event]:
-    """Yield the events by which the studies of a broken extension are paused."""
+    """Yield the events that pause the studies of a broken extension."""
     words = broken_words(broken.name, broken.why)
     for name in broken.studies:
         study = engine.state.studies.get(name)
@@ -59,7 +59,7 @@ def hold_events(engine: Engine, broken: BrokenExtension, at: float) -> Iterator[
 
 
 def broken_words(name: str, why: str) -> str:
-    """Say why a study is paused whose extension is there, but cannot be used."""
+    """Say why a study is paused if its extension is present but broken."""
     return (
         f"the extension {name}, which it needs, is broken ({why}): mend the folder"
         f" extensions/{name}; the study goes on as the scheduler starts again"

@@ -1,11 +1,11 @@
 """The ledger: the durable record of everything that happened, written by one scheduler.
 
 Theory of operation. The event table is the truth, which the engine replays. Everything else is a
-projection of it for readers (studies, trials, epochs, durable states, devices), replies to
+projection of the events for readers (studies, trials, epochs, durable states, devices), replies to
 commands, or a snapshot that shortens a replay. One ``Batch`` is one transaction. So a reader or a
-restarted scheduler sees all of a batch or nothing of it, whenever the writer was killed. Sequence
+restarted scheduler sees a batch completely or not at all, whenever the writer was killed. Sequence
 numbers only grow, and an epoch is accepted once. A batch that would break either rule is refused
-completely (``IllegalTransition``): either a second writer is at work or the engine is wrong.
+completely (``IllegalTransition``): either a second writer is at work or the engine has a bug.
 
 ``MemoryLedger`` makes the same promises without a file, for the simulator and for tests.
 """
@@ -68,10 +68,10 @@ class Ledger(Protocol):
         """Return a study that is over, by id: its record and its trials."""
 
     def earlier(self, spec: StudySpec) -> tuple[EarlierTrial, ...]:
-        """Return the trials of studies that are over which extensions want for ``spec``."""
+        """Return the trials of finished studies that extensions request for ``spec``."""
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
-        """Return the history of tuned system parameters, of one class of machine or of all."""
+        """Return the history of tuned system parameters, of ``machine`` or, if None, of all."""
 
     def adopted(self) -> Adopted:
         """Return the system configurations that users have pinned."""
@@ -81,7 +81,7 @@ class Ledger(Protocol):
 
 
 class MemoryLedger:
-    """A ledger that lives as long as its process. It keeps the values themselves, unencoded."""
+    """A ledger in the process's memory. It keeps the values themselves, unencoded."""
 
     def __init__(self) -> None:
         self.events: list[tuple[int, Event]] = []
@@ -125,7 +125,7 @@ class MemoryLedger:
         trials = sorted(
             (t for t in self.trials.values() if t.study == study), key=attrgetter("number")
         )
-        # By their epochs, where trials have some in common.
+        # Sorted by epoch, since trials may have epochs in common.
         of = defaultdict[str, list[AcceptedEpoch]](list)
         for each in self.epochs.values() if wants_reports(record.spec) else ():
             of[each.trial].append(each)
@@ -145,14 +145,14 @@ class MemoryLedger:
         return adopted_of(self._adoptions)
 
     def close(self) -> None:
-        """Does nothing: the record stays readable."""
+        """Do nothing: the record stays readable."""
 
 
 class SqlLedger(EventLog):
     """The ledger in a database, over one connection that stays open. Not thread-safe.
 
-    After a ``BackendError`` from ``commit`` it is unknown whether the batch was written. A lost
-    connection stays lost: open the ledger again to see what it holds.
+    After a ``BackendError`` from ``commit`` the batch may or may not have been written. A lost
+    connection stays lost: open the ledger again to see its content.
     """
 
     def __init__(self, database: Database, connection: Connection, newest: Newest) -> None:
@@ -165,9 +165,9 @@ class SqlLedger(EventLog):
 
     @classmethod
     def open(cls, url: str) -> Self:
-        """Open the ledger at ``url`` and take its lock; create or migrate it where needed.
+        """Open the ledger at ``url`` and take its lock; create or migrate it if needed.
 
-        Everything in it is read. Raises ``LedgerDamaged`` if anything is not as it was written.
+        Reads every row. Raises ``LedgerDamaged`` if any is not as it was written.
         """
         database = database_at(url)
         if database.is_absent():
@@ -208,13 +208,13 @@ class SqlLedger(EventLog):
             self._summarise(STUDY.c.id.in_([*over, *with_names]))
 
     def _summarise(self, which: ColumnElement[bool]) -> None:
-        """Write the summaries of those of ``which`` studies that are over."""
+        """Write the summaries of the finished studies that satisfy the condition ``which``."""
         over = select(STUDY).where(which, STUDY.c.finished_at.is_not(None))
         for head in self._whole(STUDY, over):
             self._set_summaries({head.id: self._summary_of(head)})
 
     def _summary_of(self, head: Row[Any]) -> str:
-        """Return the summary of the study in the row ``head``, which is over, as JSON text."""
+        """Return the summary, as JSON text, of the finished study in the row ``head``."""
         study = replace(study_of(head), names=names_of(self._whole, head.id))
         of_it = select(TRIAL).where(TRIAL.c.study == head.id).order_by(TRIAL.c.number)
         trials = [trial_of(row) for row in self._whole(TRIAL, of_it)]
@@ -253,7 +253,7 @@ class SqlLedger(EventLog):
         return read_adopted(self._whole)
 
     def shrink_log(self) -> None:
-        """Give the disk space of a large log back, while nothing is to be written."""
+        """Free the disk space of a large log. Call while there is nothing to write."""
         with self._database.translate_errors():
             self._database.shrink_log(self._driver)
 

@@ -1,7 +1,7 @@
-"""Reads the list of studies: one row of one table for each, and of what is over nothing else.
+"""Read the list of studies. A study that is over takes one row of one table.
 
-It imports nothing that knows events or whole specifications. The list is asked for most often, and
-importing those takes longer than reading a thousand studies.
+Imports no module that knows events or whole specifications: the list is the most frequent query,
+and importing those modules takes longer than reading a thousand studies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .databases.schema import STUDY_COLUMNS
 if TYPE_CHECKING:
     from .rows import EpochRow, StudyRow, TrialRow
 
-#: The status of a study that was deleted. Its name is free, and nobody finds it.
+#: The status of a deleted study. Its name may be used again, and no reader finds the study.
 DELETED = "deleted"
 
 
@@ -26,19 +26,19 @@ class Listed:
 
     id: str
     status: str
-    #: When it ended, in seconds of the scheduler's clock; None until then.
+    #: When the study ended, in seconds of the scheduler's clock; None until then.
     finished_at: float | None
     _summary: str
 
     @property
     def facts(self) -> dict[str, Any] | None:
-        """The facts that the list shows (``summary.facts_of``); None if only its rows have them."""
+        """The facts that the list shows (``summary.facts_of``); None if there is no summary yet."""
         facts: dict[str, Any] | None = json.loads(self._summary or "null")
         return facts
 
 
 def read_listed(ledger: ReadOnly) -> list[Listed]:
-    """Return all studies but those that were deleted, oldest first."""
+    """Return all studies except deleted ones, oldest first."""
     rows = [dict(zip(STUDY_COLUMNS, row, strict=True)) for row in ledger.studies()]
     return [
         Listed(row["id"], row["status"], row["finished_at"], row["summary"])
@@ -48,7 +48,7 @@ def read_listed(ledger: ReadOnly) -> list[Listed]:
 
 
 class GoingStudy(NamedTuple):
-    """A study that goes on, with all its trials by number, and the epochs trained last."""
+    """A study that is not over, with all its trials by number, and the epochs trained last."""
 
     study: StudyRow
     trials: list[TrialRow]
@@ -56,9 +56,9 @@ class GoingStudy(NamedTuple):
 
 
 def read_going(ledger: ReadOnly, recent: int) -> dict[str, GoingStudy]:
-    """Return the studies that go on, by id, each with up to ``recent`` epochs that it trained last.
+    """Return the studies that are not over, by id, each with its last ``recent`` epochs.
 
-    Empty where they cannot be read without SQLAlchemy.
+    Returns an empty dict if the database cannot be read without SQLAlchemy.
     """
     if (rows := ledger.going(recent)) is None:
         return {}

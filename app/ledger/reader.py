@@ -1,12 +1,11 @@
-"""Reads the ledger for everyone but the scheduler: studies, trials, epochs, devices, events.
+"""Read the ledger for everyone but the scheduler: studies, trials, epochs, devices, events.
 
-Readers open the ledger read-only while the scheduler writes it, and take no lock that the scheduler
-would wait for. Each call sees the ledger as of one moment. It raises ``BackendError`` if there is
-no
-ledger yet, and ``LedgerDamaged`` if a row is not as it was written, so nothing wrong is ever shown.
-To that end rows are read whole, each with its digest. A query selects by columns that an index
-holds, because the database checks its indexes. Where there is no index, unknown values are selected
-too, so that their digest is compared.
+Readers open the ledger read-only while the scheduler writes it, and take no lock for which the
+scheduler would wait. Each call sees the ledger as of one moment. A call raises ``BackendError`` if
+there is no ledger yet, and ``LedgerDamaged`` if a row is not as it was written, so no wrong data is
+ever shown. To that end rows are read whole, each with its digest. A query selects by columns with
+an index, because the database checks its indexes. Without an index, rows with unknown values are
+selected, too, so that their digests are compared.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ from .rows import (
 if TYPE_CHECKING:
     from ...scheduler.state.state import DeviceRecord
 
-#: The number of names of studies that a message lists when a study is not found.
+#: The most names of studies that a message lists when a study is not found.
 NAMED = 5
 
 _Kind = TypeVar("_Kind", bound=Event)
@@ -75,24 +74,24 @@ class Reader(EventLog):
         #: The tables of the ledger; the list of studies is read from them (``listed``).
         self.tables = ReadOnly(url)
         self._database = self.tables.database
-        #: The super-nets that ``supernets`` found, and the newest event then.
+        #: The number of the newest event when ``supernets`` last searched, and its result.
         self._supernets: tuple[int, dict[str, SuperNet]] = -1, {}
 
     def is_empty(self) -> bool:
-        """Return True if no scheduler has opened this ledger. LedgerDamaged if it lost rows."""
+        """Return True if no scheduler has opened this ledger. Raises LedgerDamaged if rows are lost."""
         return self.tables.is_empty()
 
     def studies(self) -> list[StudyRow]:
-        """Return all studies but those that were deleted, oldest first."""
+        """Return all studies except deleted ones, oldest first."""
         return [row for row in self.studies_ever() if row.status != DELETED]
 
     def studies_ever(self) -> list[StudyRow]:
-        """Return all studies, oldest first. The ledger keeps those that were deleted."""
+        """Return all studies, deleted ones included, oldest first."""
         query = select(STUDY).order_by(STUDY.c.created_at, STUDY.c.id)
         return [study_of(row) for row in self._whole(STUDY, query)]
 
     def study(self, name_or_id: str) -> StudyRow:
-        """Return the newest study of this name or id. ``UsageError`` with close names if absent."""
+        """Return the newest study with this name or id. Raises UsageError with close names."""
         newest_first = STUDY.c.created_at.desc(), STUDY.c.id.desc()
         text = codec.storable(name_or_id)
         matches = (STUDY.c.id == text) | (STUDY.c.name == text)
@@ -103,11 +102,11 @@ class Reader(EventLog):
         raise UsageError(_no_study(name_or_id, [row.name for row in names]))
 
     def study_names(self) -> dict[str, str]:
-        """Return the names of all studies by id, also of those that were deleted."""
+        """Return the names of all studies by id, deleted studies included."""
         return {row.id: row.name for row in self._rows(select(STUDY.c.id, STUDY.c.name))}
 
     def with_names(self, study: StudyRow) -> StudyRow:
-        """``study`` with the names that its user gave the values of its objectives."""
+        """Return ``study`` with the user's names for the values of its objectives."""
         return replace(study, names=names_of(self._whole, study.id))
 
     def statuses(self) -> dict[str, int]:
@@ -115,9 +114,9 @@ class Reader(EventLog):
         return dict(Counter(row.status for row in self._whole(STUDY, select(STUDY))))
 
     def responses(self) -> tuple[int, float]:
-        """Return the number of studies that are over, and their seconds in all.
+        """Return the number of studies that are over, and the sum of their seconds.
 
-        A study's seconds are those from its submission to its end.
+        A study's seconds are counted from its submission to its end.
         """
         finished = [s for s in self._whole(STUDY, select(STUDY)) if s.finished_at is not None]
         return len(finished), sum(study.finished_at - study.created_at for study in finished)
@@ -130,16 +129,16 @@ class Reader(EventLog):
         return [trial_of(row) for row in self._whole(TRIAL, query)]
 
     def trial_digests(self, study_id: str) -> dict[str, int]:
-        """Return the digests of a study's trials by id, in the order of their numbers.
+        """Return the digests of a study's trials by id, in the order of the trials' numbers.
 
-        While a trial's stays, its row does.
+        A trial's row has not changed if its digest has not.
         """
         columns = select(TRIAL.c.id, TRIAL.c.digest)
         rows = self._rows(columns.where(TRIAL.c.study == study_id).order_by(TRIAL.c.number))
         return {row.id: row.digest for row in rows}
 
     def trials_of(self, ids: Sequence[str]) -> list[TrialRow]:
-        """Return the trials with these ids, some hundreds at most."""
+        """Return the trials with these ids. Give at most a few hundred ids."""
         query = select(TRIAL).where(TRIAL.c.id.in_(ids))
         return [trial_of(row) for row in self._whole(TRIAL, query)]
 
@@ -187,7 +186,7 @@ class Reader(EventLog):
         return cast(EpochReported, reports[0][1]) if reports else None
 
     def durables(self, study_id: str, hashes: Collection[str] | None = None) -> list[DurableRow]:
-        """Return the durable states of a study by trial and epoch, of ``hashes`` alone if given."""
+        """Return the durable states of a study by trial and epoch; only of ``hashes`` if given."""
         query = (
             select(DURABLE)
             .join(TRIAL, TRIAL.c.id == DURABLE.c.trial)
@@ -209,21 +208,21 @@ class Reader(EventLog):
     def of_trials(
         self, study_id: str, kind: type[_Kind], after: int = 0
     ) -> list[tuple[int, _Kind]]:
-        """Numbers and events of one kind about a study's trials, after event number ``after``."""
+        """Return the events of one kind about a study's trials after event ``after``, by number."""
         trial_ids = select(TRIAL.c.id).where(TRIAL.c.study == study_id)
         return self._of_kind(kind, EVENT.c.trial.in_(trial_ids), EVENT.c.seq > after)
 
     def of_study(self, study_id: str, kind: type[_Kind]) -> list[tuple[int, _Kind]]:
-        """Numbers and events of one kind about the study itself."""
+        """Return the events of one kind about the study itself, each with its number."""
         return self._of_kind(kind, EVENT.c.study == study_id)
 
     def written(self, study_id: str, after: int = 0) -> list[tuple[int, Event]]:
-        """Return the events after ``after`` by which objectives and users wrote of a study.
+        """Return the events after event ``after`` with writes of objectives and users to a study.
 
-        Those about its trials are included. Each is a sequence number and its event.
+        Writes to the study's trials are included. Each event has its sequence number.
         """
         kinds = of_kind(Suggested, TrialAdded, TrialWritten, StudyWritten)
-        # Ids of trials begin with the study's. "." follows "-", which ends that beginning.
+        # Ids of trials begin with the study's id and "-". "." is the character after "-".
         of_it = EVENT.c.trial >= study_id, EVENT.c.trial < f"{study_id}."
         query = EVENTS.where(EVENT.c.seq > after, *of_it, kinds).order_by(EVENT.c.seq)
         rows = [row for row in self._whole(EVENT, query) if row.study == study_id]
@@ -232,8 +231,8 @@ class Reader(EventLog):
     def last_attempts(self, study_id: str, after: int, limit: int) -> list[Event | None]:
         """Return the outcomes of a study's attempts after event ``after``, newest first.
 
-        There are at most ``limit``. None stands for an accepted epoch; otherwise it is the event of
-        the failure or loss.
+        There are at most ``limit``. None stands for an accepted epoch; any other outcome is the
+        event of a failure or loss.
         """
         trial_ids = select(TRIAL.c.id).where(TRIAL.c.study == study_id)
         ends = of_kind(EpochReported, TrialReturned, AttemptFailed, AttemptLost)
@@ -248,7 +247,7 @@ class Reader(EventLog):
         ]
 
     def policy_failures(self) -> list[tuple[int, PolicyFailed]]:
-        """Return the number and event of each time that a user's policy gave no plan."""
+        """Return the number and event of each failure of a user's policy to give a plan."""
         return self._of_kind(PolicyFailed)
 
     def _of_kind(self, kind: type[_Kind], *where: ColumnElement[bool]) -> list[tuple[int, _Kind]]:
@@ -262,7 +261,7 @@ class Reader(EventLog):
     def newest(self) -> int:
         """Return the number of the newest event, 0 before the first.
 
-        While it stays, nothing changes.
+        If the number has not changed, nothing in the ledger has.
         """
         [row] = self._rows(select(func.max(EVENT.c.seq)))
         return row[0] or 0
@@ -273,34 +272,34 @@ class Reader(EventLog):
         return next((row.at for row in rows), None)
 
     def changed(self, after: int) -> set[str]:
-        """Return the ids of the studies that events after number ``after`` are about.
+        """Return the ids of the studies that have events after number ``after``.
 
-        Digests are not compared: it tells readers of a study that there is something to read.
+        Digests are not compared: the result only tells readers of a study that there is news.
         """
         query = select(EVENT.c.study).where(EVENT.c.seq > after, EVENT.c.study.is_not(None))
         return {row.study for row in self._rows(query.distinct())}
 
     def named(self, uris: Sequence[str]) -> set[str]:
-        """Return those of ``uris``, some hundreds at most, that something names and so needs.
+        """Return the URIs among ``uris`` that are still needed. Give at most a few hundred.
 
-        That is a durable state, or a study of candidates of a super-net.
+        A URI is needed if a durable state, or a study of candidates of a super-net, names it.
 
-        Digests are not compared: a damaged row that should name one of them is missed.
+        Digests are not compared: a needed URI is missed if the row that names it is damaged.
         """
         rows = self._rows(select(DURABLE.c.uri).where(DURABLE.c.uri.in_(uris)))
         supernets = {each.uri for each in self.supernets().values()}
         return {row.uri for row in rows} | supernets.intersection(uris)
 
     def all_named(self) -> set[str]:
-        """Return all URIs that something names, as ``named`` says."""
+        """Return all URIs that are still needed, as ``named`` defines it."""
         durable = {row.uri for row in self._whole(DURABLE, select(DURABLE))}
         return durable.union(each.uri for each in self.supernets().values())
 
     def supernets(self) -> dict[str, SuperNet]:
         """Return the super-net of each study of candidates, by study, deleted studies included.
 
-        A study's super-net never changes. So studies are searched again only once there are new
-        ones (or the ledger is an older one), and for that only the newest events are looked at.
+        A study's super-net never changes. So studies are searched again only if new studies were
+        added (or an older ledger was restored), which the newest events reveal.
         """
         (at, supernets), newest = self._supernets, self.newest()
         new_studies = select(EVENT.c.seq).where(
@@ -323,7 +322,7 @@ class Reader(EventLog):
         return [device_of(row) for row in self._whole(DEVICE, query)]
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
-        """Return the history of tuned system parameters, of one class of machine or of all."""
+        """Return the history of tuned system parameters, of ``machine`` or, if None, of all."""
         return read_history(self._whole, machine)
 
     def adopted(self) -> Adopted:
@@ -335,9 +334,9 @@ class Reader(EventLog):
 
 
 def _no_study(name: str, known: Sequence[str]) -> str:
-    """Return a message that no study of ``known`` has this name, with close names.
+    """Return a message that no study has this name, with close names among ``known``.
 
-    ``known`` is in order, newest first.
+    ``known`` are the studies' names, newest first.
     """
     near = get_close_matches(name, known, n=NAMED, cutoff=0.4)
     names = list(dict.fromkeys([*near, *known]))

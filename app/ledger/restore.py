@@ -1,4 +1,4 @@
-"""Rebuilds an engine from the ledger: the newest snapshot and the events after it."""
+"""Rebuild an engine from the ledger: the newest snapshot and the events after it."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ def restore(
     strategies: Callable[[StudySpec], AnyStrategy] = make_strategy,
     unwritten: Iterable[tuple[int, Event]] = (),
 ) -> Engine:
-    """Return an engine with the newest snapshot, the events after it and the ``unwritten`` ones.
+    """Return an engine with the newest snapshot, the later events and the ``unwritten`` events.
 
-    Its changes are those of the ``unwritten`` alone. Raises LedgerRefused when this version's
-    engine cannot handle the events, and BackendError if the ledger does not answer.
+    The engine's pending changes are those of the ``unwritten`` events alone. Raises LedgerRefused
+    if this version's engine cannot handle the events, and BackendError if the ledger does not
+    answer.
     """
     engine = Engine(_snapshot(ledger), strategies, PLUGS)
     follow(engine, ledger)
@@ -46,9 +47,9 @@ def restore(
 
 
 def _snapshot(ledger: Ledger | EventLog) -> EngineState | None:
-    """Return the state in the newest snapshot; None if there is none that this version can read.
+    """Return the state in the newest snapshot; None if this version cannot read it, or has none.
 
-    A snapshot only shortens the replay: all events are still there, and older ones are read.
+    A snapshot only shortens the replay: without it all events, which are kept, are replayed.
     """
     snapshot = ledger.latest_snapshot()
     if snapshot is None:
@@ -61,7 +62,7 @@ def _snapshot(ledger: Ledger | EventLog) -> EngineState | None:
 
 
 def follow(engine: Engine, ledger: Ledger | EventLog) -> None:
-    """Let a restored engine handle the events since then. Raises the errors of ``restore``."""
+    """Let a restored engine handle the ledger's newer events. Raises as ``restore`` does."""
     _handle(engine, ledger.replay(engine.state.seq))
     engine.take_changes()
 
@@ -77,7 +78,7 @@ def _handle(engine: Engine, events: Iterable[tuple[int, Event]]) -> None:
 
 
 def _refusal(seq: int, error: Exception, lacking: Sequence[str]) -> str:
-    """Say why the event ``seq`` cannot be handled where these extensions are needed and absent."""
+    """Say why the event ``seq`` cannot be handled; ``lacking`` are absent, needed extensions."""
     if isinstance(error, BrokenExtension):
         return (
             f"event {seq} of the ledger cannot be followed: {error}. Mend the folder"

@@ -1,7 +1,7 @@
 """Rows of the ledger as values: studies, trials, epochs, durable states, running trials.
 
-Of a row it needs attributes by the names of its columns, and no SQLAlchemy. Nor does it import what
-knows events: the list of studies is read without either (``listed``).
+A row is any object with attributes named like the columns. This module imports neither SQLAlchemy
+nor any module that knows events: the list of studies is read without these (``listed``).
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from ...scheduler.state.state import DeviceRecord
 
 _Value = TypeVar("_Value")
-#: The errors that reading a damaged row can raise.
+#: Errors that reading a damaged row can raise.
 _UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError, UsageError)
 
 
 def readable(read: Callable[[Any], _Value]) -> Callable[[Any], _Value]:
-    """``read``, made to raise ``BackendError`` for a row that Penstock cannot have written."""
+    """Decorate ``read`` to raise ``BackendError`` for a row that Penstock cannot have written."""
 
     @wraps(read)
     def tried(row: Any) -> _Value:
@@ -58,7 +58,7 @@ def readable(read: Callable[[Any], _Value]) -> Callable[[Any], _Value]:
 
 @dataclass(frozen=True, slots=True)
 class StudyRow:
-    """A study as it stands; ``scheduler.model.study`` says more about its fields."""
+    """The present state of a study; ``scheduler.model.study`` says more about the fields."""
 
     id: str
     name: str
@@ -69,18 +69,19 @@ class StudyRow:
     metric: str
     #: The direction of the first objective.
     direction: str
-    #: The number of trials that it may have (see ``endless``).
+    #: The number of trials that the study may have (see ``endless``).
     n_trials: int
     #: The names of its strategy and its sampler.
     strategy: str
     sampler: str
-    #: The epochs of a whole training; None where the objective decides.
+    #: The epochs of a whole training; None if the objective decides.
     max_epochs: int | None
     seed: int
-    #: Seconds of the scheduler's clock; ``finished_at`` is None until it is over.
+    #: When the study was submitted and ended, in seconds of the scheduler's clock; ``finished_at``
+    #: is None until it is over.
     created_at: float
     finished_at: float | None
-    #: Why it ended or stands as it does, for its user; may be empty.
+    #: The reason, for the user, of the study's status; may be empty.
     message: str
     #: The whole specification (``codec.spec_to_json``).
     spec_json: str
@@ -88,39 +89,39 @@ class StudyRow:
     seeding: str = "trial"
     #: The number of trials that each configuration has.
     replicates: int = 1
-    #: The number of results of other studies that its sampler was given.
+    #: The number of other studies' results that the study's sampler was given.
     observations: int = 0
     #: The objectives after the first.
     further: tuple[Objective, ...] = ()
     #: The share of the devices among studies of equal priority (``spec.options.Share``).
     weight: float = 1.0
     priority: int = 0
-    #: The environment that its trainers run in; empty: that of the workers.
+    #: The environment in which the study's trainers run; empty for the workers' environment.
     environment: str = ""
-    #: The user's names of its objectives' values (``set_metric_names``). Empty if these are the
-    #: names of the metrics, or before ``Reader.with_names`` has filled it in.
+    #: The user's names for the objectives' values (``set_metric_names``). Empty if the user gave
+    #: none, or before ``Reader.with_names`` has filled it in.
     names: tuple[str, ...] = ()
-    #: The use of devices; without limits it is known once the study is over.
+    #: The study's use of devices; for a study without limits, known once it is over.
     spent: Spent = NOTHING_SPENT
 
     @property
     def reason(self) -> str:
-        """``message`` as its user calls its trials: by their numbers, not their ids."""
+        """``message`` with the trials' numbers in place of their ids."""
         return re.sub(rf"{re.escape(self.id)}-0*(\d+)", r"trial \1", self.message)
 
     @property
     def paused_itself(self) -> bool:
-        """True if it waits for its user, as trials failed alike in part of its space."""
+        """True if the study waits for its user, as trials in a part of its space failed alike."""
         return self.status == "paused" and is_in_part(self.message)
 
     @property
     def stands(self) -> bool:
-        """True if it makes no progress by itself: it is over, or has paused itself."""
+        """True if the study makes no progress by itself: it is over, or has paused itself."""
         return self.finished_at is not None or self.paused_itself
 
     @property
     def response(self) -> float | None:
-        """Seconds from its submission to its end; None until it is over."""
+        """Seconds from the study's submission to its end; None until it is over."""
         return None if self.finished_at is None else self.finished_at - self.created_at
 
     @property
@@ -130,12 +131,12 @@ class StudyRow:
 
     @property
     def endless(self) -> bool:
-        """True if it runs an open number of trials, until it is stopped."""
+        """True if the study runs an open number of trials, until it is stopped."""
         return self.n_trials >= ENDLESS and self.finished_at is None
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """All its objectives, the first one first, by the names that its user gave them."""
+        """All objectives of the study in order, with the user's names if given."""
         unnamed = (Objective(self.metric, self.direction), *self.further)
         if len(self.names) != len(unnamed):
             return unnamed
@@ -145,65 +146,66 @@ class StudyRow:
 
     @property
     def shown_metric(self) -> str:
-        """The name of the first objective for people; that of its metric is ``metric``."""
+        """The name of the first objective as shown to people; ``metric`` is its metric's name."""
         return self.objectives[0].metric
 
 
 @dataclass(frozen=True, slots=True)
 class TrialRow:
-    """A trial as it stands."""
+    """The present state of a trial."""
 
     id: str
-    #: The number in the study, from 0.
+    #: The trial's number in its study, from 0.
     number: int
     #: One of the states in ``scheduler.model.trial``.
     state: str
     params: dict[str, Scalar]
     #: The number of accepted epochs.
     epoch: int
-    #: The epoch that it is to reach.
+    #: The epoch that the trial is to reach.
     target: int
     #: The metric of the last accepted epoch; None without a result.
     value: float | None
-    #: Device and slot of the first member of its newest attempt.
+    #: Device and slot of the first member of the trial's newest attempt.
     device: str
     slot: int
-    #: Seconds of the scheduler's clock; ``finished_at`` is None until it is over.
+    #: When the trial was proposed and ended, in seconds of the scheduler's clock; ``finished_at``
+    #: is None until it is over.
     created_at: float
     finished_at: float | None
-    #: Why its code failed; the three are None unless it did.
+    #: Kind, message and traceback of the failure of the trial's code; None without a failure.
     failure_kind: str | None = None
     failure_message: str | None = None
     failure_traceback: str | None = None
     #: The last values of the study's further objectives.
     further: tuple[float, ...] = ()
-    #: By how much each constraint is violated; 0 or less where it holds.
+    #: The amount by which each constraint is violated; 0 or less if it is satisfied.
     constraints: dict[str, float] = field(default_factory=dict)
-    #: The id of the trial whose state it continues; None unless it was forked.
+    #: The id of the trial whose state this trial continues; None unless it was forked.
     origin_trial: str | None = None
     #: The epoch after which it continues that state; None unless it was forked.
     origin_epoch: int | None = None
-    #: The id of the trial that it replaces; empty for a branch, None unless it was forked.
+    #: The id of the trial that this trial replaces; empty for a branch, None unless it was forked.
     replaces: str | None = None
-    #: The number in the keys of its random numbers, where that is another trial's.
+    #: The number in the keys of the trial's random numbers, if that is another trial's; else None.
     origin_keys: int | None = None
-    #: The system configuration that it runs with.
+    #: The system configuration with which the trial runs.
     system: SystemConfig = ()
-    #: When its newest attempt was dispatched; None before the first.
+    #: When the trial's newest attempt was dispatched; None before the first.
     dispatched_at: float | None = None
 
     @property
     def values(self) -> tuple[float, ...]:
-        """One value per objective; empty without a result."""
+        """The trial's values, one per objective; empty without a result."""
         return () if self.value is None else (self.value, *self.further)
 
     @property
     def feasible(self) -> bool:
-        """True if it satisfies every constraint."""
+        """True if the trial satisfies every constraint."""
         return all(excess <= 0 for excess in self.constraints.values())
 
     def record(self) -> Trial:
-        """Return the trial as the engine has it, without its epochs and its states."""
+        """Return the trial in the engine's form, without its epochs and its states."""
         origin = None
         if self.origin_trial is not None:
             epoch, replaces = self.origin_epoch or 0, self.replaces or ""
@@ -225,55 +227,55 @@ class TrialRow:
 class EpochRow:
     """An accepted epoch."""
 
-    #: Grows in the order of acceptance, over all studies.
+    #: A number that grows in the order of acceptance, over all studies.
     rowid: int
     #: The trial's id.
     trial: str
-    #: The number in the trial, from 1.
+    #: The epoch's number in the trial, from 1.
     epoch: int
-    #: The study's first metric.
+    #: The value of the study's first metric.
     value: float
-    #: All that was reported, by name.
+    #: All reported metrics, by name.
     metrics: dict[str, float]
-    #: The hash of the trial's state after it.
+    #: The hash of the trial's state after the epoch.
     state_hash: str
-    #: The numeric signature it was computed under: equal signatures mean equal bits.
+    #: The numeric signature of its training: equal signatures mean bitwise equal results.
     signature: str
-    #: The seconds that it took.
+    #: The seconds that the epoch took.
     seconds: float
     #: Device and slot of the first member.
     device: str
     slot: int
-    #: The number of the attempt that trained it.
+    #: The fence (number) of the attempt that trained the epoch.
     fence: int
-    #: When it was accepted, in seconds of the scheduler's clock.
+    #: When the epoch was accepted, in seconds of the scheduler's clock.
     at: float
     #: Device and slot of each member.
     members: tuple[tuple[str, int], ...]
-    #: The energy it took; None where it was not measured.
+    #: The energy that the epoch took; None if it was not measured.
     joules: float | None = None
-    #: The system configuration that it was trained with.
+    #: The system configuration with which the epoch was trained.
     system: SystemConfig = ()
-    #: The planned length of the segment, and its reason; in its first epoch only.
+    #: The planned length of the segment and its reason, in a segment's first epoch; else None.
     length: SegmentLength | None = None
-    #: When it began, where it had only turns of the time since then; else None.
+    #: When the epoch began, if its trial shared a lane's time by turns; else None.
     began: float | None = None
-    #: The trial that trained it, if it was taken over; it then took no time. Else empty.
+    #: The trial that trained the epoch, if it was taken over and so took no time; else empty.
     taken_from: str = ""
 
     @property
     def begin(self) -> float:
-        """When it began, in seconds of the scheduler's clock."""
+        """When the epoch began, in seconds of the scheduler's clock."""
         return self.at - self.seconds if self.began is None else self.began
 
     @property
     def width(self) -> int:
-        """The number of devices that trained it."""
+        """The number of devices that trained the epoch."""
         return max(1, len(self.members))
 
     @property
     def slots(self) -> tuple[tuple[str, int], ...]:
-        """Device and slot of each member. An old ledger has no members of a width of one."""
+        """Device and slot of each member. An old ledger lists none for an epoch on one device."""
         return self.members or ((self.device, self.slot),)
 
 
@@ -292,7 +294,7 @@ class DurableRow:
 class Work:
     """A running trial: its present epoch (from 1), and when its newest segment began (seconds).
 
-    ``since`` is None where an older version sent the segment.
+    ``since`` is None if an older version sent the segment.
     """
 
     study: str
@@ -302,7 +304,7 @@ class Work:
     since: float | None
 
 
-#: Values of a specification's fields where they are not given.
+#: Values of a specification's fields that are not given.
 _DEFAULTS = {
     each.name: each.default for each in fields(StudySpec) if each.default is not MISSING
 } | {"strategy": {}}
@@ -312,8 +314,8 @@ _DEFAULTS = {
 def study_of(row: Any) -> StudyRow:
     """Return the study in a row of the table of studies.
 
-    Of its specification only these fields are read. The digest of the row says that the others are
-    as they were written, too, and to make them all takes longer than to read a list of studies.
+    Only these fields of the specification are decoded: decoding all would take longer than reading
+    a list of studies. The row's digest proves that the other fields are as written, too.
     """
     spec = _DEFAULTS | json.loads(row.spec)
     if unknown := spec.keys() - StudySpec.__dataclass_fields__.keys():
@@ -355,7 +357,7 @@ def spent_of(text: str) -> Spent:
 
 
 def _strategy_of(options: dict[str, Any]) -> StrategySpec:
-    """Return the strategy with these options, which are as JSON has them."""
+    """Return the strategy with these options, which come from JSON."""
     explore, supernet = options.get("explore"), options.get("supernet")
     values: dict[str, Any] = {
         "explore": None if explore is None else tuple(explore),
@@ -398,7 +400,7 @@ def epoch_of(row: Any) -> EpochRow:
 
 @readable
 def slots_of(row: Any) -> list[tuple[str, int]]:
-    """Device and slot of each member of the trial in a row of the table of trials."""
+    """Return device and slot of each member of the trial in a row of the table of trials."""
     return [(str(device), int(slot)) for device, slot in json.loads(row.members)]
 
 

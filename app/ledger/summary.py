@@ -1,13 +1,13 @@
-"""Summarises a study: which trials are the best, and what the list of studies shows of it.
+"""Summarise a study: its best trials, and its line in the list of studies.
 
-Theory of operation. A study that is over does not change, so what the list shows of it is kept in
-its row (``tables.STUDY``, column ``summary``), and the list reads nothing else. The ledger's writer
-computes it from the rows of the study's trials after the transaction that ends the study
-(``SqlLedger``), and when it opens a ledger, for whatever has none. Every write of a study's row
-empties it again. So it is right or empty, whenever the writer was killed. Of a study without one
-the list reads the trials (``listed``).
+Theory of operation. A study that is over does not change, so its summary for the list is kept in
+the study's row (``tables.STUDY``, column ``summary``), and the list reads nothing else. The
+ledger's writer (``SqlLedger``) computes the summary from the rows of the study's trials after the
+transaction that ends the study. When it opens a ledger, it adds missing summaries. Every write of a
+study's row empties the summary again. So the summary is right or empty, whenever the writer was
+killed. If it is empty, the list reads the study's trials (``listed``).
 
-It is arithmetic over rows, and imports no SQLAlchemy and nothing that knows events.
+This module computes on rows, and imports neither SQLAlchemy nor modules that know events.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 
-#: The attribute of a study in which Optuna has the names of values.
+#: The attribute of a study in which Optuna keeps the names of the objectives' values.
 METRIC_NAMES = "study:metric_names"
 
 
 def sign(study: StudyRow) -> float:
-    """+1 where larger is better, -1 where smaller is."""
+    """Return +1 if larger values are better, -1 if smaller values are."""
     return 1.0 if study.direction == "maximize" else -1.0
 
 
 def ranked(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
-    """Trials that have a value, best first; equal values in the order of their numbers.
+    """Return the trials that have a value, best first; equal trials in the order of their numbers.
 
     Failed trials are left out, because their last value is not a result. Trials that violate a
-    constraint come last. With several objectives the Pareto front comes first; within it and after
-    it the first objective decides.
+    constraint come last. With several objectives the Pareto front comes first; the first objective
+    orders the trials in the front and those after it.
     """
     valued = [
         trial
@@ -65,7 +65,7 @@ def ranked(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
 
 
 def _front(study: StudyRow, valued: Iterable[TrialRow]) -> list[TrialRow]:
-    """Return the trials that no other one beats in every objective, in their order."""
+    """Return the Pareto front of ``valued``, in the given order."""
     feasible = [trial for trial in valued if trial.feasible]
     signs = [each.sign for each in study.objectives]
     rows = [[s * v for s, v in zip(signs, trial.values, strict=True)] for trial in feasible]
@@ -75,10 +75,10 @@ def _front(study: StudyRow, valued: Iterable[TrialRow]) -> list[TrialRow]:
 def front_of(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
     """Return the best trials, best first: the best one, or the Pareto front of the objectives.
 
-    While the study runs it is the best so far, whatever its epoch. Once the study is over it is a
-    completed trial, as in ``Study.best_trial``. If no trial completed, it is the best of those
-    trained longest. With replicates it is those of the best configuration, in their order
-    (``best_replicates``).
+    While the study runs, the best trial is the best so far, whatever its epoch. Once the study is
+    over, it is the best completed trial, as in ``Study.best_trial``. If no trial completed, it is
+    the best of the trials trained longest. With replicates, the result has the trials of the best
+    configuration, in order (``best_replicates``).
     """
     order = [trial for trial in ranked(study, trials) if trial.feasible]
     if study.finished_at is not None:
@@ -99,25 +99,25 @@ def mean_of(trials: Sequence[TrialRow]) -> float | None:
 
 
 def trials_expected(study: StudyRow, so_far: int) -> int | None:
-    """Return the expected number of trials in all, given ``so_far``; None if it is open."""
+    """Return the expected total of trials, of which ``so_far`` exist; None if it is open."""
     if study.n_trials >= ENDLESS:
         return None if study.endless else so_far
     return max(study.n_trials, so_far)
 
 
 def epochs_of(trials: Iterable[TrialRow]) -> int:
-    """Return the number of epochs of ``trials`` by their rows, without those of their origins."""
+    """Return the number of epochs that ``trials`` trained, without epochs of their origins."""
     return sum(max(0, trial.epoch - (trial.origin_epoch or 0)) for trial in trials)
 
 
 def metric_names(system_attrs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the names of values that a study's attributes give; empty where they give none."""
+    """Return the names of the objectives' values in a study's attributes; empty without any."""
     names = json.loads(dict(system_attrs).get(METRIC_NAMES, "[]"))
     return tuple(map(str, names)) if isinstance(names, list) else ()
 
 
 def enqueued_of(study: StudyRow, counts: Mapping[TrialState, int]) -> int:
-    """Return the number of further trials that the user has enqueued in a study that is over."""
+    """Return the number of trials enqueued in a study after its end; 0 for a running study."""
     return 0 if study.finished_at is None else counts[TrialState.PROPOSED]
 
 
@@ -130,9 +130,9 @@ def facts_of(
     eta: float | None = None,
     still: bool = False,
 ) -> Facts:
-    """Return a study in one row: its identity and its progress. Times are seconds since 1970.
+    """Return a study's identity and progress as one row. Times are seconds since 1970.
 
-    ``trials`` are all of its trials. ``eta`` is in seconds, and ``still`` is as in
+    ``trials`` are all trials of the study. ``eta`` is in seconds, and ``still`` is as in
     ``views.progress.View``.
     """
     counts, best = Counter(TrialState(trial.state) for trial in trials), front_of(study, trials)
@@ -173,7 +173,7 @@ def facts_of(
 
 
 def trial_facts(trial: TrialRow) -> Facts:
-    """Return a trial in one row."""
+    """Return a trial's facts as one row."""
     failure = trial.failure_kind and {
         "kind": trial.failure_kind,
         "message": trial.failure_message,

@@ -1,8 +1,7 @@
-"""Turns a batch into the statements and rows that one commit of the ledger writes.
+"""Turn a batch into the statements and rows that one commit of the ledger writes.
 
-The statements are SQLAlchemy's, compiled once for each kind of database, and run by the driver
-directly. That halves the cost of committing one epoch, and every epoch's round trip waits for a
-commit.
+SQLAlchemy compiles the statements once for each kind of database, and the driver runs them
+directly. That halves the cost of committing an epoch, for which every epoch's round trip waits.
 
 Both databases store the same values. NaN, which SQLite cannot hold, is stored as NULL. A NUL
 character, which PostgreSQL cannot hold, is replaced.
@@ -58,7 +57,7 @@ _Rows = list[_Row]
 class Batch:
     """The content of one transaction.
 
-    Studies, trials and devices replace those of the same id; everything else is added.
+    Studies, trials and devices replace rows with the same id; everything else is added.
     """
 
     #: (sequence number, event), in order.
@@ -68,21 +67,21 @@ class Batch:
     epochs: Sequence[AcceptedEpoch] = ()
     #: (trial id, state, time in seconds) of states that became durable.
     durables: Sequence[tuple[str, Parent, float]] = ()
-    #: (trial id, epoch) of durable states that are no longer kept.
+    #: (trial id, epoch) of durable states that were discarded.
     discarded: Sequence[tuple[str, int]] = ()
     devices: Sequence[DeviceRecord] = ()
     #: (command id, reply text).
     commands: Sequence[tuple[str, str]] = ()
-    #: (number of the last event that it covers, text).
+    #: (number of the last event that the snapshot covers, text).
     snapshot: tuple[int, str] | None = None
-    #: Appended to the history of tuned system parameters, which drops old entries to stay short.
+    #: Entries for the history of tuned system parameters, which drops old entries to stay short.
     history: Sequence[HistoryEntry] = ()
     #: System configurations that users have pinned, in order.
     adopted: Sequence[Adoption] = ()
 
 
 class Writes:
-    """The statements for one kind of database, given by SQLAlchemy's name."""
+    """The statements for one kind of database, which is given by its name in SQLAlchemy."""
 
     def __init__(self, dialect: str) -> None:
         if dialect == "sqlite":
@@ -116,7 +115,7 @@ class Writes:
     def of(
         self, batch: Batch, forgotten: Sequence[str] = (), before: int = NONE
     ) -> list[tuple[str, _Rows]]:
-        """Return the transaction's statements with their rows, in an order that references allow.
+        """Return the transaction's statements and rows, ordered as foreign keys require.
 
         The events come first. ``forgotten`` are the ids of entries that the history drops.
         ``before`` is the digest of the newest event that is already written.
@@ -157,7 +156,7 @@ class Writes:
         return self._new(table).values({name: bindparam(name) for name in names}).inline()
 
     def _upsert(self, table: Table) -> str:
-        """Insert a row into ``table`` or replace it whole, because the digest covers all of it."""
+        """Return a statement that inserts a row or replaces it whole, as its digest requires."""
         statement = self._insert(table)
         keys = list(table.primary_key)
         key_names = {key.name for key in keys}
@@ -165,12 +164,12 @@ class Writes:
         return self._sql(statement.on_conflict_do_update(index_elements=keys, set_=new))
 
 
-#: Made once for each kind of database.
+#: The statements for a kind of database, made once.
 writes_for = cache(Writes)
 
 
 def _make_storable(row: _Row) -> None:
-    """Replace values of a row that not both databases can store. Most often there are none."""
+    """Replace those values of a row that one of the databases cannot store."""
     for name, value in row.items():
         if value.__class__ is str:
             if not value.isascii() or "\0" in value:
@@ -180,12 +179,12 @@ def _make_storable(row: _Row) -> None:
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> str:
-    """Return name-value pairs as a JSON object. Most often there are none."""
+    """Return name-value pairs as a JSON object. The usual case, no pairs, is fast."""
     return json.dumps(dict(pairs)) if pairs else "{}"
 
 
 def _array(values: Sequence[Any]) -> str:
-    """Return values as a JSON array. Most often there are none."""
+    """Return values as a JSON array. The usual case, no values, is fast."""
     return json.dumps(values) if values else "[]"
 
 
@@ -264,7 +263,7 @@ def _epoch(epoch: AcceptedEpoch) -> _Row:
 
 @lru_cache(maxsize=1000)
 def _members(members: tuple[Member, ...]) -> str:
-    """Return devices and slots as JSON. They come again and again: a trial stays where it is."""
+    """Return devices and slots as JSON. Cached, since a trial keeps its devices."""
     return _array([(member.device, member.slot) for member in members])
 
 

@@ -1,1 +1,1 @@
-"""Tables, stories and drawings that people read, and why something stands still."""
+"""Tables, stories and drawings for people, and reasons why a study makes no progress."""

@@ -1,11 +1,12 @@
 """The interface of the databases that can hold a ledger, and checks that both share.
 
-Both databases promise the same. There is one writer at a time, and a second one is noticed at once.
-A batch is one transaction and is durable when it ends. Readers cannot write and do not block the
-writer. A driver's error becomes one of Penstock's errors. ``sqlite`` and ``postgres`` describe how
-each does this; the statements are the same for both (``ledger.writes``, ``ledger.reader``).
+SQLite and PostgreSQL give the same guarantees. There is one writer at a time, and a second writer
+is noticed at once. A batch is one transaction and is durable when it ends. Readers cannot write and
+do not block the writer. A driver's error becomes one of Penstock's errors. ``sqlite`` and
+``postgres`` describe how each does this; the statements are the same for both (``ledger.writes``,
+``ledger.reader``).
 
-SQLAlchemy is imported only by what needs it: it takes longer to import than a list to read.
+SQLAlchemy is imported only on demand: importing it takes longer than reading a list of studies.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from .schema import HEAD
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
-#: Runs a statement, which has no parameters, and returns its rows.
+#: A function that runs a statement without parameters and returns its rows.
 Ask = Callable[[str], Sequence[Sequence[Any]]]
 
-#: Seconds that a connection waits for a lock that another one holds.
+#: Seconds that a connection waits for another connection's lock.
 LOCK_TIMEOUT = 5.0
 #: The forms that a ledger's URL may have, for messages.
 ALLOWED = "sqlite:///<file> or postgresql://<user>:<password>@<host>/<database>"
@@ -42,7 +43,7 @@ class Newest(NamedTuple):
 
 
 class Cursor(Protocol):
-    """The driver's own connection or cursor, which a batch is written through."""
+    """The driver's own connection or cursor, through which a batch is written."""
 
     def executemany(self, query: Any, rows: Any, /) -> Any: ...
 
@@ -52,17 +53,17 @@ class Database(ABC):
 
     #: The name in messages, without a password.
     shown: str
-    #: The driver's errors, and those which mean that a batch contradicts the ledger.
+    #: The driver's errors, and the errors which mean that a batch contradicts the ledger.
     errors: ClassVar[tuple[type[Exception], ...]]
     contradictions: ClassVar[tuple[type[Exception], ...]]
-    #: The file that holds it; None where it is not one file.
+    #: The database's file; None if it is not a single file.
     file: Path | None = None
     #: Instructions to restore a ledger in this kind of database, for messages.
     restoring: ClassVar[str]
 
     @abstractmethod
     def check(self) -> None:
-        """Check, within seconds, that it can be opened. Raises ``BackendError`` if not."""
+        """Check, within seconds, that the database can be opened, or raise ``BackendError``."""
 
     @abstractmethod
     def is_absent(self) -> bool:
@@ -70,7 +71,7 @@ class Database(ABC):
 
     @abstractmethod
     def writer(self) -> Engine:
-        """Return an engine whose one connection is the only one that writes."""
+        """Return an engine with a single connection, the only one that writes."""
 
     @abstractmethod
     def reader(self) -> Engine:
@@ -80,7 +81,7 @@ class Database(ABC):
         """
 
     def direct(self) -> AbstractContextManager[Ask] | None:
-        """Open it to be read as by ``reader``, without SQLAlchemy; None where that saves nothing.
+        """Open the database for reading without SQLAlchemy; return None if that saves nothing.
 
         Raises the driver's errors.
         """
@@ -101,15 +102,15 @@ class Database(ABC):
     def structure_fault(self, ask: Ask) -> str | None:
         """Return the damage that the database finds in its own structure, or None.
 
-        May read everything.
+        May read the whole database.
         """
         return None
 
     def sampled_structure_fault(self, ask: Ask, table: str | None = None) -> str | None:
         """Return the damage found by a reader's check before a query, or None.
 
-        The structure is checked only as often as is cheap.
-        ``table`` names the only one that the query reads, where given: the rest is not checked.
+        The structure is checked only as often as is cheap. If ``table`` is given, the query reads
+        only that table, and the other tables are not checked.
         """
         return None
 
@@ -117,14 +118,14 @@ class Database(ABC):
         """Record outside the ledger which event is its newest."""
 
     def noted(self) -> Newest | None:
-        """Return the event that was recorded last, which the ledger must hold; None if none was."""
+        """Return the event recorded by the last ``note``, which the ledger must have, or None."""
         return None
 
     def shrink_log(self, driver: Any) -> None:  # noqa: B027 - where no log stays large
         """Truncate a write-ahead log that has grown large, unless a reader needs it now."""
 
     def damaged(self, what: str) -> LedgerDamaged:
-        """Return an error saying that ``what`` in the ledger is damaged, and how to go on."""
+        """Return the error that the ledger is damaged, ``what`` is wrong, and how to restore it."""
         return LedgerDamaged(f"the ledger {self.shown} is damaged: {what}. {self.restoring}")
 
     def trouble(self, error: BaseException | None) -> BackendError:
@@ -135,12 +136,12 @@ class Database(ABC):
     def translate_errors(self) -> Iterator[None]:
         """Turn the driver's errors into ``BackendError``, with the ledger and the cause.
 
-        A batch that contradicts the ledger is our own bug and raises ``IllegalTransition`` instead.
+        A batch that contradicts the ledger is a bug in Penstock and raises ``IllegalTransition``.
         """
         try:
             yield
         except Exception as error:
-            # SQLAlchemy's errors have the driver's.
+            # SQLAlchemy's errors have the driver's error as an attribute.
             cause: Exception = getattr(error, "orig", error)
             if not isinstance(cause, (*self.errors, *self.contradictions)):
                 raise
@@ -166,7 +167,7 @@ def value(ask: Ask, statement: str) -> Any:
 
 
 def revision(database: Database, ask: Ask) -> str | None:
-    """Return the number of the ledger's schema; None where there is none yet."""
+    """Return the number of the ledger's schema; None if there is no schema yet."""
     if not database.has_table(ask, "alembic_version"):
         return None
     version = value(ask, "SELECT version_num FROM alembic_version")
@@ -181,7 +182,7 @@ def installed() -> str:
 
 
 def check_empty(database: Database, ask: Ask) -> None:
-    """Check that a database without a revision never held a ledger. Raises LedgerDamaged if so."""
+    """Raise LedgerDamaged if a database without a revision has held a ledger before."""
     newest = database.noted()
     if newest is not None and newest.seq:
         wrong = f"{newest.seq} events were written to it, and it is empty"
@@ -194,7 +195,7 @@ def check_empty(database: Database, ask: Ask) -> None:
 
 
 def check_not_newer(database: Database, ask: Ask, at: str) -> None:
-    """Check that revision ``at`` is not newer than ours. LedgerRefused names what can read it."""
+    """Raise LedgerRefused, naming a version that can read the ledger, if ``at`` is too new."""
     writer = None
     if database.has_table(ask, "writer"):
         rows = ask("SELECT version, schema, digest FROM writer")
@@ -212,10 +213,10 @@ def check_not_newer(database: Database, ask: Ask, at: str) -> None:
 
 
 def check_noted(database: Database, ask: Ask, noted: Newest | None) -> None:
-    """Check that the ledger holds the event that was ``noted``. Raises LedgerDamaged if not.
+    """Check that the ledger has the event that was ``noted``. Raises LedgerDamaged if not.
 
-    A file that the database keeps next to its own (SQLite's write-ahead log) may be damaged or
-    gone. Then the database opens without its newest batches and reports no error.
+    SQLite's write-ahead log, a file next to the database, may be damaged or gone. Then the database
+    opens without its newest batches and reports no error.
     """
     if noted is None or not noted.seq:
         return

@@ -1,12 +1,12 @@
-"""Gives every row of the ledger a digest, which reveals damage inside the row.
+"""Give every row of the ledger a digest, which reveals damage inside the row.
 
 Theory of operation. A database notices damage to the structure of its file, but not a changed digit
 in a text. So every row carries a 64-bit digest over all its values, written in the same
 transaction, and every reader of a row compares it. The digest of an event also covers the digest of
-the event before it. So the events form a chain, and an event that is missing, repeated or from
-another history is found like one that was changed.
+the event before it. So the events form a chain, which also reveals an event that is missing,
+repeated or from another history.
 
-``row_digest`` computes it.
+``row_digest`` computes the digest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PAGE = 1000
 
 @cache
 def covered(table: Table) -> slice:
-    """Return the columns of ``table`` that the digest covers: all but the digest, the last one.
+    """Return the columns of ``table`` that the digest covers: all but the digest, which is last.
 
     The number that the database gives an accepted epoch is not covered either.
     """
@@ -44,7 +44,7 @@ def _names(table: Table) -> tuple[str, ...]:
 
 
 def seal(table: Table, rows: Sequence[dict[str, Any]], before: int) -> None:
-    """Give each of ``rows`` its digest; ``before`` is the digest of the event before them."""
+    """Give each of ``rows`` its digest. For events, ``before`` is the last earlier one's digest."""
     names = _names(table)
     for row in rows:
         digest = digest_of([row[name] for name in names], before if table is EVENT else NONE)
@@ -52,7 +52,7 @@ def seal(table: Table, rows: Sequence[dict[str, Any]], before: int) -> None:
 
 
 def fault(table: Table, rows: Iterable[Sequence[Any]], at: int = 0) -> str | None:
-    """Return a message about the first of ``rows`` that was altered; None if all are as written.
+    """Return a message about the first row that was altered; None if all are as written.
 
     The columns of ``table`` begin at index ``at`` of a row. A row of an event (``EVENTS``) ends
     with the digest of the event before it.
@@ -62,7 +62,7 @@ def fault(table: Table, rows: Iterable[Sequence[Any]], at: int = 0) -> str | Non
 
 
 def name_of(table: Table, row: Sequence[Any], at: int = 0) -> str:
-    """Return the name of a row in messages."""
+    """Return the name of a row for messages."""
     if table is EVENT:
         return f"event {row[at]} (or the one before it)"
     keys = [str(row[at + index]) for index, column in enumerate(table.c) if column.primary_key]
@@ -70,9 +70,9 @@ def name_of(table: Table, row: Sequence[Any], at: int = 0) -> str:
 
 
 def sealed_tables(connection: Connection) -> Iterator[Table]:
-    """Yield the tables of a ledger whose rows have digests, with the columns of its revision.
+    """Yield a ledger's tables that have digests, each with the columns of the ledger's revision.
 
-    Migrations only add columns, and those of an older revision stand in the same order here.
+    Migrations only add columns, so an older revision's columns have the same order.
     """
     inspector = inspect(connection)
     for table in METADATA.sorted_tables:
@@ -97,7 +97,7 @@ def _alike(column: Column[Any]) -> Column[Any]:
 
 
 def faults(connection: Connection) -> Iterator[str]:
-    """Yield a message for each table that has a faulty row. Reads everything that has a digest."""
+    """Yield a message for each table that has a faulty row. Reads all rows that have digests."""
     for table in sealed_tables(connection):
         query = EVENTS.order_by(EVENT.c.seq) if table is EVENT else select(table)
         for rows in _pages(connection, query):

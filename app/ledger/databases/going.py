@@ -1,8 +1,8 @@
-"""Reads what the list of studies shows of those that go on, from an SQLite file without SQLAlchemy.
+"""Read running studies for the list of studies, from an SQLite file without SQLAlchemy.
 
 Every row is read whole and its digest compared. The structure of the tables of trials and epochs is
-not checked, since that reads all of both: it takes longer than Python does to start. Instead the
-trials are counted by a second index, so one that an index does not have is missed.
+not checked, since that would read both tables completely, which takes longer than Python's start.
+Instead the trials are counted by a second index, which reveals a trial that one index lacks.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .schema import EPOCH_COLUMNS, EVENT_COLUMNS, STUDY_COLUMNS, TRIAL_COLUMNS
 
 
 class Going(NamedTuple):
-    """Rows about the studies that go on, as of one moment."""
+    """Rows about the studies that are not over, as of one moment."""
 
     studies: list[Any]
-    #: By study and number.
+    #: The studies' trials, by study and number.
     trials: list[Any]
-    #: The newest epochs that were trained of each study, oldest first.
+    #: The epochs of each study that were trained last, oldest first.
     recent: list[Any]
-    #: Events in which users wrote of their studies, oldest first.
+    #: Events with what users wrote into their studies, oldest first.
     written: list[Any]
 
 
@@ -32,8 +32,8 @@ def _columns(table: str, names: Sequence[str]) -> str:
     return ", ".join(f"{table}.{name}" for name in names)
 
 
-# In a CROSS JOIN SQLite reads the tables in this order: a few studies, and by indexes what is
-# theirs. A + keeps it from the index on a column.
+# In a CROSS JOIN SQLite reads the tables in this order: a few studies, then their rows by indexes.
+# A + before a column keeps SQLite from using the column's index.
 _STUDIES = f"SELECT {_columns('study', STUDY_COLUMNS)} FROM study WHERE finished_at IS NULL"  # noqa: S608 - constants
 _OF_THEM = "FROM study CROSS JOIN trial ON trial.study = study.id"
 _TRIALS = f"""
@@ -65,9 +65,9 @@ WHERE study.finished_at IS NULL ORDER BY event.seq
 
 
 def read_going(ask: Ask, recent: int) -> Going | str:
-    """Return the rows about the studies that go on, with up to ``recent`` epochs of each.
+    """Return the rows about the studies that are not over, with up to ``recent`` epochs of each.
 
-    If one is not as it was written, return a message about what is wrong instead.
+    If a row is not as it was written, return a message about the fault instead.
     """
     ask("BEGIN")  # what is asked from here on is as of one moment
     studies, trials, epochs = ask(_STUDIES), ask(_TRIALS), ask(_RECENT % recent)

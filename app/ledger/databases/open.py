@@ -1,4 +1,4 @@
-"""Chooses the database of a ledger's URL: SQLite or PostgreSQL, whose driver loads on demand."""
+"""Choose the database for a ledger's URL: SQLite or PostgreSQL. Its driver loads on demand."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The ledger in a PostgreSQL database.
 
-The writer is one session. It holds an advisory lock for as long as it lives and writes over no
-other connection. A writer that loses its session loses the lock and can write nothing more. A
-process that gets the lock knows that everything the last writer sent is either committed or never
-will be. When a client vanishes, the server ends its session, and so its lock, within half a minute.
+The writer is one session. It holds an advisory lock as long as it lives, and writes over no other
+connection. A writer that loses its session loses the lock and can write nothing more. When a
+process gets the lock, everything that the last writer sent is either committed or never will be.
+When a client vanishes, the server ends its session, and so its lock, within half a minute.
 
 A batch is sent in one piece (libpq's pipeline), from BEGIN to COMMIT, and costs one round trip.
 ``synchronous_commit`` is on whatever the server's own setting, so a commit survives a power cut.
@@ -41,11 +41,11 @@ except ImportError as absent:
 if TYPE_CHECKING:
     from psycopg.abc import PQGen
 
-#: Seconds that connecting may take: to each address, and in all (name lookup included).
+#: Seconds that connecting may take: to one address, and in all (name lookup included).
 CONNECT_TIMEOUT, TOTAL_CONNECT_TIMEOUT = 4, 10.0
 #: Seconds that one statement may take, and that a server may stay silent during a statement.
 STATEMENT_TIMEOUT, SILENCE_TIMEOUT = 30, 40.0
-#: First half of a ledger's advisory lock; the second identifies the schema of its tables.
+#: First half of the key of a ledger's advisory lock. The second half identifies the tables' schema.
 LOCK = 0x50454E53
 
 _HOST = r"(?:\[[0-9A-Fa-f:.%]+\]|[^@/?#\s:\[\],]*)(?::\d{1,5})?"
@@ -129,7 +129,7 @@ class PostgresDatabase(Database):
                 raise
             return session
 
-        # Closing resets nothing, because the connection may already be lost.
+        # A closed connection is not reset, because it may already be lost.
         engine = _engine(creator=connect, poolclass=NullPool, pool_reset_on_return=None)
         return begin_by(engine, "BEGIN")
 
@@ -182,7 +182,7 @@ class PostgresDatabase(Database):
         return str(schema)
 
     def _connect(self, who: str, *, read_only: bool = False, autocommit: bool = False) -> PgSession:
-        """Return a session for ``who``. Connection options in the URL override ours."""
+        """Return a session named for ``who``. Options in the URL override Penstock's."""
         settings = {
             "statement_timeout": STATEMENT_TIMEOUT * 1000,
             "lock_timeout": int(base.LOCK_TIMEOUT * 1000),

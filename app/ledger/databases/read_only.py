@@ -1,6 +1,6 @@
-"""Queries a ledger that another process writes, each as of one moment, and checks it before.
+"""Query a ledger that another process writes. Each query sees one moment, after a check.
 
-The list of studies is read without SQLAlchemy where the database can be.
+The list of studies is read without SQLAlchemy if the database allows that.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ReadOnly:
         return engine
 
     def is_empty(self) -> bool:
-        """Return True if no scheduler has opened this ledger. LedgerDamaged if it lost rows."""
+        """Return True if no scheduler has opened this ledger. Raises LedgerDamaged if rows are lost."""
         if self.database.is_absent():
             return True
         with self.database.translate_errors(), self._asking() as ask:
@@ -49,9 +49,9 @@ class ReadOnly:
     def rows(self, query: Select[Any], table: Table | None = None) -> Sequence[Row[Any]]:
         """Return the rows of ``query``, unchecked.
 
-        ``table`` is the only table that the query reads, where given; only its structure is checked
-        then. Raises BackendError where there is no ledger that can be read, and LedgerDamaged where
-        it is not as it was written.
+        If ``table`` is given, the query reads only that table, and only its structure is checked.
+        Raises BackendError if there is no readable ledger, and LedgerDamaged if the ledger is not
+        as it was written.
         """
         newest = self._newest()
         with self.database.translate_errors(), self._engine.connect() as connection:
@@ -59,7 +59,7 @@ class ReadOnly:
             return connection.execute(query).all()
 
     def whole(self, table: Table, query: Select[Any]) -> Sequence[Row[Any]]:
-        """Return the rows of ``query``, whole rows of ``table`` alone, each checked."""
+        """Return the rows of ``query``, which must be whole rows of ``table``, each checked."""
         from .digests import fault
 
         rows = self.rows(query, table)
@@ -81,9 +81,9 @@ class ReadOnly:
         return rows
 
     def going(self, recent: int) -> Going | None:
-        """Return the rows about the studies that go on, with up to ``recent`` epochs of each.
+        """Return checked rows about studies that are not over, with ``recent`` epochs of each.
 
-        They are checked. None where it cannot be read without SQLAlchemy. Raises as ``rows`` does.
+        Returns None if the database cannot be read without SQLAlchemy. Raises as ``rows`` does.
         """
         newest, direct = self._newest(), self.database.direct()
         if direct is None:
@@ -107,10 +107,10 @@ class ReadOnly:
                 yield asking(connection)
 
     def _newest(self) -> Newest | None:
-        """Return the event that the ledger must hold.
+        """Return the newest event that the ledger must have, or None if none is noted.
 
-        It is read before the rows, since events written meanwhile are newer. Raises BackendError
-        where there is no ledger.
+        It is read before the rows, since events written meanwhile are newer. Raises BackendError if
+        there is no ledger.
         """
         if self.database.is_absent():
             url = self.database.shown
@@ -118,7 +118,7 @@ class ReadOnly:
         return self.database.noted()
 
     def _check(self, ask: Ask, noted: Newest | None, table: str | None) -> None:
-        """Check that it can be read, and is as it was written as far as a reader sees that."""
+        """Check that the ledger can be read, and is as it was written, as far as a reader sees."""
         url = self.database.shown
         if message := self.database.sampled_structure_fault(ask, table):
             raise self.database.damaged(message)

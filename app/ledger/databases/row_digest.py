@@ -1,4 +1,4 @@
-"""Computes the digest of a row (``digests`` says what it is for). It imports no SQLAlchemy.
+"""Compute the digest of a row (see ``digests`` for its purpose). Imports no SQLAlchemy.
 
 A value has the same digest when written and when read, on both databases. 1 and 1.0 count as one
 number, and so do 0.0 and -0.0, because SQLite does not tell them apart.
@@ -11,12 +11,12 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
-#: The digest that stands before the first event, and before every row of another table.
+#: The digest used as that of the event before: for the first event, and for rows of other tables.
 NONE = 0
 
 
 def digest_of(values: Iterable[Any], before: int) -> int:
-    """Return the digest of ``values`` after the digest ``before``, a signed 64-bit number.
+    """Return the digest of ``values``, a signed 64-bit number. ``before`` seeds the hash.
 
     Values are joined by NUL, which no text contains.
     """
@@ -36,7 +36,7 @@ def _text(value: Any) -> str:
 
 
 def row_name(table: str, keys: Iterable[str]) -> str:
-    """Return the name of a row in messages."""
+    """Return the name of the row with ``keys`` for messages."""
     return f"row {', '.join(keys)} of table {table}"
 
 
@@ -46,11 +46,11 @@ def first_fault(
     covered: slice = slice(0, -1),
     named: Callable[[Sequence[Any]], str] | None = None,
 ) -> str | None:
-    """Return a message about the first of ``rows`` that is not as it was written; None if all are.
+    """Return a message about the first altered row; None if all rows are as written.
 
-    ``covered`` are the columns that the digest covers, which it follows. The digest of an event is
-    followed by that of the event before it. ``named`` gives the name of a row in messages; it is
-    not needed where the key of ``table`` is the first column.
+    ``covered`` are the columns that the digest covers. The digest is the next column. For an event,
+    the column after that has the digest of the event before. ``named`` returns a row's name for
+    messages; it is not needed if the key of ``table`` is the first column.
     """
     chained = table == "event"
     for row in rows:

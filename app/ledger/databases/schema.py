@@ -1,6 +1,6 @@
-"""Facts about the tables for readers that do without SQLAlchemy, which is slow to import.
+"""Facts about the tables for readers that avoid SQLAlchemy, which is slow to import.
 
-``tables`` defines all of them.
+``tables`` defines the tables.
 """
 
 from __future__ import annotations

@@ -6,14 +6,14 @@ that a second writer is noticed at once. Readers open the file read-only and can
 lock.
 
 Damage. SQLite checks its own structure on request (``integrity_check``: 0.2 s for 100,000 epochs).
-The writer requests it before it uses a ledger. Readers request it before a query where the file is
-another one than at the last check, or has changed since, but all of them together spend at most a
+The writer requests this check before it uses a ledger. Readers request it before a query if the
+file was replaced or has changed since the last check, but all readers together spend at most a
 fiftieth of the time on it: the last check is recorded in a file next to the ledger
-(``ledger.db-checked``). A query that reads one table alone has that one checked (``going`` says
-what the list of studies does instead). SQLite reads the intact part of the write-ahead log and
-silently drops the rest. So the newest event is recorded after commits in a file next to the ledger
-(``ledger.db-mark``), and the ledger must hold that event. The file is not synced: after a power cut
-it may name an older event than the newest, never a newer one.
+(``ledger.db-checked``). If a query reads only one table, only that table is checked (``going``
+describes the list of studies, which differs). SQLite reads the intact part of the write-ahead log
+and silently drops the rest. So the newest event is recorded after commits in a file next to the
+ledger (``ledger.db-mark``), and the ledger must have that event. This file is not synced: after a
+power cut it may name an older event than the newest, never a newer one.
 """
 
 from __future__ import annotations
@@ -46,42 +46,43 @@ _EXPLANATIONS = {
     "CANTOPEN": "its folder is not there, or may not be written",
     "IOERR": "its disk reports an error, or is full",
 }
-#: SQLite's errors for a damaged file, by code, or by message where there is no code. Our statements
-#: and texts are valid, so these errors can only mean damage.
+#: SQLite's errors for a damaged file: their codes, or messages for errors without a code. Our
+#: statements and texts are valid, so these errors can only mean damage.
 _DAMAGED = {
     "CORRUPT": "SQLite finds its structure broken",
     "NOTADB": "it is not an SQLite file",
     "TOOBIG": "SQLite finds its structure broken",
 }
 _DAMAGED_WORDS = re.compile("decode|malformed|no such (table|column)|unsupported file")
-#: Bytes of the write-ahead log that stay when it restarts. Without a limit its file keeps the size
-#: that it reached while a reader held its content back. It restarts with a write, so the scheduler
-#: truncates a larger one when it has nothing to do.
+#: The most bytes of the write-ahead log's file that stay when SQLite reuses the file. Without a
+#: limit the file keeps the size that it reached while a reader held its content back. SQLite
+#: applies the limit at a write, so the scheduler truncates a larger file when it has nothing to
+#: write.
 LOG_LIMIT = 4 << 20
-#: Readers repeat the check of the structure after this many times the seconds that it took.
+#: The time from one check of the structure to the next one, divided by the time that a check takes.
 CHECK_SPACING = 50
 
 
 class _Check(NamedTuple):
-    """A check that found the structure intact. Times are in nanoseconds since 1970."""
+    """A past check that found the structure intact. Times are in nanoseconds since 1970."""
 
-    #: The state of the file then: see ``SqliteDatabase._stat``.
+    #: The state of the file at the check: see ``SqliteDatabase._stat``.
     file: tuple[int, ...]
     began: int
-    #: When the next one is due, if the file has changed by then.
+    #: When the next check is due, if the file has changed by then.
     due: int
 
     def holds(self, file: tuple[int, ...]) -> bool:
-        """Return True if ``file`` need not be checked now. Another file in its place always is."""
+        """Return True if ``file`` need not be checked now. A replaced file needs a check."""
         recent = self.began <= time.time_ns() < self.due
         return self.file == file or (recent and self.file[:1] == file[:1])
 
 
 class SqliteDatabase(Database):
-    """The file of a ledger's URL.
+    """The SQLite database at a ledger's URL.
 
-    Its path is the text after ``sqlite:///``, taken literally: a folder's name may hold any
-    character.
+    The file's path is the text after ``sqlite:///``, taken literally: a folder's name may contain
+    any character.
     """
 
     file: Path
@@ -100,7 +101,7 @@ class SqliteDatabase(Database):
         self.file = Path(path)
         self._mark = Path(f"{path}-mark")
         self._check_file = Path(f"{path}-checked")
-        #: The last check of each table's structure, by its name; empty: of all.
+        #: The last check of each table's structure, by the table's name; "" for all tables.
         self._checked: dict[str, _Check] = {}
         self.shown = path
 
@@ -177,7 +178,7 @@ class SqliteDatabase(Database):
         return self._structure_fault(ask, "1")
 
     def _structure_fault(self, ask: Ask, what: str) -> str | None:
-        """``what`` is the name of a table, or for all of them how many faults are looked for."""
+        """Return the fault that SQLite finds, or None. ``what``: a table, or a limit of faults."""
         content = str(value(ask, f"PRAGMA integrity_check({what})"))
         return None if content == "ok" else " ".join(content.split())
 
@@ -194,7 +195,7 @@ class SqliteDatabase(Database):
         return None
 
     def _check(self, name: str, ask: Ask, file: tuple[int, ...]) -> str | None:
-        """Check the structure of one table, or of all of them if ``name`` is empty."""
+        """Check the structure of the table ``name``, or of all tables if ``name`` is empty."""
         began = time.time_ns()
         if message := self._structure_fault(ask, name or "1"):
             return message
@@ -207,7 +208,7 @@ class SqliteDatabase(Database):
         return None
 
     def _read_check(self) -> _Check | None:
-        """Return the last check of all tables by any process; None if none was noted."""
+        """Return the last check of all tables by any process; None if none is recorded."""
         numbers = [int(number) for number in _read_line(self._check_file).split()]
         return _Check(tuple(numbers[:-2]), *numbers[-2:]) if numbers else None
 
@@ -238,7 +239,7 @@ class SqliteDatabase(Database):
 
 
 def _write_line(file: Path, text: str) -> None:
-    """Write ``text``, as long as it was before, or nothing where it cannot be written."""
+    """Overwrite ``file`` with ``text``, which always has the same length. Ignores OSError."""
     with suppress(OSError):
         line = f"{text} {xxh3_64_hexdigest(text.encode())}\n".encode()
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,13 +1,13 @@
 """The ledger's tables. ``event`` is the truth; the others are projections of it for readers.
 
-Only ``history`` and ``adopted`` are no projections: they outlive studies, which all share them, and
-they stay short.
+Only ``history`` and ``adopted`` are no projections: all studies share them, they outlive studies,
+and they stay short.
 
 Times are seconds of the scheduler's clock. Params, metrics, specs and cores are JSON text.
 
-A change here needs the next number in ``schema.HEAD``. Only tables, indexes, and columns that may
-be NULL or have a ``server_default`` are ever added: a ledger of an older version gets what it lacks
-(``upkeep.migrate``), whichever that is.
+A change here needs the next number in ``schema.HEAD``. Changes only add tables, indexes, and
+columns that may be NULL or have a ``server_default``. So ``upkeep.migrate`` can add what a ledger
+of any older version lacks.
 
 ``INTEGER`` (64 bits) and ``TEXT`` (ordered by code points) are the same on both databases.
 """
@@ -48,8 +48,8 @@ METADATA = MetaData(
     }
 )
 
-#: The condition of an index that holds imports alone. A database uses it for queries that have the
-#: same text, so there is no parameter in it.
+#: The condition of an index that has only imports. A database uses the index for queries with the
+#: same text, so the condition contains no parameter.
 IMPORTED = text("event.kind = 'StudyImported'")
 _OF_IMPORTS = text("kind = 'StudyImported'")
 
@@ -64,7 +64,7 @@ EVENT = Table(
     Column("body", TEXT, nullable=False),
     _digest(),
     Index(None, "trial"),
-    # Of an import, of which there are few: no other event has an entry in it.
+    # The index has only imports, which are few.
     Index("ix_event_imported", "study", sqlite_where=_OF_IMPORTS, postgresql_where=_OF_IMPORTS),
 )
 
@@ -78,10 +78,10 @@ STUDY = Table(
     Column("finished_at", Float),
     Column("message", TEXT, nullable=False),
     Column("spec", TEXT, nullable=False),
-    # JSON: what it has had of devices; empty for nothing.
+    # JSON: the study's use of devices; empty if it used none.
     Column("spent", TEXT, nullable=False, server_default=""),
-    # JSON: what the list of studies shows of one that is over; empty where nobody has written it
-    # yet, and of every other study (``summary``).
+    # JSON: what the list of studies shows about a study that is over (``summary``); empty if the
+    # study goes on, or if the summary is not written yet.
     Column("summary", TEXT, nullable=False, server_default=""),
     _digest(),
 )
@@ -112,8 +112,8 @@ TRIAL = Table(
     Column("constraints", TEXT, nullable=False, server_default="{}"),
     # JSON: the knobs that differ from their defaults, as pairs.
     Column("system", TEXT, nullable=False, server_default="[]"),
-    # Of a forked trial: the trial whose state it continues, after which epoch, the trial that it
-    # replaces (empty: none), and the number in its keys where that is another trial's.
+    # For a forked trial: the trial whose state it continues, the epoch after which it does, the
+    # trial that it replaces (empty: none), and the number in its keys if that is another trial's.
     Column("origin_trial", TEXT),
     Column("origin_epoch", INTEGER),
     Column("replaces", TEXT),
@@ -125,7 +125,7 @@ TRIAL = Table(
 EPOCH = Table(
     "epoch",
     METADATA,
-    # Grows with every accepted epoch, so that a reader can ask for what is new.
+    # Grows with every accepted epoch, so that a reader can ask for new epochs.
     Column("id", INTEGER, primary_key=True),
     Column("trial", TEXT, ForeignKey(TRIAL.c.id), nullable=False),
     Column("epoch", INTEGER, nullable=False),
@@ -141,10 +141,10 @@ EPOCH = Table(
     Column("members", TEXT, nullable=False, server_default="[]"),
     Column("joules", Float),
     Column("system", TEXT, nullable=False, server_default="[]"),
-    # JSON: the length of the segment that begins with it, and why; empty for every other epoch.
+    # JSON: the length of the segment that begins with this epoch, and the reason; else empty.
     Column("length", TEXT, nullable=False, server_default=""),
     Column("began", Float),
-    # The trial that trained it, where it was taken over; empty for every other epoch.
+    # The trial that trained the epoch, if it was taken over from that trial; else empty.
     Column("taken_from", TEXT, nullable=False, server_default=""),
     _digest(),
     UniqueConstraint("trial", "epoch"),
@@ -176,7 +176,7 @@ DEVICE = Table(
     Column("state", TEXT, nullable=False),
     Column("at", Float, nullable=False),
     Column("reason", TEXT, nullable=False),
-    # Why the device's energy cannot be measured; empty where it can.
+    # The reason why the device's energy cannot be measured; empty if it can.
     Column("unmetered", TEXT, nullable=False, server_default="nobody has looked for meters"),
     Column("seats", INTEGER, nullable=False, server_default="1"),
     _digest(),
@@ -212,13 +212,13 @@ HISTORY = Table(
     Column("windows", INTEGER, nullable=False),
     Column("at", Float, nullable=False),
     Column("infeasible", Boolean, nullable=False),
-    # NULL: not known, as in entries of 0.2.
+    # NULL: unknown, as in entries of 0.2.
     Column("spread", Float),
     _digest(),
     Index(None, "machine"),
 )
 
-#: The configuration that a user has pinned for a workload; NULL: none any more (``adopted``).
+#: The configurations that users have pinned for workloads; NULL if unpinned (``adopted``).
 ADOPTED = Table(
     "adopted",
     METADATA,
@@ -239,6 +239,6 @@ WRITER = Table(
     _digest(),
 )
 
-#: One row: the ledger's ``HEAD``. Its name is that of Alembic's table, which made the schema until
-#: 0.2. It has no digest, so it is not of ``METADATA``.
+#: A table with one row: the ledger's ``HEAD``. It has the name of the table of Alembic, which made
+#: the schema until 0.2. It has no digest, so it is not in ``METADATA``.
 REVISION = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))

@@ -1,4 +1,4 @@
-"""Brings a ledger to this version's tables, and checks all of it."""
+"""Migrate a ledger to this version's tables, and check a whole ledger."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from .tables import EVENT, METADATA, REVISION, STUDY, WRITER
 
 
 def begin_by(engine: Engine, words: str) -> Engine:
-    """``engine``, set to begin its transactions by ``words``: its driver commits by itself."""
+    """Have ``engine`` begin transactions by the statement ``words``, and return it.
+
+    The driver itself begins none, and would commit each statement.
+    """
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -36,7 +39,7 @@ def begin_by(engine: Engine, words: str) -> Engine:
 def migrate(database: Database, connection: Connection) -> None:
     """Bring the ledger to ``HEAD`` in one transaction, and record this version as its writer.
 
-    Raises LedgerDamaged, and LedgerRefused for a ledger of a newer version.
+    Raises LedgerDamaged, or LedgerRefused for a ledger of a newer version.
     """
     with connection.begin():
         if message := database.structure_fault(asking(connection)):
@@ -78,9 +81,9 @@ def _extend(connection: Connection) -> None:
 
 
 def verify(database: Database, connection: Connection) -> Newest:
-    """Check that all of the ledger is as it was written, and give its newest event.
+    """Check that the whole ledger is as it was written, and return its newest event.
 
-    It reads everything. Raises LedgerDamaged with the first fault.
+    Reads every row. Raises LedgerDamaged with the first fault.
     """
     newest = database.noted()  # read first: an event written meanwhile is newer
     with connection.begin():
@@ -97,7 +100,7 @@ def _check_rows(database: Database, connection: Connection) -> None:
 
 
 class Known(NamedTuple):
-    """The content of an intact ledger: the number of its newest event and of its studies."""
+    """Numbers about an intact ledger: that of its newest event, and that of its studies."""
 
     newest: int
     studies: int
@@ -106,7 +109,7 @@ class Known(NamedTuple):
 def check_intact(database: Database) -> Known:
     """Check that a ledger is intact, without changing it. Raises LedgerDamaged or BackendError.
 
-    Of an older version that has no digests yet only the database's own structure is checked.
+    In a ledger of an older version without digests, only the database's structure is checked.
     """
     with database.translate_errors(), database.reader().connect() as connection:
         if message := database.structure_fault(asking(connection)):

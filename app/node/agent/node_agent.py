@@ -4,11 +4,11 @@ It finds the devices and joins the installation: the broker's URL is the credent
 provides signing key and store. It keeps one worker process per device running (``served_device``).
 
 Workers hold the read end of a pipe whose write end only the agent holds. However the agent dies,
-they see the end of the pipe and leave.
+the workers see the end of the pipe and leave.
 
 SIGTERM drains. Workers take nothing more, the scheduler cuts running segments at their next epoch
-(and revokes those with no end in sight), and the agent ends when the workers have ended. It does
-not wait if there is no scheduler to do so, or after a second SIGTERM.
+(and revokes segments with no end in sight), and the agent ends when the workers have ended. The
+agent does not wait for them if no scheduler runs, or after a second SIGTERM.
 """
 
 from __future__ import annotations
@@ -47,12 +47,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds for a private broker that is being restarted, and for a broker that refuses the agent.
+#: Seconds to wait for a private broker that is being restarted, or for a broker that refuses the
+#: agent.
 BROKER_TIMEOUT = 5.0
-#: Milliseconds for which a device's name is taken by an agent whose worker is still to begin.
+#: Milliseconds for which an agent reserves a device's name before the device's worker has started.
 CLAIM_MS = 60_000
-#: Seconds that a scheduler may be away while workers drain. A scheduler that was stopped at the
-#: same time is back by then, if a survivor revives it.
+#: Seconds that the scheduler may be away while workers drain. If the scheduler was stopped at the
+#: same time, and another service restarts it, it is back by then.
 UNSERVED_GRACE = 4.0
 #: Seconds between two checks whether a scheduler is there.
 SERVED_CHECK_INTERVAL = 0.5
@@ -60,15 +61,15 @@ _LOG_AGAIN_AFTER = 10.0
 
 
 class StopRequested(Exception):
-    """The agent was asked to stop while it was still joining."""
+    """Raised when the agent is asked to stop while it is still joining the installation."""
 
 
 def main(settings: Settings) -> int:
-    """Serve this machine's devices until told to stop; returns the exit status.
+    """Serve this machine's devices until told to stop; return the exit status.
 
     Waits for a broker that does not answer. Raises UsageError (no such devices, no state folder,
-    another agent here) and BackendError (the broker refuses us, the checkpoint store does not
-    answer), each before any worker is started.
+    another agent here) and BackendError (the broker refuses the agent, the checkpoint store does
+    not answer), each before any worker is started.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings.ensure_home()
@@ -85,7 +86,7 @@ def main(settings: Settings) -> int:
 
 @contextmanager
 def _forks() -> Iterator[WorkerForks | None]:
-    """Yield the workers' fork server. It is forked, too, so call this before any thread starts."""
+    """Yield the workers' fork server, or None if there is none. Call before any thread starts."""
     forks = WorkerForks.begin()
     try:
         yield forks
@@ -95,7 +96,7 @@ def _forks() -> Iterator[WorkerForks | None]:
 
 
 class Agent:
-    """One agent's life: join, supervise, drain. ``wake`` is readable once for each signal."""
+    """One node agent: joins, supervises, drains. ``wake`` becomes readable with each signal."""
 
     def __init__(self, settings: Settings, wake: int, forks: WorkerForks | None) -> None:
         self._settings = settings
@@ -148,7 +149,7 @@ class Agent:
         self._claim_names(client)  # it may have waited for long
 
     def _reach_broker(self) -> redis.Redis:
-        """Wait for the broker. One of several machines may come up after this one."""
+        """Wait for the broker; return its client. The broker's machine may start after this one."""
         began = say = time.monotonic()
         while True:
             remaining = began + BROKER_TIMEOUT - time.monotonic()
@@ -181,10 +182,11 @@ class Agent:
             self._sleep(0.05)
 
     def _claim_names(self, client: redis.Redis) -> None:
-        """Take the devices' names on the broker, for as long as no worker has them yet.
+        """Reserve the devices' names on the broker until the devices' workers take them.
 
-        Raises UsageError where an agent of another state folder serves or begins to. The names are
-        taken in order, so of agents that begin at one time not every one is refused.
+        Raises UsageError if an agent of another state folder serves one of the devices, or has
+        reserved its name. All agents reserve names in the same order, so if several start at once,
+        one of them succeeds.
         """
         own = self._settings.folder_id()
         claims: list[str] = []
@@ -214,7 +216,7 @@ class Agent:
         return max(0.0, min(idle) - time.monotonic()) if idle else 3600.0
 
     def _stop_requested(self, timeout: float) -> bool:
-        """Wait for a signal, a worker's end or ``timeout`` seconds; True if it was a signal."""
+        """Wait for a signal, a worker's end or ``timeout`` seconds; return True for a signal."""
         ends = [served.ended for served in self._served if served.process is not None]
         ready, _, _ = select.select([self._wake, *ends], [], [], timeout)
         return self._wake in ready and bool(os.read(self._wake, 1))
@@ -243,7 +245,7 @@ class Agent:
             log.warning("ended processes that an earlier worker left behind: %s", ", ".join(strays))
 
     def _forget(self, client: redis.Redis, served: ServedDevice, how: str) -> None:
-        """Tell the scheduler at once, with the reason, before the device's entry expires."""
+        """Tell the scheduler at once that the device is gone and why, before its entry expires."""
         earlier = self._served[: self._served.index(served)]
         name = served.device.name
         try:
@@ -296,7 +298,7 @@ class Agent:
         own = self._settings.folder_id()
         try:
             with connection.translate_errors(self._url):
-                # One that was refused its names has found another folder's.
+                # An agent that was refused its names has found the entries of another state folder.
                 if own_keys := [key for key in keys if client.get(key) == own]:
                     client.delete(*own_keys)
         except BackendError as error:
@@ -307,8 +309,8 @@ class Agent:
 def _signals() -> Iterator[int]:
     """Yield a descriptor that becomes readable with each SIGTERM and SIGINT.
 
-    The interpreter writes to it as the signal comes. A handler in Python would wait for this
-    thread, which sleeps on if the kernel has given the signal to another one.
+    The interpreter writes to the descriptor as soon as the signal arrives. A handler in Python
+    would wait for this thread, which sleeps on if the kernel gave the signal to another thread.
     """
     read, write = os.pipe()
     os.set_blocking(write, False)

@@ -1,10 +1,10 @@
 """A device of this machine and its worker process, which is started again whenever it ends.
 
-A worker is forked where that is possible (``app.node.worker.forks``), and else started as a new
-program. It is bound to its device before its first instruction: to a GPU by its UUID, to CPU cores
-by affinity. It holds the lock of its device, so a device is never served twice: the next agent
-waits for a worker that is still leaving, and kills one that does not leave. A worker that ends is
-started again at once, and ever more slowly if it keeps ending (``Restarts``).
+A worker is forked where that is possible (``app.node.worker.forks``), and started as a new program
+otherwise. It is bound to its device before its first instruction: to a GPU by the GPU's UUID, to
+CPU cores by affinity. It holds the lock of its device, so a device is never served twice: the next
+agent waits for a worker that is still leaving, and kills a worker that does not leave. A worker
+that ends is started again at once, or after growing pauses if it keeps ending (``Restarts``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 #: Seconds within which a worker of an earlier agent must leave its device.
 LEAVE_GRACE = 3.0
-#: This many early ends of a worker in a row are no accident and are reported.
+#: Number of early ends of a worker in a row that are reported, since they are no accident.
 CRASH_LOOP_AFTER = 2
 
 
@@ -40,7 +40,7 @@ class ServedDevice:
 
     device: Device
     settings: Settings
-    #: The fork server of its workers; None where they are started as new programs.
+    #: The fork server of the device's workers; None if workers are started as new programs.
     forks: WorkerForks | None
     #: The worker; None while it does not run.
     process: subprocess.Popen[bytes] | Adopted | None = None
@@ -48,9 +48,9 @@ class ServedDevice:
     ended: int = -1
     #: When to start the worker, while it does not run.
     due: float = 0.0
-    #: The starts and ends of its workers.
+    #: The starts and ends of the device's workers.
     restarts: Restarts = field(default_factory=Restarts)
-    #: Since when a worker of an earlier agent holds the device; None if none does.
+    #: Time since which a worker of an earlier agent holds the device; None if none does.
     occupied_since: float | None = None
 
     @property
@@ -60,16 +60,16 @@ class ServedDevice:
 
     @property
     def has_ended(self) -> bool:
-        """True if the worker has ended and was not let go yet."""
+        """True if the worker has ended and ``let_go`` was not called yet."""
         return self.process is not None and self.process.poll() is not None
 
     @property
     def keeps_ending(self) -> bool:
-        """True if its worker has ended early too often for that to be an accident."""
+        """True if the device's worker has ended early too often for that to be an accident."""
         return self.restarts.early >= CRASH_LOOP_AFTER
 
     def start(self, stdin: int, now: float) -> None:
-        """Start the worker, or wait for one of an earlier agent. Raises OSError if it cannot be."""
+        """Start the worker, or wait until an earlier agent's worker leaves. Raises OSError."""
         with bound_to(self.device.cores):
             process = self._fork(stdin) or self._start_program(stdin)
         if process is None:
@@ -111,7 +111,7 @@ class ServedDevice:
         self.process, self.ended = None, -1
 
     def record_exit(self, now: float) -> str:
-        """Record that the worker ended, and when to start it again; returns how, in words."""
+        """Record the worker's end and when to start it again; return in words how it ended."""
         assert self.process is not None
         self.restarts = self.restarts.ended(now)
         self.due = self.restarts.due

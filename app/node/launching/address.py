@@ -1,7 +1,7 @@
 """The address of the launcher process: a socket in the run folder.
 
-The folder is its owner's alone: who can connect may start programs. A path may be longer than a
-socket's address can be, so the folder is named by an open descriptor.
+Only its owner can read the folder, since anyone who can connect may start programs. A path may be
+longer than a socket's address can be, so the folder is named by an open descriptor.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def listen(run: Path) -> socket.socket:
 
 
 def connect(run: Path) -> Channel:
-    """Return a connection to who listens in the folder ``run``. Raises OSError."""
+    """Return a connection to the process that listens in the folder ``run``. Raises OSError."""
     connection = socket.socket(socket.AF_UNIX)
     try:
         with _address(run) as address:

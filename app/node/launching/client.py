@@ -21,12 +21,12 @@ from .address import connect
 
 log = logging.getLogger(__name__)
 
-#: Seconds in which the launcher process answers at its socket after its start.
+#: Seconds within which the launcher process must answer at its socket after its start.
 START_TIMEOUT = 30.0
-#: Seconds for a trainer's start. It may have to wait for imports, on a busy machine.
+#: Seconds for a trainer's start, which may have to wait for imports on a busy machine.
 TRAINER_TIMEOUT = 180.0
-#: Seconds for the end of a trainer and of all that it started. The launcher process may be busy
-#: with others' ends and starts, each of which may take seconds.
+#: Seconds for ending a trainer and all processes that it started. The launcher process may be busy
+#: with ending and starting other trainers, each of which may take seconds.
 END_TIMEOUT = 60.0
 _COMMAND = (sys.executable, "-P", "-m", process.__name__)
 
@@ -44,16 +44,16 @@ def ensure(settings: Settings, variables: Mapping[str, str]) -> None:
 
 
 def stop(settings: Settings, grace: float) -> None:
-    """Stop the launcher process, if it runs, after ``grace`` seconds by force.
+    """Stop the launcher process, if it runs; kill it after ``grace`` seconds.
 
-    What its trainers have left in memory is removed, also where it was killed before.
+    Also remove what its trainers have left in memory, even if it was killed before.
     """
     locks.stop(settings.run, process.NAME, grace=grace)
     process.clear(settings)
 
 
 def awaiting_imports(settings: Settings) -> Channel:
-    """Return a connection that becomes readable when the launcher process has imported or ended.
+    """Return a connection that is readable once the launcher process has imported all or ended.
 
     The process was just started, and may not listen yet: connecting is retried for
     ``START_TIMEOUT`` seconds. Raises OSError.
@@ -81,9 +81,9 @@ class LaunchedTrainer:
         self._signalling = threading.Lock()
         self._ending = threading.Lock()
         self._survivors: list[str] | None = None
-        #: The exit status, or minus the signal's number. None until ``end``, and if nobody knows.
+        #: The exit status, or minus the signal's number; None before ``end``, or if it is unknown.
         self.status: int | None = None
-        #: Why nobody knows the exit status, after ``end``.
+        #: The reason why the exit status is unknown after ``end``; empty if it is known.
         self.trouble = ""
 
     def fileno(self) -> int:
@@ -99,14 +99,14 @@ class LaunchedTrainer:
         return self._survivors is not None or self._pidfd.wait(timeout)
 
     def kill(self) -> None:
-        """Kill it at once, without waiting for anything. ``end`` finds what it started."""
+        """Kill the trainer, without waiting. ``end`` finds the processes that it started."""
         with self._signalling:
             self._pidfd.send(signal.SIGKILL)
 
     def end(self) -> list[str]:
-        """End it and all that it started. Returns the children still running, as ``name (pid)``.
+        """End the trainer; return the processes that it had left running, as ``name (pid)``.
 
-        Waits until the launcher process has done so, at most ``END_TIMEOUT`` seconds.
+        The launcher process ends these, too. Waits for it, at most ``END_TIMEOUT`` seconds.
         """
         self.kill()
         with self._ending:
@@ -136,28 +136,28 @@ class LaunchedTrainer:
         return answer
 
     def close(self) -> None:
-        """End the process, and release what is held for it. A second call does nothing."""
+        """End the process and close its descriptors. A second call does nothing."""
         self.end()
         with self._signalling:
             self._pidfd.close()
 
 
 class TrainerLauncher:
-    """Starts trainers through the launcher process of this node, which it starts where needed."""
+    """Starts trainers through this node's launcher process, which it starts if that is missing."""
 
     def __init__(self, settings: Settings, variables: Mapping[str, str]) -> None:
-        """``variables`` are the environment of a trainer: it is ready for such ones."""
+        """``variables``: the environment of trainers for which the launcher process prepares."""
         self._settings = settings
         self._variables = dict(variables)
         self._closing = threading.Event()
         self._staying: Channel | None = None
 
     def stay(self) -> None:
-        """Keep a launcher process until ``leave``: one that is lost is started again."""
+        """Keep a launcher process running until ``leave``: if it is lost, start another."""
         threading.Thread(target=self._keep, name="launcher", daemon=True).start()
 
     def leave(self) -> None:
-        """Hang up, since this process needs the launcher no more."""
+        """Close the connection that keeps the launcher process running."""
         self._closing.set()
         if (connection := self._staying) is not None:
             connection.hang_up()
@@ -191,10 +191,10 @@ class TrainerLauncher:
     ) -> LaunchedTrainer:
         """Start a trainer that will run trials of ``contract`` first, bound to ``cores``.
 
-        Their code imports the modules ``imports``. ``command`` starts it in the environment of
-        their study; it is empty in that of the worker. ``variables`` are its variables,
-        ``descriptors`` its socket to the worker and its listening socket. It writes to the file
-        ``output``. Raises OSError.
+        Code of the trials imports the modules ``imports``. ``command`` starts the trainer in the
+        environment of the trials' study; an empty one starts it in the worker's environment.
+        ``variables`` are the trainer's variables, ``descriptors`` its socket to the worker and its
+        listening socket. It writes to the descriptor ``output``. Raises OSError.
         """
         request = {
             "contract": contract,
@@ -221,7 +221,7 @@ class TrainerLauncher:
         raise OSError("the launcher process ends or does not answer")
 
     def _end_silent(self, connection: Channel) -> None:
-        """End the launcher process at the other end, which hangs, so that another can start."""
+        """End the hung launcher process at the other end, so that another can start."""
         pid = connection.peer
         run = self._settings.run
         if locks.pid_of(run, process.NAME) == pid:

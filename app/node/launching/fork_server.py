@@ -1,10 +1,10 @@
 """Start trainers: fork them from a fork server, or start them as new programs.
 
-A new program imports all that it needs, torch for one, in some seconds. The fork server
-(``tasks.trainer.fork_server``) has it imported, and forks a trainer in hundredths of one. It serves
-one class of trainers: those with equal values of the variables that libraries read when they are
-loaded (threads, allocator). While it does not run, does not answer, or refuses, a trainer is
-started as a new program.
+A new program takes seconds to import torch and all else that it needs. The fork server
+(``tasks.trainer.fork_server``) has imported these already, and forks a trainer in hundredths of a
+second. It serves one class of trainers: those with equal values of the variables that libraries
+read when they are loaded (threads, allocator). While the fork server does not run, does not answer,
+or refuses, a trainer is started as a new program.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from .launch import ARGUMENTS
 
 log = logging.getLogger(__name__)
 
-#: A trainer in the environment of its worker.
+#: The command line of a trainer in the environment of its worker.
 TRAINER = (sys.executable, *ARGUMENTS)
 SERVER = (sys.executable, "-P", "-m", "penstock.tasks.trainer.fork_server")
-#: The contracts of code that trainers run. Libraries that one of them needs may be missing.
+#: The contracts of code that trainers run. The libraries that a contract needs may be missing.
 CONTRACTS = ("torch", "objective", "epochs")
-#: No process with threads may fork: OpenBLAS would start its own when it is loaded, and so would
-#: the allocator of pyarrow, which pandas loads.
+#: Variables that keep libraries from starting threads, since a process with threads must not fork:
+#: OpenBLAS starts threads when it is loaded, and so does the allocator of pyarrow (of pandas).
 WITHOUT_THREADS = {
     "OPENBLAS_NUM_THREADS": "1",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
-#: Seconds for imports, also on a busy machine; after them trainers are started as new programs.
+#: Seconds for imports, also on a busy machine. After that, trainers are started as new programs.
 IMPORT_TIMEOUT = 120.0
-#: Seconds that a trainer waits while others have something imported.
+#: Seconds that a trainer's start waits while the fork server imports for other trainers.
 LOCK_TIMEOUT = 30.0
 #: Seconds for a fork.
 FORK_TIMEOUT = 10.0
-#: The name of its import until it says that it is up.
+#: The name that stands for the fork server's own start in the place of an import's name.
 START = "its start"
 
 
@@ -61,7 +61,7 @@ def start_program(
     descriptors: tuple[int, int],
     output: int,
 ) -> Process:
-    """Start a trainer by ``command``; the rest is as for ``ForkServer.start_trainer``."""
+    """Start a trainer by ``command``; other arguments are as for ``ForkServer.start_trainer``."""
     sockets = {names.FD: str(descriptors[0]), names.LISTEN: str(descriptors[1])}
     return launcher.start(
         command,
@@ -73,7 +73,7 @@ def start_program(
 
 
 class ForkServer:
-    """A fork server. Its methods may be called from any thread."""
+    """A fork server of one class of trainers. Any thread may call its methods."""
 
     def __init__(
         self,
@@ -86,8 +86,9 @@ class ForkServer:
     ) -> None:
         """Set up a fork server that has the environment ``variables`` and writes to ``output``.
 
-        Its trainers share the environment. It imports ``preload``, contracts and modules, ahead of
-        need. ``foreseen``: its first trainers are known to need these, so they wait for them.
+        Trainers inherit the environment. The fork server imports the contracts and modules in
+        ``preload`` ahead of need. ``foreseen``: its first trainers are known to need these, so they
+        wait for the imports.
         """
         self._launcher = launcher
         self._variables = variables
@@ -105,7 +106,7 @@ class ForkServer:
         self._over = False
 
     def start(self) -> None:
-        """Start it, if it does not run. It imports while nothing waits for it."""
+        """Start the fork server, if it does not run. Returns before it has imported anything."""
         with self._lock:
             self._start()
 
@@ -115,9 +116,9 @@ class ForkServer:
         return None if (process := self._process) is None else process.pid
 
     def tend(self) -> None:
-        """Start it again if it has ended meanwhile. Returns at once.
+        """Start the fork server again if it has ended meanwhile. Returns at once.
 
-        One that ended soon after its start is started again only when a trainer is needed.
+        If it ended soon after its start, it is started again only when a trainer is needed.
         """
         if self._lock.acquire(blocking=False):
             try:
@@ -129,13 +130,13 @@ class ForkServer:
                 self._lock.release()
 
     def import_ahead(self) -> None:
-        """Wait until it has imported all that it imports ahead of need, as far as it can."""
+        """Wait until the fork server has imported ``preload``, as far as that is possible."""
         with self._lock:
             if self._preload:
                 self._is_ready(self._preload[0], self._preload)
 
     def close(self) -> None:
-        """End it, now and for good. Trainers that it has forked go on."""
+        """End the fork server, now and for good. Trainers that it has forked go on."""
         self._over = True
         if self._process is not None:
             self._process.end()  # another thread may wait for it, and notices
@@ -155,10 +156,10 @@ class ForkServer:
     ) -> Process:
         """Start a trainer that will run trials of ``contract`` first, bound to ``cores``.
 
-        Their code imports the modules ``imports``. With a ``command`` it is started by that one.
-        ``variables`` are its environment: those of this class, and ``SET_AFTER_FORK``.
-        ``descriptors`` are its socket to the worker and its listening socket; it writes to the file
-        ``output``. Raises OSError.
+        Code of the trials imports the modules ``imports``. A ``command`` that is not empty starts
+        the trainer as a new program. ``variables`` are the trainer's environment: those of this
+        fork server, and ``SET_AFTER_FORK``. ``descriptors`` are its socket to the worker and its
+        listening socket. It writes to the descriptor ``output``. Raises OSError.
         """
         process = None
         if not command and self._lock.acquire(timeout=LOCK_TIMEOUT):
@@ -205,9 +206,9 @@ class ForkServer:
         self._importing = START
 
     def _is_ready(self, contract: str, imports: Sequence[str]) -> bool:
-        """Return True if it can now fork a trainer that has imported what ``contract`` needs.
+        """Return True if the fork server can now fork a trainer for trials of ``contract``.
 
-        It has also imported the modules ``imports``, as far as that is possible.
+        It has then imported what ``contract`` needs, and ``imports`` as far as that is possible.
         """
         deadline = time.monotonic() + IMPORT_TIMEOUT
         try:
@@ -224,7 +225,7 @@ class ForkServer:
         return contract in self._imported
 
     def _hear(self) -> Client:
-        """Take in all that it has said. Raises ``Gone``."""
+        """Read all that the fork server has said; return its client. Raises ``Gone``."""
         if self._client is None:
             raise Gone("it does not run")
         while self._client.next(0.0):
@@ -257,7 +258,7 @@ class ForkServer:
     def _lose(self, why: str) -> None:
         """Give up the fork server, which has ended or must be ended.
 
-        It is started again, but not in a loop.
+        It is started again, unless it was lost soon after its start.
         """
         if self._process is not None:
             if not self._over:
@@ -275,7 +276,7 @@ class ForkServer:
         return name.partition(".")[0] in self._spoiling
 
     def _until_imported(self, client: Client, deadline: float, name: str) -> None:
-        """Wait until it has imported ``name``, as far as it can. Raises ``Gone``."""
+        """Wait until the fork server has imported ``name`` or failed to. Raises ``Gone``."""
         try:
             client.until(deadline, imported=name, failed=name)
         except Silent as silent:
@@ -285,7 +286,7 @@ class ForkServer:
             raise Gone(f"{silent}, while it imports {hung}") from silent
 
     def _take(self, said: dict[str, Any]) -> None:
-        """Take in one thing that it has said. Raises ``Gone``."""
+        """Handle one message of the fork server. Raises ``Gone``."""
         if "spoilt" in said:
             self._spoiling.add(str(said["spoilt"]).partition(".")[0])
             raise Gone(f"{said['spoilt']}: {said['reason']}")

@@ -1,24 +1,24 @@
-"""The start of a trainer, as values."""
+"""Value classes that describe how to start a trainer."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-#: Python's arguments for a trainer. Without ``-P`` it would look for modules in the working
+#: Python's arguments for a trainer. Without ``-P`` Python would look for modules in the working
 #: directory first.
 ARGUMENTS = ("-P", "-m", "penstock.tasks.trainer")
 
 
 class CannotStart(OSError):
-    """No trainer can be started for this study on this node. The text says why."""
+    """Raised if no trainer can be started for this study on this node. The text says why."""
 
 
 class Launch(NamedTuple):
-    """The start of a trainer: its program, its environment, its folder."""
+    """How to start a trainer: the program and its environment."""
 
-    #: The program and its arguments; empty: as the trainers of this worker are.
+    #: The program and its arguments; empty to start the trainer in the worker's own environment.
     command: tuple[str, ...]
     #: All environment variables.
     variables: dict[str, str]
-    #: True if another program is started than the trainer, which runs below it.
+    #: True if the command starts another program, below which the trainer runs.
     wrapped: bool = False

@@ -1,25 +1,26 @@
 """The launcher process, one a node: it starts and ends the trainers of all workers there.
 
-Theory of operation. To import torch takes seconds and 200 MB; to fork a process that has done so
-takes hundredths of a second. So the workers of a node share one fork server
+Theory of operation. Importing torch takes seconds and 200 MB; forking a process that has imported
+it takes hundredths of a second. So the workers of a node share one fork server
 (``app.node.launching.fork_server``), and this process, which owns it, launches their trainers.
 
-Each connection (``app.node.launching.address``) is one trainer's. A worker asks for the trainer,
-passes the descriptors that it shall have, and gets its process id and its pidfd. The trainer lives
-as long as the connection. When the worker asks for its end, or has ended itself, the trainer is
-ended with all that it started.
+Each connection (``app.node.launching.address``) belongs to one trainer. A worker asks for the
+trainer, passes the trainer's descriptors, and gets the trainer's process id and pidfd. The trainer
+lives as long as the connection. When the worker asks for the trainer's end, or the worker itself
+ends, the trainer is ended with all processes that it started.
 
-A connection may ask for no trainer, but that this process stays. When nobody has been connected for
-``LINGER`` seconds, it ends. So it outlives a node agent that was killed, and the next agent's
-workers find everything imported. An agent that ends properly ends it, too: after SIGTERM it ends as
-soon as nobody is connected. Its clients start it (``app.node.launching.client``). If it is killed
-itself, the workers start another at once, which ends the trainers that it left, and their segments
-run again. Its own environment is that of its first trainers.
+Instead of a trainer, a connection may ask that the launcher process stays. The process ends when
+nobody has been connected for ``LINGER`` seconds. So it outlives a node agent that was killed, and
+the next agent's workers find everything imported. An agent that ends properly ends the process,
+too: after SIGTERM the process ends as soon as nobody is connected. Its clients start the process
+(``app.node.launching.client``). If the process is killed, the workers start another at once, which
+ends the trainers that are left, and the trainers' segments run again. The process itself has the
+environment of its first trainers.
 
 ``{"contract", "imports", "command", "variables", "cores"}`` comes with three descriptors. It is
 answered by ``{"pid"}`` with the pidfd, or by ``{"error"}``. ``{"end"}`` is answered by
 ``{"status", "left"}``. ``{"stay": variables}`` has no answer. ``{"await": "imports"}`` is answered
-by ``{}`` once all is imported that is imported ahead of need.
+by ``{}`` once the fork server has imported everything that it imports ahead of need.
 """
 
 from __future__ import annotations
@@ -50,25 +51,27 @@ from .fork_server import ForkServer, start_program
 
 log = logging.getLogger(__name__)
 
-#: The name of its lock and its log.
+#: The name of the launcher process's lock and log.
 NAME = "launcher"
 #: The contracts for which a fork server imports ahead if nothing says which will be needed.
 AHEAD = "torch,objective"
-#: Seconds without any connection after which it ends.
+#: Seconds without any connection after which the launcher process ends.
 LINGER = 20.0
-#: The number of classes of trainers with a fork server. The least recently used one is closed.
+#: The number of fork servers kept, one for each class of trainers. If there are more, the least
+#: recently used one is closed.
 CLASSES_KEPT = 4
-#: Variables that make no other class: a shell's own, and those that scikit-learn sets.
+#: Variables in which trainers of one class may differ: a shell's own, and those that scikit-learn
+#: sets.
 _OWN = names.SET_AFTER_FORK | {
     *("PWD", "OLDPWD", "SHLVL", "_"),
     *("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"),
 }
-#: Seconds between two looks at who is connected.
+#: Seconds between two checks whether anybody is connected.
 _INTERVAL = 0.25
 
 
 class LauncherProcess:
-    """Serves each connection in a thread of its own."""
+    """The launcher process, which serves each connection in a thread of its own."""
 
     def __init__(self, settings: Settings, listening: socket.socket) -> None:
         self._settings = settings
@@ -77,7 +80,8 @@ class LauncherProcess:
         self._preload = (preload or AHEAD).split(",") if settings.preload == "torch" else []
         self._listening = listening
         self._launcher = Launcher()
-        #: It is on every node, so it watches the agent, too, where no scheduler does.
+        #: The watch for stopped services. A launcher process runs on every node, so the agent is
+        #: watched even where no scheduler runs.
         self._stopped = StoppedServices(settings.run)
         self._fork_servers: OrderedDict[tuple[tuple[str, str], ...], ForkServer] = OrderedDict()
         #: The state of installed libraries: a fork server keeps the versions that it imported.
@@ -88,11 +92,11 @@ class LauncherProcess:
         self._lingers = True
 
     def end_soon(self, signum: int, frame: object) -> None:
-        """Return from ``serve`` once nobody is connected. Handles SIGTERM from any sender."""
+        """Have ``serve`` return once nobody is connected. This is the handler of SIGTERM."""
         self._lingers = False
 
     def serve(self) -> None:
-        """Return when nobody needs it any more."""
+        """Serve connections until nobody needs the launcher process any more."""
         self._fork_server(os.environ)
         while self._is_needed():
             if select.select([self._listening], [], [], _INTERVAL)[0]:
@@ -213,19 +217,19 @@ class LauncherProcess:
 
 
 def _libraries() -> tuple[int, ...]:
-    """Return the folders' times (ns); installing, upgrading or removing a library changes them."""
+    """Return the library folders' times (ns), which change if a library is installed or removed."""
     folders = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     return tuple(Path(each).stat().st_mtime_ns for each in sorted(folders) if Path(each).is_dir())
 
 
 def clear(settings: Settings) -> None:
-    """Remove what the trainers of this node have left in its memory. None of them may run."""
+    """Remove what ended trainers left in this node's memory. No trainer of the node may run."""
     for each in extensions.of_ends("node", "clear"):
         each(settings.activations)
 
 
 def main() -> None:
-    """Serve this state folder's workers until they need it no more."""
+    """Serve the workers of this state folder until they need the launcher process no more."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     settings = load()
     forbid_tracing()
@@ -233,7 +237,7 @@ def main() -> None:
         end_strays(str(settings.home))
         clear(settings)
         launcher = LauncherProcess(settings, listen(settings.run))
-        # What drains a node may signal all processes there (``tasks.process.termination``).
+        # A program that drains the node may signal all processes (``tasks.process.termination``).
         signal.signal(signal.SIGTERM, launcher.end_soon)
         launcher.serve()
         clear(settings)

@@ -11,9 +11,10 @@ from ...broker import server
 from ...host.locks import FD_VARIABLE
 from ...host.settings import Settings
 
-#: Settings of memory allocation in a trainer's glibc (others ignore them). Large blocks come from
-#: the heap too, which keeps freed memory for the next step, and uses huge pages. Otherwise a tensor
-#: of more than 32 MiB would get fresh pages each time: 140 MB of state trained 30 % slower.
+#: Settings of memory allocation in a trainer's glibc (other C libraries ignore them). Large blocks
+#: come from the heap, too, which keeps freed memory for the next step, and uses huge pages.
+#: Otherwise a tensor of more than 32 MiB would get fresh pages each time: 140 MB of state trained
+#: 30 % slower.
 ALLOCATOR = ":".join(
     (
         "glibc.malloc.mmap_threshold=1099511627776",
@@ -21,15 +22,16 @@ ALLOCATOR = ":".join(
         "glibc.malloc.hugetlb=1",
     )
 )
-#: Keeps torch's profiler from writing two lines for each use of it into a trainer's log.
+#: Log level that keeps torch's profiler from writing two lines to a trainer's log at each use.
 NO_LOG = "6"
-#: Variables of libraries that would take all cores that a trainer may run on, and so those of the
-#: other slots: joblib and LightGBM read the first one, Polars the second, libraries written in Rust
-#: (Hugging Face's tokenizers) the last.
+#: Variables that limit the threads of libraries, which would otherwise use all cores of the device
+#: and so those of its other slots: joblib and LightGBM read the first variable, Polars the second,
+#: libraries written in Rust (Hugging Face's tokenizers) the last.
 THREAD_VARIABLES = ("LOKY_MAX_CPU_COUNT", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS")
-#: Tells a worker that its standard input is its agent's pipe, which ends with the agent.
+#: Variable that tells a worker that its standard input is its agent's pipe, which ends with the
+#: agent.
 AGENT_VARIABLE = "PENSTOCK_AGENT_PIPE"
-#: Beginnings of variables by which Celery and our services tell each process something else.
+#: Prefixes of variables that are meant for the worker process alone, not for its trainers.
 _OF_WORKERS = ("CELERY_LOG_", "_MP_FORK_", FD_VARIABLE, PRELOAD)
 
 
@@ -53,8 +55,9 @@ def worker_environment(
 def environment(device: Device, users: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that bind a process to one slot of ``device``, on top of ``users``.
 
-    The user's own stay, but for those that the numeric signature depends upon: OpenMP's, MKL's and
-    OpenBLAS's, and which GPUs are seen. CatBoost reads none (``tasks.system.catboost_threads``).
+    The user's own variables stay, except those on which the numeric signature depends: OpenMP's,
+    MKL's and OpenBLAS's, and those that select the visible GPUs. CatBoost reads no variable
+    (``tasks.system.catboost_threads``).
     """
     threads = str(max(1, len(device.cores) // device.lanes))
     sharing = extensions.sharing_of(device)

@@ -1,1 +1,1 @@
-"""Segments in trainers: the process, what it says, and what the scheduler is told of it."""
+"""Segments in trainers: the trainer process, its messages, and the reports to the scheduler."""

@@ -1,10 +1,10 @@
 """Sort a trainer's messages by the run that each belongs to.
 
 Theory of operation. A trainer may have several *runs* open: segments that it was given and that are
-not over. All speak over one socket, each message with the trial and the fence of its run, and each
-run has a session that waits for its messages. One of the waiting sessions reads the socket for all.
-It puts messages for other sessions aside, and wakes them. When it has its own message, the next
-session reads. So with one run open, the usual case, no other thread is involved.
+not over. All runs share one socket. Each message carries the trial and the fence of its run, and
+each run has a session that waits for the run's messages. One of the waiting sessions reads the
+socket for all. It puts messages for other sessions aside, and wakes these. When it has its own
+message, the next session reads. So with one run open, the usual case, no other thread is involved.
 
 A message about a state that became durable belongs to no run: the reading session hands it on. A
 message of a run that is not open any more, because it was fenced off, is dropped. If the trainer
@@ -29,11 +29,11 @@ _DURABLE = ("durable", "undurable")
 
 
 class TrainerGone(Exception):
-    """The trainer's process has ended, or sent what is no message. The text says how.
+    """Raised if the trainer's process has ended or sent an invalid message. The text says how.
 
-    ``code`` is the exit status if the process ended itself. ``error`` is the exception with which
-    it ended. ``lost``: nobody knows how, because the launcher process has gone or does not answer.
-    ``unfit``: its environment starts no trainer that the worker can use.
+    ``code`` is the exit status if the process ended itself, ``error`` the uncaught exception.
+    ``lost``: it is unknown how the process ended, because the launcher process has gone or does not
+    answer. ``unfit``: the study's environment cannot start a trainer that the worker can use.
     """
 
     def __init__(
@@ -56,15 +56,15 @@ class Conversations:
     """The open runs of one trainer. Any thread may call its methods."""
 
     def __init__(self, read: Callable[[float], Message | None]) -> None:
-        """``read`` takes a timeout in seconds, and gives the next message, or None after it.
+        """``read(timeout)`` returns the next message, or None after ``timeout`` seconds.
 
-        It raises ``TrainerGone``, and is called by one thread at a time.
+        It may raise ``TrainerGone``. One thread at a time calls it.
         """
         self._read = read
         self._open: dict[Key, deque[Message]] = {}
         self._changed = threading.Condition(threading.Lock())
         self._reading = False
-        #: The number of threads that wait to read alone. Sessions let them.
+        #: The number of threads that wait to read alone. Sessions let them go first.
         self._waiting = 0
         #: Number of threads that wait for a change.
         self._asleep = 0
@@ -76,22 +76,22 @@ class Conversations:
         return len(self._open)
 
     def begin(self, run: Key) -> bool:
-        """Open a run, before the trainer hears of it; returns whether others are open already."""
+        """Open a run before the trainer hears of it; return True if others are open already."""
         with self._changed:
             behind = bool(self._open)
             self._open[run] = deque()
         return behind
 
     def end(self, run: Key) -> None:
-        """Close a run that is over. Later messages of it are dropped."""
+        """Close a run that is over. Later messages of the run are dropped."""
         with self._changed:
             del self._open[run]
 
     def next(self, run: Key, timeout: float, durable: Callable[[Message], None]) -> Message | None:
         """Return the next message of an open run, or None after ``timeout`` seconds.
 
-        ``durable`` takes messages of states that became durable, or could not. Raises
-        ``TrainerGone`` when all that was said before has been read.
+        ``durable`` is called with each message about a state that became durable or could not.
+        Raises ``TrainerGone`` once all earlier messages have been read.
         """
         deadline = time.monotonic() + timeout
         with self._changed:
@@ -123,13 +123,13 @@ class Conversations:
             self._asleep -= 1
 
     def _wake(self) -> None:
-        """Wake those who wait: with one run open, which is the rule, nobody does."""
+        """Wake the threads that wait for a change. With one run open, the usual case, none does."""
         if self._asleep:
             self._changed.notify_all()
 
     @contextmanager
     def _unlocked(self) -> Iterator[None]:
-        """Yield without the lock, so that others may take it meanwhile."""
+        """Release the lock while the body runs, so that other threads may take it."""
         self._changed.release()
         try:
             yield
@@ -137,7 +137,7 @@ class Conversations:
             self._changed.acquire()
 
     def _read_for_all(self, timeout: float) -> Message | None:
-        """Read one message for all runs, and return it or None. It is the caller's turn to read."""
+        """Read and return one message, also put to its run; None after ``timeout`` seconds."""
         message: Message | None = None
         loss: TrainerGone | None = None
         self._reading = True
@@ -167,9 +167,9 @@ class Conversations:
             run.append(message)
 
     def read_now(self) -> Message | None:
-        """Read a message that is there already, and put it where it belongs; None if none is.
+        """Return a message that has arrived, also put to its run if that is open, or None.
 
-        For who reads alone: a run may have been opened since. Raises ``TrainerGone``.
+        Call within ``reading_alone``. A run may have been opened since. Raises ``TrainerGone``.
         """
         message = self._read(0.0)
         if message is not None:
@@ -180,9 +180,9 @@ class Conversations:
 
     @contextmanager
     def reading_alone(self, *, wait: bool) -> Iterator[bool]:
-        """Yield True while no other thread reads.
+        """Keep other threads from reading, and yield True.
 
-        Yields False if one does and this does not ``wait``.
+        If another thread reads now, wait for it, or yield False without ``wait``.
         """
         with self._changed:
             self._waiting += wait

@@ -13,19 +13,19 @@ from ...extensions import end_of
 from .conversations import TrainerGone
 
 VERSION = version("penstock")
-#: Names that versions are shown with.
+#: The names of packages as they are shown before their versions.
 _TITLES = {"penstock": "Penstock", "python": "Python"}
-#: Python's message about a Penstock that is not installed.
+#: Python's message if Penstock is not installed.
 _NO_PENSTOCK = re.compile(r"No module named '?penstock")
-#: The number of processes left behind that are named.
+#: The most processes left behind that a message names.
 _NAMED = 5
 
 
 def ending(status: int, left: Sequence[str], error: str) -> TrainerGone:
     """Return the error for a process that ended with ``status`` and an uncaught ``error``.
 
-    The processes that it had started and ``left`` were ended with it. A status of ``PIPE_CLOSED``
-    says that it had lost its socket.
+    ``left`` names the processes that it had left running, which were ended. A status of
+    ``PIPE_CLOSED`` says that the process had lost its socket.
     """
     code = None
     if status == PIPE_CLOSED:
@@ -42,7 +42,10 @@ def ending(status: int, left: Sequence[str], error: str) -> TrainerGone:
 
 
 def unfit(environment: str, status: int, said: str) -> TrainerGone:
-    """Return the error for a trainer never ready in ``environment``; ``said`` is its last line."""
+    """Return the error for a trainer that ended before it was ready in ``environment``.
+
+    ``said`` is the last line of its log.
+    """
     if _NO_PENSTOCK.search(said):
         return TrainerGone(f"{environment} has no Penstock: {_advice(environment)}", unfit=True)
     how = f"exit code {status}" if status >= 0 else _signal(status)
@@ -51,9 +54,9 @@ def unfit(environment: str, status: int, said: str) -> TrainerGone:
 
 
 def versions_of(environment: str, ready: Mapping[str, Any]) -> str:
-    """Return the versions that the environment has, by its trainer's ready message.
+    """Return the environment's versions in words, from its trainer's ``ready`` message.
 
-    Raises TrainerGone for another Penstock than ours.
+    Raises TrainerGone if the environment has another version of Penstock than the worker.
     """
     has = {name: str(ready[name]) for name in ("penstock", "python", "torch") if name in ready}
     if has.get("penstock") != VERSION:

@@ -1,4 +1,4 @@
-"""A worker's side of the broker: claims, reports, questions; repeated while it is away."""
+"""A worker's calls to the broker (claims, reports, questions), repeated while it is away."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from ...broker.dropped import Dropped
 
 log = logging.getLogger(__name__)
 
-#: Seconds for which a report is repeated while the broker is away. By then the lease expired long
-#: ago, and the trial stays warm in its trainer.
+#: Seconds for which a report is repeated while the broker is away. The lease has expired long
+#: before that, but the trial stays warm in its trainer.
 REPORT_TIMEOUT = 60.0
-#: The same for a claim: the scheduler soon sends an unclaimed message again.
+#: Seconds for which a claim is repeated: the scheduler soon sends an unclaimed message again.
 CLAIM_TIMEOUT = 5.0
 #: Seconds between two checks that a rendezvous is still needed.
 RENDEZVOUS_POLL = 0.25
@@ -62,7 +62,8 @@ class Link:
         try:
             return open_task(self._key, text, mark)
         except Forged:
-            # The installation may be a new one. Look once; after that the message is forged.
+            # The installation may be a new one: read its key again. If the key is the same, the
+            # message is forged.
             key = self._key
             self._key = self.installation_key()
             if self._key == key:
@@ -78,9 +79,10 @@ class Link:
         return installation.key
 
     def address(self) -> str:
-        """Return this node's address towards the broker, at which other nodes reach its trainers.
+        """Return the address of this node at which other nodes reach its trainers.
 
-        Not the address that the broker sees: behind a NAT or a proxy that is another machine's.
+        It is the node's own end of a connection to the broker. The broker may see another machine's
+        address instead, if the node is behind a NAT or a proxy.
         """
         if self.url.startswith("redis+socket://"):
             return "127.0.0.1"
@@ -96,9 +98,10 @@ class Link:
         return self._retry(REPORT_TIMEOUT, look)
 
     def claim(self, task: SegmentTask, owner: str, trainer: str = "") -> str:
-        """Claim a segment: ``ok``, or why not (``stale``, ``done``, ``dup``). Raises BackendError.
+        """Claim a segment; return ``ok``, or the reason for a refusal. Raises BackendError.
 
-        ``trainer`` is the identity of the trainer that will be this rank of a gang.
+        The reasons are ``stale``, ``done`` and ``dup``. ``trainer`` is the identity of the trainer
+        that will be this rank of a gang.
         """
         ranks = range(len(task.queues)) if len(task.queues) > 1 else ()
         rendezvous = [protocol.rendezvous_key(task.trial, task.fence, rank) for rank in ranks]
@@ -114,7 +117,7 @@ class Link:
     def rendezvous(self, task: SegmentTask, still: Callable[[], bool]) -> tuple[str, ...] | None:
         """Return the identities of the gang's trainers by rank, once all ranks have claimed.
 
-        None if ``still`` becomes false before that.
+        Returns None if ``still()`` becomes false before that.
         """
         while still() and not self.closing.is_set():
             identities = self._retry(REPORT_TIMEOUT, lambda: self._meeting(task))
@@ -129,9 +132,10 @@ class Link:
     def _meeting(self, task: SegmentTask) -> str | None:
         """Return the gang's trainers as JSON; None if not all ranks have claimed within a moment.
 
-        What was put down for this rank wakes it, but may be gone: its answer was lost on the way,
-        or the start of this rank's trainer has taken longer than it is kept. The attempt itself has
-        the trainers as long as it counts.
+        The last claim leaves a list of the trainers for each rank, which wakes the rank. The list
+        may be gone: the answer with it was lost on the way, or this rank's trainer took longer to
+        start than the list is kept. Then the trainers are read from the attempt's own record, which
+        has them as long as the attempt counts.
         """
         key = protocol.rendezvous_key(task.trial, task.fence, task.rank)
         woken: Any = self.client.blpop([key], timeout=RENDEZVOUS_POLL)
@@ -154,7 +158,7 @@ class Link:
     ) -> str:
         """Report under the fence: ``ok``, ``cut`` (accepted; close soon), ``done`` or ``stale``.
 
-        What was ``sampled`` is announced ahead of the report, in the same round trip.
+        The parameters in ``sampled`` are announced before the report, in the same round trip.
 
         Raises BackendError if the broker stays away, ValueError if ``body`` is not JSON.
         """
@@ -180,7 +184,7 @@ class Link:
     ) -> dict[str, Any] | None:
         """Repeat the question ``body`` until the scheduler answers it, and return the answer.
 
-        Returns None if fenced off, or if ``still`` becomes false.
+        Returns None if the attempt is fenced off, or if ``still()`` becomes false.
         """
         name = protocol.reply_name(uuid4().hex)
         question = {**body, "reply": name}
@@ -200,9 +204,10 @@ class Link:
         return None
 
     def announce(self, task: SegmentTask, owner: str, sampled: Sequence[Any]) -> None:
-        """Show the study's other trials what this one has sampled. It is no report: it may be lost.
+        """Show the study's other trials the parameters that this trial has sampled.
 
-        Does nothing if the attempt does not count. Raises BackendError if the broker is away.
+        An announcement is not repeated, so it may be lost. Does nothing if the attempt does not
+        count. Raises BackendError if the broker is away.
         """
         with connection.translate_errors(self.url):
             self._answers([self._announcement(task, owner, sampled)])
@@ -218,11 +223,11 @@ class Link:
     def history(self, study: str, after: str) -> tuple[str, list[str]] | None:
         """Return the end of a study's history, and the texts since ``after``, an earlier such end.
 
-        None if the broker has lost it, so that something may be missing: the scheduler sends all of
-        it on request. Raises BackendError if the broker stays away. Texts that are not sealed by us
-        are left out.
+        Returns None if the broker has lost a part of the history; the scheduler sends the whole
+        history on request. Raises BackendError if the broker stays away. Texts without this
+        installation's seal are left out.
         """
-        # Announcements first: what commits one of them is not read before it.
+        # Announcements first, so that none is read after the text that commits it.
         streams = (protocol.ANNOUNCEMENTS + study, protocol.HISTORY + study)
         announced, end = after.split() or ["0", "0"]
         commands = [("XRANGE", streams[0], f"({announced}", "+"), ("XRANGE", streams[1], end, "+")]
@@ -240,7 +245,7 @@ class Link:
         return " ".join(ends), [*self._sealed(streams[0], ahead), *texts]
 
     def _sealed(self, stream: str, entries: Sequence[tuple[str, Any]]) -> list[str]:
-        """Return the texts in ``entries`` that are sealed by us."""
+        """Return the texts in ``entries`` that have this installation's seal."""
         texts = []
         for _, raw in entries:
             fields = protocol.pairs(raw)
@@ -251,7 +256,7 @@ class Link:
         return texts
 
     def _answers(self, commands: Sequence[protocol.Command]) -> list[Any]:
-        """Return the answers to ``commands``, in one round trip. Raises the first error in them."""
+        """Return the answers to ``commands``, from one round trip. Raises the first error."""
         answers = protocol.execute(self.client, commands)
         for answer in answers:
             if isinstance(answer, redis.RedisError):
@@ -280,6 +285,6 @@ class Link:
 
 
 def _is_whole(texts: Sequence[str]) -> bool:
-    """Return True if ``texts``, a stream's beginning, hold their study's whole history."""
+    """Return True if ``texts``, the first texts of a stream, have a study's whole history."""
     marks = ((at, protocol.WHOLE.fullmatch(text)) for at, text in enumerate(texts))
     return any(mark is not None and at >= int(mark[1]) for at, mark in marks)

@@ -28,18 +28,18 @@ class Reports:
         on_beat: Callable[[int], None],
         is_fenced_off: Callable[[], bool],
     ) -> None:
-        """``on_beat`` hears what a report's answer says: -1 fenced off, 1 a cut is wanted."""
+        """``on_beat`` is called after a report's answer: with -1 if fenced off, 1 to cut."""
         self._task = task
         self._owner = owner
         self._link = link
         self._on_beat = on_beat
         self._is_fenced_off = is_fenced_off
-        # Without tools the scheduler has sampled, and knows.
+        # Without tools the scheduler itself has sampled the parameters.
         self.unsent = Unsent(announces=task.tools is not None)
-        #: Number of messages that told what the trial wrote. Each carries its own, so that the
-        #: scheduler notices one that the broker has lost.
+        #: Number of messages with writes of the trial. Each message carries its own number, so
+        #: that the scheduler notices if the broker has lost one.
         self._writings = 0
-        #: The system configuration that is tried now; it is to blame if the process dies.
+        #: The system configuration that is tried now, which is to blame if the process dies.
         self.trying: list[Any] = []
 
     def announce(self) -> None:
@@ -53,14 +53,14 @@ class Reports:
             log.warning("%s: its parameters were not announced: %s", self._task.task_id, error)
 
     def written(self) -> None:
-        """Report what the trial has written so far. It must come before what closes the attempt."""
+        """Report the trial's unsent writes. Call before the report that closes the attempt."""
         if body := self._writing():
             self.report(
                 {"kind": "written", "draws_digest": self.unsent.draws_digest} | body, closes=False
             )
 
     def returned(self, fields: dict[str, Any]) -> None:
-        """Report what the objective returned, with what it wrote last."""
+        """Report the objective's result, together with its last writes."""
         body = self._writing() | {"writings": self._writings}
         self.report({"kind": "returned"} | body | fields, closes=True)
 
@@ -73,7 +73,7 @@ class Reports:
         return {"writing": writing, "number": self._writings}
 
     def failed(self, failure: str, message: str, traceback: str = "") -> Result:
-        """Report that the trial failed. Returns what Flower shows."""
+        """Report that the trial failed. Returns the result that Flower shows."""
         self.written()
         body = {"kind": "failed", "failure": failure, "message": message, "traceback": traceback}
         self.report(body | {"trying": self.trying}, closes=True)
@@ -87,9 +87,9 @@ class Reports:
         ranks: Sequence[int] | None = None,
         **signatures: str,
     ) -> Result:
-        """Report that the attempt is lost. ``ranks`` are to blame, as far as is known.
+        """Report that the attempt is lost; return the result that Flower shows.
 
-        None: this one. Returns what Flower shows.
+        ``ranks`` are the ranks to blame, as far as is known; None blames this task's rank.
         """
         self.written()
         blamed = [self._task.rank] if ranks is None else [*ranks]
@@ -98,17 +98,17 @@ class Reports:
         return {"lost": reason}
 
     def body(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Return ``body`` with what every message of the attempt says."""
+        """Return ``body`` with the fields that every message of the attempt has."""
         task = self._task
         return {**body, "trial": task.trial, "fence": task.fence, "cause": task.id}
 
     def forward(self, line: dict[str, Any], *, closes: bool) -> None:
-        """Report what the trainer says as it says it: the scheduler knows its fields."""
+        """Report a trainer's message with its own fields, which the scheduler knows."""
         body = {name: value for name, value in line.items() if name != "op"}
         self.report({"kind": line["op"], **body}, closes=closes)
 
     def report(self, body: dict[str, Any], *, closes: bool) -> None:
-        """Report under the fence. A report that does not count fences the session off."""
+        """Send a report under the fence. If it does not count, fence the session off."""
         if self._is_fenced_off():
             return
         sampled = self.unsent.take_unannounced()
@@ -117,7 +117,7 @@ class Reports:
                 self._task, self._owner, self.body(body), closes=closes, sampled=sampled
             )
         except BackendError as error:
-            # The lease expired long ago, and another attempt will come. But what ran stays warm.
+            # The lease expired long ago, so another attempt will come, but the trial stays warm.
             log.warning("%s was given up: %s", self._task.task_id, error)
             answer = "stale"
         if answer == "cut":

@@ -29,14 +29,15 @@ log = logging.getLogger(__name__)
 
 #: Seconds (plus the time of a step) after which a trainer that was told to stop is killed.
 STOP_GRACE = 2.0
-#: Seconds after which a trainer that stands still is replaced: one that has not become ready, or
-#: one of a gang, whose other members wait for it.
+#: Seconds after which a trainer that stands still is replaced: a trainer that is not ready yet, or
+#: a member of a gang, whose other members wait for it.
 STILL_LIMIT = 15.0
-#: Seconds in which a member of a broken gang may say what happened, before the others do.
+#: Seconds that a member of a broken gang waits before it reports, so that the member that knows the
+#: reason reports first.
 BROKEN_GRACE = 0.5
-#: The most seconds without a look at the clock.
+#: The most seconds between two looks at the clock.
 POLL_INTERVAL = 0.5
-#: Seconds for which an announcement waits: for more of it, or for a report that takes it along.
+#: Seconds for which an announcement waits for more parameters, or for a report to travel with.
 LINGER = 0.001
 
 
@@ -66,12 +67,12 @@ class Session:
         self._link = link
         self._show = show
         self._durable = durable
-        # Guards what the keeper says to the trainer. Once the segment is over it must say nothing,
-        # since the trainer may already run the next one.
+        # Guards the keeper's messages to the trainer. Once the segment is over the keeper must send
+        # none, since the trainer may already run the next segment.
         self._lock = threading.Lock()
         self._over = False
         self._cut = False
-        # Whether its run waits behind others in the trainer.
+        # True while the run waits behind others in the trainer.
         self._waiting = False
         self._stop_by = 0.0
         # When the trainer heard of the run, on the run's own clock.
@@ -99,12 +100,12 @@ class Session:
                     self._tell(self.trainer, "cut")
 
     def _tell(self, trainer: Trainer, op: str, **fields: Any) -> None:
-        """Say something of this run to its trainer."""
+        """Send a message about this run to its trainer."""
         trial, fence = self.run_key
         trainer.send({"op": op, "trial": trial, "fence": fence, **fields})
 
     def run(self, trainer: Trainer) -> Result:
-        """Run the segment in ``trainer``. Returns what Flower shows of it."""
+        """Run the segment in ``trainer``. Returns the result that Flower shows."""
         self._waiting = trainer.conversations.begin(self.run_key)
         try:
             return self._run(trainer)
@@ -116,7 +117,7 @@ class Session:
             trainer.conversations.end(self.run_key)
 
     def without_trainer(self, why: OSError) -> Result:
-        """Report that the segment has no trainer to run in. Returns what Flower shows of it."""
+        """Report that the segment has no trainer, because of ``why``; return Flower's result."""
         if self._link.closing.is_set():
             return self._reports.lost("its worker was stopped")
         if isinstance(why, CannotStart):
@@ -147,7 +148,7 @@ class Session:
             if line is None:
                 self._reports.announce()
             result = None if line is None else self._handle(trainer, line)
-            # A trainer that talks without a pause is ended as well when it is fenced off.
+            # Checked here too, so that a trainer that sends without a pause is ended if fenced off.
             if result is None and (line is None or self.fenced_off):
                 result = self._overdue(trainer)
             if result is not None:
@@ -172,8 +173,8 @@ class Session:
 
     def _overdue(self, trainer: Trainer) -> Result | None:
         if self.fenced_off:
-            # Of one that is starting the successor would only repeat the imports. It reads the stop
-            # when they are done.
+            # If the trainer is still starting, its successor would only repeat the imports. The
+            # trainer reads the stop when it has imported.
             if not trainer.starting:
                 if time.monotonic() < self._stop_by:
                     return None
@@ -196,17 +197,17 @@ class Session:
     def _stands_still(self, trainer: Trainer) -> bool:
         """Return True if the trainer lives, but is stopped or hangs.
 
-        Code of a user may sleep for long, and users may stop a trainer to look at it. So a trainer
-        that is ready counts only if it is stopped while others wait for it.
+        A user's code may sleep for long, and users may stop a trainer to inspect it. So a trainer
+        that is ready counts only if the other members of its gang wait for it.
         """
         if self._waiting or (trainer.ready and len(self.task.queues) == 1):
             return False
-        # Below a program that starts it, nobody knows which process it is.
+        # If another program starts the trainer, it is unknown which process the trainer is.
         asleep = not trainer.ready and not trainer.environment
         return self._stillness.seconds(trainer.pid, asleep=asleep) > STILL_LIMIT
 
     def _stop_overdue(self, trainer: Trainer) -> None:
-        """Stop the run alone if the trainer runs several; otherwise, or if it goes on, end all."""
+        """Stop only this run if the trainer has several; end the trainer if that cannot be done."""
         if trainer.takes_turns and trainer.ready:
             self._tell(trainer, "stop")
             until = time.monotonic() + STOP_GRACE
@@ -233,7 +234,7 @@ class Session:
             raise trainer.malformed(line) from error
 
     def _on_begun(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        """Begin the time limit: the runs before this one are over."""
+        """Start the time limit: the runs before this one are over."""
         self._waiting = False
         self._limit.begin()
 
@@ -256,7 +257,7 @@ class Session:
         self._show(str(line["text"]))
 
     def _on_noted(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        """Pass on what the first member says of the trial."""
+        """Forward the message to the scheduler if it is from the gang's first member."""
         if self.task.rank == 0:
             self._reports.forward(line, closes=False)
 
@@ -269,7 +270,7 @@ class Session:
         return {"measured": [width for width, _ in line["seconds"]]}
 
     def _on_reported(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        """Pass on what an extension's end in the trainer reports."""
+        """Forward the report of an extension's part in the trainer."""
         if not any(line["op"] in kinds for kinds in of_ends("node", "REPORTED")):
             raise ValueError("no extension reports that")
         self._reports.forward(line, closes=False)
@@ -305,10 +306,10 @@ class Session:
             self._tell(trainer, "answer", value=answer)
 
     def _on_history(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        """Answer from the broker: the scheduler has put there what changes in the study.
+        """Answer the trainer with the study's changes, which the scheduler puts on the broker.
 
-        Where the broker has lost that, the scheduler is asked for it. No objective draws from a
-        history that lacks something: without one its attempt ends.
+        If the broker has lost some, the scheduler is asked for the whole history. No objective
+        draws from an incomplete history: if there is no complete one, the attempt ends.
         """
         question = {"kind": "request", "command": "history", "body": {}}
         while not self.fenced_off:
@@ -368,7 +369,7 @@ class Session:
         )
 
     def _on_broken(self, trainer: Trainer, line: dict[str, Any]) -> Result:
-        """Report a broken gang, once the member that knows the reason had time to say it."""
+        """Report a broken gang, after a pause in which the member that knows why may report."""
         self._link.closing.wait(BROKEN_GRACE)
         ranks = [int(rank) for rank in line["ranks"]]
         return self._reports.lost(str(line["reason"]), ranks=ranks)

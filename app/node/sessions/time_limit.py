@@ -1,10 +1,10 @@
-"""Time limits on what a segment's trainer does now.
+"""Time limits on the present step of a segment's trainer: start, loading, or an epoch.
 
-Theory of operation. An epoch has the study's time limit, if that has one. Loading the user's code
-and data has as much, or the time of a start if that is longer, and the start of a trainer has its
-own. The time is taken on the run's own clock, which stands still while other trials have their
-turns in the trainer. So there are two moments: ``due``, when a check is worthwhile, and the end of
-the limit, which may turn out to be later.
+Theory of operation. An epoch has the time limit of its study, if the study has one. Loading the
+user's code and data has the same limit, or ``START_TIMEOUT`` if that is longer. The start of a
+trainer has the limit ``START_TIMEOUT``. Time is measured on the run's own clock, which stands still
+while other trials have their turns in the trainer. So there are two moments: ``due``, when a check
+is worthwhile, and the end of the limit, which may turn out to be later.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from collections.abc import Callable
 
 from ....wire.messages import SegmentTask
 
-#: Seconds in which a new trainer must start. The user's code and data must be loaded in as much
-#: time if epochs have a time limit (in that limit if it is longer).
+#: Seconds in which a new trainer must start. If epochs have a time limit, the user's code and data
+#: must be loaded in this time, too, or in the epochs' limit if that is longer.
 START_TIMEOUT = 120.0
 
 
 class TimeLimit:
-    """The limit of one segment, what it is of, and how fast that goes."""
+    """The time limit of a segment's present step, and the speed of its epoch."""
 
     def __init__(self, task: SegmentTask, clock: Callable[[], float]) -> None:
-        """``clock``: the run's own (seconds)."""
+        """``clock`` returns the seconds of the run's own clock."""
         self._clock = clock
         self._usual = task.epoch_timeout or 0.0
         self._first = task.first
@@ -32,19 +32,19 @@ class TimeLimit:
         self._seconds = 0.0
         self._since = 0.0
         self._progress: tuple[float, int] | None = None
-        #: When to look whether it is over (monotonic seconds); 0: never.
+        #: When to check whether the limit is exceeded (monotonic seconds); 0: never.
         self.due = 0.0
-        #: Seconds of a step, as it was last.
+        #: Seconds of a training step, as last measured.
         self.step_seconds = 0.0
 
     def begin(self, seconds: float = 0.0) -> None:
-        """Restart the time, with the limit of an epoch if no other one is given."""
+        """Restart the time with a limit of ``seconds``, or the limit of an epoch if that is 0."""
         self._seconds = seconds or self._usual
         self.due = time.monotonic() + self._seconds if self._seconds else 0.0
         self._since = self._clock()
 
     def epoch_over(self, epoch: int) -> None:
-        """Begin the time of the next epoch, as the trainer has reported ``epoch``."""
+        """Start the time of the next epoch, since the trainer has reported ``epoch``."""
         self._epoch = epoch + 1
         self.begin()
 
@@ -73,7 +73,7 @@ class TimeLimit:
         self.begin()
 
     def is_over(self, *, started: bool) -> bool:
-        """Return True if it is exceeded. ``started``: the trainer is up, so use the run's clock."""
+        """Return True if the limit is exceeded. ``started``: the trainer is up and has a clock."""
         now = time.monotonic()
         if not self.due or now < self.due:
             return False

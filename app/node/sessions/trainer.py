@@ -3,8 +3,8 @@
 A trainer speaks newline-delimited JSON over a socket pair; its output goes to a log file. Other
 trainers reach it at its *identity*, ``address:port:token``. The worker makes the socket, so that
 the identity is known before the process runs: a member of a gang is claimed before its trainer has
-started. It is started by the launcher process (``app.node.launching.process``), in its study's
-environment if that has one.
+started. The launcher process (``app.node.launching.process``) starts the trainer, in its study's
+environment if the study has one.
 """
 
 from __future__ import annotations
@@ -57,48 +57,48 @@ STARTING = 60.0
 SEND_TIMEOUT = 10.0
 #: Seconds in which a trainer whose socket is closed may end by itself.
 EXIT_TIMEOUT = 1.0
-#: A program that starts another one exits with this and the number of the signal that ended it.
+#: A program that starts another exits with this plus the number of the signal that ended the other.
 SIGNALLED = 128
-#: Messages that a trainer may send while it still imports what its first run needs: a run that
-#: waits behind that one may be stopped.
+#: Messages that a trainer may send while it still imports what its first run needs. ``stopped`` is
+#: among them since a run that waits behind the first may be stopped.
 _BEFORE_WORK = ("preparing", "stopped")
 
 
 class Sockets:
-    """A trainer's sockets and its identity, which are there before its process."""
+    """A trainer's sockets and identity, which exist before its process does."""
 
     def __init__(self, address: str) -> None:
-        """Other trainers reach the new one at ``address``."""
+        """``address``: the address at which other trainers reach the new one."""
         self.ours, self.theirs = socket.socketpair()
         self.listening = listen(address)
         port = self.listening.getsockname()[1]
         self.identity = str(Identity(address, port, token_hex(8)))
 
     def close(self) -> None:
-        """Close them: no trainer has got them."""
+        """Close the sockets, since no trainer was started with them."""
         for each in (self.ours, self.theirs, self.listening):
             each.close()
 
 
 class Turns(Protocol):
-    """The turns of several runs in a trainer, as an extension's end of workers knows them."""
+    """The turns of several runs in one trainer, as an extension's part in workers knows them."""
 
     @property
     def told(self) -> str:
-        """The words for the trainer (``tasks.trainer.hooks.serving``)."""
+        """The text that tells the trainer about its turns (``tasks.trainer.hooks.serving``)."""
 
     def seconds(self, fence: int) -> float:
-        """Return for how long the run with this fence was at work until now."""
+        """Return the seconds for which the run with this fence was at work until now."""
 
     def works_for(self, fence: int) -> bool:
         """Return True if this run is at work, or was when the trainer ended."""
 
     def remove(self) -> None:
-        """Drop what was kept of them: the trainer has ended, or could not start."""
+        """Remove what was stored for the turns: the trainer has ended, or could not start."""
 
 
 class Trainer:
-    """One trainer process. Any thread may send. ``conversations`` says who reads."""
+    """One trainer process. Any thread may send; ``conversations`` selects the thread that reads."""
 
     def __init__(
         self,
@@ -112,12 +112,13 @@ class Trainer:
         powercap: Path | None = None,
         turns: Turns | None = None,
     ) -> None:
-        """``task``, on a slot of ``device``, will be its first.
+        """``task``, on a slot of ``device``, will be the trainer's first.
 
-        It has the ``sockets`` for itself. In the folder ``kept`` it keeps what can be computed
-        again, and memory has no space for. None: it does not. It measures its energy with the
-        meters in ``powercap``. None: not at all. With ``turns`` several runs may be open in it.
-        Raises OSError, and ``CannotStart`` for its study's environment.
+        The trainer alone uses ``sockets``. ``kept`` is a folder for data that can be computed
+        again and that memory has no space for; None for no such folder. ``powercap`` has the meters
+        with which the trainer measures its energy; None if it measures none. With ``turns``,
+        several runs may be open in the trainer. Raises OSError, and ``CannotStart`` if the study's
+        environment cannot be used.
         """
         variables = {
             **environment(device, os.environ),
@@ -135,7 +136,7 @@ class Trainer:
         if task.environment:
             launch = _in_environment(task.environment, variables)
         self.environment, self._wrapped = task.environment, launch.wrapped
-        #: The versions in its environment, as ``Python 3.12.1``; empty until it is ready.
+        #: The versions in its study's environment, as ``Python 3.12.1``; empty until it is ready.
         self.versions = ""
         own_socket, self.identity = sockets.ours, sockets.identity
         # With each message the kernel says which process sent it.
@@ -152,20 +153,21 @@ class Trainer:
                 descriptors=(sockets.theirs.fileno(), sockets.listening.fileno()),
                 output=file.fileno(),
             )
-        #: The process that speaks; 0: below a program that starts it, and it has not spoken yet.
+        #: The id of the process that sends messages. 0 if another program starts the trainer, and
+        #: it has sent none yet.
         self._speaker = 0 if launch.wrapped else self._process.pid
-        #: It, if it runs below such a program.
+        #: The pidfd of that process if another program has started it; else None.
         self._below: Pidfd | None = None
         self._signalling = threading.Lock()
         self.conversations = Conversations(self.receive)
         self.ready = False
         self._began = time.monotonic()
         self._worked = False
-        #: The trials that it keeps, each with the decision behind its last segment.
+        #: The id of the decision behind the last segment of each trial that the trainer keeps.
         self.causes: dict[str, str] = {}
-        #: The number of segments that run in it.
+        #: The number of segments that run in the trainer.
         self.runs = 0
-        #: When its last segment ended (monotonic seconds).
+        #: When the trainer's last segment ended (monotonic seconds).
         self.idle_since = time.monotonic()
         self._channel = Channel(
             own_socket, ended=self._process.fileno(), speaks=self._speaks, longest=MAX_MESSAGE
@@ -179,7 +181,7 @@ class Trainer:
 
     @property
     def descriptors(self) -> tuple[int, int]:
-        """Descriptors of which one is readable when the trainer has said something or has ended."""
+        """Two descriptors: one is readable after a message, the other after the trainer's end."""
         return self._channel.fileno(), self._process.fileno()
 
     @property
@@ -188,7 +190,7 @@ class Trainer:
 
     @property
     def children(self) -> int:
-        """The number of processes that the user's code has started in it and that still run."""
+        """The number of running processes that the user's code has started in the trainer."""
         return count_children(self.pid)
 
     def seconds(self, fence: int) -> float:
@@ -197,7 +199,7 @@ class Trainer:
 
     @property
     def takes_turns(self) -> bool:
-        """True if several runs may be in memory in it, and take turns."""
+        """True if several runs may be in the trainer's memory and take turns."""
         return self._turns is not None
 
     def works_for(self, fence: int) -> bool:
@@ -205,7 +207,7 @@ class Trainer:
         return self._turns is None or self._turns.works_for(fence)
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send one message. A trainer that has gone is noticed by the thread that reads."""
+        """Send one message. If the trainer has ended, the thread that reads notices that."""
         self.send_text(dumps(message))
 
     def send_text(self, text: str) -> None:
@@ -222,7 +224,7 @@ class Trainer:
     def receive(self, timeout: float) -> dict[str, Any] | None:
         """Return the next message, or None after ``timeout`` seconds. Raises TrainerGone.
 
-        For one thread at a time.
+        Call from one thread at a time.
         """
         try:
             line = self._channel.line(max(0.0, timeout))
@@ -246,7 +248,7 @@ class Trainer:
 
     def _speaks(self, sender: int) -> bool:
         """Return True if the process ``sender`` is the trainer itself."""
-        # Before the trainer is ready no code of its user's has run there.
+        # No code of the user has run there before the trainer is ready.
         if not self._speaker and is_below(sender, self._process.pid):
             if self._process.pid != sender:
                 with suppress(ProcessLookupError):
@@ -258,7 +260,7 @@ class Trainer:
         return sender == self._speaker
 
     def _take_versions(self, ready: dict[str, Any]) -> None:
-        """Take in what its environment has. Raises TrainerGone for another Penstock than ours."""
+        """Note the environment's versions. Raises TrainerGone if Penstock's is not the worker's."""
         try:
             self.versions = endings.versions_of(self.environment, ready)
         except TrainerGone:
@@ -267,20 +269,20 @@ class Trainer:
 
     @property
     def starting(self) -> bool:
-        """True if it is new and still imports what its first work needs."""
+        """True if the trainer is new and still imports what its first run needs."""
         return not self._worked and time.monotonic() - self._began < STARTING
 
     def malformed(self, line: object) -> TrainerGone:
         """End the process that sent the invalid ``line``, and return the error.
 
-        What follows such a line could mean anything.
+        Nothing that follows such a line can be trusted.
         """
         self.end()
         words = f"its process sent the worker an invalid message: {ascii(line)[:120]}"
         return TrainerGone(f"{words}; does its code write to a descriptor that it did not open?")
 
     def _gone(self) -> TrainerGone:
-        """End the processes that it left behind; return how it ended, which names them."""
+        """End the processes that the ended trainer left behind; return an error that names them."""
         has_ended = self._process.wait(EXIT_TIMEOUT)
         survivors = self._process.end()
         status = self._process.status
@@ -305,9 +307,9 @@ class Trainer:
         self._process.end()
 
     def _kill_below(self, timeout: float) -> None:
-        """Kill the trainer itself, if a program has started it; wait so long for its end.
+        """Kill the trainer itself if another program has started it; wait ``timeout`` seconds.
 
-        Else it could outlive that program, and would count as one that its user's code has started.
+        Else the trainer could outlive that program, and would count as started by the user's code.
         """
         with self._signalling:
             if self._below is None:
@@ -316,7 +318,7 @@ class Trainer:
         self._below.wait(timeout)
 
     def close(self) -> None:
-        """End the process and release what it held here. A second call does nothing."""
+        """End the process and close its sockets and descriptors. A second call does nothing."""
         self.end()
         # A reader must notice the end before other files reuse the descriptors.
         with self.conversations.reading_alone(wait=True):
@@ -334,7 +336,7 @@ def _timeval(seconds: float) -> bytes:
 
 
 def _in_environment(environment: str, variables: Mapping[str, str]) -> Launch:
-    """Return the launch of a trainer in its study's environment. Raises ``CannotStart``."""
+    """Return how to start a trainer in its study's environment. Raises ``CannotStart``."""
     try:
         launching = extensions.end_of("environments", "launching", f"environment = {environment}")
     except UsageError as error:
@@ -344,7 +346,7 @@ def _in_environment(environment: str, variables: Mapping[str, str]) -> Launch:
 
 
 def _imports(task: SegmentTask) -> list[str]:
-    """Return the modules that the task's code imports first, as far as they are known here."""
+    """Return the modules that the task's code imports first, as far as this node knows them."""
     code = task.code
     if by_value.is_by_value(code.target):
         return by_value.imports_of(task.store, code.digest)

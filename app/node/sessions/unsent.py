@@ -1,8 +1,8 @@
 """Draws and writes of a session's trial that the scheduler has not been told yet.
 
-A trainer says each parameter when it is drawn, so that none is lost with it. A message to the
-scheduler and a commit for each would be too much. So they wait here for the next report, which
-most often is what the trial returns, but no longer than ``SEND_AFTER``.
+A trainer sends each parameter when it is drawn, so that none is lost if the trainer dies. A message
+to the scheduler and a commit for each parameter would be too much. So parameters wait here for the
+next report, which most often is that of the trial's result, but no longer than ``SEND_AFTER``.
 
 The study's other trials learn at once which parameters were sampled: a sampler that does not know
 which configurations are running tries similar ones.
@@ -22,19 +22,19 @@ class Unsent:
     """Draws and writes to be sent, and the time by which they must be."""
 
     def __init__(self, *, announces: bool) -> None:
-        """``announces``: the study's other trials are to hear of what is sampled."""
+        """``announces``: the study's other trials are told which parameters were sampled."""
         self._announces = announces
         self._writing = PendingWrite()
         self._size = 0
-        #: The latest time to send it (monotonic seconds); 0: there is nothing to send.
+        #: The latest time to send (monotonic seconds); 0 if there is nothing to send.
         self.due = 0.0
-        #: The digest of the trial's draws after what was added last.
+        #: The digest of the trial's draws, the last added ones included.
         self.draws_digest = ""
-        #: Parameters of which the other trials have not heard, as updates have them.
+        #: Parameters of which the other trials were not told yet, in the form of updates.
         self.unannounced: list[tuple[str, str, float | str]] = []
 
     def add(self, writing: Mapping[str, Any], draws_digest: str) -> None:
-        """Add what was written. ``draws_digest`` is that of the trial's draws after it."""
+        """Add writes of the trial. ``draws_digest`` is the digest of its draws after these."""
         self._writing.add(writing)
         self.draws_digest = draws_digest
         if self._announces:

@@ -1,1 +1,1 @@
-"""A Celery worker: its queues, its lanes, its lease. The one door to Celery."""
+"""A Celery worker: its queues, lanes and leases. Only this folder uses Celery."""

@@ -1,7 +1,7 @@
-"""The thread of a worker that hears at once that a segment of it is cut or fenced off.
+"""A worker's thread that hears at once if one of its segments is to be cut or is fenced off.
 
-A beat says so, too, but beats are a third of a lease apart: a trial that its user stops, or that
-gives way, would train on meanwhile. Where the broker cannot call, beats are all there is.
+A beat's answer says so, too, but beats are a third of a lease apart: a trial that its user stops,
+or that gives way to another, would train on meanwhile. If the broker cannot call, only beats tell.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ...broker import connection, protocol
 
 log = logging.getLogger(__name__)
 
-#: Seconds after which a connection on which nothing was heard is tried.
+#: Seconds of silence after which the connection is tested.
 QUIET = 60.0
-#: Seconds until the broker is asked again that does not answer.
+#: The pauses before another try if the broker does not answer.
 RESTS = Backoff(first=0.5, longest=30.0)
 
 
 class Calls(threading.Thread):
-    """Tells ``called`` the key of each attempt that a worker is called about."""
+    """Calls ``called`` with the key of each attempt about which the broker calls the worker."""
 
     def __init__(self, url: str, called: Callable[[str], None]) -> None:
         super().__init__(name="calls", daemon=True)

@@ -7,10 +7,11 @@ Settings, and why:
 - *No acknowledgements.* Redis has no acknowledgements of its own. So kombu keeps a second record of
   every message (written after the pop, so a kill between the two still loses the message). It
   removes the record with one more round trip, before the run (early) or after it (late). The gain
-  would be a redelivery after ``visibility_timeout``. Ours is decided by lease and fence within
-  seconds, and the redelivered copy would be stale. So the queues are read without the record: two
-  round trips a task less, and nothing is ever put back. Measured in turns on two cores with
-  8 slots: 610 tasks/s, against 390 acknowledged late and 340 early; 2.1, 2.4 and 2.8 ms a task.
+  would be a redelivery after ``visibility_timeout``. Penstock decides on redelivery by lease and
+  fence within seconds, so kombu's copy would be stale. So the queues are read without the record:
+  two round trips a task less, and nothing is ever put back. Measured in turns on two cores with
+  8 slots: 610 tasks/s and 2.1 ms a task, against 390 and 2.4 ms acknowledged late, and 340 and
+  2.8 ms acknowledged early.
 - *Events* are off until somebody listens (Flower switches them on).
 - *Rate limits* and *result backend* are off: nothing uses them.
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 #: The level from which Celery's own messages reach a worker's log.
 LOG_LEVEL = logging.WARNING
-#: The beginning of the keys under which kombu keeps what is not acknowledged.
+#: The prefix of the keys under which kombu keeps unacknowledged messages.
 _UNACKED = "_kombu.penstock.unacked"
 #: Modules that a worker imports, many of them only when it runs.
 _MODULES = (
@@ -64,7 +65,7 @@ def worker_argv(device: Device) -> list[str]:
 
 
 def load() -> None:
-    """Import all that a worker runs. Starts nothing, and reads no settings."""
+    """Import all modules that a worker runs. Starts nothing, and reads no settings."""
     for module in _MODULES:
         import_module(module, __package__)
 
@@ -97,7 +98,7 @@ def _device(record: str) -> Device:
 
 
 def _threads(device: Device) -> int:
-    """Return one thread a slot for segments, and as many for segments that are being abandoned."""
+    """Return the number of threads: one a slot for segments, and one for those being abandoned."""
     return 2 * device.slots
 
 
@@ -121,12 +122,12 @@ def make_app(broker_url: str) -> Any:
     # No fixups: a DJANGO_SETTINGS_MODULE in the environment is for the user's own apps, too.
     app = Celery("penstock", amqp=messaging(broker_url, check_element), fixups=())
     broker_url, prefix = split_prefix(broker_url)
-    # Else a CELERY_RESULT_BACKEND of the environment, which is for the user's apps, is imported.
+    # Else the result backend in CELERY_RESULT_BACKEND, meant for the user's apps, is imported.
     app.backend_cls = "disabled"
     encrypted: Any = False
     if broker_url.startswith("rediss:"):
-        # Repeats what the URL says of certificates: Flower's own client looks only here, and kombu
-        # checks no certificate if the URL says nothing.
+        # Repeats the URL's options for certificates: Flower's own client looks only here, and kombu
+        # checks no certificate if the URL has no such option.
         encrypted = {"ssl_cert_reqs": "required", **parse_url(broker_url).get("ssl", {})}
     options: dict[str, Any] = {KEYPREFIX: prefix} if prefix else {}
     if broker_url.startswith("sentinel:"):
@@ -147,14 +148,15 @@ def make_app(broker_url: str) -> Any:
             "socket_connect_timeout": 2.0,
             "socket_keepalive": True,
             "health_check_interval": 5,
-            # Only control messages are ever unacknowledged. Nothing may be put back unnoticed.
+            # Only control messages are ever unacknowledged. No message may be put back unnoticed.
             "visibility_timeout": 6 * 3600,
             # No message has a priority: a queue is one list to wait for, not four.
             "priority_steps": [0],
             **options,
         },
-        # Nor Celery's name for it: `celery -A shop control shutdown` would be heard here, too. That
-        # of events is Celery's: the Flower of a user's app on this broker shows our workers, too.
+        # Not Celery's name for the exchange: `celery -A shop control shutdown` would be heard here,
+        # too. The exchange of events has Celery's name, so that the Flower of a user's app on this
+        # broker shows our workers.
         control_exchange=EXCHANGE,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
@@ -178,7 +180,7 @@ def make_app(broker_url: str) -> Any:
     )
     app.steps["worker"].add(_worker_step(app))
 
-    # shared: other apps of the process, which are the user's, would have it, too.
+    # shared: the user's own apps in this process would have it, too.
     @app.task(name=TASK, bind=True, typing=False, shared=False)  # type: ignore[untyped-decorator]
     def segment(self: Any, text: object = None, seal: object = None) -> dict[str, Any]:
         worker: Worker = self.app.worker
@@ -188,7 +190,7 @@ def make_app(broker_url: str) -> Any:
 
 
 def _worker_step(app: Any) -> Any:
-    """Return the part of a Celery worker that holds our ``Worker``, which lives as long."""
+    """Return the bootstep that starts and ends our ``Worker`` with its Celery worker."""
     from celery import bootsteps, signals
 
     class Proxy(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery ships no types
@@ -230,7 +232,7 @@ def _worker_step(app: Any) -> Any:
 def _request() -> Any:
     """Return the request class of segments, which shows operators a segment's readable names.
 
-    ``celery inspect active`` would show the sealed text instead.
+    With Celery's own class, ``celery inspect active`` would show the sealed text instead.
     """
     from celery.worker.request import Request
 
@@ -242,7 +244,7 @@ def _request() -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """Return the app with this process's settings, for ``celery -A penstock``, as ``app``."""
+    """Return ``app``, the app with this process's settings, for ``celery -A penstock``."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from ...broker.server import broker_url

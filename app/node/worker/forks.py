@@ -1,18 +1,18 @@
 """Fork the node agent's workers, from a process that has imported Celery.
 
 Theory of operation. A worker that is started as a new program imports Celery, Redis's client and
-our own modules: half a second of a core, and some 50 MB that it shares with nobody. So the agent,
-as long as it has one thread, forks a fork server (``tasks.process.fork_server``) that imports them
-once, and has it fork each worker. Such a worker is the agent's child and differs in nothing from a
-new program: a session of its own, its own cores, the variables, folder, lock, standard input and
-log that it is given, and under its own arguments in ``/proc``.
+our own modules: half a second of a core, and some 50 MB that it shares with no other process. So
+the agent, while it has only one thread, forks a fork server (``tasks.process.fork_server``) that
+imports these modules once and then forks each worker. A forked worker is the agent's child and is
+no different from a new program: it has its own session and cores, the variables, folder, lock,
+standard input and log that it is given, and its own arguments in ``/proc``.
 
-Only the agent holds the other end of the fork server's socket, so it ends with the agent; its
-workers end by themselves then. A fork brings ``{"arguments", "variables", "folder"}`` and three
-descriptors (lock, standard input, log).
+Only the agent holds the other end of the fork server's socket, so the fork server ends with the
+agent; workers then end by themselves. A request to fork has the fields ``arguments``, ``variables``
+and ``folder``, and three descriptors (lock, standard input, log).
 
-Where the agent has more than one thread, or the fork server has (something that Celery imports has
-started it), or is lost, workers are started as new programs.
+If the agent has more than one thread, or if the fork server has one (started by a module that
+Celery imports) or is lost, workers are started as new programs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ...host.locks import FD_VARIABLE
 
 log = logging.getLogger(__name__)
 
-#: Seconds for a fork, which waits for the imports the first time; on a busy machine, too.
+#: Seconds for a fork, also on a busy machine. The first one waits for the imports.
 FORK_TIMEOUT = 60.0
 #: The name of the fork server in ``/proc``.
 NAME = "penstock-workers"
@@ -52,7 +52,7 @@ class WorkerForks:
 
     @classmethod
     def begin(cls) -> WorkerForks | None:
-        """Fork that process. None where this one may not be forked."""
+        """Fork the fork server; return None if this process may not fork."""
         if reason := unsafe():
             log.info("workers are started as new programs: %s", reason)
             return None
@@ -77,10 +77,10 @@ class WorkerForks:
         folder: Path,
         descriptors: tuple[int, int, int],
     ) -> Adopted | None:
-        """Fork a worker, bound to ``cores``; None where it must be started as a new program.
+        """Fork a worker bound to ``cores``; return None if it must be started as a new program.
 
-        ``arguments`` would start it as one. ``descriptors`` are its lock, its standard input and
-        its log.
+        ``arguments`` is the command line that would start that program. ``descriptors`` are the
+        worker's lock, standard input and log.
         """
         if not self._pid:
             return None
@@ -101,11 +101,11 @@ class WorkerForks:
         return Adopted(pid)
 
     def processes(self) -> list[tuple[str, int]]:
-        """Name and id of the process, as long as it is used."""
+        """Name and id of the fork server, while it is used."""
         return [("what forks workers", self._pid)] if self._pid else []
 
     def close(self) -> None:
-        """End the process; its workers stay."""
+        """End the fork server; its workers stay."""
         self._client.close()
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)
@@ -132,13 +132,13 @@ def _serve_and_exit(end: socket.socket) -> NoReturn:
 
 
 def _close_all_but(kept: int) -> None:
-    """Close what the agent holds: its lock ends with it alone, and so does its workers' pipe."""
+    """Close the agent's descriptors: its lock and its workers' pipe must end with it alone."""
     os.closerange(3, kept)
     os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def _load(name: str) -> None:
-    """Import Celery, or end: a worker that is a new program says best why it cannot be imported."""
+    """Import Celery, or end the process: a worker started as a new program then reports why."""
     try:
         from .celery import load
 
@@ -174,7 +174,7 @@ def _become_worker(told: Mapping[str, Any], descriptors: Sequence[int]) -> NoRet
 
 
 def _set_streams(stdin: int, output: int) -> None:
-    """Read and write there, as a program does that was started so; the agent may have none."""
+    """Make these descriptors the standard streams, of which the agent may have none."""
     for target, fd in enumerate((stdin, output, output)):
         os.dup2(fd, target)
     os.close(stdin)

@@ -1,13 +1,13 @@
 """The two threads of a worker that do everything except run segments.
 
-The keeper keeps the device registered and the leases alive, all in one pipeline every third of a
-lease. It passes on what the broker answers (a cut is wanted, fenced off). It reads which trials
-were released. And it notices when the node agent has gone. It waits for nothing but the broker:
-every segment of the worker would be lost meanwhile.
+The keeper keeps the device registered and the leases alive, with one pipeline every third of a
+lease. It tells each session the broker's answer (cut now, or fenced off). It reads which trials
+were released. And it notices when the node agent has gone. It waits for nothing but the broker,
+since every segment of the worker would be lost meanwhile.
 
-The reader of idle trainers reads what trainers say while no segment runs in them (a checkpoint
-became durable, the trainer ended), and ends those that nothing needs. It may wait for the launcher
-process, which may be slow.
+The reader of idle trainers reads the messages of trainers in which no segment runs (a checkpoint
+became durable, the trainer ended), and ends trainers that nothing needs. It may wait for the
+launcher process, which may be slow.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two looks for trainers that nothing needs.
 TIDY_INTERVAL = 1.0
-#: The part that is left of a long round trip at each beat after it, where those are shorter.
+#: Factor by which the remembered longest round trip shrinks at each later beat that is shorter.
 DECAY = 0.8
-#: An idle trainer that sends this many messages in a row is ended: none of our code does that.
+#: Messages in a row after which an idle trainer is ended: none of our code sends that many.
 MAX_MESSAGES = 10_000
 
 
 class Listener(Protocol):
-    """The keeper reports what it has seen to this. Called on the keeper's thread."""
+    """The receiver of the keeper's reports. Called on the keeper's thread."""
 
     def released(self, trial: str, study: str) -> None: ...
 
@@ -56,7 +56,7 @@ class Listener(Protocol):
 
 
 class IdleListener(Protocol):
-    """The reader of idle trainers reports to this. Called on its thread."""
+    """The receiver of reports from the reader of idle trainers. Called on the reader's thread."""
 
     def durable(self, trainer: Trainer, line: dict[str, Any]) -> None: ...
 
@@ -66,7 +66,7 @@ class IdleListener(Protocol):
 
 
 class Keeper(threading.Thread):
-    """The slots' threads hand it sessions, and take them back."""
+    """The keeper of a device. The slots' threads hand it sessions, and take them back."""
 
     def __init__(
         self, device: Device, url: str, lease_ms: int, listener: Listener, folder: str
@@ -87,11 +87,11 @@ class Keeper(threading.Thread):
         self._outbox: deque[protocol.Command] = deque()
         self._seen_release = "0"
         self._away = False
-        #: Seconds: the longest of the last beats.
+        #: Seconds of the longest of the recent beats.
         self._round_trip = 0.0
         self._over = False
         self._due = 0.0
-        #: True if a beat is due at once: one that is under way may be too early.
+        #: True if a beat is due at once, even if another is under way.
         self._beat_wanted = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll = select.epoll()
@@ -103,7 +103,7 @@ class Keeper(threading.Thread):
     # -- for other threads -----------------------------------------------------------------------
 
     def add(self, session: Session) -> None:
-        """Keep this session's lease from now on. It was claimed just now."""
+        """Keep this session's lease from now on. The session's segment was claimed just now."""
         self._sessions[session.owner] = session
         if time.monotonic() + session.task.lease_ms / 3000 < self._due:
             self._beat_now()
@@ -116,7 +116,7 @@ class Keeper(threading.Thread):
         return len(self._sessions)
 
     def post(self, command: protocol.Command) -> None:
-        """Send ``command`` to the broker soon, and repeat it until it has arrived."""
+        """Have ``command`` sent to the broker soon, and repeated until it has arrived."""
         self._outbox.append(command)
         self.wake()
 
@@ -126,7 +126,7 @@ class Keeper(threading.Thread):
         self._beat_now()
 
     def called(self, attempt: str) -> None:
-        """Ask the broker at once what is wanted of this attempt, if a session of it is here."""
+        """Send a beat at once if this worker has a session of the attempt."""
         sessions = list(self._sessions.values())
         if any(protocol.attempt_key(session.task.trial) == attempt for session in sessions):
             self._beat_now()
@@ -148,7 +148,7 @@ class Keeper(threading.Thread):
     def sign_off(self) -> None:
         """Report that the device has gone. Called on this thread, or after it has ended.
 
-        The device's record remains: from it the scheduler learns whether the device drained before.
+        The device's record remains. It tells the scheduler if the device was draining.
         """
         device = self._device.name
         try:
@@ -175,7 +175,7 @@ class Keeper(threading.Thread):
                 self._away = True
                 self._due = time.monotonic() + self._period()
             except Exception:
-                # A worker without its keeper loses every lease. So the error is logged instead.
+                # A worker without its keeper loses every lease. So the error is only logged.
                 log.exception("the keeper failed")
                 self._due = time.monotonic() + self._period()
 
@@ -251,7 +251,7 @@ def _beat(session: Session) -> protocol.Command:
 
 
 class IdleTrainers(threading.Thread):
-    """The reader of idle trainers: the slots' threads hand it trainers, and take them back."""
+    """The reader of idle trainers. The slots' threads hand it trainers, and take them back."""
 
     def __init__(self, listener: IdleListener) -> None:
         super().__init__(name="idle-trainers", daemon=True)
@@ -261,19 +261,19 @@ class IdleTrainers(threading.Thread):
         self._epoll = select.epoll()
 
     def watch(self, lane: Lane, trainer: Trainer) -> None:
-        """Watch ``trainer``, in which no segment runs now, and read its further lines here."""
+        """Start to read the messages of ``trainer``, in which no segment runs now."""
         for fd in trainer.descriptors:
             self._idle[fd] = (lane, trainer)
             self._epoll.register(fd, select.EPOLLIN)
 
     def leave(self, trainer: Trainer) -> None:
-        """Leave the lines of ``trainer`` to the session of the segment that is to run in it."""
+        """Stop reading ``trainer``: the session of its next segment reads its messages."""
         for fd in trainer.descriptors:
             if self._idle.pop(fd, None):
                 self._epoll.unregister(fd)
 
     def read(self, lane: Lane, trainer: Trainer) -> None:
-        """Read what an idle trainer has said so far."""
+        """Read the messages that an idle trainer has sent so far, and report if it has ended."""
         with trainer.conversations.reading_alone(wait=False) as alone:
             ending = self._read(trainer) if alone else ""  # else a session has taken it meanwhile
         if ending:
@@ -281,7 +281,7 @@ class IdleTrainers(threading.Thread):
             self._listener.ended(lane, ending)
 
     def _read(self, trainer: Trainer) -> str:
-        """Read what an idle trainer has said so far; returns why it has gone, if it has."""
+        """Read the trainer's messages; return how the trainer ended, or an empty text."""
         received = 0
         try:
             while (line := trainer.conversations.read_now()) is not None:
@@ -296,7 +296,7 @@ class IdleTrainers(threading.Thread):
         return ""
 
     def stop(self) -> None:
-        """Tidy no more. Does not wait: the thread may be waiting for the launcher process."""
+        """Stop the thread. Does not wait: the thread may be waiting for the launcher process."""
         self._over.set()
 
     def run(self) -> None:

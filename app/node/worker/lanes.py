@@ -1,11 +1,11 @@
-"""The lanes of a device: which trainer a segment runs in, and which trainers stay.
+"""The lanes of a device: choose the trainer that runs a segment, and the trainers that stay.
 
 Each lane has one trainer for all torch trials, and one for each of the last few studies of
-objectives and epoch functions. (These are suspended inside the user's code, so that code must not
-change.) The torch trials of studies with an environment of their own have a trainer for each of the
-last few environments. A trainer is started when a trial needs it. Trials share trainers and stay
-warm in them. A slot is a seat of a lane. Where a lane has several, an extension has the runs that
-are open in its trainer take turns (``extensions.sharing_of``).
+objectives and epoch functions. (Their trials are suspended inside the user's code, so that code
+must not change.) The torch trials of studies with an environment of their own have a trainer for
+each of the last few environments. A trainer is started when a trial needs it. Trials share trainers
+and stay warm in them. A slot is a seat of a lane. If a lane has several seats, an extension lets
+the runs that are open in the lane's trainer take turns (``extensions.sharing_of``).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ... import extensions
 from ..launching.client import TrainerLauncher
 from ..sessions.trainer import Sockets, Trainer, Turns
 
-#: The number of trainers that a lane keeps in addition to the shared one: those of studies of
-#: functions, and those of environments. The least recently used is closed.
+#: The number of trainers that a lane keeps in addition to the shared one, for studies of functions
+#: and for environments. If there are more, the least recently used is closed.
 STUDIES_KEPT = 4
 #: Seconds for which such a trainer stays idle after the last of its trials has ended. The next
 #: trial may be on its way.
@@ -49,7 +49,7 @@ class Lane:
         kept: Path | None = None,
         powercap: Path | None = None,
     ) -> None:
-        """``address`` is where trainers of other lanes and nodes reach this node's.
+        """``address``: the address at which trainers of other lanes and nodes reach this node's.
 
         ``kept`` and ``powercap``: as for ``Trainer``.
         """
@@ -57,7 +57,7 @@ class Lane:
         self._kept, self._powercap = kept, powercap
         self.device = device
         self.address = address
-        #: The queues of its seats.
+        #: The queues of the lane's seats.
         first = index * device.seats
         self.queues = [device.queue(slot) for slot in range(first, first + device.seats)]
         self.name = self.queues[0]
@@ -69,13 +69,13 @@ class Lane:
         self._trainers: OrderedDict[str, Trainer] = OrderedDict()
 
     def known(self, task: SegmentTask) -> Trainer | None:
-        """Return the trainer that will run ``task``, if it is there."""
+        """Return the trainer that will run ``task``; None if it is not started yet."""
         return self._trainers.get(_name(task))
 
     def trainer_for(self, task: SegmentTask, sockets: Sockets | None = None) -> Trainer:
         """Return the trainer that runs ``task``: a new one, with ``sockets``, if there is none.
 
-        Raises OSError if it cannot be started. The ``sockets`` are closed then.
+        If it cannot be started, closes ``sockets`` and raises OSError.
         """
         name = _name(task)
         if name not in self._trainers:
@@ -103,7 +103,7 @@ class Lane:
         return self._trainers[name]
 
     def unused(self) -> list[Trainer]:
-        """Return the idle trainers of studies and environments that are over or too many."""
+        """Return idle trainers to close: those not used for long, or beyond ``STUDIES_KEPT``."""
         studies = [name for name in self._trainers if name != SHARED]
         if not studies:
             return []
@@ -112,7 +112,7 @@ class Lane:
         return [self._trainers[name] for name in names if not self._trainers[name].runs]
 
     def release(self, trial: str, study: str = "") -> None:
-        """Release a trial that is over, and ``study``, if given: trainers may drop their data."""
+        """Let trainers drop the data of ``trial``, which is over, and of ``study`` if given."""
         for trainer in self.trainers():
             if trainer.causes.pop(trial, None) is not None or study:
                 trainer.send({"op": "release", "trial": trial, "study": study})
@@ -122,7 +122,7 @@ class Lane:
         return [trainer for trainer in self.trainers() if not trainer.alive]
 
     def remove(self, trainer: Trainer) -> None:
-        """Forget a trainer. The caller closes it."""
+        """Remove a trainer from the lane. The caller closes the trainer."""
         for name, member in list(self._trainers.items()):
             if member is trainer:
                 del self._trainers[name]

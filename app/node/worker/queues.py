@@ -1,8 +1,8 @@
-"""Read the queues of a worker's Celery: without acknowledgements, and whatever lies in them.
+"""Read a worker's Celery queues without acknowledgements, and survive any element in them.
 
-An element is checked before Celery sees it. One that is no message of ours is dropped. So is an
-element on which Celery fails nevertheless: it was already taken from its queue, so it never comes
-again.
+An element is checked before Celery sees it, and is dropped if it is no message of Penstock. An
+element on which Celery fails nevertheless is dropped, too: it was already taken from its queue, so
+it never comes again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _channel(channel: Any, url: str) -> Any:
 
         @contextmanager
         def _dropping(self, where: str) -> Iterator[None]:
-            """Drop an element that is no message: it would end this worker and the next one."""
+            """Drop an element that is no message: it would end this worker, and then the next."""
             try:
                 yield
             except (Empty, *self.connection_errors):
@@ -82,7 +82,10 @@ def _channel(channel: Any, url: str) -> Any:
 
 
 def _asking(channel: Any) -> Any:
-    """Return a channel that leaves a server which is not the primary, and asks without waits."""
+    """Return a channel class for Sentinel.
+
+    It leaves a server that is not the primary, and asks sentinels without pauses.
+    """
     from ...broker import sentinels
 
     class Asking(channel):  # type: ignore[misc]  # as above
@@ -128,14 +131,14 @@ def messaging(url: str, check: Callable[[Any, str], None]) -> Any:
             return QueueTransport
 
         def ensure_connection(self, *args: Any, **options: Any) -> Any:
-            # A restarted broker is back at once; kombu's first wait would be 2 s.
+            # A restarted broker is back at once, but kombu's first wait would be 2 s.
             waits = {"interval_start": 0.1, "interval_step": 0.2, "interval_max": 5.0}
             return super().ensure_connection(*args, **waits | options)
 
     class Messaging(amqp.AMQP):  # type: ignore[misc]  # as above
         def Connection(self, _: Any, *args: Any, **options: Any) -> Any:  # noqa: N802 - Celery's
-            # Not the URL that Celery has: a CELERY_BROKER_URL of the environment, which is for the
-            # user's own apps, takes precedence over an app's settings there.
+            # Not Celery's own URL: a CELERY_BROKER_URL in the environment, meant for the user's own
+            # apps, would take precedence over this app's settings.
             return Connection(self.app.conf.first("broker_url"), *args, **options)
 
     return Messaging

@@ -1,9 +1,10 @@
-"""The segment proxy: what a Celery worker of Penstock does with a task.
+"""The segment proxy: the part of a Celery worker that handles Penstock's tasks.
 
-It never trains. It opens a message (checks seal and form), claims it on the broker, and hands it to
-the trainer of its lane. What the trainer says is reported under the fence. A wrong message is
-dropped, logged and counted: a worker survives every message. Its threads are Celery's (one for each
-running segment), the keeper, and the reader of idle trainers. Nothing here loads torch.
+The proxy never trains. It opens a message (checks seal and form), claims the segment on the broker,
+and hands it to the trainer of its lane. The trainer's messages are reported under the fence. An
+invalid message is dropped, logged and counted: a worker survives every message. Its threads are
+Celery's (one for each running segment), the keeper, and the reader of idle trainers. Nothing here
+loads torch.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from .lanes import Lane
 
 log = logging.getLogger(__name__)
 
-#: Seconds for the end of the trainers of a worker that ends, with all that they started.
+#: Seconds in which an ending worker ends its trainers and all processes that they started.
 END_TIMEOUT = 10.0
 #: Seconds for the last reports of a worker whose agent has gone.
 EXIT_TIMEOUT = 2.0
@@ -80,14 +81,14 @@ class Worker:
         self._sharing = threading.Lock()
 
     def start(self) -> None:
-        """Register the device, and have imported what its trainers need."""
+        """Register the device, and start the launcher process, which imports what trainers need."""
         self._keeper.start()
         self._calls.start()
         self._idle_trainers.start()
         self._launcher.stay()
 
     def drain(self) -> None:
-        """Take no more segments. The scheduler cuts what runs. Safe in a signal handler."""
+        """Take no more segments. The scheduler cuts running ones. Safe in a signal handler."""
         self._keeper.drain()
 
     def close(self) -> None:
@@ -97,7 +98,7 @@ class Worker:
         self.end()
 
     def end(self) -> None:
-        """End the trainers now. What still ran is reported as lost."""
+        """End the trainers now. Segments that still ran are reported as lost."""
         self._link.closing.set()
         self._calls.stop()
         self._idle_trainers.stop()
@@ -106,14 +107,14 @@ class Worker:
             trainer.kill()
         self._launcher.leave()
         if threading.current_thread() is not self._keeper:
-            # Without these words the launcher process ends what they started a little later.
+            # Without this the launcher process ends what the trainers started a little later.
             ending = threading.Thread(target=_end_all, args=(trainers,), daemon=True)
             ending.start()
             ending.join(END_TIMEOUT)
             self._keeper.stop()
 
     def run(self, text: object, mark: object) -> Result:
-        """Run one Celery task. Returns what Flower shows as its result."""
+        """Run one Celery task. Returns the result that Flower shows."""
         try:
             task = self._link.open(text, mark)
         except Forged as error:
@@ -144,7 +145,7 @@ class Worker:
         return {"dropped": str(why)}
 
     def _claim(self, session: Session, trainer: str = "") -> Result | None:
-        """Claim the segment. None if the session has it, else what Flower shows."""
+        """Claim the segment. Returns None if granted, otherwise the result that Flower shows."""
         try:
             answer = self._link.claim(session.task, session.owner, trainer)
         except BackendError as error:
@@ -156,7 +157,7 @@ class Worker:
         return {"dropped": answer}
 
     def _with_lease(self, session: Session, work: Callable[[], Result]) -> Result:
-        """Return ``work()``, keeping the lease meanwhile."""
+        """Call ``work`` while the keeper keeps the session's lease; return its result."""
         self._keeper.add(session)
         try:
             return work()
@@ -192,7 +193,7 @@ class Worker:
         return trainer
 
     def _leave_trainer(self, trainer: Trainer, lane: Lane) -> None:
-        """Count the end of a segment's run in ``trainer``. If it idles, its lines are read here."""
+        """Count a run less in ``trainer``. If it is idle now, its messages are read here."""
         with lane.lock:
             trainer.runs -= 1
             if trainer.runs:
@@ -200,7 +201,7 @@ class Worker:
             trainer.idle_since = time.monotonic()
             # What it said after its last message was read already, so no event will report it.
             self._idle_trainers.read(lane, trainer)
-            # It may have been forgotten while others were open in it.
+            # The trainer may have been removed while other runs were open in it.
             if trainer in lane.trainers() and trainer.alive:
                 self._idle_trainers.watch(lane, trainer)
             else:
@@ -208,9 +209,9 @@ class Worker:
             self._close(lane, lane.unused())
 
     def _run_as_member(self, session: Session, lane: Lane) -> Result:
-        """Run a rank of a gang. Its claim names its trainer, of which the other ranks are told.
+        """Run a rank of a gang. The claim tells the other ranks the identity of its trainer.
 
-        A trainer that is not there yet is started after that, since it may take long.
+        If the trainer does not exist yet, it is started after the claim, since that may take long.
         """
         with lane.lock:
             self._close(lane, lane.ended())
@@ -252,7 +253,7 @@ class Worker:
             self._leave_trainer(trainer, lane)
 
     def _announce_sharing(self, trainer: Trainer, *, at_work: bool) -> None:
-        """Tell the running trainers their number, by which a GPU's joules are divided."""
+        """Tell all trainers at work how many they are, so that they divide a GPU's joules."""
         if self._device.kind != "cuda" or self._device.unmetered:
             return
         with self._sharing:
@@ -262,12 +263,12 @@ class Worker:
                 each.send({"op": "share", "trials": len(trainers)})
 
     def _close_unused(self, lane: Lane) -> None:
-        """Close the trainers that have ended or that nothing needs. Requires the lane's lock."""
+        """Close trainers that have ended or that nothing needs. Call with the lane's lock held."""
         self._close(lane, lane.ended())
         self._close(lane, lane.unused())
 
     def _close(self, lane: Lane, trainers: list[Trainer]) -> None:
-        """Close trainers, each when the last of its sessions has read what it said."""
+        """Remove trainers, and close those without runs; the last session closes any other."""
         for trainer in trainers:
             lane.remove(trainer)
             if not trainer.runs:
@@ -281,10 +282,10 @@ class Worker:
             finally:
                 lane.lock.release()
 
-    # -- what the keeper and the reader of idle trainers hear -----------------------------------
+    # -- reports of the keeper and of the reader of idle trainers -------------------------------
 
     def durable(self, trainer: Trainer, line: dict[str, Any]) -> None:
-        """Report that a state is in the store, or could not be written, whatever runs now."""
+        """Report to the scheduler that a state is in the store, or could not be written."""
         try:
             body = {name: value for name, value in line.items() if name not in ("op", "fence")}
             cause = trainer.causes.get(str(line["trial"]), "")
@@ -295,14 +296,14 @@ class Worker:
         self._keeper.post(command)
 
     def ended(self, lane: Lane, how: str) -> None:
-        """Handle the end of an idle trainer. Only time is lost: its trials are replayed."""
+        """Handle the end of an idle trainer. No result is lost: its trials are replayed."""
         if self._link.closing.is_set():
             return
         log.warning("an idle trainer of %s ended: %s", lane.name, how)
         self._close_unused_if_free(lane)
 
     def released(self, trial: str, study: str) -> None:
-        """Release a trial that will not run again, and all of ``study``, if that is given."""
+        """Release a trial that will not run again, and all of ``study`` if it is given."""
         for lane in self._lanes:
             lane.release(trial, study)
 
@@ -312,12 +313,12 @@ class Worker:
             self._close_unused_if_free(lane)
 
     def agent_gone(self) -> None:
-        """End this worker, since the node agent was killed and its successor starts another one.
+        """End this worker, since the node agent was killed and its successor starts a new worker.
 
         It ends at once, without asking Celery: a warm shutdown would wait for the segments.
         """
         log.warning("the node agent is gone: stopping %s", self._device.name)
-        # Before its segments are lost, so that none of them is sent here again.
+        # Before the segments are lost, so that none of them is sent to this worker again.
         self._keeper.sign_off()
         self.end()
         with self._idle:

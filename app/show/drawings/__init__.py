@@ -1,1 +1,1 @@
-"""Parts of HTML pages: the frame, style and script, and what charts share."""
+"""Parts of HTML pages: the frame, style and script, and tools for charts."""

@@ -1,8 +1,9 @@
-"""Tools of all charts: figures as plain JSON values, colours, axes, units and lanes.
+"""Tools for all charts: figures as plain JSON values, colours, axes, units and lanes.
 
 The page sets the colours of text, grid and background (light or dark). A trial's own colour is set
 here and is the same in every chart: from sand (worst) over green to blue (best), by rank. Plotly
-interprets some HTML in labels, so a figure's texts are escaped as it enters a page, but ``Markup``.
+interprets some HTML in labels, so a figure's texts, except ``Markup``, are escaped as it enters a
+page.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ SCALE = ((0.0, (222, 178, 98)), (0.5, (74, 170, 158)), (1.0, (48, 112, 214)))
 UNRANKED = "#98a2ad"
 #: Colours of studies in one chart, which colour-blind readers can tell apart (M. Okabe, K. Ito).
 STUDIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-#: Heights in pixels: a narrow lane, a normal lane, the margins around them, the least in all.
+#: Heights in pixels: of a narrow lane, of a normal lane, of the margins, and of a chart at least.
 NARROW_LANE, LANE, MARGIN, LEAST_HEIGHT = 18, 34, 96, 170
-#: With more lanes than this all are narrow.
+#: The most lanes of normal height. If a chart has more, all its lanes are narrow.
 WIDE_LANES = 16
 #: An axis is logarithmic when its values are positive and span more than this factor.
 LOG_SPAN = 50.0
 
 
 def labelled(value: Any) -> Any:
-    """Return a value of a figure with its texts escaped, so that Plotly shows them unchanged."""
+    """Return a figure's value with escaped texts, so that Plotly shows the texts unchanged."""
     if isinstance(value, Mapping):
         return {name: labelled(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -103,7 +104,7 @@ def summary(trial: TrialRow) -> Markup:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The section's HTML, and its charts by the names of their places in it."""
+    """A section of a page: its HTML, and its charts by the names of their places in the HTML."""
 
     html: Markup
     charts: dict[str, Figure | None] = field(default_factory=dict)

@@ -12,10 +12,11 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Row]):
-    """A column: its title and what a row has in it, text or ``Markup``; of None a dash is shown.
+    """A column: its title, and the function that returns a row's cell: text, ``Markup`` or None.
 
-    ``kind`` is its CSS class, ``n`` for numbers. Where rows can be sorted, they are by ``key``
-    (None comes last), and ``first`` is the direction of the first click.
+    None is shown as a dash. ``kind`` is the column's CSS class, ``n`` for numbers. If rows can be
+    sorted, they are sorted by ``key`` (None comes last), and ``first`` is the direction of the
+    first click.
     """
 
     title: str
@@ -25,7 +26,7 @@ class Column(Generic[Row]):
     first: str = "ascending"
 
     def sort_key(self, row: Row) -> object:
-        """Return the key of a row; the empty text where it has none."""
+        """Return the sort key of a row; an empty text if the row has none."""
         key = self.key(row)
         absent = key is None or (isinstance(key, float) and not math.isfinite(key))
         return "" if absent else key

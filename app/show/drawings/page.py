@@ -1,8 +1,8 @@
-"""Fills the templates of reports and pages, and what all of them share: style, script and mark.
+"""Fill the templates of reports and pages, with the style, script and mark that all share.
 
 A template is a file next to its module, named by its path in this folder (``pieces.html``) or in
-that of the extensions (``report/report.html``). Values are escaped as they enter one, but
-``Markup``; charts have their figures as JSON in which no text can end the script. A page contains
+the extensions' folder (``report/report.html``). Values except ``Markup`` are escaped as they enter
+a template. Charts have their figures as JSON in which no text can end the script. A page contains
 its style, its code and, for charts, plotly.js, and forbids all network access. So even a study
 named ``<script>`` is harmless.
 """
@@ -49,7 +49,7 @@ def _environment() -> Environment:
 
 
 def filled(template: str, /, **values: Any) -> Markup:
-    """Return a template with ``values`` in it."""
+    """Return a template filled with ``values``."""
     text = _environment().get_template(template).render(values)
     return Markup(encodable(text))  # noqa: S704 - the template has escaped what came into it
 
@@ -57,7 +57,7 @@ def filled(template: str, /, **values: Any) -> Markup:
 def page(template: str, /, charts: Mapping[str, Any], now: datetime, **values: Any) -> Markup:
     """Return the page of a template that extends ``frame.html``.
 
-    Without ``charts`` it has no plotly.js.
+    Without ``charts`` the page does not contain plotly.js.
     """
     library = plotly_script() if charts else Markup()
     return filled(
@@ -95,7 +95,7 @@ def icon() -> str:
 
 
 def picture_of_mark() -> str:
-    """Return the mark as a file of its own, in a blue that is seen on light and on dark."""
+    """Return the mark as the text of an SVG file, in a blue that is visible on light and dark."""
     return mark().replace("currentColor", shade(1.0))
 
 

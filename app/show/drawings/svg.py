@@ -8,10 +8,10 @@ from markupsafe import Markup
 
 
 def element(tag: str, *inside: str, **attributes: object) -> Markup:
-    """Return an element with text or elements in it; numbers have one digit after the point.
+    """Return an element that contains text or elements. Numbers get one digit after the point.
 
-    Underscores of ``attributes`` stand for dashes (``stroke_width``), and one at the end for none
-    (``class_``). Those that are None or empty are left out.
+    Underscores in names of ``attributes`` become dashes (``stroke_width``), except that one at the
+    end is dropped (``class_``). Attributes that are None or empty are left out.
     """
     attribute_text = Markup().join(
         Markup(' {}="{}"').format(name.rstrip("_").replace("_", "-"), _attribute(value))
@@ -26,14 +26,14 @@ def _attribute(value: object) -> str:
 
 
 def titled(title: str, *inside: Markup) -> Markup:
-    """Return a group of elements that says ``title`` under the pointer."""
+    """Return a group of elements that shows ``title`` under the pointer."""
     return element("g", element("title", title), *inside)
 
 
 def drawing(view: str, parts: Iterable[str], what: str, style: str = "") -> Markup:
     """Return the picture of ``parts`` in ``view``, a ``viewBox``.
 
-    ``what`` says what it shows to those who cannot see it.
+    ``what`` describes the picture for users who cannot see it.
     """
     return element(
         "svg", *parts, class_="drawn", role="img", aria_label=what, style=style, viewBox=view

@@ -1,1 +1,1 @@
-"""Why something stands still: doctor, what runs, what a study waits for."""
+"""Lists and states of studies, and reasons why a study makes no progress."""

@@ -1,4 +1,4 @@
-"""Lists and describes studies for ``ls`` and ``status``, for the terminal and as JSON."""
+"""Describe studies for ``status``, for the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ...ledger.rows import StudyRow, TrialRow
 
 
-#: The number of last lines of each log.
+#: The number of lines that are shown from the end of each log.
 LINES = 6
 
 
@@ -44,9 +44,10 @@ def failure_logs(
     trials: Sequence[TrialRow],
     devices: Iterable[Device],
 ) -> Iterator[tuple[str, str]]:
-    """Yield each trouble, with the end of the log that tells of it; each log once.
+    """Yield each problem with the end of the log that describes it; each log once.
 
-    Services count while the study runs. Logs on other machines are not visible here.
+    Problems of services count only while the study runs. Logs on other machines are not visible
+    here.
     """
     desired = None if study.finished_at is not None else services.desired_state(settings)
     service_names = (
@@ -72,7 +73,7 @@ def failure_logs(
 
 
 def view_facts(view: View) -> Facts:
-    """Return ``study_facts`` of a study that was read already."""
+    """Return ``study_facts`` for a study that was read already."""
     return progress_facts(view.study, view.trials, view.progress, still=view.still)
 
 
@@ -81,7 +82,8 @@ def status_facts(
 ) -> Facts:
     """Return the facts of a study with all its trials.
 
-    ``waits`` is the reason why it makes no progress (``status.waiting``). ``still`` as in ``View``.
+    ``waits`` is the reason why the study makes no progress (``status.waiting``). ``still`` is as in
+    ``View``.
     """
     view = replace(Watcher(reader, study.id).poll(), still=still)
     slot_usage = usage_of(reader, study)
@@ -100,7 +102,7 @@ def status_facts(
 def _misses_by(reader: Reader, study: StudyRow) -> float | None:
     """Return the seconds by which the study is expected to miss its deadline; 0 if it meets it.
 
-    None: it has none, or nothing is known yet.
+    None if the study has no deadline, or if nothing is known yet.
     """
     if spec_from_json(study.spec_json).deadline is None:
         return None
@@ -123,7 +125,7 @@ def status_view(
 ) -> RenderableType:
     """Return the study's live view, the reason why it makes no progress, all failures, and logs.
 
-    Of the logs it shows the ends that tell why. ``still`` as in ``View``.
+    Only the ends of logs that explain a failure are shown. ``still`` is as in ``View``.
     """
     view = replace(Watcher(reader, study.id).poll(), still=still)
     parts: list[RenderableType] = [study_screen(view, time.time())]

@@ -1,4 +1,7 @@
-"""Finds what trials printed, in the logs of this machine's trainers (``tasks.process.output``)."""
+"""Find lines that trials printed, in the logs of this machine's trainers.
+
+``tasks.process.output`` writes these logs.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ WIDEST = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: when it was printed (as text, UTC), by which trial, and what it says."""
+    """One printed line: its time (as text, UTC), its trial, and its text."""
 
     at: str
     trial: str
@@ -30,19 +33,19 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """The newest lines, in their order; how many older ones the logs have, and whether all."""
+    """The newest lines in order, and the number of older lines in the logs."""
 
     lines: list[Line]
     older: int
-    #: True if a log was cut (``host.log_keeper``), so that lines of it are missing.
+    #: True if a log was cut (``host.log_keeper``), so that some of its lines are missing.
     cut: bool
 
 
 class PrintedLines:
-    """Finds what trials have printed here: first what the logs have, then what is new in them."""
+    """Finds the lines that trials printed: first those already in the logs, then new ones."""
 
     def __init__(self, logs: Path, is_asked: Callable[[str], bool]) -> None:
-        """``is_asked`` says of a trial's id whether its lines are wanted."""
+        """``is_asked(trial id)`` returns True if the trial's lines are wanted."""
         self._logs = logs
         self._is_asked = is_asked
         #: The position up to which each log was read (bytes).
@@ -51,14 +54,14 @@ class PrintedLines:
     def new(self, most: int | None = None, *, whole: bool = True) -> Printed:
         """Return the newest ``most`` lines since the last call, or all of them.
 
-        With ``whole`` a line is left for later until its end is there.
+        With ``whole``, an incomplete line is left for a later call.
         """
         new_lines, total, cut = list[Line](), 0, False
         for log in sorted(self._logs.glob("trainer-*.log")):
             newest: deque[Line] = deque(maxlen=most)
             was_cut = False
             with suppress(OSError), _opened(log) as file:
-                # A log that was cut keeps what was there before.
+                # A log that was cut keeps its beginning.
                 at = file.seek(min(self._read.get(log, 0), os.fstat(file.fileno()).st_size))
                 for line in file:
                     if whole and not line.endswith(b"\n"):
@@ -79,12 +82,12 @@ class PrintedLines:
 
 
 def _shown(text: str) -> str:
-    """Return the visible text of a line: in a terminal a progress bar overwrites itself."""
+    """Return the text of a line that a terminal would show after a progress bar's overwriting."""
     return plain(text.rpartition("\r")[2][:WIDEST])
 
 
 def _opened(log: Path) -> IO[bytes]:
-    """Open a log; never waits. Raises OSError for what is no plain file: user code may move it."""
+    """Open a log without waiting. Raises OSError if user code replaced it by no plain file."""
     fd = os.open(log, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)

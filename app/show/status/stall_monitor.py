@@ -1,8 +1,9 @@
-"""Watches what keeps a study from making progress, for those who watch the study.
+"""Monitor the reason why a study makes no progress, for commands that watch the study.
 
-It collects what ``app.show.status.waiting`` judges: rows of the ledger, locks and logs of this
-machine's services, and the broker's answer to a trial write. Services that are starting and a trial
-between two segments are normal. So a reason is reported only once it has held for a while.
+The monitor collects the facts that ``app.show.status.waiting`` judges: rows of the ledger, locks
+and logs of this machine's services, and the broker's answer to a test write. Services that are
+starting and a trial between two segments are normal. So a reason is reported only after it has
+lasted for a while.
 """
 
 from __future__ import annotations
@@ -35,19 +36,22 @@ if TYPE_CHECKING:
     from ...ledger.reader import Reader
     from ...ledger.rows import StudyRow
 
-#: Seconds between two looks, and seconds for which a reason must hold before it is reported.
+#: Seconds between two checks, and seconds for which a reason must last before it is reported.
 CHECK_INTERVAL = 0.5
 REPORT_AFTER = 1.0
-#: After a look that found no reason, the next one waits for this many times its CPU time, so that
-#: looking takes a hundredth of a core, and ``MAX_REST`` seconds at most.
+#: The rest after a check that found no reason, as a multiple of the check's CPU time, so that
+#: checks take a hundredth of a core; and the longest rest in seconds.
 REST_FACTOR, MAX_REST = 100.0, 3.0
-#: Seconds within which the broker must answer, so that watchers are not held up for longer.
+#: Seconds within which the broker must answer, so that watchers do not wait longer.
 BROKER_TIMEOUT = 0.5
 _PROBE = f"{protocol.PREFIX}probe"
 
 
 class StallMonitor:
-    """Watches ``settings``' services and the ledger. ``restart_trouble``: a supervisor's."""
+    """Monitors the services of ``settings`` and the ledger.
+
+    ``restart_trouble`` returns the supervisor's message about services that keep ending.
+    """
 
     def __init__(
         self,
@@ -60,7 +64,7 @@ class StallMonitor:
         self._restart_trouble = restart_trouble
         self._after = 0
         self._setbacks: list[Event] = []
-        # Nothing is reported before it has held for a while, so nothing is looked at at once.
+        # A reason must last for a while before it is reported, so the first check can wait.
         self._due = time.monotonic() + CHECK_INTERVAL
         self._since: float | None = None
         self._words: str | None = None
@@ -69,8 +73,8 @@ class StallMonitor:
     def reason(self, study: StudyRow) -> str:
         """Return the reason why ``study`` has made no progress for a while; empty if it has.
 
-        It may be called often, because it looks twice a second at most. It does not report a ledger
-        that does not answer.
+        It may be called often, because it checks at most twice a second. A ledger that does not
+        answer is not reported.
         """
         now, began = time.monotonic(), time.thread_time()
         if now < self._due:
@@ -99,7 +103,7 @@ class StallMonitor:
         return self._words or "" if is_lasting else ""
 
     def now(self, study: StudyRow) -> str | None:
-        """Return the reason why it makes no progress at this moment; None if it does.
+        """Return the reason why ``study`` makes no progress at this moment; None if it does.
 
         Raises BackendError if the ledger does not answer.
         """
@@ -127,7 +131,7 @@ class StallMonitor:
         return Setback(event.reason, trial, event.refused, log)
 
     def _trainers_log(self) -> str:
-        """Return the last line of the newest trainer's log on this machine."""
+        """Return the last line of this machine's trainer log that was written last."""
         newest = max(self._settings.logs.glob("trainer-*.log"), key=_written_at, default=None)
         return "" if newest is None else logs.tail(newest, lines=1).strip()
 
@@ -145,7 +149,7 @@ class StallMonitor:
             return Services(broker=str(error))
 
     def _exit_loop(self, restart_trouble: str) -> str:
-        """Return a message if the supervisor has seen that the scheduler ends again and again."""
+        """Return a message if the supervisor reports that the scheduler keeps ending."""
         if not restart_trouble.startswith("scheduler"):
             return ""
         log = self._settings.logs / "scheduler.log"
@@ -157,7 +161,7 @@ class StallMonitor:
         return connection.connect(broker_url(self._settings), timeout=BROKER_TIMEOUT)
 
     def _asked(self) -> Services:
-        """Return the services as a broker that answers describes them."""
+        """Ask the broker, and return the state of the services by its answers."""
         settings, url = self._settings, broker_url(self._settings)
         client = self._client
         client.set(_PROBE, 1, px=1000)
@@ -177,7 +181,7 @@ class StallMonitor:
         )
 
     def _agent(self) -> str:
-        """Return the reason why this machine's devices are wanted but not served; else empty."""
+        """Return the reason why no agent serves this machine's devices; empty if one should not."""
         settings = self._settings
         if services.desired_state(settings) is None or locks.is_running(settings.run, "agent"):
             return ""
@@ -187,7 +191,7 @@ class StallMonitor:
 
 
 def _is_shown(event: Event) -> bool:
-    """Return True if it is a failure of users' code, which is shown with its trial."""
+    """Return True if ``event`` is a failure of users' code, which is shown with its trial."""
     return isinstance(event, AttemptFailed) and event.kind != "died"
 
 

@@ -1,7 +1,7 @@
 """The list of studies, for the terminal and as JSON.
 
-It is printed without importing what shows one study (``listing``), which takes longer than to read
-a thousand studies.
+This module does not import ``listing``, which shows one study: importing it takes longer than
+reading a thousand studies.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ _CUT_SHORT = ("cancelled", "failed")
 def studies_facts(url: str, serves: Callable[[], bool]) -> list[Facts]:
     """Return the studies in the ledger at ``url``, oldest first, each in one row.
 
-    ``serves`` returns True if a scheduler runs; it is called where that matters.
+    ``serves`` returns True if a scheduler runs; it is called only if that matters.
     """
     ledger = ReadOnly(url)
     studies = [] if ledger.is_empty() else read_listed(ledger)
-    # Without a scheduler the ledger still has as running what was when the last one ended.
+    # Without a scheduler the ledger still says "running" for studies that ran when the last
+    # scheduler ended.
     still = any(each.status == "running" for each in studies) and not serves()
     stored = [each.facts for each in studies]
     going = {} if all(stored) else _read_going(ledger, still=still)
@@ -54,7 +55,7 @@ def studies_facts(url: str, serves: Callable[[], bool]) -> list[Facts]:
 
 
 def _read_going(ledger: ReadOnly, *, still: bool) -> dict[str, Facts]:
-    """Return the studies that go on, by id, as far as they can be read without SQLAlchemy."""
+    """Return the studies that are not over, by id, if they can be read without SQLAlchemy."""
     from ...ledger.listed import read_going
     from ...ledger.summary import epochs_of, facts_of
     from ..views.progress import RECENT, epochs_expected, time_left
@@ -80,9 +81,9 @@ def _read(url: str, study: Listed, *, still: bool) -> Facts:
 
 
 def study_facts(reader: Reader, study: StudyRow, *, still: bool = False) -> Facts:
-    """Return a study in one row, read from all its trials and epochs (``summary.facts_of``).
+    """Return a study's facts (``summary.facts_of``), from all its trials and epochs.
 
-    ``still`` as in ``views.progress.View``.
+    ``still`` is as in ``views.progress.View``.
     """
     from ..views.progress import study_progress
 
@@ -95,7 +96,7 @@ def study_facts(reader: Reader, study: StudyRow, *, still: bool = False) -> Fact
 def progress_facts(
     study: StudyRow, trials: Sequence[TrialRow], progress: StudyProgress, *, still: bool
 ) -> Facts:
-    """Return ``study_facts`` of a study whose progress is known."""
+    """Return ``study_facts`` for a study whose progress was computed already."""
     from ...ledger.summary import facts_of
 
     return facts_of(
@@ -125,7 +126,7 @@ def study_table(studies: list[Facts]) -> RenderableType:
 
 
 class _Studies:
-    """The table. Its first column is folded, and its last one cut, to the width that there is.
+    """The table of studies, fitted to the terminal: the first column is folded, the last one cut.
 
     Rich's own tables take a millisecond for each line, which is too long for a thousand.
     """
@@ -137,7 +138,7 @@ class _Studies:
         rows = [TITLES, *map(_row, self._studies)]
         widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
         rest = options.max_width - sum(widths[1:-1]) - len(GAP) * (len(widths) - 1)
-        # Names of studies come first, since they are copied from here.
+        # Names of studies take precedence, since users copy them from here.
         least = max(rest - widths[0], rest // 2)
         widths[-1] = max(1, min(widths[-1], options.max_width // METRIC, least))
         widths[0] = max(1, min(widths[0], rest - widths[-1]))
@@ -185,7 +186,7 @@ def started_words(facts: Facts) -> str:
 def took_words(facts: Facts) -> str:
     """Say how long a study took from submission to end, or takes until now, pauses included.
 
-    Empty while no scheduler runs: nobody knows since when it stands still.
+    Empty while no scheduler runs, since it is unknown since when the study stands still.
     """
     if facts["stands_still"]:
         return ""
@@ -194,10 +195,10 @@ def took_words(facts: Facts) -> str:
 
 
 def done_words(facts: Facts, what: str) -> str:
-    """Return ``7/9`` for 7 ``trials`` over, or ``epochs`` trained, of 9 that there will be.
+    """Return ``7/9`` if 7 of the expected 9 trials are over, or 7 of 9 epochs were trained.
 
-    The total is left out where it is not known. Trials that were cancelled are not done, and the
-    number of epochs that a study which was cut short would have had is not known.
+    ``what`` is ``trials`` or ``epochs``. An unknown total is left out, as is that of the epochs of
+    a study that was cut short. Cancelled trials do not count as over.
     """
     if what == "trials":
         over = facts["trials_over"] - facts["trials"].get("cancelled", 0)

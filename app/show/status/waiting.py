@@ -1,9 +1,9 @@
-"""Says in one sentence why a study makes no progress, for ``status`` and for watchers.
+"""Say in one sentence why a study makes no progress, for ``status`` and for watchers.
 
 Theory of operation. ``app.show.status.stall_monitor`` collects the facts, and a pure function here
 judges them. It follows the way of a trial (broker, scheduler, devices, attempts, the queue for a
-slot) and reports the first thing that is wrong. The text contains no counts or times that change
-between two looks, so that a caller can tell whether it has already shown it.
+slot) and reports the first fault. The sentence contains no counts or times that change between two
+checks, so that a caller can tell whether it has already shown the sentence.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ....scheduler.state.state import DeviceRecord
     from ...ledger.rows import StudyRow, Work
 
-#: The number of failed attempts in a row that is no accident.
+#: The number of failed attempts in a row that is reported, since it is no accident.
 AGAIN = 2
-#: The number of studies that a message names.
+#: The most studies that a message names.
 NAMED = 3
 
 
@@ -31,12 +31,12 @@ NAMED = 3
 class Setback:
     """An attempt that failed, but not by a failure of users' code that is shown elsewhere.
 
-    ``refused`` says that its node cannot run the study as it is. ``log`` is the end of its
+    ``refused``: the attempt's node cannot run the study as it is. ``log`` is the end of the
     trainer's log, if that is on this machine.
     """
 
     reason: str
-    #: The number of its trial.
+    #: The number of the attempt's trial.
     trial: int
     refused: bool = False
     log: str = ""
@@ -46,19 +46,19 @@ class Setback:
 class Services:
     """The state of the services; each text is empty if all is well."""
 
-    #: A service of this machine that somebody has stopped.
+    #: A message about a service of this machine that somebody has stopped.
     stopped: str = ""
-    #: Why the broker does not answer or accepts nothing.
+    #: The reason why the broker does not answer or accepts nothing.
     broker: str = ""
-    #: True if a scheduler is there.
+    #: True if a scheduler serves the broker.
     scheduler: bool = True
     #: The reason why the scheduler cannot serve.
     trouble: str = ""
-    #: Why this machine's devices are not served although they should be, or why workers end.
+    #: The reason why this machine's devices are not served though they should be, or workers end.
     agent: str = ""
     #: Devices whose workers were told to stop.
     leaving: Collection[str] = ()
-    #: Devices as their workers announced them, also of workers that have gone.
+    #: Devices as announced by their workers, including workers that have gone.
     announced: Collection[Device] = ()
 
 
@@ -69,10 +69,10 @@ def why_waiting(
     setbacks: Sequence[Setback],
     services: Services,
 ) -> str | None:
-    """Return the condition for which ``study`` waits; None if it makes progress.
+    """Return the reason why ``study`` makes no progress; None if it makes progress.
 
-    ``running`` are the running trials of all studies. ``setbacks`` are the study's own since its
-    last success, newest first.
+    ``running`` are the running trials of all studies. ``setbacks`` are the study's setbacks since
+    its last success, newest first.
     """
     if study.finished_at is not None:
         return None
@@ -89,14 +89,14 @@ def why_waiting(
 
 
 def _whose(setbacks: Sequence[Setback]) -> str:
-    """Return words for the failed attempts. Several trials are not named, since they change."""
+    """Return words for the failed attempts, with the trial's number if there is only one trial."""
     if len({each.trial for each in setbacks}) > 1:
         return "the last attempts of several trials"
     return f"the last attempts of trial {setbacks[0].trial}"
 
 
 def _held(study: StudyRow) -> str:
-    """Return the action that the study needs of its user; empty if none."""
+    """Return a message about the action that the study needs from its user; empty if none."""
     if study.status == "paused":
         return f"it is paused: continue it with `penstock resume {in_shell(study.name, study.id)}`"
     if study.contract == "ask":
@@ -105,7 +105,7 @@ def _held(study: StudyRow) -> str:
 
 
 def _unserved(services: Services) -> str:
-    """Return the reason why the services do not serve its trials; empty if they do."""
+    """Return the reason why the services cannot run trials; empty if they can."""
     if services.stopped:
         return f"it stands still: {services.stopped}"
     if services.broker:
@@ -124,7 +124,7 @@ def _untaken(
     setbacks: Sequence[Setback],
     services: Services,
 ) -> str:
-    """Return the reason why no device takes any of its trials; empty if one may."""
+    """Return the reason why no device takes any trial of the study; empty if one may."""
     if present and setbacks and setbacks[0].refused:
         typed = in_shell(study.name, study.id)
         return (

@@ -1,7 +1,7 @@
-"""Says what was expected of a trial when each of its attempts was sent, under freeze-thaw.
+"""Say which value freeze-thaw expected of a trial when each of its attempts was sent.
 
-The model is a function of the epochs so far, and the ledger has these: so it is fitted again as the
-strategy did, and nothing is stored for it.
+The model is a function of the epochs so far, which are in the ledger. So the model is fitted again
+as the strategy did, and nothing is stored for it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ BY_RUNGS = "no learning curve can be predicted yet: trials are chosen as by ASHA
 
 
 def expectations(spec: StudySpec, trial: str, epochs: Sequence[EpochRow]) -> dict[int, str]:
-    """Return a sentence for each attempt of ``trial`` that went on with it, by its fence.
+    """Return a sentence for each attempt that continued ``trial``, by the attempt's fence.
 
-    ``epochs`` are the study's.
+    ``epochs`` are the epochs of the whole study.
     """
     last = spec.strategy.max_epochs
     if spec.strategy.name != "freeze_thaw" or last is None:
@@ -54,7 +54,7 @@ def _expected(
     prior: Prior | None,
     last: int,
 ) -> str:
-    """Return *expected 0.931 ± 0.01 at epoch 27; best of 14*."""
+    """Return the expectation for the trial: *expected 0.931 ± 0.01 at epoch 27; best of 14*."""
     if prior is None:
         return BY_RUNGS
     ends = dict[str, tuple[float, float]]()

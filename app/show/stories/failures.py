@@ -1,4 +1,4 @@
-"""Failures of a study in a few lines, for its end in a terminal."""
+"""Failures of a study in a few lines, shown in a terminal when the study ends."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ..views.progress import failure_words
 if TYPE_CHECKING:
     from ...ledger.rows import StudyRow, TrialRow
 
-#: The number of different failures that are shown.
+#: The most different failures that are shown.
 SHOWN = 3
-#: The number of lines at a traceback's end that are shown: its last frame, and the exception.
+#: The most lines shown from a traceback's end, which has the last frame and the exception.
 LINES = 8
 
 
 def failures_view(study: StudyRow, failed: Sequence[TrialRow], of: int) -> RenderableType:
-    """Show how many of the ``of`` trials failed, their errors, and where the first one failed.
+    """Return the number of failures among ``of`` trials, the errors, and the first traceback's end.
 
-    ``failed`` are these trials, one or more, by number.
+    ``failed`` are the failed trials, one or more, by number.
     """
     lines = [Text(f"{len(failed)} of {count(of, 'trial')} failed", style="red")]
     alike: dict[str, list[TrialRow]] = {}
@@ -49,7 +49,7 @@ def failures_view(study: StudyRow, failed: Sequence[TrialRow], of: int) -> Rende
 
 
 def by_traceback(failed: Iterable[TrialRow]) -> list[list[TrialRow]]:
-    """Group failed trials by the kind of their exception and its lines."""
+    """Group failed trials by their exception's kind and the lines of its traceback."""
     groups: dict[tuple[str, ...], list[TrialRow]] = {}
     for trial in failed:
         lines = (trial.failure_traceback or "").splitlines()
@@ -62,7 +62,7 @@ def by_traceback(failed: Iterable[TrialRow]) -> list[list[TrialRow]]:
 def shared_words(study: StudyRow, trials: Sequence[TrialRow]) -> str:
     """Return the values shared by failed trials alone, as *all 7 failed trials have heads = 5*.
 
-    Empty where there is only one failure, or no such value.
+    Empty if there is only one failure, or no such value.
     """
     failed = [trial.params for trial in trials if trial.failure_kind]
     passed = [t.params for t in trials if t.value is not None and not t.failure_kind]
@@ -73,13 +73,13 @@ def shared_words(study: StudyRow, trials: Sequence[TrialRow]) -> str:
 
 
 def params_words(trial: TrialRow) -> str:
-    """Return the trial's parameters, as *(heads 5, lr 0.1)*, after a space; or nothing."""
+    """Return a space and the trial's parameters, as *(heads 5, lr 0.1)*; empty without any."""
     words = ", ".join(f"{name} {number(value)}" for name, value in trial.params.items())
     return f" ({words})" if words else ""
 
 
 def _traced(study: StudyRow, failed: Sequence[TrialRow]) -> Iterator[Text]:
-    """Yield the end of the first traceback, if any, after the command that shows all of it."""
+    """Yield the command that shows the first whole traceback, and the traceback's end."""
     for trial in failed:
         if trial.failure_traceback:
             shown = f"the end of trial {trial.number}'s traceback"

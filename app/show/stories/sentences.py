@@ -1,4 +1,4 @@
-"""Sentences about what happened to a trial, one for each event."""
+"""Sentences about the events of a trial, one for each event."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONG = 1.0
 
 
 def planless(event: happened.PolicyFailed) -> str:
-    """Return a sentence that a user's policy gave no plan, the reason, and what follows."""
+    """Return a sentence about a user's policy that gave no plan: the reason and the consequence."""
     return f"policy {event.policy or 'of yours'} {event.reason}: {instead()}"
 
 
@@ -49,8 +49,8 @@ def sentence(
 ) -> str:
     """Return ``event`` as a sentence.
 
-    ``accepted`` are the trial's epochs by (epoch, fence), ``attempts`` the numbers of its attempts
-    by fence, ``several`` the devices with several slots, ``bounds`` the study's constraints.
+    ``accepted`` has the trial's epochs by (epoch, fence), ``attempts`` the numbers of its attempts
+    by fence. ``several`` are the devices with several slots, ``bounds`` the study's constraints.
     """
     attempt = f"attempt {attempts.get(fence_of(event) or 0)}"
     match event:
@@ -161,7 +161,7 @@ def _by_hand(
 
 
 def _added(event: happened.TrialAdded) -> str:
-    """Return words for the way in which the user added a trial."""
+    """Return words for the user's way of adding a trial."""
     values = f": {', '.join(map(number, event.values))}" if event.values else ""
     return {
         "running": "asked for it",
@@ -172,7 +172,7 @@ def _added(event: happened.TrialAdded) -> str:
 
 
 def _written(event: happened.TrialWritten) -> str:
-    """Return words for all that an objective or a user wrote of the trial."""
+    """Return words for everything that an objective or a user wrote to the trial."""
     writing, parts = event.writing, []
     if writing.suggestions:
         suggested = ", ".join(f"{each.name} = {number(each.value)}" for each in writing.suggestions)
@@ -207,7 +207,7 @@ def _names(noun: str, attributes: Attributes) -> str:
 
 
 def _widths(event: happened.WidthsMeasured) -> str:
-    """Return the seconds a step by width, or the reason why there are none."""
+    """Return the seconds per step for each width, or the reason why there are none."""
     steps = [f"{duration(took)} on {count(width, 'device')}" for width, took in event.seconds]
     text = (
         f"a step was measured: {', '.join(steps)}" if steps else "its epochs are too short to time"

@@ -1,7 +1,8 @@
-"""Tells the story of a trial: what happened to it, in order, and why, in sentences.
+"""Tell the story of a trial: its events in order, with their causes, in sentences.
 
-An event answers a decision, and a decision is taken when another event is handled. The ledger holds
-the numbers of both. Here they become words: *epoch 3 ended … · sent when trial 7 ended epoch 1*.
+An event answers a decision, and a decision is taken when another event is handled. The ledger has
+the numbers of both events. Here they become words: *epoch 3 ended … · sent when trial 7 ended epoch
+1*.
 """
 
 from __future__ import annotations
@@ -42,24 +43,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One event of a trial, or epochs that it took over."""
+    """One event of a trial, or epochs that the trial took over from another trial."""
 
     #: Seconds since the trial was proposed.
     after: float
-    #: The event's number in the ledger; None where the trial took epochs over, since the event is
-    #: another trial's.
+    #: The event's number in the ledger; None for epochs that the trial took over, since those
+    #: events are another trial's.
     seq: int | None
-    #: The event in words, and its cause, which may be empty.
+    #: The event in words; and the event's cause, which may be empty.
     what: str
     cause: str
-    #: The attempt that reported it: its number among those of the trial that reported anything,
-    #: from 1, and its fence; None if none did.
+    #: The attempt that reported the event, or None: its number among the trial's attempts that
+    #: reported anything, from 1; and its fence.
     attempt: int | None = None
     fence: int | None = None
     #: The traceback of a failure; otherwise empty.
     traceback: str = ""
-    #: The number of epochs that the attempt was to have, and why; and the value expected of the
-    #: trial, where its strategy foretells one. Empty if none of it was accepted.
+    #: The planned number of epochs of the attempt, and the reason; and the expected value of the
+    #: trial, if its strategy predicts one. Empty if no epoch of the attempt was accepted.
     length: str = ""
 
 
@@ -67,9 +68,9 @@ class Line:
 class Story:
     """A trial, its study, its events in order, and all metrics of its last accepted epoch.
 
-    ``origins`` has what extensions say of it, which trial a forked trial continues, which trials
-    continue this one, for which one it waits as a companion, and how one that goes no further
-    stands among the others.
+    ``origins`` has sentences of extensions about the trial, and sentences about the trial that it
+    continues, the trials that continue it, the trial for which it waits as a companion, and, if it
+    is paused or stopped, its rank.
     """
 
     study: StudyRow
@@ -139,7 +140,7 @@ def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
 
 
 def _by_time(lines: Sequence[Line], taken: Sequence[Line]) -> tuple[Line, ...]:
-    """Return ``lines`` in order, with each of ``taken`` behind all that was before it."""
+    """Return ``lines`` in order, with each line of ``taken`` inserted by its time."""
     in_order = list(lines)
     for each in taken:
         later = (n for n, line in enumerate(in_order) if line.after > each.after)
@@ -150,9 +151,9 @@ def _by_time(lines: Sequence[Line], taken: Sequence[Line]) -> tuple[Line, ...]:
 def cause_words(
     event: Event, trial: str, reasons: Mapping[int, Event], names: Mapping[str, str]
 ) -> str:
-    """Return the cause of ``event``: the event whose handling sent the attempt that it answers.
+    """Return the cause of ``event``: the event whose handling sent the attempt.
 
-    ``reasons`` are such events by their numbers, ``names`` those of studies by id.
+    ``reasons`` are such causing events by their numbers, ``names`` the names of studies by id.
     """
     seq = _taken_at(event)
     if seq is None:
@@ -164,7 +165,7 @@ def cause_words(
 
 
 def _taken_at(event: Event) -> int | None:
-    """Return the number of the event that led to the decision which ``event`` answers."""
+    """Return the number of the event that led to the decision behind ``event``; None if unknown."""
     seq, _, index = event.cause.partition(".")
     return int(seq) if seq.isdecimal() and index.isdecimal() else None
 
@@ -211,7 +212,7 @@ def _who(other: str, trial: str, names: Mapping[str, str]) -> str:
     return f"trial {number_of(other)}{of}"
 
 
-#: Words for the limit of a length that does not come from the cost of segments.
+#: Words for a limit that set a segment's length instead of the cost of segments.
 _LIMITS = {
     LengthReason.TARGET: "up to its target",
     LengthReason.STUDY: "no segment is longer",
@@ -220,7 +221,7 @@ _LIMITS = {
     LengthReason.LIMIT: "its study is close to a limit",
     LengthReason.UNMEASURED: "the time of an epoch is not known yet",
 }
-#: The bounds that hold where costs alone would say another length.
+#: Words for the bounds that changed a length computed from costs.
 _BOUNDS = {
     LengthReason.OVERHEAD: f"; overhead may take {MAX_OVERHEAD:.0%} at most",
     LengthReason.DELAY: f"; no trial should wait for more than {MAX_DELAY:g} s",
@@ -229,7 +230,7 @@ _TIERS = {SegmentStart.TRAINER: "in the trainer", SegmentStart.STORE: "from the 
 
 
 def length_words(length: SegmentLength) -> str:
-    """Return ``length`` in a line: *5 epochs: overhead 12 ms, resume 3 ms in the trainer, ...*."""
+    """Return ``length`` as a line: *5 epochs: overhead 12 ms, resume 3 ms in the trainer, ...*."""
     head = count(length.epochs, "epoch")
     if (limit := _LIMITS.get(length.reason)) is not None:
         return f"{head}: {limit}"
@@ -243,20 +244,21 @@ def length_words(length: SegmentLength) -> str:
 
 
 def _time(seconds: float) -> str:
-    """Return ``12 ms`` below a second, else as ``duration``."""
+    """Return ``seconds`` as ``12 ms`` below a second, otherwise as ``duration`` does."""
     return f"{1e3 * seconds:.3g} ms" if seconds < 1.0 else duration(seconds)
 
 
-#: Strategies that pause trials, and promote them later.
+#: Strategies that pause trials and promote some of them later.
 PROMOTES = set(STRATEGIES) - {"full", "pbt", *RULES}
 
 
 def standing(
     study: StudyRow, spec: StudySpec, trial: TrialRow, epochs: Sequence[EpochRow]
 ) -> list[str]:
-    """Return the sentence of a trial that is paused or was stopped, as a list; else empty.
+    """Return a list with a sentence on the rank of a trial that is paused or was stopped.
 
-    ``epochs`` are the study's. With several objectives there is no rank, so the list is empty.
+    ``epochs`` are the epochs of the whole study. The list is empty for other trials, and with
+    several objectives, which give no rank.
     """
     if trial.state not in {TrialState.PAUSED, TrialState.STOPPED} or len(spec.objectives) > 1:
         return []
@@ -282,7 +284,7 @@ def _end(study: StudyRow, spec: StudySpec, trial: TrialRow) -> str:
 def render(story: Story) -> RenderableType:
     """Return the story for the terminal: each attempt's cause, then its events below it.
 
-    Tracebacks follow at the end, over the terminal's whole width.
+    Tracebacks follow at the end, in the terminal's whole width.
     """
     trial = story.trial
     title = Text.assemble(

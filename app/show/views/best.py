@@ -1,4 +1,4 @@
-"""Shows the best trial of a study or its Pareto front: values, parameters and checkpoints."""
+"""Show the best trial of a study or its Pareto front: values, parameters and checkpoints."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ if TYPE_CHECKING:
     from ...ledger.reader import Reader
     from ...ledger.rows import DurableRow, EpochRow, StudyRow, TrialRow
 
-#: Seconds within which the stores must say which files exist.
+#: Seconds within which the stores must answer which files exist.
 STORE_TIMEOUT = 5.0
 
 
 def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
     """Return the best trial by ``progress.front_of``. Raises UsageError if no trial has a value.
 
-    With several objectives it is the first trial of the front, and ``front`` holds the whole front.
-    With replicates it is the first of the best configuration, ``mean`` is the mean of its values,
-    and ``replicates`` has the value of each by its number.
-    ``checkpoint`` is its newest state in the store: the epoch, the place, and whether the file is
-    ``gone`` (None if the store does not answer, and for an imported study: its file may name any
-    address, which is not asked). It is None if there is no state (an objective has none). A metric
-    that is not a number is None. ``energy_j`` (joules) is None if an epoch of the trial was not
-    measured; ``energy`` says why.
+    With several objectives, the result is the first trial of the front, and ``front`` has the whole
+    front. With replicates, the result is the first trial of the best configuration, ``mean`` is the
+    mean of that configuration's values, and ``replicates`` has each value by the trial's number.
+
+    ``checkpoint`` is the trial's newest state in the store (epoch, place, and ``gone``), or None if
+    there is no state (an objective has none). ``gone`` is True if the file does not exist. It is
+    None if the store does not answer, and for an imported study: its file may name any address, so
+    it is not checked. A metric that is not a number is None. ``energy_j`` (joules) is None if an
+    epoch of the trial was not measured; ``energy`` says why.
     """
     study, trials = reader.with_names(study), reader.trials(study.id)
     front = front_of(study, trials)
@@ -75,7 +76,7 @@ def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
 
 
 def _replicates(study: StudyRow, best: Sequence[TrialRow]) -> dict[str, Any]:
-    """Return the best configuration's mean and its replicates; empty for a single replicate."""
+    """Return the best configuration's mean and replicates; empty for a single replicate."""
     if study.replicates == 1:
         return {}
     values = [trial.value or 0.0 for trial in best]
@@ -109,9 +110,9 @@ def _trial(
 
 
 def _gone(uris: Sequence[str]) -> dict[str, bool]:
-    """Return for each of ``uris`` whether its file is gone; without those that cannot be checked.
+    """Return, for each URI that can be checked, True if its file is gone.
 
-    All are checked within ``STORE_TIMEOUT`` together, because a store that hangs does so for each.
+    All checks together take at most ``STORE_TIMEOUT``, because a store that hangs does so for each.
     """
     missing: dict[str, bool] = {}
 
@@ -132,7 +133,7 @@ def _where(state: dict[str, Any]) -> str:
 
 
 def best_view(facts: dict[str, Any]) -> RenderableType:
-    """Return ``best_facts`` for the terminal, without energy if none was measured."""
+    """Return ``best_facts`` for the terminal, without energy if that was not measured."""
     if "front" in facts:
         return _front_view(facts)
     several = facts.get("replicates")

@@ -1,18 +1,18 @@
-"""Times that trials waited and took, from rows of the ledger or of a simulation.
+"""The times that trials waited and took, from rows of the ledger or of a simulation.
 
-Times begin with the submission of the trial's study, in seconds:
+Times are in seconds from the submission of the trial's study:
 
 - the *start delay* ends when the trial's first epoch begins;
-- the *waiting* is the start delay, and all time between two epochs of one rung, and the time
-  without a turn in epochs of a trial that shares a lane;
+- the *waiting* is the sum of the start delay, the time between two epochs of one rung, and the
+  time without a turn within epochs of a trial that shares a lane;
 - the *completion* ends with the trial's last epoch;
 - the *slowdown* is the completion divided by the training time of the trial's epochs.
 
-An epoch that a trial took over took as long as where it was trained. A trial that waited for it as
-a companion did not wait for a device meanwhile.
+An epoch that a trial took over counts with the time that its training took in the other trial. A
+trial that waited for the epoch as a companion did not wait for a device meanwhile.
 
-A start delay alone says little: a policy that gives every trial one epoch at once makes it small
-and the completion large. So the four are always shown together.
+A start delay alone says little: a policy that gives every trial one epoch at once makes the start
+delay small and the completion large. So the four times are always shown together.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ....scheduler.model.trial import AcceptedEpoch
     from ...ledger.rows import EpochRow, StudyRow, TrialRow
 
-    #: An accepted epoch, as the engine or the ledger has it.
+    #: An accepted epoch in the engine's or the ledger's form.
     Epoch = AcceptedEpoch | EpochRow
 
 
@@ -60,9 +60,9 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """Means over the trials that have begun (seconds), and the completion of those that are over.
+    """Means over the trials that have begun (seconds), and the completion of trials that are over.
 
-    ``completion`` is None if none is over.
+    ``completion`` is None if no trial is over.
     """
 
     trials: int
@@ -77,10 +77,11 @@ def trial_delays(
     rungs: Collection[int] = (),
     over: Collection[str] | None = None,
 ) -> list[TrialDelays]:
-    """Return the times of a study's trials that have an epoch.
+    """Return the times of those trials of a study that have an epoch.
 
-    ``submitted`` is the time of the study's submission. ``over`` are the trials that are over, all
-    by default. Between an epoch of ``rungs`` and the next one a trial does not wait for a device.
+    ``submitted`` is the time of the study's submission. ``over`` are the trials that are over, or
+    all if None. Between an epoch in ``rungs`` and its next epoch, a trial does not wait for a
+    device.
     """
     rows = list(epochs)
     by_epoch = {(row.trial, row.epoch): row for row in rows}
@@ -131,7 +132,7 @@ def summary(trials: Sequence[TrialDelays]) -> Delays | None:
 
 
 def percentile(ordered: Sequence[float], part: float) -> float:
-    """Return the smallest of the ``ordered`` values that at least ``part`` of them do not exceed.
+    """Return the smallest value that is at least as large as the share ``part`` of all values.
 
     >>> percentile([1.0, 2.0, 3.0, 4.0], 0.5)
     2.0
@@ -142,7 +143,7 @@ def percentile(ordered: Sequence[float], part: float) -> float:
 def delays_of(
     study: StudyRow, trials: Iterable[TrialRow], epochs: Iterable[EpochRow]
 ) -> list[TrialDelays]:
-    """Return the times of the trials of a study of the ledger."""
+    """Return the times of the trials of a study in the ledger."""
     over = {trial.id for trial in trials if trial.state in FINAL}
     return trial_delays(study.created_at, epochs, frozenset(pauses_of(study.plan)), over)
 
@@ -150,7 +151,7 @@ def delays_of(
 def delay_words(found: Delays) -> str:
     """Return ``found`` in a line: *trials began after 4.0 s and waited 9.0 s on average; ...*.
 
-    The line defines completion and slowdown.
+    The line explains completion and slowdown.
     """
     begin, wait = duration(found.start), duration(found.waiting)
     text = f"trials began after {begin} and waited {wait} on average"
@@ -169,9 +170,9 @@ Span = tuple[float, float]
 
 
 def epoch_spans(rows: Sequence[Epoch], seats: Mapping[str, int]) -> list[list[Span]]:
-    """Return the spans of each of ``rows``, in order: one, or several where a trainer was shared.
+    """Return each row's spans of training: one, or several if trials took turns in a trainer.
 
-    ``seats`` is how many slots of a device share a trainer, by the device's name.
+    ``seats`` has the number of slots of a device that share a trainer, by the device's name.
     """
     spans_of_rows = [[(row.at - row.seconds, row.at)] for row in rows]
     for shared_spans in of_ends("show", "shared_spans"):

@@ -1,4 +1,4 @@
-"""Shows the devices for ``penstock devices``, and waits until devices are free."""
+"""Show the devices for ``penstock devices``, and wait until devices are free."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 
-#: Seconds after the deadline within which the scheduler must have revoked what still runs.
+#: Seconds after the deadline within which the scheduler must have revoked all running segments.
 GRACE = 15.0
 #: Seconds between two looks at the ledger.
 _POLL_INTERVAL = 0.1
@@ -31,7 +31,7 @@ _POLL_INTERVAL = 0.1
 SHOWN_AFTER = 86_400.0
 #: Spaces between two columns of the table.
 GAP = 3
-#: The states of a device that is not here.
+#: The states of a device that is not available.
 GONE = ("left", "held")
 _STYLES = {"joined": "green", "left": "dim", "held": "dim"}
 
@@ -39,8 +39,8 @@ _STYLES = {"joined": "green", "left": "dim", "held": "dim"}
 def device_facts(reader: Reader, *, served: bool) -> list[Facts]:
     """Return every device that ever joined, by name, with its work. Times are s since 1970.
 
-    ``served`` is True if a scheduler runs. If none does, the ledger holds the devices as last
-    seen, and all count as gone since an unknown time.
+    ``served`` is True if a scheduler runs. If none does, the ledger has the last known states, and
+    all devices count as gone since an unknown time.
     """
     works = reader.running() if served else {}
     devices = [_facts(record, works) for record in reader.devices()]
@@ -101,7 +101,7 @@ def device_table(devices: list[Facts]) -> RenderableType:
 
 
 def shown_devices(devices: Sequence[Facts], now: float) -> list[Facts]:
-    """Return the devices that are here or left within ``SHOWN_AFTER`` seconds, gone ones last."""
+    """Return the present devices, then those that left in the last ``SHOWN_AFTER`` seconds."""
     recent = [facts for facts in devices if not _left_long_ago(facts, now)]
     return sorted(recent, key=lambda facts: facts["state"] in GONE)
 
@@ -112,7 +112,7 @@ def _left_long_ago(facts: Facts, now: float) -> bool:
 
 
 class _Fitting:
-    """A table of as many of the columns ``cells`` as fit the terminal."""
+    """A table with those columns of ``cells`` that fit the terminal."""
 
     def __init__(self, cells: dict[str, list[Text]]) -> None:
         self._cells = cells
@@ -165,7 +165,7 @@ def _runs(facts: Facts, now: float) -> Text:
     return text
 
 
-#: The columns: title, and the cell of a device at a moment (seconds since 1970).
+#: The columns: the title, and a function that returns a device's cell at a time (s since 1970).
 COLUMNS: tuple[tuple[str, Callable[[Facts, float], Text]], ...] = (
     ("device", lambda facts, _: Text(facts["name"], style="bold")),
     ("node", lambda facts, _: Text(facts["node"])),
@@ -179,12 +179,12 @@ COLUMNS: tuple[tuple[str, Callable[[Facts, float], Text]], ...] = (
 )
 #: The columns that hold numbers.
 NUMBERS = {"cores", "memory", "slots"}
-#: The columns that a narrow terminal omits, in this order. A device's name holds node and kind.
+#: The columns that a narrow terminal omits, in this order. A device's name contains node and kind.
 _DISPENSABLE = ("model", "node", "kind", "memory", "cores", "slots")
 
 
 def _slots(facts: Facts) -> str:
-    """Return the number of slots, or of lanes and the seats in each: *2 x 4*."""
+    """Return the number of slots, or the numbers of lanes and of seats in each: *2 x 4*."""
     slots, seats = facts["slots"], facts["seats"]
     return str(slots) if seats == 1 else f"{slots // seats} x {seats}"
 
@@ -201,11 +201,11 @@ def _work(facts: Facts, work: Facts, now: float) -> str:
 def wait_free(
     reader: Reader, names: Sequence[str], within: float, tell: Callable[[str], object]
 ) -> None:
-    """Wait until nothing runs on ``names``, which must be free within ``within`` seconds.
+    """Wait until nothing runs on the devices ``names``, at most ``within`` seconds and a grace.
 
-    ``tell`` is called for each device that becomes free. Standard error shows which trials are
-    waited for. Raises UsageError if a device is given back meanwhile, and BackendError if one is
-    not free after the deadline.
+    ``tell`` is called for each device that becomes free. Standard error shows the trials that still
+    run there. Raises UsageError if a device is given back meanwhile, and BackendError if a device
+    is not free after the deadline.
     """
     end, waiting = time.monotonic() + within, list(names)
     console = PlainConsole(stderr=True, highlight=False)

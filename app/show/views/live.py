@@ -1,10 +1,10 @@
-"""Follows a running study on the terminal: a header, trials, devices and the time left.
+"""Follow a running study on the terminal: a header, trials, devices and the time left.
 
-Theory of operation. ``follow`` reads the ledger a few times a second and knows nothing else. So
-anyone may start and stop it at any time. ``study_screen`` is a pure function of the rows, so what
-is shown can be tested as text. If the output is not a terminal, plain lines are written as things
-happen. In a notebook one output is replaced again and again. Everything goes to standard error,
-because standard output belongs to the user.
+Theory of operation. ``follow`` only reads the ledger, a few times a second. So anyone may start and
+stop it at any time. ``study_screen`` is a pure function of the rows, so the screen can be tested as
+text. If the output is not a terminal, plain lines are written as things happen. In a notebook one
+output is replaced again and again. Everything goes to standard error, because standard output
+belongs to the user.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from ...ledger.reader import Reader
     from ...ledger.rows import EpochRow, StudyRow, TrialRow
 
-#: Bounds in seconds of the time between two looks at the ledger, which is a tenth of the time
-#: watched so far. So the end of a study of one second is noticed soon.
+#: Bounds (seconds) of the time between two looks at the ledger, which is a tenth of the time
+#: watched so far. So the end of a study that takes one second is noticed soon.
 MIN_PERIOD, MAX_PERIOD = 0.01, 0.2
-#: The upper bound where only the end matters. A script's ``wait`` returns as soon as it has come.
+#: The upper bound if only the end matters. A script's ``wait`` still returns at once at the end.
 MAX_IDLE_PERIOD = 1.0
-#: The pause after a study was read completely, as a multiple of the CPU time that this took.
+#: The pause after reading a whole study, as a multiple of the CPU time of reading it.
 REREAD_FACTOR = 25.0
-#: If more trials than this have changed, all are read.
+#: The number of changed trials above which all trials are read again.
 MANY = 500
 LINE_PERIOD = 5.0  # seconds between two progress lines where there is no terminal
 NOTEBOOK_WIDTH = 110  # characters
@@ -49,7 +49,7 @@ NOTEBOOK_WIDTH = 110  # characters
 SILENCE = 3.0
 WAITING = "the ledger does not answer, waiting for it"
 
-#: Renders the table as a string, whatever the environment.
+#: Rich's options for rendering the table as a string in any environment.
 _NO_NOTEBOOK: dict[str, Any] = {"force_jupyter": False, "force_terminal": True}
 _PRE = '<pre style="white-space: pre; line-height: 1.25; overflow-x: auto">{code}</pre>'
 
@@ -58,24 +58,25 @@ _PRE = '<pre style="white-space: pre; line-height: 1.25; overflow-x: auto">{code
 class Watcher:
     """Reads a study again and again: each epoch once, and each trial if it has changed.
 
-    Every look reads whether the study is over. The rest is read only when it is due, which is
-    seldom for a study of many trials, so that reading takes a few hundredths of a core.
+    Every look reads the study's row, to see if it is over. Trials, epochs and devices are read only
+    when they are due, which is seldom for a study of many trials, so that reading takes a few
+    hundredths of a core.
     """
 
     reader: Reader
     study_id: str
-    #: Nobody needs the rest: it is read only at the first look and at the end.
+    #: True if trials, epochs and devices are read only at the first look and at the end.
     idle: bool = False
-    #: The rest is read again after this many times the CPU time that reading it took.
+    #: The pause after such a reading, as a multiple of its CPU time.
     rest: float = REREAD_FACTOR
     #: All accepted epochs so far, in the order of their acceptance.
     epochs: list[EpochRow] = field(default_factory=list)
-    #: The trials as they were read last, and the digest that each had then, by id.
+    #: The trials as last read, by id; and the digest that each had then.
     _trials: dict[str, TrialRow] = field(default_factory=dict)
     _digests: dict[str, int] = field(default_factory=dict)
     #: The view that was read last.
     _view: View | None = None
-    #: When the rest is next read (monotonic seconds).
+    #: When trials, epochs and devices are read next (monotonic seconds).
     _due: float = 0.0
 
     def poll(self) -> View:
@@ -109,9 +110,9 @@ class Watcher:
         else:
             trials = self.reader.trials_of(changed)
         self._trials |= {trial.id: trial for trial in trials}
-        # A row that changed meanwhile has another digest than this, and is read again.
+        # If a row changes meanwhile, its digest differs from this one, and it is read again.
         self._digests = digests
-        # A study that is deleted just now loses some between the two looks.
+        # If the study is deleted just now, trials may vanish between the two queries.
         return [self._trials[name] for name in digests if name in self._trials]
 
 
@@ -130,22 +131,22 @@ def follow(
     still: Callable[[], bool] = lambda: False,
     wait: Callable[[float], Sequence[str] | None] = time.sleep,
 ) -> StudyRow:
-    """Watch a study until it ends, or for ``timeout`` seconds, and return it as it then stands.
+    """Watch a study until it ends, or for ``timeout`` seconds, and return its last state.
 
-    One that has paused itself has come to its end, too, until its user acts.
+    A study that has paused itself counts as ended, until its user acts.
 
-    With ``at_timeout``, that function is called instead, ``timeout`` seconds after the first trial
-    has begun, and the study is watched to its end. ``on_trial`` is called once for each trial that
-    reaches a final state, but for those whose ids are in ``before``. Where lines are written, those
-    in ``unwritten`` get none. ``on_poll`` is called for each look at the ledger, with all epochs so
-    far in the order of their acceptance. ``why`` says what keeps the study from making progress
-    (``app.show.status.stall_monitor``); this is shown even if nothing else is. ``still`` says
-    whether it stands still because no scheduler runs. ``wait`` is called between two looks with the
-    longest time to wait. It may return earlier, with the ids of trials that have ended:
-    ``on_trial`` is called for these at once.
+    With ``at_timeout``, the study is always watched to its end, and ``at_timeout`` is called
+    ``timeout`` seconds after the first trial has begun. ``on_trial`` is called once for each trial
+    that reaches a final state, except for trials whose ids are in ``before``. If plain lines are
+    written, trials in ``unwritten`` get none. ``on_poll`` is called at each look at the ledger,
+    with all epochs so far in the order of their acceptance. ``why`` returns the reason why the
+    study makes no progress (``app.show.status.stall_monitor``), which is shown even if ``show`` is
+    False. ``still`` returns True if the study stands still because no scheduler runs. ``wait`` is
+    called between two looks with the longest time to wait. It may return earlier, with the ids of
+    trials that have ended; then ``on_trial`` is called for these at once.
 
     A ledger that does not answer is reported and asked again. Raises BackendError after ``timeout``
-    if it never answered, and LedgerRefused or LedgerDamaged at once.
+    if the ledger never answered, and LedgerRefused or LedgerDamaged at once.
     """
     begun = time.monotonic()
     limit = Limit(timeout, at_timeout, before)
@@ -201,7 +202,7 @@ def follow(
 
 
 class Limit:
-    """The time for which a study is watched or, with ``at_end``, for which it begins trials."""
+    """The time for which a study is watched or, with ``at_end``, may begin trials."""
 
     def __init__(
         self, timeout: float | None, at_end: Callable[[], object] | None, before: Collection[str]
@@ -213,7 +214,7 @@ class Limit:
         self._end = time.monotonic() + timeout if timeout is not None and at_once else None
 
     def poll(self, view: View | None) -> None:
-        """Begin to count when a trial has begun that is not one of those before."""
+        """Start the clock once a trial has begun that is not among the earlier trials."""
         if self._timeout is None or self._end is not None or view is None:
             return
         resting = (TrialState.PROPOSED, TrialState.WAITING)
@@ -225,7 +226,7 @@ class Limit:
         return self._end is not None and time.monotonic() >= self._end
 
     def carry_out(self) -> None:
-        """Run, once, the function that was set for the end."""
+        """Call the function that was set for the end. A second call does nothing."""
         if self._at_end is not None:
             self._at_end()
             self._timeout = self._end = None
@@ -233,7 +234,7 @@ class Limit:
 
 class Screen(Protocol):
     def draw(self, view: View | None, trouble: str) -> None:
-        """Show the study, and what keeps it from making progress."""
+        """Show the study, and the reason why it makes no progress."""
 
 
 @contextmanager
@@ -257,14 +258,14 @@ class LiveTable(Screen):
 
 
 class Notebook(Screen):
-    """The same table below a notebook's cell: one output, replaced at each look."""
+    """The table of a study below a notebook's cell: one output, replaced at each look."""
 
     def __init__(self) -> None:
         self._place: Any = None
 
     def draw(self, view: View | None, trouble: str) -> None:
-        # IPython is present because this runs in it; it has types for a part only. Rich's own
-        # notebook view would need ipywidgets.
+        # IPython is installed, because this code runs in it; only a part of it has types. Rich's
+        # own notebook view would need ipywidgets.
         from IPython.display import display
 
         console = PlainConsole(
@@ -290,7 +291,7 @@ def _shown(view: View | None, trouble: str) -> RenderableType:
 
 @dataclass(slots=True)
 class Quiet(Screen):
-    """Shows only trouble, each once."""
+    """Shows only messages of trouble, each once."""
 
     console: PlainConsole = field(default_factory=lambda: PlainConsole(stderr=True))
     _trouble: str = ""
@@ -304,10 +305,10 @@ class Quiet(Screen):
 
 @dataclass(slots=True)
 class Lines(Screen):
-    """Plain lines: trials that are over, progress every few seconds, messages and trouble once."""
+    """Writes plain lines: ended trials, progress every few seconds, and each message once."""
 
     console: PlainConsole
-    #: The ids of the trials that get no line any more.
+    #: The ids of trials that get no line, since they had one or are not to be shown.
     _written: set[str] = field(default_factory=set)
     _next: float = 0.0
     _over: bool = False
@@ -319,7 +320,7 @@ class Lines(Screen):
         self._quiet = Quiet(self.console)
 
     def draw(self, view: View | None, trouble: str) -> None:
-        """Write what is new in ``view``."""
+        """Write the news in ``view``."""
         self._quiet.draw(view, trouble)
         if view is None:
             return

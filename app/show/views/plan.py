@@ -1,4 +1,4 @@
-"""Shows the scheduler's outlook as a table (``penstock plan``)."""
+"""Show the scheduler's outlook as a table (``penstock plan``)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ...extensions import of_ends
 
 Facts = dict[str, Any]
 
-#: In place of the target of a trial that runs until its objective returns.
+#: The text for the target of a trial that runs until its objective returns.
 NO_TARGET = "none"
 
 
-#: The number of waiting trials listed for each study: the first in line. ``--json`` has all.
+#: The most waiting trials that are listed for each study, first in line first. ``--json`` has all.
 LISTED = 10
 #: The columns of a plan's rows.
 COLUMNS = ("trial", "where", "epoch", "target", "free in", "why")
 
 
 def plan_view(plan: Facts) -> RenderableType:
-    """Show what runs, what waits, and when the next slot is expected to be free."""
+    """Return the running and waiting trials, and when the next slot is expected to be free."""
     if not plan["studies"]:
         return Text(head_words(plan), style="dim")
     rows = plan_rows(plan)
@@ -54,7 +54,7 @@ def plan_rows(plan: Facts) -> list[tuple[str, ...]]:
 
 
 def head_words(plan: Facts) -> str:
-    """Return the policy, its plan's age, and the next free slot; or that nothing is planned."""
+    """Return a line: the policy, its plan's age and the next free slot, or that no study runs."""
     if plan["studies"]:
         return _head(plan)
     trouble = f"; {_trouble(plan)}" if plan["trouble"] else ""
@@ -62,7 +62,7 @@ def head_words(plan: Facts) -> str:
 
 
 def detail_words(plan: Facts) -> Iterator[str]:
-    """Yield a line for each shared device, each of its lanes, and each study."""
+    """Yield a line for each shared device, each lane of such a device, and each study."""
     for row in plan["shared"]:
         yield _shared(row)
         for lane_words in of_ends("show", "lane_words"):
@@ -72,7 +72,7 @@ def detail_words(plan: Facts) -> Iterator[str]:
 
 
 class _Rows:
-    """The trials as a table, or as two lines each if the terminal is too narrow."""
+    """The trials as a table, or with two lines a trial if the terminal is too narrow."""
 
     def __init__(self, rows: list[tuple[str, ...]]) -> None:
         self._rows = rows
@@ -130,12 +130,12 @@ def _next_free(plan: Facts) -> str:
 
 
 def _free_in(row: Facts) -> str:
-    """Return the time until a running trial's slot is free; empty if only its objective knows."""
+    """Return the time until a running trial's slot is free; empty if it has no known end."""
     return "" if row["ends"] is None and _is_open(row) else _time(row["ends"])
 
 
 def _trouble(plan: Facts) -> str:
-    """Say how the policy failed and what follows. Only a user's own policy is set aside."""
+    """Say how the policy failed, and which plan is used now."""
     follows = instead(plan["aside"]) if plan["aside"] else "the previous plan stays in force"
     return f"{plan['trouble']}: {follows}"
 
@@ -146,7 +146,7 @@ def _shared(row: Facts) -> str:
 
 
 def _study(row: Facts, unlisted: int) -> str:
-    """Return the line about a study, of whose waiting trials ``unlisted`` are not listed."""
+    """Return the line about a study. ``unlisted`` is the number of waiting trials not listed."""
     words = [f"{row['study']} is {row['status']}"]
     if unlisted > 0:
         verb = "waits" if unlisted == 1 else "wait"

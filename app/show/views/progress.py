@@ -1,7 +1,7 @@
-"""Computes a study's progress from rows of the ledger: best trial, epochs to go, time left.
+"""Compute a study's progress from rows of the ledger: best trial, epochs to go, time left.
 
-It is pure arithmetic. Live view, report and command line all use it, so their numbers agree. What
-knows all of a specification is imported where it is used: the list of studies needs none of it.
+All functions are pure. Live view, report and command line all use them, so their numbers agree.
+Modules that know whole specifications are imported on use: the list of studies needs none of them.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ if TYPE_CHECKING:
     from ....scheduler.state.state import DeviceRecord
     from ...ledger.rows import EpochRow, StudyRow, TrialRow, Work
 
-#: Epochs whose durations are averaged for the time left: enough for a steady estimate, few enough
-#: to follow changes.
+#: The number of newest epochs whose durations are averaged for the time left: enough for a steady
+#: estimate, few enough to follow changes.
 RECENT = 64
 
 
 @dataclass(frozen=True, slots=True)
 class StudyProgress:
-    """A study's numbers at one moment. Times are in seconds; None is unknown so far."""
+    """A study's numbers at one moment. Times are in seconds; None means unknown so far."""
 
     #: The number of trials in each state.
     counts: Counter[TrialState]
-    #: The expected number of trials; forked trials count only once they exist. None where the
-    #: number is open.
+    #: The expected number of trials, or None if it is open. Forked trials count only once they
+    #: exist.
     trials: int | None
-    #: The number of trials enqueued in a study that is over, which ``optimize`` would run.
+    #: The number of trials enqueued after the study's end, which ``optimize`` would run.
     enqueued: int
-    #: The best trials: the Pareto front of several objectives, the replicates of the best
-    #: configuration, otherwise ``best`` alone.
+    #: The best trials: the Pareto front with several objectives, the best configuration's trials
+    #: with replicates, otherwise only the best trial.
     front: list[TrialRow]
     #: The number of accepted epochs.
     epochs: int
-    #: The epochs that the whole study takes, by its strategy's rungs and what is under way; None
-    #: where only the objective knows, or the number of trials is open.
+    #: The expected number of epochs of the whole study, by its strategy's rungs and the present
+    #: targets; None if only the objective knows, or if the number of trials is open.
     expected: int | None
     #: When the training of the first epoch began, by the runner's clock.
     started: float | None
-    #: The training time of all epochs together.
+    #: The sum of the training times of all epochs.
     busy: float
     #: The time left.
     eta: float | None
@@ -68,14 +68,14 @@ class StudyProgress:
 
     @property
     def done(self) -> int:
-        """The number of trials that have ended other than by being cancelled."""
+        """The number of trials that have ended and were not cancelled."""
         states = FINAL - {TrialState.CANCELLED}
         return sum(n for state, n in self.counts.items() if state in states)
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All that is shown of a study at one moment."""
+    """The data for showing a study at one moment."""
 
     study: StudyRow
     progress: StudyProgress
@@ -87,7 +87,7 @@ class View:
     devices: Sequence[DeviceRecord]
     #: The running trials of all studies by (device, slot).
     running: Mapping[tuple[str, int], Work]
-    #: True if what is running by the ledger stands still, since no scheduler runs.
+    #: True if the study stands still, though running by the ledger, since no scheduler runs.
     still: bool = False
 
     @property
@@ -97,7 +97,7 @@ class View:
 
     @property
     def eta(self) -> float | None:
-        """The time left (seconds); None if that is not known, or nothing goes on."""
+        """The time left (seconds); None if it is unknown, or if the study stands still."""
         return None if self.still else self.progress.eta
 
 
@@ -112,7 +112,7 @@ def scores(study: StudyRow, trial: TrialRow) -> str:
 def violated(trial: TrialRow) -> str:
     """Return the constraints that the trial violates, as ``constraints size, time``.
 
-    Optuna's have numbers: ``constraint 0``. Empty where there are none.
+    Optuna's constraints have numbers: ``constraint 0``. Empty if the trial violates none.
     """
     names = [name for name, excess in trial.constraints.items() if excess > 0]
     noun = "constraint " if len(names) == 1 else "constraints " if names else ""
@@ -139,10 +139,10 @@ def objective_words(study: StudyRow) -> str:
 
 
 def tools_words(spec: StudySpec) -> str:
-    """Return the classes of the sampler and the pruner that a local study has of its script.
+    """Return the classes of a local study's sampler and pruner, which are its script's objects.
 
-    *TPESampler, MedianPruner (the script's)*; older ledgers have the sampler's alone. Empty for
-    other studies.
+    As *TPESampler, MedianPruner (the script's)*; older ledgers have only the sampler's class. Empty
+    for studies that are not local.
     """
     if not spec.local:
         return ""
@@ -152,7 +152,7 @@ def tools_words(spec: StudySpec) -> str:
 
 
 def search_words(study: StudyRow) -> str:
-    """Return a study's search in words: *ASHA · TPE*, *TPESampler, MedianPruner (the script's)*."""
+    """Return a study's strategy and sampler: *ASHA · TPE*; or its script's sampler and pruner."""
     from ...ledger.codec import spec_from_json
 
     if not (tools := tools_words(spec_from_json(study.spec_json))):
@@ -169,10 +169,10 @@ def seed_words(study: StudyRow) -> str:
 
 
 def best_who(study: StudyRow, best: Sequence[TrialRow]) -> str:
-    """Say which trials' value is shown as the best, and which of their values it is.
+    """Return words for the origin of the best value: ``last value of trial 4``.
 
-    ``last value of trial 4``, ``mean of the last values of trials 4, 5``; ``trial 4`` where there
-    is only one. A better value on the way does not count.
+    With replicates: ``mean of the last values of trials 4, 5``. If each trial has only one value:
+    ``trial 4``. A better value before the last one does not count.
     """
     several = any(trial.epoch > 0 for trial in best)
     if study.replicates == 1:
@@ -202,10 +202,10 @@ def best_words(study: StudyRow) -> str:
 
 
 def reached(trial: TrialRow) -> str:
-    """Return the training behind a value: *running, epoch 3*; *completed after 9 epochs*.
+    """Return a trial's state and epochs: *running, epoch 3*; *completed after 9 epochs*.
 
-    It is only *completed* for an objective that returned its value and reported none on the way,
-    and only *failed* where its user said so.
+    The text is just *completed* for an objective that returned its value and reported none before,
+    and just *failed* if the user told so.
     """
     returned = trial.state in (TrialState.COMPLETED, TrialState.STOPPED)
     if trial.epoch == 0 and (returned or trial.failure_kind == TOLD):
@@ -233,7 +233,7 @@ def signature_changes(epochs: Iterable[EpochRow]) -> list[EpochRow]:
 
 
 def changes(trial: TrialRow, trials: Sequence[TrialRow]) -> list[tuple[str, str, str]]:
-    """Return a branch's changes against its parent: name, value before, and value now."""
+    """Return a branch's changes from its parent: name, the parent's value, and the new value."""
     if trial.replaces != "":  # no branch: a fork of a population explores by itself
         return []
     parent = next(other for other in trials if other.id == trial.origin_trial)
@@ -246,7 +246,7 @@ def changes(trial: TrialRow, trials: Sequence[TrialRow]) -> list[tuple[str, str,
 
 
 def origins(trial: TrialRow, trials: Sequence[TrialRow]) -> list[str]:
-    """Return sentences about forks: the trial's source, and the forks made of the trial."""
+    """Return sentences about forks: the trial's own source, and the forks of the trial."""
     sentences = []
     if trial.origin_trial is not None:
         source = number_of(trial.origin_trial)
@@ -293,18 +293,18 @@ def study_progress(
 
 
 def epochs_expected(study: StudyRow, trials: Sequence[TrialRow], done: int) -> int | None:
-    """Return the number of epochs that the whole study takes, of which it has ``done``."""
+    """Return the expected number of epochs of the whole study, which has ``done`` so far."""
     plan = study.plan
     expected = None if study.endless else expected_epochs(plan, study.n_trials)
     if expected is None:
         return None
-    # ASHA promotes by what has arrived, so it may train more epochs than its rungs require.
+    # ASHA promotes by the results so far, so it may train more epochs than its rungs require.
     planned = done + _to_do(study, plan, trials)
     return done if study.finished_at is not None else max(expected, planned)
 
 
 def _to_do(study: StudyRow, plan: StrategySpec, trials: Sequence[TrialRow]) -> int:
-    """Return the number of certain epochs: up to present targets, and of trials yet to come."""
+    """Return the number of certain epochs: those to present targets, and of trials to come."""
     active = (TrialState.WAITING, TrialState.RUNNING)
     under_way = sum(t.target - t.epoch for t in trials if t.state in active)
     first = plan.min_epochs if plan.name != "full" else plan.max_epochs or 0
@@ -312,7 +312,7 @@ def _to_do(study: StudyRow, plan: StrategySpec, trials: Sequence[TrialRow]) -> i
 
 
 def _at_once(recent: Sequence[EpochRow]) -> float:
-    """Return the number of slots at work; a slot used in turns counts with its part."""
+    """Return the number of slots at work. A slot used in turns counts with its share of time."""
     parts: dict[tuple[str, int], list[float]] = {}
     for row in recent:
         whole = row.at - row.begin
@@ -322,7 +322,7 @@ def _at_once(recent: Sequence[EpochRow]) -> float:
 
 
 def _to_others(study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]) -> int:
-    """Return the number of coming epochs that trials take over and nobody trains."""
+    """Return the number of future epochs that trials will take over instead of training them."""
     if study.seeding != "shared" or study.finished_at is not None:
         return 0
     from ...ledger.codec import spec_from_json
@@ -341,18 +341,18 @@ def time_left(
     recent: Sequence[EpochRow],
     expected: int | None,
 ) -> float | None:
-    """Return epochs to be trained times the recent seconds of one, divided by the slots at work.
+    """Return the time left: epochs to train, times the mean seconds of one, divided by busy slots.
 
-    ``ready`` of those ``expected`` are not to be trained, or not any more. ``recent`` are the
-    newest ``RECENT`` that were trained: those that were taken over tell no time. None as long as no
-    epoch was trained.
+    Of the ``expected`` epochs, ``ready`` were trained already or need no training. ``recent`` are
+    the newest ``RECENT`` epochs that were trained; epochs that were taken over took no time.
+    Returns None until an epoch was trained.
     """
     if study.finished_at is not None or study.status == "paused" or study.endless or not recent:
         return None
     slots = _at_once(recent)
     seconds = sum(row.seconds for row in recent) / len(recent)
     if expected is None:
-        # Only the objective knows its length, so completed trials stand for the others.
+        # Only the objective knows the trials' lengths, so the mean of completed trials is used.
         over = [trial.epoch for trial in trials if trial.state == TrialState.COMPLETED]
         if not over:
             return None

@@ -1,4 +1,4 @@
-"""Renders a running study: rows of the ledger in, Rich renderables and sentences out."""
+"""Render a study: rows of the ledger become Rich renderables and sentences."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def progress_words(view: View) -> str:
 
 
 def _epochs(progress: StudyProgress) -> str:
-    """Return ``9/63 epochs``; empty for an objective without reports, which may never report."""
+    """Return ``9/63 epochs``; empty for an objective that has reported no epoch."""
     if progress.expected:
         return f"{progress.epochs}/{progress.expected} epochs"
     return count(progress.epochs, "epoch") if progress.epochs else ""
@@ -191,7 +191,7 @@ def _table(view: View, shown: Sequence[TrialRow]) -> Table:
 
 
 def _values(study: StudyRow, trial: TrialRow, style: str) -> list[Text]:
-    """Return one cell per objective."""
+    """Return the trial's values as one cell per objective."""
     digits = 5 if study.further else 4
     texts = [number(value, digits) for value in trial.values] or [""] * len(study.objectives)
     return [Text(each, style if trial.feasible else "dim strike") for each in texts]
@@ -231,7 +231,7 @@ def _others(hidden: Sequence[TrialRow]) -> Text:
 
 
 def _devices(view: View) -> Text:
-    """Return one line: each device and its work."""
+    """Return a line with each device and its work."""
     text = Text(overflow="ellipsis", no_wrap=True)
     for record in view.devices:
         if record.gone:

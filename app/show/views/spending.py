@@ -1,6 +1,6 @@
-"""Says what studies have spent of devices: joules, device-hours, money, and what limits leave.
+"""Say how much studies have spent: joules, device-hours, money; and how much limits leave.
 
-It sums the measured joules of trials and studies, and says what was not measured and why.
+Measured joules of trials and studies are summed, with the reasons if some were not measured.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Facts = dict[str, Any]
 
 #: The beginning of the sentence about energy if none of it was measured.
 UNMEASURED = "energy not measured"
-#: The amounts that a study spends, in words.
+#: The units of the amounts that a study spends.
 _UNITS = {"device_hours": "device-hours", "kwh": "kWh", "money": "of money"}
 
 
 class Metered(Protocol):
-    """An epoch in a ledger or an export."""
+    """An epoch's energy, from a ledger or an export."""
 
     @property
     def joules(self) -> float | None: ...
@@ -35,9 +35,9 @@ class Metered(Protocol):
 
 
 def joules_of(epochs: Iterable[Metered]) -> float | None:
-    """Return the joules of all ``epochs`` together; None if one was not measured or for no epochs.
+    """Return the joules of all ``epochs``; None if one was not measured, or if there are none.
 
-    An epoch that was taken over took none: its joules are those of the trial that trained it.
+    An epoch that was taken over took no energy: its joules count for the trial that trained it.
     """
     each = [row.joules for row in epochs if not row.taken_from]
     measured = [joules for joules in each if joules is not None]
@@ -45,7 +45,7 @@ def joules_of(epochs: Iterable[Metered]) -> float | None:
 
 
 def energy_words(epochs: Sequence[EpochRow], devices: Iterable[DeviceRecord]) -> str:
-    """Return a sentence on the measured joules, their share of device time, and causes of gaps."""
+    """Return a sentence on the measured joules, the device time that they cover, and the gaps."""
     trained = [row for row in epochs if not row.taken_from]
     if epochs and not trained:
         return "none of its own: other trials trained its epochs"
@@ -74,7 +74,7 @@ def _why(names: set[str], devices: Iterable[DeviceRecord]) -> str:
 def spent_facts(study: StudyRow, now: float) -> Facts:
     """Return the study's device time, energy and cost at ``now`` (s), and extensions' facts.
 
-    Amounts of a study without limits are known once it is over; until then they are None.
+    The amounts are None for a study without limits until it is over.
     """
     spec, spent = spec_from_json(study.spec_json), study.spent
     at = study.finished_at or now
@@ -90,14 +90,14 @@ def spent_facts(study: StudyRow, now: float) -> Facts:
 
 
 def late_words(misses: float | None) -> str:
-    """Say by how much a study will miss its deadline; empty if it meets it or this is unknown."""
+    """Say by how much a study will miss its deadline; empty if it will not, or if unknown."""
     return f"it will miss its deadline by about {duration(misses)}" if misses else ""
 
 
 def spent_words(study: StudyRow, now: float) -> str:
-    """Return ``spent_facts`` in a line: *used 1.2 of 2 device-hours; at a limit it stops*.
+    """Return ``spent_facts`` as a line: *used 1.2 of 2 device-hours; at a limit it stops*.
 
-    Empty for a study that has neither limits nor spent anything, as far as the ledger knows.
+    Empty for a study without limits that has spent nothing, as far as the ledger knows.
     """
     facts, over = spent_facts(study, now), study.finished_at is not None
     amounts = {

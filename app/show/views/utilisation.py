@@ -1,21 +1,22 @@
-"""Computes how a study used its slots: training, idle time by cause, and time over the bound.
+"""Compute a study's use of its slots: training, idle time by cause, and time over the bound.
 
-Theory of operation. Everything is computed from the ledger's rows. A study's slots are those that
-trained for it, from its submission to its end. The time between two epochs on a slot is idle time
-of the study, unless the slot trained for another study. Its cause is the first of these that holds:
+Theory of operation. Everything is computed from the ledger's rows. A study's slots are the slots
+that trained for it, counted from its submission to its end. The time between two epochs on a slot
+is idle time of the study, unless the slot trained for another study. The cause of idle time is the
+first of these that applies:
 
 - ``start-up``: no epoch of the study had begun anywhere;
 - ``device``: the device was draining, resting or gone, as far as its last change tells;
-- ``resize``: the next epoch there is of a trial that came from another set of devices;
+- ``resize``: the slot's next epoch is of a trial that came from another set of devices;
 - ``plan``: a trial was ready but waited for a plan, its dispatch or its state;
-- ``barrier``: nothing was ready, and trials of a rung waited for others that were running;
-- ``no work``: nothing was ready.
+- ``barrier``: no trial was ready, and trials of a rung waited for others that were running;
+- ``no work``: no trial was ready.
 
 A trial is ready from its proposal to its first epoch, and between two epochs of one rung, but not
-while another one trains an epoch for it.
+while another trial trains an epoch for it.
 
-Where trials take turns in a lane, a slot is a lane, and an epoch has its turns of it
-(``epoch_spans``).
+If trials take turns in a lane, the lane counts as one slot, and an epoch occupies it in the epoch's
+turns (``epoch_spans``).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 CAUSES = ("start-up", "device", "resize", "plan", "barrier", "no work")
 Slot = tuple[str, int]
 
-#: Relative accuracy of the bound where slots went away.
+#: Relative accuracy of the bound if slots went away.
 _NEAR = 1e-3
 
 
@@ -55,19 +56,19 @@ class Usage:
     slots: int
     #: The time of all slots, from the study's submission to its end.
     total: float
-    #: The part in which they trained for the study, and the part for other studies.
+    #: The part of this time used for training the study, and the part for other studies.
     trained: float
     others: float
     #: The idle time by cause (``CAUSES``).
     idle: dict[str, float]
-    #: The time since the first epoch began, divided by the fluid bound for what was trained. The
-    #: bound uses the study's own mean speeds, and the slots only while they were there. Where
-    #: trials wait for each other it is the sum of the bounds of the rungs. None without an epoch.
+    #: The time since the first epoch began, divided by the fluid bound for the trained epochs. The
+    #: bound uses the study's own mean speeds, and each slot only while it was present. If trials
+    #: wait for each other, the bound is the sum of the rungs' bounds. None without an epoch.
     over_bound: float | None
 
     @property
     def share(self) -> float:
-        """The share of the time, without that of other studies, in which the slots trained."""
+        """The time of training for the study, divided by the time not used by other studies."""
         own = self.total - self.others
         return self.trained / own if own > 0 else 0.0
 
@@ -83,7 +84,7 @@ def usage(
 ) -> Usage | None:
     """Return the slot usage of ``study`` until ``end``; None if it has trained no epoch.
 
-    ``others`` are epochs of other studies; ``devices`` are the devices as they stand.
+    ``others`` are epochs of other studies; ``devices`` are the devices in their present states.
     """
     trained_rows = [row for row in epochs if not row.taken_from]
     if not trained_rows:
@@ -119,7 +120,7 @@ def usage(
 
 
 def usage_of(reader: Reader, study: StudyRow) -> Usage | None:
-    """Return the slot usage of a study of the ledger, with other studies' epochs on the slots."""
+    """Return the slot usage of a study in the ledger. Other studies' epochs are accounted for."""
     epochs = reader.epochs(study.id)
     end = study.finished_at or max((row.at for row in epochs), default=0.0)
     foreign = [row for other in beside(reader, study, end) for row in reader.epochs(other.id)]
@@ -128,7 +129,7 @@ def usage_of(reader: Reader, study: StudyRow) -> Usage | None:
 
 
 def beside(reader: Reader, study: StudyRow, end: float) -> list[StudyRow]:
-    """Return the other studies that existed between the submission of ``study`` and ``end``."""
+    """Return the other studies that were active between the submission of ``study`` and ``end``."""
     return [
         other
         for other in reader.studies()
@@ -148,7 +149,7 @@ def _attribute_gap(  # noqa: PLR0917 - what a gap is held against, one kind each
     ready: list[Span],
     rests: list[Span],
 ) -> None:
-    """Add the gap to ``idle``, split by cause."""
+    """Add the idle time ``gap`` of a slot to ``idle``, split by cause."""
     left, right = gap
     if left < began:
         idle["start-up"] += min(right, began) - left
@@ -186,7 +187,7 @@ def _ready(
 
 
 def _at_rungs(chains: dict[str, list[EpochRow]], rungs: frozenset[int]) -> Iterable[Span]:
-    """Yield the times in which a trial that went on later waited at its rung."""
+    """Yield the spans in which a trial waited at a rung before it went on."""
     for rows in chains.values():
         for before, after in itertools.pairwise(rows):
             if before.epoch in rungs:
@@ -194,7 +195,7 @@ def _at_rungs(chains: dict[str, list[EpochRow]], rungs: frozenset[int]) -> Itera
 
 
 def _moved(chains: dict[str, list[EpochRow]]) -> set[tuple[Slot, float]]:
-    """Return the place and begin of each epoch before which its trial changed devices."""
+    """Return slot and start time of each epoch before which its trial's width changed."""
     return {
         (slot, after.at - after.seconds)
         for rows in chains.values()
@@ -207,7 +208,7 @@ def _moved(chains: dict[str, list[EpochRow]]) -> set[tuple[Slot, float]]:
 def _by_lane(
     epochs: Iterable[EpochRow], turns: Iterable[Sequence[Span]], seats: Mapping[str, int]
 ) -> dict[Slot, list[Span]]:
-    """Return each lane's spans of work. Where lanes have one seat, they are slots."""
+    """Return each lane's spans of work. A lane with one seat is a slot."""
     by_lane: dict[Slot, list[Span]] = {}
     for row, spans in zip(epochs, turns, strict=True):
         for device, slot in row.slots:
@@ -255,7 +256,7 @@ def _overlap(union: Sequence[Span], begin: float, end: float) -> float:
 
 
 def _available_until(busy: dict[Slot, list[Span]], away: dict[str, float]) -> list[float]:
-    """Return each slot's time of leaving; infinite if it was there at the last epoch's end."""
+    """Return the time when each slot left; infinite if it was present at the last epoch's end."""
     ends = {slot: max(b for _, b in spans) for slot, spans in busy.items()}
     last = max(ends.values())
     # A draining device still ends its epoch.
@@ -267,7 +268,8 @@ def _min_time(work: Sequence[tuple[float, Hull]], left: Sequence[float]) -> floa
     """Return the least seconds that ``work`` takes on slots that remain for ``left`` seconds.
 
     Speeds are concave, so the fluid bound holds for the mean number of slots. The longer the work
-    takes, the lower that mean is. So the iteration starts too low, and each step is a valid bound.
+    takes, the lower that mean is. So the iteration starts with too few seconds, and the result of
+    each step is a valid bound.
     """
     slots = float(sum(each > 0 for each in left))
     while True:
@@ -297,7 +299,7 @@ def _over_bound(
         of_trial: dict[int, float] = {}
         for row in chain:
             layer = sum(edge < row.epoch for edge in edges)
-            # Seconds at the narrowest width, which is the hull's unit of work.
+            # The hull's unit of work: seconds at the narrowest width.
             of_trial[layer] = of_trial.get(layer, 0.0) + row.seconds / factors[row.width]
         for layer, work in of_trial.items():
             layers.setdefault(layer, []).append(work)
@@ -309,10 +311,10 @@ def _over_bound(
 
 
 def words(found: Usage) -> str:
-    """Return ``found`` in a line: *training 88 % of 2 slots; idle: barrier 12 %; ...*.
+    """Return ``found`` as a line: *training 88 % of 2 slots; idle: barrier 12 %; ...*.
 
-    The line explains the bound. If other studies used a part of the slots, the percentages are of
-    the remaining time.
+    The line explains the bound. If other studies used a part of the slots, the percentages refer
+    to the remaining time.
     """
     training, *idled = apportion([found.trained, *found.idle.values()], 100)
     shares = sorted(zip(found.idle, idled, strict=True), key=lambda each: -each[1])
