@@ -9,7 +9,7 @@ commands = Application()
 
 @commands.command(rich_help_panel=STUDIES)
 def memory(name: Name = None, as_json: Json = False) -> None:
-    """Show what memory a study's trials need: estimated before they ran, and measured."""
+    """Show the memory needs of a study's trials: estimated before they ran, and measured."""
     from .show import memory_facts, memory_of, memory_view
 
     reader = reader_of()
