@@ -59,7 +59,7 @@ COMMANDS: Mapping[str, Callable[..., Event]] = {"branch": _branched}
 
 
 def answer(event: Event, state: EngineState) -> Iterator[tuple[str, Any]]:
-    """Yield what a command's reply adds: the numbers of the new trials."""
+    """Yield the fields to add to a command's reply: the numbers of the new trials."""
     study = state.studies.get(study_of_trial(event.trial)) if isinstance(event, Branched) else None
     if isinstance(event, Branched) and study is not None:
         yield "numbers", [number_of(name) for name in study.trials[-event.copies :]]

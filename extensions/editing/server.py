@@ -52,6 +52,6 @@ COMMANDS: Mapping[str, Callable[..., Event]] = {"edit": _edited}
 
 
 def answer(event: Event, state: EngineState) -> Iterator[tuple[str, Any]]:
-    """Yield what a command's reply adds: the changes in words."""
+    """Yield the fields to add to a command's reply: the changes in words."""
     if isinstance(event, Edited):
         yield "changes", [list(each) for each in event.changes]

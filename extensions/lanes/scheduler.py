@@ -43,7 +43,7 @@ def convert(snapshot: dict[str, Any]) -> None:
 
 
 def _note_need(snapshot: dict[str, Any], attempt: dict[str, Any]) -> None:
-    """If ``attempt`` has shared its lane, note that its study needs the extension."""
+    """Note that the study of ``attempt`` needs the extension if the attempt has shared its lane."""
     if attempt.get("accompanied"):
         needs = snapshot["studies"][attempt["study"]].setdefault("needs", [])
         needs += [] if NAME in needs else [NAME]

@@ -118,8 +118,8 @@ class MirroredStorage(ReadSide):
     def __init__(self, mirror: Mirror) -> None:
         super().__init__(dict)  # which studies there are is asked of the storages
         self._mirror = mirror
-        #: The study's attributes that are lists of trial ids, as trial numbers. They are no results:
-        #: trainers and the user's storage keep lists of their own, with other ids.
+        #: The study's attributes that are lists of trial ids, as trial numbers. They are no
+        #: results: trainers and the user's storage keep lists of their own, with other ids.
         self._numbers: dict[str, list[int]] = {}
 
     def get_all_studies(self) -> list[FrozenStudy]:
