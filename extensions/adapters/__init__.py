@@ -1,1 +1,1 @@
-"""Other frameworks' training code; each module imports its own framework, and no other."""
+"""Adapters for other frameworks' training code. Each module imports only its own framework."""

@@ -37,8 +37,9 @@ class HuggingFaceCallback(TrainerCallback):
         trainer = Trainer(model, arguments, callbacks=[report], ...)
         trainer.train(resume_from_checkpoint=report.checkpoint)
 
-    What the Trainer logs in an epoch is reported under its names (``eval_loss``). ``folder`` is a
-    temporary folder on the node, ``checkpoint`` the one to resume from; None where there is none.
+    The values that the Trainer logs in an epoch are reported under the Trainer's names, such as
+    ``eval_loss``. ``folder`` is a temporary folder on the node. ``checkpoint`` is the checkpoint
+    folder to resume from; None at the trial's start.
     """
 
     def __init__(self, trial: EpochTrial) -> None:
@@ -60,7 +61,7 @@ class HuggingFaceCallback(TrainerCallback):
         control: TrainerControl,
         **_: Any,
     ) -> None:
-        """Refuse arguments under which there would be no whole checkpoint after each epoch."""
+        """Refuse arguments that would not leave a complete checkpoint after each epoch."""
         if Path(args.output_dir or "").resolve() != Path(self.folder).resolve():
             allowed = "report.folder: trials that share a folder overwrite each other's files"
             raise UsageError.refuse("output_dir", args.output_dir, allowed)
@@ -103,7 +104,7 @@ class HuggingFaceCallback(TrainerCallback):
         control: TrainerControl,
         **_: Any,
     ) -> None:
-        """Report the epoch: the Trainer has evaluated and saved it."""
+        """Report the epoch, which the Trainer has just evaluated and saved."""
         assert args.output_dir is not None  # it has just saved there
         saved = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
         files = {

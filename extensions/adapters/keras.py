@@ -29,9 +29,9 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras sh
         report = penstock.KerasCallback(trial)
         model.fit(x, y, initial_epoch=report.initial_epoch, callbacks=[report], ...)
 
-    The logs of an epoch are reported under their names (``val_accuracy``). Stored are the model's
-    weights, the states of its seed generators and the optimizer's variables; what other callbacks
-    keep is not.
+    The logs of an epoch are reported under their names, such as ``val_accuracy``. The store keeps
+    the model's weights, the states of its seed generators and the optimizer's variables, but not
+    the state of other callbacks.
     """
 
     def __init__(self, trial: EpochTrial) -> None:
@@ -62,7 +62,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras sh
         self._passes.report(logs or {}, values)
 
     def _variables(self) -> list[Any]:
-        """Return the variables that training changes, without metrics, in order of creation."""
+        """Return the variables that training changes, in order of creation, without metrics."""
         metrics = {id(variable) for variable in self.model.metrics_variables}
         own = [variable for variable in self.model.variables if id(variable) not in metrics]
         return own + list(self.model.optimizer.variables)

@@ -1,10 +1,10 @@
 """A LightningModule as a ``TorchTrainable``: Penstock owns the loop.
 
 Theory of operation. The module is taken apart into the parts of a ``TorchTrainable``, so its epochs
-repeat bit by bit, at any width. Only those of Lightning's features are served that have a place in
+repeat bit by bit, at any width. Lightning's features are supported only if they have a place in
 Penstock's loop (``SERVED``). Anything else that a module overrides, uses or returns is refused by
-name, before the first epoch or when it is used; nothing is silently left out. For those modules
-there is ``lightning_loop``.
+name, before the first epoch or on first use; nothing is silently left out. Modules that need more
+can run under ``lightning_loop``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ try:
 except ImportError as error:
     raise missing("lightning", error) from error
 
-#: The names that a module may define: Penstock's loop calls them, or no fit ever does.
+#: The names that a module may define: Penstock's loop calls them, or training never needs them.
 SERVED = {
     "configure_optimizers",
     "example_input_array",
@@ -57,26 +57,27 @@ def _unserved(name: str) -> TrialFailed:
 
 
 class LightningTrainable(TorchTrainable):
-    """A LightningModule whose loop is Penstock's: elastic, and exact to the bit::
+    """A LightningModule trained by Penstock's own loop: elastic, and exact to the bit::
 
         class Tuned(penstock.LightningTrainable):
             module = DigitsModule
             datamodule = DigitsData
 
-    Both are called with those of the trial's parameters that they name, and may be methods too.
-    What ``validation_step`` logs is reported under its names.
+    ``module`` and ``datamodule`` may be classes or methods. Each is called with the trial's
+    parameters that it names as arguments. The values that ``validation_step`` logs are reported
+    under the names that it gives them.
     """
 
-    #: Makes the LightningModule.
+    #: The class or method that makes the LightningModule.
     module: Callable[..., LightningModule]
-    #: Makes the LightningDataModule; None where the module has its dataloaders itself.
+    #: The maker of the LightningDataModule; None if the module has its own dataloaders.
     datamodule: Callable[..., LightningDataModule] | None = None
 
     _monitor: str | None = None
     _schedule: Any = None
 
     def __init_subclass__(cls) -> None:
-        """Refuse at once what can be seen from the classes alone."""
+        """Refuse at once every feature whose lack of support shows in the classes alone."""
         for field, base in (("module", LightningModule), ("datamodule", LightningDataModule)):
             maker = getattr(cls, field, None)
             if not isinstance(maker, type):
@@ -89,7 +90,7 @@ class LightningTrainable(TorchTrainable):
                 raise UsageError(f"{maker.__name__}.{name}: {_ADVICE}")
 
     def data(self) -> Data:
-        """Return the data sets of the dataloaders. Penstock reads them, in an order of its own."""
+        """Return the data sets of the dataloaders. Penstock reads them in its own order."""
         source: LightningModule | LightningDataModule
         source = self._module() if self.datamodule is None else self._datamodule()
         source.prepare_data()
@@ -137,7 +138,7 @@ class LightningTrainable(TorchTrainable):
         if self._monitor is not None and self._monitor not in values:
             logged = ", ".join(sorted(values))
             raise TrialFailed("metric", f"no monitor {self._monitor!r}; those there are: {logged}")
-        # The value for a plateau schedule. NaN if the module has none, which is not reported.
+        # The value for a plateau schedule. If the module has none: NaN, which is not reported.
         objective = values.get(self._monitor or "loss", values.get("val_loss", out))
         if not isinstance(objective, torch.Tensor | float):
             objective = math.nan
@@ -157,7 +158,7 @@ class LightningTrainable(TorchTrainable):
         return datamodule
 
     def _check_names(self) -> None:
-        """Refuse a parameter that nothing reads. Methods may read any."""
+        """Refuse a parameter that no maker reads. A maker that is a method may read any of them."""
         makers = [maker for maker in (self.module, self.datamodule) if maker is not None]
         if not all(isinstance(maker, type) for maker in makers):
             return
@@ -169,7 +170,7 @@ class LightningTrainable(TorchTrainable):
 
 
 class _NoTrainer:
-    """Stands in for a module's ``trainer``, and refuses every attribute."""
+    """Stands in for a module's ``trainer``, and refuses access to every attribute."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise _unserved(f"the module asks its trainer for {name}")
@@ -179,7 +180,7 @@ _NO_TRAINER: Any = _NoTrainer()
 
 
 class _BatchIndex:
-    """Stands in for ``batch_idx``. Several processes share a batch, and none counts batches."""
+    """Stands in for ``batch_idx``, and refuses any use: no process of a gang counts batches."""
 
     def _refuse(self, *_: object) -> NoReturn:
         raise _unserved("the module reads batch_idx")
@@ -194,7 +195,7 @@ _BATCH_INDEX = _BatchIndex()
 
 
 class _Logs:
-    """Stands in for a module's ``log``: the values of one batch by name."""
+    """Stands in for a module's ``log``, and keeps the values of one batch by name."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -209,10 +210,9 @@ class _Logs:
 
 
 def _overridden(cls: type, base: type) -> str | None:
-    """Return a name of ``base`` that ``cls`` overrides and that is not served.
+    """Return a name of ``base`` that ``cls`` overrides but Penstock does not support, or None.
 
-    None if there is none. Methods that a module has from ``torch.nn`` (``forward``, ``state_dict``)
-    are its own affair.
+    Methods inherited from ``torch.nn.Module`` (``forward``, ``state_dict``) may be overridden.
     """
     for name in sorted(set(dir(base)) - set(dir(torch.nn.Module)) - SERVED):
         if name.startswith("_") or name.startswith(_NEVER_IN_FIT):
@@ -233,7 +233,7 @@ def _check(field: str, instance: object, base: type) -> None:
 
 
 def _named(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ``params`` that ``maker`` names as its arguments; no other is read."""
+    """Return the ``params`` that ``maker`` names as its arguments."""
     made_by = getattr(maker, "__init__") if isinstance(maker, type) else maker  # noqa: B009
     if made_by in (LightningModule.__init__, LightningDataModule.__init__):
         return {}  # they accept anything and ignore it
@@ -244,7 +244,7 @@ def _named(maker: Callable[..., Any], params: Mapping[str, Any]) -> dict[str, An
 
 
 def _step(module: LightningModule, name: str) -> Callable[[Any], Any]:
-    """Return the module's step as a function of a batch."""
+    """Return the module's step ``name`` as a function of a batch alone."""
     if getattr(type(module), name) is getattr(LightningModule, name):
         raise TrialFailed("inexact", f"{type(module).__name__} has no {name}, which is needed")
     step = getattr(module, name)
@@ -255,7 +255,7 @@ def _step(module: LightningModule, name: str) -> Callable[[Any], Any]:
 
 
 def _loader(name: str, loader: Any, sampler: type) -> DataLoader[Any]:
-    """Check that Penstock can make this DataLoader's batches. Raises ``TrialFailed`` (inexact)."""
+    """Return ``loader``. Raises ``TrialFailed`` (inexact) if Penstock cannot make its batches."""
     if not isinstance(loader, DataLoader):
         raise _unserved(f"{name}: {type(loader).__name__} in place of one DataLoader")
     # Torch's own subclasses of a sampler draw from it, by weights or ranks for example.
@@ -271,7 +271,7 @@ def _loader(name: str, loader: Any, sampler: type) -> DataLoader[Any]:
 
 
 def _configured(optimizer: Any) -> tuple[Optimizer, Any, str | None]:
-    """Return the optimizer, schedule and monitored name from ``configure_optimizers``."""
+    """Return the optimizer, schedule and monitored name that ``configure_optimizers`` returned."""
     schedule: Any = None
     if (
         isinstance(optimizer, tuple)

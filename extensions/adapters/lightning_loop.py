@@ -1,7 +1,7 @@
-"""Lightning's own Trainer in an epoch function: whatever a module does, Lightning does it.
+"""Lightning's own Trainer in an epoch function, so that a module may use any of its features.
 
-The store keeps Lightning's own checkpoint, as values without their pickle, and Lightning resumes
-from it: loops, optimizers, schedules, the states of callbacks.
+The store keeps Lightning's own checkpoint as plain values, without a pickle. Lightning resumes
+loops, optimizers, schedules and the states of callbacks from the checkpoint.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ class LightningCallback(Callback):
         trainer = Trainer(max_epochs=-1, callbacks=[report], default_root_dir=report.folder, ...)
         trainer.fit(module, data, ckpt_path=report.checkpoint)
 
-    All that was logged for the epoch is reported under its names. ``folder`` is a temporary folder
-    on the node, ``checkpoint`` the file to go on from; None where the trial begins.
+    All values that were logged for the epoch are reported under their names. ``folder`` is a
+    temporary folder on the node. ``checkpoint`` is the file to resume from; None at the trial's
+    start.
     """
 
     def __init__(self, trial: EpochTrial) -> None:

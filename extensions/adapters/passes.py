@@ -1,9 +1,9 @@
-"""A trial's epochs inside a framework that owns the loop, where only the callbacks are ours.
+"""A trial's epochs inside a framework that owns the loop and calls Penstock's callbacks.
 
 Theory of operation. ``trial.epochs()`` is an iterator, so a callback can ask it for the next epoch
 just as a loop would. The framework runs in the epoch function's thread, and waits there while the
-trial is paused. A trial that must not go on is unwound out of the callback, through the framework,
-whose own clean-up runs.
+trial is paused. To end a trial, an exception is raised out of the callback and through the
+framework, so the framework's own clean-up runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...tasks.contracts.contract import EpochTrial
 
 
 class Passes:
-    """The passes of a framework's loop as a trial's epochs.
+    """Maps the passes of a framework's loop to a trial's epochs.
 
     ``epoch`` is the number of the last epoch that the trial has trained; 0 at its start.
     """
@@ -38,10 +38,10 @@ class Passes:
         self._folders: list[weakref.finalize[..., Passes]] = []
 
     def take(self) -> Any:
-        """Return the state reported with that epoch.
+        """Return the state that was reported with the epoch ``epoch``.
 
-        None at the trial's start, and on a second call. It is given up here because it may be
-        large.
+        None at the trial's start, and on a second call: the state may be large, so it is not kept
+        in memory here.
         """
         state, self._state = self._state, None
         return state
@@ -59,13 +59,13 @@ class Passes:
         return folder
 
     def clean_up(self) -> None:
-        """Delete the folders."""
+        """Delete the temporary folders."""
         for delete in self._folders:
             delete()
 
     @contextmanager
     def _cleaning_up(self) -> Iterator[None]:
-        """Delete the folders if the trial is unwound here: the trainer may then end at once."""
+        """Delete the folders if an exception ends the trial: the trainer may then end at once."""
         try:
             yield
         except BaseException:
@@ -73,16 +73,16 @@ class Passes:
             raise
 
     def check(self, epoch: int, advice: str) -> None:
-        """Refuse a framework that is at another ``epoch``: it has not resumed from the state."""
+        """Raise UsageError if the framework has not resumed, and so is at another ``epoch``."""
         if epoch != self.epoch:
             raise UsageError(f"epoch {epoch} begins where epoch {self.epoch} should: {advice}")
 
     def report(self, metrics: Mapping[str, Any], state: Any) -> None:
-        """Report as ``EpochTrial.report`` does. ``take`` will return ``state``."""
+        """Report as ``EpochTrial.report`` does. A resumed trial gets ``state`` from ``take``."""
         with self._cleaning_up():
             self._trial.report(metrics, checkpoint={"epoch": self.epoch, "state": state})
 
 
 def missing(extra: str, error: ImportError) -> UsageError:
-    """Return the error for a framework that cannot be imported."""
+    """Return the error for a framework that cannot be imported; names the ``extra`` to install."""
     return UsageError(f"{error}: pip install 'penstock[{extra}]'", field=extra)

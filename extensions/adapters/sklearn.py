@@ -1,10 +1,10 @@
 """Estimators of scikit-learn that learn by ``partial_fit``, in an epoch function.
 
-A checkpoint is what ``partial_fit`` has set on the estimator. NumPy arrays, numbers and texts are
-stored as they are. Objects of scikit-learn's own (the optimizer of a multi-layer perceptron, say)
-are stored as the name of their class with their attributes, or with the arguments of its call where
-they have none. Only classes of scikit-learn are made again. So a checkpoint holds values, and no
-code.
+A checkpoint holds the attributes that ``partial_fit`` has set on the estimator. NumPy arrays,
+numbers and texts are stored as they are. Objects of scikit-learn's own classes (the optimizer of a
+multi-layer perceptron, say) are stored as the name of the class and the object's attributes. An
+object without attributes is stored as the class and the arguments that make it. Loading makes
+objects of scikit-learn's classes only. So a checkpoint holds values, and no code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...base.errors import UsageError
 from ...tasks.contracts.contract import EpochTrial
 from .passes import Passes
 
-#: The key of a dict that stands for another object. Its value says what kind of object.
+#: The key that marks a dict that stands for an object. Its value is the kind of object.
 _KIND = "penstock kind"
 
 
@@ -35,7 +35,7 @@ class PartialFit:
     """
 
     def __init__(self, trial: EpochTrial, estimator: BaseEstimator) -> None:
-        """``estimator`` is one that is not fitted yet. It becomes what it was after the last epoch.
+        """Restore ``estimator``, which is not fitted yet, to its state after the last epoch.
 
         Raises ``UsageError`` for an estimator without ``partial_fit``.
         """
@@ -47,22 +47,22 @@ class PartialFit:
             restore(estimator, state)
 
     def epochs(self) -> Iterator[int]:
-        """Yield the epochs to train, as ``EpochTrial.epochs``."""
+        """Yield the numbers of the epochs to train, as ``EpochTrial.epochs`` does."""
         while True:
             yield self._passes.begin()
 
     def report(self, metrics: Mapping[str, Any]) -> None:
-        """Say how the epoch went, and store the estimator.
+        """Report the epoch's metrics, and store the estimator.
 
-        Raises ``UsageError`` naming the attribute that cannot be stored.
+        Raises ``UsageError`` that names an attribute which cannot be stored.
         """
         self._passes.report(metrics, state_of(self.estimator))
 
 
 def state_of(estimator: BaseEstimator) -> dict[str, Any]:
-    """Return the attributes that fitting has set on ``estimator``, as a checkpoint can hold them.
+    """Return the attributes that fitting has set on ``estimator``, in a form for checkpoints.
 
-    Raises ``UsageError`` naming an attribute that refers to itself.
+    Raises ``UsageError`` that names an attribute which refers to itself.
     """
     constructor_params, state = estimator.get_params(deep=False), {}
     for name, value in sorted(vars(estimator).items()):
@@ -82,12 +82,12 @@ def state_of(estimator: BaseEstimator) -> dict[str, Any]:
 
 
 def restore(estimator: BaseEstimator, state: Mapping[str, Any]) -> None:
-    """Give ``estimator``, which is not fitted, the ``state`` that ``state_of`` returned."""
+    """Set the ``state`` that ``state_of`` returned on ``estimator``, which is not fitted."""
     vars(estimator).update({name: _unpacked(value) for name, value in state.items()})
 
 
 def _packed(value: Any) -> Any:
-    """Return ``value``; parts that the store cannot keep are named and taken apart."""
+    """Return ``value`` with a dict of plain values for each part that the store cannot keep."""
     if isinstance(value, np.ndarray) and value.dtype.kind == "U":
         return {_KIND: "texts", "texts": value.tolist(), "dtype": value.dtype.str}
     if isinstance(value, np.random.RandomState):
@@ -105,7 +105,7 @@ def _disassembled(value: Any) -> Any:
     packed: dict[str, Any] = {_KIND: "object", "class": f"{cls.__module__}:{cls.__qualname__}"}
     if hasattr(value, "__dict__"):
         return packed | {"vars": _packed(dict(sorted(vars(value).items())))}
-    # An object written in Cython, such as the losses: it names the call that makes it again.
+    # An object written in Cython, such as a loss: __reduce__ names the call that remakes it.
     reduced = value.__reduce__()
     return packed | {"call": _packed(reduced[1])} if reduced[0] is cls else value
 

@@ -1,4 +1,4 @@
-"""XGBoost in an epoch function: a number of boosting rounds is an epoch."""
+"""XGBoost in an epoch function: an epoch is a fixed number of boosting rounds."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ class XGBoostCallback(TrainingCallback):
             xgb_model=report.booster, callbacks=[report],
         )
 
-    The last value of each metric of ``evals`` is reported, as ``validation-logloss``. ``booster``
-    is what to go on from, None where the trial begins; ``num_boost_round`` are rounds from there.
+    The last value of each metric of ``evals`` is reported under a name such as
+    ``validation-logloss``. ``booster`` is the model to go on from; None at the trial's start.
+    ``num_boost_round`` counts the rounds from there on.
     """
 
     def __init__(self, trial: EpochTrial, *, rounds: int = 1) -> None:

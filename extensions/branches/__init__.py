@@ -1,1 +1,1 @@
-"""Branches: trials that go on from an epoch of another one under changed values."""
+"""Branches: trials that continue another trial after one of its epochs, with changed values."""

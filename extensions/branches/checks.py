@@ -1,4 +1,4 @@
-"""The checks of what may be branched, alike for command and engine."""
+"""Checks if a trial may be branched, for the command and the engine alike."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ...scheduler.model.study import number_of
 from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import StudyState
 
-#: Reasons against a branch: if each holds, and its words.
+#: Reasons against a branch, each as a pair: True if the reason holds, and its words.
 Reasons = Iterator[tuple[bool, str]]
-#: The most branches that one command makes.
+#: The largest number of branches that one command may make.
 MOST = 64
 #: Contracts of trials whose states are kept.
 _WITH_STATES = ("torch", "empty", "epochs")
@@ -26,12 +26,12 @@ _NOT_EXACT = "it is not computed again, as its bits would be others"
 
 
 def refusal(study: StudyState, trial: Trial, epoch: int, to: int, copies: int) -> str:
-    """Return the reason against branches after ``epoch``, and the alternatives; else empty."""
+    """Return the reason against branches after ``epoch``, with the alternatives; empty if none."""
     return next((why for holds, why in _obstacles(study, trial, epoch, to, copies) if holds), "")
 
 
 def last_epoch(study: StudyState) -> int:
-    """Return the epoch that branches reach unless their user says otherwise; 0: none is known."""
+    """Return the epoch that branches reach by default; 0 if the study has no such epoch."""
     return study.spec.strategy.max_epochs or 0
 
 

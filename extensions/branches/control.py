@@ -1,4 +1,4 @@
-"""The command for branches, for the command line, scripts and pages: sent, and told."""
+"""Sends the command for branches, and describes the result: for CLI, scripts and pages."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def branch(
     outside: bool = False,
     why: str = "",
 ) -> list[int]:
-    """Have trials go on from a trial's state after ``epoch`` under other values.
+    """Create trials that go on from a trial's state after ``epoch`` with other values.
 
-    Return their numbers. Raises UsageError if it is refused, BackendError if no scheduler answers.
+    Return the numbers of the new trials. Raises UsageError if the command is refused, BackendError
+    if no scheduler answers.
     """
     if not isinstance(params, Mapping):
         raise UsageError.refuse("params", params, "a mapping of names to values")

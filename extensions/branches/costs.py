@@ -1,4 +1,4 @@
-"""Says what branches would cost before they are made: epochs, time, and if their state is there."""
+"""Estimates the cost of branches before they are made: epochs, time, and epochs to repeat."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from ...app.common.text import duration
 
 
 class Cost(NamedTuple):
-    """The amount that branches of one trial would take."""
+    """The cost of branches of one trial."""
 
     #: The number of branches.
     copies: int
-    #: The first and the last epoch that each trains.
+    #: The first and the last epoch that each branch trains.
     first: int
     last: int
-    #: The first epoch that each computes again to have its state; ``first``: the state is kept.
+    #: The first epoch that each branch repeats to get its state; ``first`` if it repeats none.
     again: int
-    #: The time that an epoch is expected to take (seconds); None: none has been measured.
+    #: The expected time of an epoch (seconds); None if no epoch has been measured.
     epoch_seconds: float | None
 
     @property
     def seconds(self) -> float | None:
-        """The time that all take together; None where it is not known."""
+        """The time of all branches together (seconds); None if it is not known."""
         epochs = self.copies * (self.last - self.again + 1)
         return None if self.epoch_seconds is None else epochs * self.epoch_seconds
 
@@ -40,15 +40,15 @@ def cost_of(
 ) -> Cost:
     """Return the cost of ``copies`` branches after epoch ``at`` that train up to epoch ``to``.
 
-    The trial's own epochs come after ``begin`` and took these ``seconds``; the states after those
-    of ``kept`` are in the store.
+    The trial's own epochs come after ``begin`` and took ``seconds``, one number for each. The
+    states after the epochs in ``kept`` are in the store.
     """
     newest = max((epoch for epoch in kept if begin < epoch <= at), default=begin)
     return Cost(copies, at + 1, to, newest + 1, median(seconds) if seconds else None)
 
 
 def cost_words(cost: Cost) -> str:
-    """Return the cost in two sentences."""
+    """Return ``cost`` in two sentences."""
     at, replayed = cost.first - 1, cost.first - cost.again
     words = "It trains" if cost.copies == 1 else f"Each of {cost.copies} trains"
     words += f" {_span(cost.first, cost.last)}"
@@ -61,12 +61,12 @@ def cost_words(cost: Cost) -> str:
 
 
 def _span(first: int, last: int) -> str:
-    """Return *3 epochs (5 to 7)*, *epoch 5*."""
+    """Return words for a range of epochs, such as *3 epochs (5 to 7)* or *epoch 5*."""
     return f"epoch {first}" if first == last else f"{last - first + 1} epochs ({first} to {last})"
 
 
 def start_words(plan: dict[str, Any], copies: int) -> str:
-    """Return when branches would begin by the scheduler's plan: they come before what waits."""
+    """Say when branches would start by the scheduler's plan: they go ahead of waiting trials."""
     if plan["free"]:
         first = "the first begins" if copies > len(plan["free"]) else "each begins"
         begins = "it begins" if copies == 1 else first

@@ -1,4 +1,4 @@
-"""The event of branches: a person has made trials out of another one."""
+"""The event of branches: a user has branched a trial."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from ...scheduler.model.study import Params
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Branched(Event):
-    """A user has trials go on from a trial's state after an epoch, under other values."""
+    """A user has created trials that go on from a trial's state with other values."""
 
-    #: The id of the trial that they are made of.
+    #: The id of the trial that is branched.
     trial: str
-    #: The epoch after which they begin.
+    #: The epoch after which the branches begin.
     epoch: Natural
-    #: The epoch that they are to reach.
+    #: The last epoch that the branches are to train.
     to: Natural
-    #: Their parameters.
+    #: The branches' parameters.
     params: Params
-    #: Parameters that differ from the parent's.
+    #: The parameters that differ from those of ``trial``.
     changed: Params = ()
     #: The number of branches. All but the first draw random numbers of their own.
     copies: Natural = 1
     #: The names of values that lie outside of the study's space.
     outside: tuple[str, ...] = ()
-    #: The user, as they call themselves.
+    #: The user's name, as the user gave it.
     who: str = ""
-    #: Their reason; empty if they gave none.
+    #: The user's reason; empty if none was given.
     why: str = ""
 
 

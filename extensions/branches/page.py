@@ -1,4 +1,4 @@
-"""The form on a trial's page that branches it: its fields, its cost, and what it does."""
+"""The form on a trial's page that branches the trial: its fields, the cost, and its actions."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
     from ...scheduler.model.trial import Trial
 
-#: The beginning of the names of fields that hold values of parameters.
+#: The prefix of the names of fields that hold values of parameters.
 _PARAM = "param."
-#: Seconds until a scheduler that does not answer is given up.
+#: Seconds to wait for the scheduler's answer.
 _PATIENCE = 5.0
 
 
 class _Known(NamedTuple):
-    """A trial as the ledger has it, in the form in which it is checked."""
+    """A trial read from the ledger, in the form that the checks need."""
 
     study: StudyState
     trial: Trial
     epochs: list[EpochRow]
-    #: The epochs after which a state that the trial had is in the store.
+    #: The epochs after which the trial's state is in the store.
     kept: frozenset[int]
 
 
 class _Asked(NamedTuple):
-    """The fields of a form that were filled in."""
+    """The values that a user entered in the form."""
 
     study: StudyRow
     number: int
@@ -54,12 +54,12 @@ class _Asked(NamedTuple):
     to: int | None
     copies: int
     outside: bool
-    #: The values that differ from the trial's.
+    #: The parameters whose values differ from the trial's.
     params: dict[str, Any]
 
 
 def trial_form(reader: Reader, study: StudyRow, trial: TrialRow) -> Markup:
-    """Return the form; words where the trial cannot be branched, nothing before its first epoch."""
+    """Return the form, the reason against it if there is one, or nothing before the first epoch."""
     begin = trial.origin_epoch or 0
     if trial.epoch <= begin:
         return Markup()
@@ -85,7 +85,7 @@ def trial_form(reader: Reader, study: StudyRow, trial: TrialRow) -> Markup:
 
 
 def made_by(settings: Settings, reader: Reader, fields: Fields) -> str:
-    """Make the branches that a form asks for, and say so. Errors as ``control.branch``."""
+    """Make the branches that a form asks for, and say so. Raises as ``control.branch`` does."""
     from ...app.client.study.control import client_of
 
     request = _asked(reader, fields)
@@ -104,7 +104,7 @@ def made_by(settings: Settings, reader: Reader, fields: Fields) -> str:
 
 
 def cost_by(settings: Settings, reader: Reader, fields: Fields) -> str:
-    """Say what the branches would cost that a form asks for. Raises UsageError as they would."""
+    """Say what a form's branches would cost. Raises UsageError as ``made_by`` would."""
     request = _asked(reader, fields)
     rows = reader.trials_of([trial_id(request.study.id, request.number)])
     if not rows:
@@ -170,5 +170,5 @@ def _possible(facts: _Known, epoch: int) -> bool:
     return not refusal(facts.study, facts.trial, epoch, epoch + 1, 1)
 
 
-#: Functions that do what the form asks for, or say the cost, by its field ``action``.
+#: Functions by the form's field ``action``: make the branches, or say their cost.
 ACTIONS = {"branch": made_by, "branch-cost": cost_by}

@@ -1,16 +1,17 @@
-"""Makes trials out of other ones, at their users' will: the scheduler's end.
+"""Makes branches of trials when users ask for them: the scheduler's end.
 
-Theory of operation. A branch is a trial that begins with another one's state after an epoch
-(``Trial.origin``), under values of its own, as a fork of population based training does. It is its
-user's: no strategy knows it, and it goes on to the epoch that it was made for. Samplers see it as
-any trial. It draws the random numbers that its parent would have drawn, so that the changed values
-are all that differs; further copies draw their own.
+Theory of operation. A branch is a trial that begins with another trial's state after an epoch
+(``Trial.origin``), with values of its own, as a fork of population based training does. It belongs
+to its user: no strategy knows the branch, and it trains to the epoch that the user gave. Samplers
+treat it like any other trial. A branch draws the random numbers that its parent would have drawn,
+so only the changed values differ; further copies draw their own.
 
-Where the state is in the store, or in the memory of a trainer, the branch begins with it. Where it
-is not, its first segment says how it came to be: the *way*, a list of parts. Each part is a trial
-of the study with its parameters, its keys, the epoch up to which it counts, and its states in the
-store. The trainer computes again what is missing, and compares the hash (``trainer``). So nothing
-waits for a replay but the branch itself, and one that is lost in it is sent again as any trial.
+If the state is in the store or in the memory of a trainer, the branch loads it. Otherwise the
+branch's first segment says how the state can be computed: the *way*, a list of parts. Each part is
+a trial of the study with its parameters, its keys, the epoch up to which the way follows it, and
+its states in the store. The trainer computes the missing epochs again, and compares the hash
+(``trainer``). So only the branch itself waits for the replay. If the replay is lost, the branch is
+sent again like any trial.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ NAME = "branches"
 
 
 def plug(parts: Parts) -> Extension:
-    """Return the extension by which users make trials out of other ones."""
+    """Return the extension by which users branch trials."""
     branches = _Branches(parts)
     return Extension(
         name=NAME,
@@ -45,7 +46,7 @@ def plug(parts: Parts) -> Extension:
 
 
 class _Branches:
-    """Makes branches, and tells their trainers where they begin."""
+    """Makes branches, and tells trainers where each branch begins."""
 
     def __init__(self, parts: Parts) -> None:
         self._core = parts.core
@@ -79,13 +80,13 @@ class _Branches:
     def segment(
         self, study: StudyState, trial: Trial, members: tuple[Member, ...]
     ) -> SegmentValues:
-        """Tell the trainer of a branch how the state that it begins with came to be."""
+        """Return the way to the state that a branch begins with, for the branch's segment."""
         if not trial.branched:
             return NO_VALUES
         return SegmentValues(ext={NAME: {"way": self._way(study, trial)}})
 
     def _way(self, study: StudyState, trial: Trial) -> list[dict[str, Any]]:
-        """Return the trials whose epochs led to where ``trial`` begins, the first one first."""
+        """Return the parts of the way to the state that ``trial`` begins with, oldest first."""
         parts = list[dict[str, Any]]()
         while trial.origin is not None:
             parent, last = self._state.trials[trial.origin.trial], trial.origin.epoch
@@ -111,7 +112,7 @@ class _Branches:
     def _states(self, study: StudyState, trial: Trial, last: int) -> Iterator[Parent]:
         """Yield the durable states of a trial's own epochs up to ``last``, newest first.
 
-        Those of trials that had the same state then are its own, too.
+        A state of another trial counts too if its hash is that of the trial's state at that epoch.
         """
         states = dict[int, Parent]()
         for other in self._core.trials_of(study):
@@ -124,7 +125,7 @@ class _Branches:
 
 
 def key_number(study: StudyState, trial: Trial) -> int:
-    """Return the number in the keys of a trial's random numbers."""
+    """Return the number that stands in the keys of a trial's random numbers."""
     if trial.origin is not None and trial.origin.keys is not None:
         return trial.origin.keys
     shared = replicate_of(study.spec, trial.number)

@@ -1,4 +1,4 @@
-"""Turns users' commands for branches into events, checked against the engine's state."""
+"""Checks users' commands for branches against the engine's state, and turns them into events."""
 
 from __future__ import annotations
 
@@ -54,26 +54,27 @@ def _branched(
     )
 
 
-#: Kinds of command, each with the function whose arguments are its fields.
+#: The function that makes each kind of command an event; its arguments are the fields.
 COMMANDS: Mapping[str, Callable[..., Event]] = {"branch": _branched}
 
 
 def answer(event: Event, state: EngineState) -> Iterator[tuple[str, Any]]:
-    """Yield the additions to a command's reply: the numbers of the new trials."""
+    """Yield the fields to add to a command's reply: the numbers of the new trials."""
     study = state.studies.get(study_of_trial(event.trial)) if isinstance(event, Branched) else None
     if isinstance(event, Branched) and study is not None:
         yield "numbers", [number_of(name) for name in study.trials[-event.copies :]]
 
 
 def reopens(body: Mapping[str, Any]) -> bool:
-    """Return True if a command may branch a trial of a study that is over."""
+    """Return True if a command is allowed for a study that is over, and reopens it."""
     return body.get("kind") == "branch"
 
 
 def check_past(body: Mapping[str, Any], record: StudyRecord, past: FinishedStudy) -> None:
-    """Check a command on a trial of a study that is over, before that is reopened for it.
+    """Check a command for a study that is over, before the study is reopened for the command.
 
-    Raises UsageError as the command itself would; what its fields are is checked with that.
+    Raises UsageError as the command itself would. The types of the fields are checked later, with
+    the command.
     """
     if not reopens(body):
         return

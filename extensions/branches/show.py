@@ -1,4 +1,4 @@
-"""Shows branches: in stories and in reports."""
+"""Shows branches in stories and in reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...app.show.drawings.charts import Section
     from ...scheduler.model.study import StudySpec
 
-#: The room before a branch of a branch, a level each.
+#: The indent of a branch of a branch, once for each level.
 _INDENT = "\u2003"
 
 
@@ -42,7 +42,7 @@ class _Branch(NamedTuple):
 
 
 def report_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> Section:
-    """Return the report's tree of branches; empty where there are none."""
+    """Return the report's section with the tree of branches; empty if there are none."""
     from markupsafe import Markup
 
     from ...app.show.drawings.charts import Section
@@ -73,7 +73,7 @@ def report_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
 def _tree(
     parent: TrialRow, trials: Sequence[TrialRow], events: Sequence[Branched], level: int
 ) -> Iterator[_Branch]:
-    """Yield the branches of a trial, each followed by its own."""
+    """Yield the branches of ``parent``, each followed by its own branches."""
     for trial in trials:
         if trial.origin_trial == parent.id and trial.replaces == "":
             branchings = (

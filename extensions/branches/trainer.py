@@ -1,14 +1,15 @@
-"""The state that a branch begins with: from memory, from a store, or computed again.
+"""Provides the state that a branch begins with: from memory, from a store, or computed again.
 
-Theory of operation. A branch's task has the *way* to where it begins (``scheduler``). Its state is
-taken from this trainer's memory, else from that of the trainer that has it, else from the store.
-What is not there is computed again: each trial of the way is made with its own parameters and keys
-and trained from the newest state that loads, or from its start, up to where the next one begins. As
-an epoch's bits depend on nothing else, this is the state that the parent had, and its hash says so.
-A copy stays in memory for the branches that begin there, too.
+Theory of operation. A branch's task carries the *way* that leads to its first state
+(``scheduler``). The state is taken from this trainer's memory, else from the memory of the trainer
+that has it, else from the store. Missing epochs are computed again: each trial of the way is made
+with its own parameters and keys. It is trained from the newest state that loads, or from its start,
+up to the epoch where the next trial of the way begins. An epoch's bits depend on nothing else, so
+the result is the state that the parent had; the hash proves that. A copy stays in memory for other
+branches that begin with the same state.
 
-A state fits only a model and an optimiser of the same shapes. So where the changed values decide a
-shape the branch fails, with the name of the value, before anything is computed.
+A state fits only a model and an optimiser of the same shapes. So if a changed value decides a
+shape, the branch fails with the name of that value before anything is computed.
 """
 
 from __future__ import annotations
@@ -35,28 +36,28 @@ NAME = "branches"
 
 
 def hook(parts: Parts) -> Hook:
-    """Return the hook by which branches begin."""
+    """Return the hook that provides the first state of branches."""
     return _Origins()
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A trial on the way, and what its epochs after ``begin`` up to ``epoch`` led to."""
+    """A trial on the way, and the result of its epochs after ``begin`` up to ``epoch``."""
 
     trial: str
     params: dict[str, Any]
     keys: int
     shards: int
-    #: The system configuration that it was trained under, some of which decides bits.
+    #: The system configuration that the trial had; some of its settings decide bits.
     system: list[list[Any]]
-    #: The numeric signature that it was computed under last.
+    #: The numeric signature of the trial's last epoch.
     signature: str
     begin: int
     epoch: int
     hash: str
-    #: The trainer that had the last state in memory; empty if none is known.
+    #: The trainer that has the last state in memory; empty if none is known.
     holder: str
-    #: Epoch, URI and hash of its states in the store, newest first.
+    #: The epoch, URI and hash of each of the trial's states in the store, newest first.
     states: list[tuple[int, str, str]]
 
 
@@ -74,7 +75,7 @@ class _Origins(Hook):
 
 
 def _in_memory(beginning: Beginning, part: _Part) -> dict[str, Any] | None:
-    """Return the state at the end of the way from the memory of a trainer; None: none has it."""
+    """Return the state at the end of the way from a trainer's memory; None if no trainer has it."""
     name = state_name(part.trial, part.hash)
     with beginning.states.lend(name, part.epoch) as state:
         if state is not None:
@@ -90,7 +91,7 @@ def _in_memory(beginning: Beginning, part: _Part) -> dict[str, Any] | None:
 
 
 class _Retrace:
-    """Goes the way from the newest state that is in the store."""
+    """Follows the way from the newest state that is in the store."""
 
     def __init__(self, beginning: Beginning, way: list[_Part]) -> None:
         self._run = beginning.run
@@ -100,7 +101,7 @@ class _Retrace:
         self.last = way[-1]
 
     def state(self) -> dict[str, Any]:
-        """Return the state at the end of the way, which is computed where it is not stored."""
+        """Return the state at the end of the way; compute it if it is not stored."""
         first, epoch, state = self._stored()
         if state is not None and epoch == self.last.epoch:
             self.check_fits(state)
@@ -119,7 +120,7 @@ class _Retrace:
         return state
 
     def check_fits(self, state: dict[str, Any]) -> None:
-        """Fail where the branch cannot go on from a state like this, and name the value."""
+        """Raise an error that names the changed value if the branch cannot go on from ``state``."""
         own = self._beginning.training
         stored, present = _outline(state, own), _outline(own.state(), own)
         if stored == present:
@@ -143,7 +144,7 @@ class _Retrace:
         )
 
     def _stored(self) -> tuple[int, int, dict[str, Any] | None]:
-        """Return the newest state that loads, its epoch, and the place of its trial on the way."""
+        """Return the index of a trial on the way, an epoch, and the newest state that loads."""
         for index in range(len(self._way) - 1, -1, -1):
             for epoch, uri, state_hash in self._way[index].states:
                 try:
@@ -153,7 +154,7 @@ class _Retrace:
         return 0, 0, None
 
     def _trained(self, part: _Part, state: dict[str, Any] | None, epoch: int) -> dict[str, Any]:
-        """Train a trial of the way up to its end, from its ``state`` after ``epoch``."""
+        """Train the trial ``part`` up to the end of its part, from ``state`` after ``epoch``."""
         run, training = self._run, self._made(part, part.params)
         if state is not None and epoch == part.begin:
             training.inherit(state, epoch)
@@ -190,10 +191,10 @@ class _Retrace:
 
 
 def _outline(state: Mapping[str, Any], own: Training) -> dict[str, Any]:
-    """Return the facts of a state, by name, that must be equal for ``own`` to go on from it.
+    """Return the facts of ``state``, by name, that must match for ``own`` to continue from it.
 
-    These are the shape of each tensor of the model, and the presence of the entries that its
-    optimiser and a schedule that looks at losses read. Further entries do not matter.
+    These are the shape of each tensor of the model, and the names of the entries that the optimiser
+    or a loss-driven schedule reads. Further entries do not matter.
     """
     outline: dict[str, Any] = {
         name: tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__

@@ -1,4 +1,4 @@
-"""Checks the values of a branch against its study's space: for the command and for its costs."""
+"""Checks the values of a branch against the space of the branch's study."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .checks import refusal
 
 
 def check(study: StudyState, trial: Trial, epoch: int, to: int, copies: int) -> None:
-    """Raise UsageError with the reason where the trial cannot be branched so."""
+    """Raise UsageError with the reason if the trial cannot be branched in this way."""
     if reason := refusal(study, trial, epoch, to, copies):
         name = study.spec.name
         raise UsageError(f"trial {trial.number} of {name} cannot be branched: {reason}")
@@ -26,19 +26,20 @@ class Values(NamedTuple):
     """The parameters of a branch."""
 
     params: Params
-    #: Parameters that differ from the parent's.
+    #: The parameters that differ from the parent's.
     changed: Params
-    #: The names of those that lie outside of the space.
+    #: The names of parameters whose values lie outside of the space.
     outside: tuple[str, ...]
 
 
 def values_of(
     spec: StudySpec, parent: Params, given: Mapping[str, Any], *, outside: bool
 ) -> Values:
-    """Return the parameters of a branch: the parent's, but for what is ``given``.
+    """Return the parameters of a branch: the parent's, except for those that are ``given``.
 
-    Those that are inactive with it are left out. Raises UsageError for an unknown name, a value of
-    a wrong type or outside its range (unless ``outside``), and where a parameter has no value.
+    Parameters that are inactive under the given values are left out. Raises UsageError for an
+    unknown name, a value of a wrong type, a parameter without a value, and, unless ``outside``, a
+    value outside its range.
     """
     distributions = {name: parameter(text, f"space[{name!r}]") for name, text in spec.space or ()}
     for name in given:
@@ -78,7 +79,7 @@ def values_of(
 
 
 def check_differs(values: Values, parent: int, copies: int) -> None:
-    """Raise UsageError where one branch of these values would be its parent again."""
+    """Raise UsageError if a single branch with these values would only repeat its parent."""
     if not values.changed and copies == 1:
         raise UsageError(
             f"a branch with the values of trial {parent} would be trial {parent} again: give a"
@@ -87,7 +88,7 @@ def check_differs(values: Values, parent: int, copies: int) -> None:
 
 
 def _range_left(distribution: Parameter, value: Any) -> str:
-    """Return the range of a parameter as words if a number lies outside of it, or nothing."""
+    """Return a parameter's range as words if the number ``value`` lies outside it; else empty."""
     if isinstance(distribution, Categorical) or not isinstance(value, int | float):
         return ""
     is_inside = isinstance(value, bool) or distribution.low <= value <= distribution.high

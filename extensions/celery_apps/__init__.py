@@ -1,1 +1,1 @@
-"""Users' Celery apps: tasks that are sent when a study is over or wait for one; served devices."""
+"""Users' Celery apps: tasks sent when studies end, a task that waits for one, devices served."""

@@ -1,13 +1,14 @@
 """Keep a node agent running as long as a Celery worker runs: ``python -m ...agent_keeper PID``.
 
-It is a program of its own, because a worker's main process has no place for it: a task of the solo
-pool stops everything there for as long as it takes, and a thread would make the forks of prefork
-unsafe. It serves the devices of ``Settings.devices`` by ``penstock worker``, starts that again when
-it ends, and waits while another agent serves this machine.
+The keeper is a separate program, because a Celery worker's main process cannot do this work: a
+task of the solo pool blocks that process for as long as the task takes, and a thread would make the
+forks of the prefork pool unsafe. The keeper serves the devices of ``Settings.devices`` by running
+``penstock worker``, which it starts again after each end. While another agent serves this machine,
+the keeper waits.
 
-SIGTERM drains, SIGINT ends the agent at once, and so does the end of the worker, whose process id
-is ``PID``. What is to be said goes to standard output, a line each: a level of ``logging``, a tab,
-and the words.
+SIGTERM drains the agent. SIGINT ends the agent at once, and so does the end of the Celery worker,
+whose process id is ``PID``. Messages go to standard output, a line each: a level of ``logging``, a
+tab, and the words.
 """
 
 from __future__ import annotations
@@ -29,29 +30,29 @@ from ...app.server.services.services import AGENT, AGENT_GRACE, agent_of
 from ...base.backoff import Restarts
 from ...base.errors import PenstockError
 
-#: Seconds between two looks whether another agent of this machine has ended.
+#: Seconds between two checks if another agent of this machine has ended.
 RETRY_INTERVAL = 2.0
-#: Seconds that an agent may take that does not wait for its trials.
+#: Seconds that an agent may take to end when it does not wait for its trials.
 END_GRACE = 5.0
 
 DRAIN, END = signal.SIGTERM, signal.SIGINT
 
 
 class AgentKeeper:
-    """Keeps one agent. ``worker`` is the Celery worker, ``wake`` has a byte for each signal."""
+    """Keeps one agent running for ``worker``. The descriptor ``wake`` gives a byte per signal."""
 
     def __init__(self, settings: Settings, worker: Pidfd, wake: int) -> None:
         self._settings = settings
         self._worker = worker
         self._wake = wake
         self._log = settings.logs / f"{AGENT}.log"
-        #: The size of the agent's log as it was started.
+        #: The size of the log when the agent was started.
         self._begin = 0
-        #: The last words of each level.
+        #: The last message of each level.
         self._said: dict[str, str] = {}
 
     def run(self) -> None:
-        """Keep an agent running until told to end it."""
+        """Keep an agent running until a signal or the worker's end stops it."""
         past, stop_signal = Restarts(), None
         while stop_signal is None:
             began = time.monotonic()
@@ -78,7 +79,7 @@ class AgentKeeper:
             stop_signal = self._wait(None, past.due - time.monotonic())
 
     def _start(self) -> subprocess.Popen[bytes] | None:
-        """Return a new agent; None while another one serves this machine."""
+        """Return a new agent, or None if another agent already serves this machine."""
         self._settings.ensure_home()
         program = agent_of(self._settings.devices).argv
         bound = (sys.executable, "-P", "-m", f"{__package__}.bound", str(os.getpid()))
@@ -104,7 +105,7 @@ class AgentKeeper:
         return agent
 
     def _report(self, status: int) -> None:
-        """Say how an agent has ended that was not told to."""
+        """Report how an agent has ended that nobody stopped."""
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
         why = logs.last_error(self._log, self._begin)
         words = f"what serves this machine's devices ended ({how}), and is started again"
@@ -116,14 +117,14 @@ class AgentKeeper:
         process.send(signal.SIGTERM)
         if stop_signal == DRAIN:
             self._wait(process, AGENT_GRACE)
-        # Not a second SIGTERM, which would be one with the first while that is not handled.
+        # A second SIGTERM would merge with the first if that is not handled yet.
         process.send(signal.SIGINT)
         if not process.wait(END_GRACE):
             process.send(signal.SIGKILL)
         agent.wait()
 
     def _wait(self, process: Pidfd | None, timeout: float) -> signal.Signals | None:
-        """Return the signal to act on; None if the process ends or the time is over before."""
+        """Return the signal to act on, or None if the process or the time ends first."""
         deadline = time.monotonic() + timeout
         watched: list[int | Pidfd] = [self._wake, self._worker]
         watched += [process] if process is not None else []
@@ -139,7 +140,7 @@ class AgentKeeper:
         return None
 
     def _say(self, level: str, words: str) -> None:
-        """Say something, but not twice in a row: what fails is tried again for ever."""
+        """Print a message unless it repeats the level's last one: failed tries go on for ever."""
         if words != self._said.get(level):
             print(f"{level}\t{' '.join(words.split())}", flush=True)  # noqa: T201 - as it says above
         self._said[level] = words
@@ -155,7 +156,7 @@ def main() -> None:
 
 @contextmanager
 def _signals() -> Iterator[int]:
-    """Yield a descriptor from which the number of each signal can be read."""
+    """Yield a file descriptor from which the number of each received signal can be read."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     for number in (DRAIN, END):

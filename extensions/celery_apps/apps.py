@@ -1,4 +1,4 @@
-"""The user's Celery app: the name by which others import it, and the tasks that it has."""
+"""The user's Celery app: the name to import it by, and checks of its tasks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ...app.common.text import near
 from ...base.errors import UsageError
 from ...base.urls import hide_password
 
-#: Libraries whose own modules hold apps, too.
+#: Libraries whose modules may hold apps too; their names are not used.
 _LIBRARIES = ("celery", "kombu", "flower", "penstock")
 
 
 def name_of(app: Any) -> str | None:
-    """Return the name by which ``app`` is imported, as in ``shop.celery:app``; None without one."""
+    """Return the name to import ``app`` by, such as ``shop.celery:app``, or None if it has none."""
     names = []
     for module, attribute in _places(app):
         importable = module if module != "__main__" else _name_of_script()
@@ -27,7 +27,7 @@ def name_of(app: Any) -> str | None:
 
 
 def _places(app: Any) -> Iterator[tuple[str, str]]:
-    """Yield the modules that hold ``app``, and the names of their attributes that do."""
+    """Yield the module and the attribute name for each place that holds ``app``."""
     for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
         if name != "__main__" and getattr(spec, "name", None) != name:
@@ -38,7 +38,7 @@ def _places(app: Any) -> Iterator[tuple[str, str]]:
 
 
 def _name_of_script() -> str | None:
-    """Return the name by which the running script is imported; None if it cannot be."""
+    """Return the name to import the running script by, or None if it cannot be imported."""
     main = sys.modules["__main__"]
     if (spec := getattr(main, "__spec__", None)) is not None:  # python -m
         return str(spec.name).removesuffix(".__main__")
@@ -54,9 +54,9 @@ def _name_of_script() -> str | None:
 
 
 def check_tasks(app: Any, signature: dict[str, Any], field: str) -> None:
-    """Check that ``app`` has the tasks of a signature, and that they take their arguments.
+    """Check that ``app`` has the tasks of a signature, and that the tasks take their arguments.
 
-    Raises UsageError, which names the task and those of nearly the same name.
+    Raises UsageError that names the task and tasks with nearly the same name.
     """
     try:
         app.loader.import_default_modules()
@@ -69,7 +69,7 @@ def check_tasks(app: Any, signature: dict[str, Any], field: str) -> None:
 
 
 def _check(app: Any, signature: dict[str, Any], field: str, *, study: bool) -> None:
-    """Check a signature; with ``study`` its first task is called with that argument."""
+    """Check a signature. If ``study``, its first task must also take the study as an argument."""
     linked = [each for name in ("link", "link_error") for each in _links(signature, name)]
     for each in linked:
         _check(app, each, field, study=False)

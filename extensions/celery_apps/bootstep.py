@@ -1,8 +1,9 @@
-"""The step of users' own Celery workers that serves the devices of their machines.
+"""The worker step that lets users' own Celery workers serve the devices of their machines.
 
-It runs in a worker's main process alone, never in a pool's children, and has no thread: what starts
-the node agent, waits for another one and starts it again is a process (``agent_keeper``), which
-this one starts, listens to, and tells how to end.
+The step runs only in a worker's main process, never in a pool's children, and has no thread. A
+separate process (``agent_keeper``) starts the node agent, starts it again after an end, and waits
+while another agent serves the machine. The step starts that process, logs its messages, and tells
+it how to end.
 """
 
 from __future__ import annotations
@@ -25,20 +26,21 @@ from ...base.errors import PenstockError
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks at what the keeper says.
+#: Seconds between two readings of the keeper's messages.
 LOOK_INTERVAL = 1.0
-#: Seconds that a keeper may take to end its agent, which has 35 to drain and then 5 more.
+#: Seconds that a keeper may take to end its agent: 35 for draining, 5 more, and a reserve.
 KEEPER_GRACE = 45.0
 _LEVELS = {"info": logging.INFO, "error": logging.ERROR}
-#: The settings that the worker's tasks have from here on.
+#: The variables set for the worker's own tasks.
 _TOLD = ("PENSTOCK_BROKER", "PENSTOCK_DEVICES")
 
 
 def install(app: Any, devices: str = "auto") -> None:
-    """Have the workers of a Celery app serve the devices of their machines, next to its tasks.
+    """Let the workers of a Celery app serve the devices of their machines while they run its tasks.
 
-    ``devices`` is as in ``penstock worker --devices``; ``auto`` is what PENSTOCK_DEVICES says, else
-    all. The broker is PENSTOCK_BROKER, else that of the app; studies that tasks begin have it, too.
+    ``devices`` is as in ``penstock worker --devices``; ``auto`` means the value of
+    PENSTOCK_DEVICES, or all devices if that is not set. The broker is PENSTOCK_BROKER, or else the
+    app's. Studies that the app's tasks start use the same broker.
     """
     app.steps["worker"].add(_step(devices))
 
@@ -54,7 +56,7 @@ def _step(devices: str) -> Any:
 
 
 class ServedDevices:
-    """The devices that a Celery worker serves from its start to its end."""
+    """Serves devices from a Celery worker's start to its end."""
 
     def __init__(self, worker: Any, devices: str) -> None:
         self._worker = worker
@@ -67,25 +69,25 @@ class ServedDevices:
         except PenstockError as error:
             log.error("this worker serves no devices: %s", error)
         else:
-            # Studies that the worker's tasks begin are for these devices. The pool forks later.
+            # Studies that the worker's tasks start use these devices. The pool forks later.
             variables = self._settings.environment()
             os.environ.update({name: variables[name] for name in _TOLD})
 
     def start(self) -> None:
-        """Begin to serve them. A failure is logged: the worker's own tasks do without."""
+        """Start to serve the devices. A failure is only logged: the worker's own tasks go on."""
         if self._settings is None:
             return
         self._look()
         self._worker.timer.call_repeatedly(LOOK_INTERVAL, self._look)
-        # Tasks that run may wait for studies, which need devices: these go once the pool is empty.
+        # Running tasks may wait for studies, which need the devices: serve until the pool is empty.
         signals.worker_shutdown.connect(self._drain, sender=self._worker, weak=False)
         signals.worker_shutting_down.connect(self._shutting_down, weak=False)
 
     def stop(self) -> None:
-        """Do nothing yet: see ``start``."""
+        """Do nothing: the devices are served until the pool is empty (see ``start``)."""
 
     def terminate(self) -> None:
-        """End what serves them, without waiting for trials."""
+        """Stop serving the devices, without waiting for trials."""
         self._end(signal.SIGINT)
 
     def _drain(self, **_: Any) -> None:
@@ -94,7 +96,7 @@ class ServedDevices:
         self._end(signal.SIGTERM)
 
     def _shutting_down(self, how: str = "", **_: Any) -> None:
-        """Hear of each signal, also while trials are waited for."""
+        """End the keeper's trials at once on a cold shutdown, even while it waits for them."""
         if how == "Cold" and self._process is not None:
             self._process.send_signal(signal.SIGINT)
 
@@ -111,7 +113,7 @@ class ServedDevices:
         self._process = None
 
     def _look(self) -> None:
-        """Log what the keeper says, and start it if it does not run."""
+        """Log the keeper's messages, and start the keeper if it does not run."""
         now = time.monotonic()
         if self._process is not None:
             self._listen()
@@ -155,7 +157,7 @@ class ServedDevices:
 
 
 def _settings(app: Any, devices: str) -> Settings:
-    """Return the settings of what serves the devices. Raises UsageError."""
+    """Return the settings of the process that serves the devices. Raises UsageError."""
     overrides = {} if devices == Settings.model_fields["devices"].default else {"devices": devices}
     settings = load(**overrides)
     if settings.broker is not None:

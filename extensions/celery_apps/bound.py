@@ -1,6 +1,6 @@
-"""Become another program that ends with its starter: ``python -m ...bound PID PROGRAM ...``.
+"""Run a program that ends when its starter does: ``python -m ...bound PID PROGRAM ...``.
 
-A node agent ends by a signal alone, so the kernel sends it one if its keeper is killed.
+Only a signal ends a node agent, so the kernel sends the agent one if its keeper is killed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ...tasks.process.forking import end_with_parent
 
 
 def main() -> None:
-    """Become the program, unless the process with this id is not the parent any more."""
+    """Replace this process by the program, unless process ``PID`` is no longer the parent."""
     starter, *program = sys.argv[1:]
     end_with_parent()
     if os.getppid() == int(starter):

@@ -1,4 +1,4 @@
-"""The decision that a task is sent when a study is over, and the event of what became of it."""
+"""The decision to send a task when a study is over, and the event that records the outcome."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ Occasion = Literal["on_end", "on_error"]
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Call(Decision):
-    """Send a task of the user's. It is a question until a ``Called`` with its id answers it."""
+    """Send a user's task. The call stays open until a ``Called`` names its id as ``cause``."""
 
     #: The study's id.
     study: str
     occasion: Occasion
-    #: The task, as the study has it (``spec``).
+    #: The task in JSON, as the study stores it (``spec``).
     call: str = field(repr=False)
-    #: The figures of the study that the task is told (``facts``).
+    #: The study's figures that the task receives (``facts``).
     facts: Mapping[str, Any] = field(hash=False)
-    #: True if nobody knows whether it was sent already.
+    #: True if the task may have been sent before.
     again: bool = False
 
     @property
     def task_id(self) -> str:
-        """The id of the task, the same in each message, so that a second one is known by it."""
+        """The id of the task, the same in each message, so that a repetition is recognised."""
         return str(uuid5(NAMESPACE_URL, f"penstock:{self.study}/{self.id}"))
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Called(Event):
-    """A task was sent, or was given up. ``cause`` is the id of its ``Call``."""
+    """A task was sent, or sending it was given up. ``cause`` is the id of its ``Call``."""
 
     #: The study's id.
     study: str
     occasion: Occasion
-    #: The names of the task and of the app, and the task's id.
+    #: The name of the task, the name of the app, and the id of the task.
     task: str
     app: str
     task_id: str
-    #: The reason why it was given up; empty if the broker has it.
+    #: The reason for giving up; empty if the broker has the task.
     why: str = ""
     #: The number of tries.
     tries: Natural = 1

@@ -1,7 +1,7 @@
-"""The figures of a study that is over, as tasks are told of them: one JSON object.
+"""The figures of a study that is over, as one JSON object for tasks.
 
-The scheduler makes it from its state, for tasks that are sent as a study ends, and a worker that
-waits for a study from the ledger.
+For tasks that are sent when a study ends, the scheduler makes the object from its state. For tasks
+that wait for a study, the worker makes it from the ledger.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from ...scheduler.state.state import StudyState
 
 Facts = dict[str, Any]
-#: The most trials of a front.
+#: The largest number of trials in a front.
 MOST = 100
 
 
 def of_state(study: StudyState, trials: Sequence[Trial], at: float) -> Facts:
-    """Return the figures of a study that is over at ``at``."""
+    """Return the figures, from the engine's state, of a study that ended at ``at``."""
     spec, size = study.spec, study.spec.replicates
     best = [
         _trial(trial.number * size, (trial.value or 0.0, *trial.further), dict(trial.params))
@@ -35,7 +35,7 @@ def of_state(study: StudyState, trials: Sequence[Trial], at: float) -> Facts:
 
 
 def of_ledger(reader: Reader, study: StudyRow) -> Facts:
-    """Return the figures of a study that is over by its rows."""
+    """Return the figures, from the ledger's rows, of a study that is over."""
     from ...app.ledger.summary import front_of, mean_of
 
     trials = reader.trials(study.id)
@@ -60,9 +60,9 @@ def _trial(number: int, values: Sequence[float], params: dict[str, Any]) -> Fact
 
 
 def _best(best: list[Facts], *, several: bool) -> Facts:
-    """Return ``best``, the best trial or None; of several objectives also the ``front``.
+    """Return the best trial, or None, under ``best``; with several objectives also the ``front``.
 
-    The best trial is then the one of the front with the lowest number.
+    With several objectives, ``best`` is the trial of the front with the lowest number.
     """
     if several:
         front = sorted(best, key=lambda trial: int(trial["number"]))[:MOST]

@@ -1,8 +1,8 @@
-"""``penstock.celery``: what Penstock has for a Celery app of the user's.
+"""``penstock.celery``: Penstock's names for users' Celery apps.
 
-``wait_for`` is a task that waits for a study, and ``install`` has the app's workers serve the
-devices of their machines. Each name is loaded when first used: ``celery -A penstock`` imports this
-module, and needs none of them.
+``wait_for`` makes a task that waits for a study, and ``install`` lets the app's workers serve the
+devices of their machines. Each name is loaded on first use, because ``celery -A penstock`` imports
+this module without needing them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .bootstep import install
     from .waiting import wait_for
 
-#: Modules and names in them. ``app`` is that of our own workers, for ``celery -A penstock``.
+#: The module and attribute behind each name. ``app`` is Penstock's own Celery app.
 _LAZY = {
     "app": ("...app.node.worker.celery", "app"),
     "install": (".bootstep", "install"),

@@ -1,12 +1,12 @@
-"""Decides that a task is sent when a study is over: the scheduler's end of the extension.
+"""Decides to send a task when a study is over: the scheduler's end of the extension.
 
-Theory of operation. The event that ends a study has one decision follow, ``Call``, which is kept in
-the extension's state until ``Called`` says that the user's broker has the task, or that it was
-given up. So the commit of the end is the record of the intention, and a scheduler that begins asks
-again for what has no answer. Whether the one before has sent it nobody can know: it is sent under
-the same id, and its headers say so.
+Theory of operation. The event that ends a study leads to one decision, ``Call``. It is kept in the
+extension's state until ``Called`` says that the user's broker has the task, or that sending was
+given up. So the commit of the study's end also records that the task must be sent, and a scheduler
+that starts repeats every call without an answer. Nobody can know if the scheduler before has sent
+the task, so the task is sent again with the same id, and its headers say that it is a repetition.
 
-A study that goes on after its end ends again, with a task of another id.
+If a study goes on after its end, its next end sends a task with another id.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAME = "celery_apps"
 
 
 def plug(parts: Parts) -> Extension:
-    """Return the extension that has tasks sent."""
+    """Return the extension that sends users' tasks when studies end."""
     caller = _Caller(parts)
     return Extension(
         name=NAME,
@@ -43,7 +43,7 @@ def _calls(spec: StudySpec) -> bool:
 
 
 class _Caller:
-    """Notices the end of each study, and keeps what is yet to be sent."""
+    """Notices the end of each study, and keeps the calls that are still to be sent."""
 
     def __init__(self, parts: Parts) -> None:
         self._core = parts.core

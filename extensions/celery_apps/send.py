@@ -1,7 +1,8 @@
-"""Sends one task of a user's app: the program of a process that is started for it.
+"""Sends one task of a user's app, as a program that is run once for each task.
 
-It reads a JSON object from its input, and writes one with the outcome. So the scheduler has neither
-Celery nor the user's code, and a broker that does not answer holds only this process up.
+The program reads a JSON object from its input, and writes one with the outcome. So the scheduler
+loads neither Celery nor the user's code, and a broker that does not answer blocks only this
+process.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from ...base.urls import hide_password
 from ...tasks.process.lifeline import MARK_VARIABLE
 from .spec import DJANGO
 
-#: Seconds that sending may take, with the import of the app. The process ends then by itself, also
-#: where nobody waits for it.
+#: Seconds that sending may take, including the import of the app. The process then ends by itself,
+#: even if nobody waits for it.
 TIMEOUT = 60
-#: The most tries while the app cannot be imported, which are an hour: it may be being deployed.
+#: The most tries, over about an hour, while the app cannot be imported: a deployment may run.
 IMPORTS = 66
-#: Errors that another try would meet again. Those of a broker are not among them.
+#: Errors that another try would meet again; a broker's errors are not among them.
 _LASTING = (AttributeError, ImportError, LookupError, TypeError, ValueError)
 
 
 def outcome(asked: dict[str, Any]) -> dict[str, Any]:
-    """Send what is asked for. Return the fields of ``app.common.outbox.Outcome``."""
+    """Send the task in ``asked``. Return the fields of ``app.common.outbox.Outcome``."""
     with suppress(OSError):  # it may be gone, and the app be installed
         os.chdir(asked["folder"])
     sys.path[:0] = [each for each in asked["path"] if each not in sys.path]
@@ -45,7 +46,7 @@ def outcome(asked: dict[str, Any]) -> dict[str, Any]:
     except (Exception, SystemExit) as error:  # it is the user's code
         return {"why": f"its modules cannot be imported: {_worded(error)}", "limit": IMPORTS}
     try:
-        # Without a bound each connection would be tried until this process ends.
+        # Without a limit, each connection would be retried until this process ends.
         connection = app.connection_for_write()
         connection.ensure_connection(max_retries=1, interval_start=0)
     except Exception as error:
@@ -69,7 +70,7 @@ def _published(app: Any, request: dict[str, Any], connection: Any) -> dict[str, 
 
 
 def _app(name: str) -> Any:
-    """Return the app with all its tasks, whose own options count, made to send and to be told."""
+    """Import the app with all its tasks; set it to send for real and to wait for confirmation."""
     from ...app.host.celery_broker import imported
 
     app = imported(name, "the app")
@@ -96,7 +97,7 @@ def _publish(app: Any, request: dict[str, Any], connection: Any) -> None:
 def with_study(signature: dict[str, Any], study: dict[str, Any], task_id: str) -> dict[str, Any]:
     """Return a signature whose first task gets ``study``, unless it is immutable.
 
-    Those of a chain get ids that follow from ``task_id``, which is the last one's.
+    In a chain, ``task_id`` is the id of the last task; the ids of the others are derived from it.
     """
     if signature["subtask_type"] == "chain":
         tasks = signature["kwargs"]["tasks"]
@@ -119,10 +120,10 @@ def _worded(error: BaseException) -> str:
 
 
 def main() -> None:
-    """Send the task that the input has."""
+    """Send the task that standard input describes."""
     signal.alarm(TIMEOUT)
     request = json.load(sys.stdin)
-    # What the user's code prints is no answer.
+    # Keep the user's prints out of the answer.
     answer = os.dup(1)
     os.dup2(2, 1)
     result = outcome(request)

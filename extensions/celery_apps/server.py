@@ -1,4 +1,4 @@
-"""Carries out that tasks are sent."""
+"""Carries out ``Call`` decisions: sends users' tasks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The pauses between tries (seconds). There is no last one: a broker that is away comes back.
+#: The pauses between tries (seconds). Tries go on until the broker is back.
 PAUSES = Backoff(first=1.0, longest=60.0)
 
 
 def attempt(call: Call) -> Outcome:
-    """Send a task in a process of its own, and wait for its end."""
+    """Send a task from a separate process, and wait for that process to end."""
     request = json.loads(call.call) | {
         "task_id": call.task_id,
         "study": dict(call.facts),
@@ -47,7 +47,7 @@ _OUTBOX = Outbox("calls", attempt, PAUSES)
 
 
 class Carrier:
-    """Puts calls into the outbox once the ledger has the end; says what came of them."""
+    """Puts calls into the outbox once the ledger has the study's end; yields their outcomes."""
 
     decisions = (Call,)
 

@@ -1,4 +1,4 @@
-"""Shows in a study's status which tasks were sent for it, and which could not be."""
+"""Shows in a study's status which tasks were sent for the study, and which could not be sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def called(event: Called) -> str:
-    """Return a sentence: which task was sent to which app, or why it was not."""
+    """Return a sentence that says which app's task was sent, or why it was not sent."""
     name = f"{event.occasion} ({event.task} of {event.app})"
     if not event.why:
         return f"{name} was sent as task {event.task_id}"
@@ -24,14 +24,14 @@ def called(event: Called) -> str:
 
 
 def status_lines(reader: Reader, study: StudyRow) -> str:
-    """Return the line of a study's status on its tasks; empty where there was none."""
+    """Return the line about tasks in a study's status; empty if no task was due."""
     events = [event for _, event in reader.of_study(study.id, Called)]
     sentences = [*map(called, events), waiting(study, events)]
     return "; ".join(sentence for sentence in sentences if sentence)
 
 
 def waiting(study: StudyRow, events: Sequence[Called]) -> str:
-    """Return a sentence on the task of a study that is over and has no outcome yet, if any."""
+    """Return a sentence on a finished study's task that is not sent yet; empty if there is none."""
     if study.finished_at is None or any(event.at >= study.finished_at for event in events):
         return ""
     occasion = "on_error" if study.status == "failed" else "on_end"

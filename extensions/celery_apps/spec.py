@@ -1,4 +1,4 @@
-"""Checks the tasks that a study is given, alike in script and scheduler.
+"""Checks the tasks that a study is to send, for the script and the scheduler alike.
 
 A task is stored as JSON: the ``signature`` with its fields in Celery's own words, the name of the
 ``app``, and its place: the working ``folder`` and the module ``path`` of the process that gave it.
@@ -25,18 +25,18 @@ from ...tasks.process.lifeline import MARK_VARIABLE
 if TYPE_CHECKING:
     from ...scheduler.model.study import StudySpec
 
-#: The variable that says which Django project's settings an app reads.
+#: The environment variable that names the Django settings module that an app reads.
 DJANGO = "DJANGO_SETTINGS_MODULE"
-#: Options of a message that can be given. Its id is the study's.
+#: The message options that a user can set. The id is not one: the study decides it.
 OPTIONS = (
     *("queue", "routing_key", "exchange", "priority", "countdown", "expires", "headers"),
     *("link", "link_error", "serializer", "compression", "shadow", "ignore_result"),
     *("time_limit", "soft_time_limit"),
 )
 _LINKS = ("link", "link_error")
-#: Fields that are numbers. ``expires`` may be a time as text, too.
+#: Fields that are numbers. ``expires`` is not here: it may also be a time as text.
 _NUMBERS = ("priority", "countdown", "time_limit", "soft_time_limit")
-#: Keys of a mapping that is no signature of Celery's, and of one that is.
+#: Keys of a mapping that describes a task, in Penstock's form or as a Celery signature.
 _KEYS = ("task", "app", "args", "kwargs", "queue", "options", "immutable", "registered")
 _CELERYS = ("task", "args", "kwargs", "options", "subtask_type", "immutable", "chord_size")
 _ALLOWED = (
@@ -51,7 +51,7 @@ NO_APP = (
 
 
 def _given(field: str, value: Any) -> str:
-    """Return a task as it is stored. Empty in a trainer, which calls none and may lack the app."""
+    """Return a task in stored form; empty in a trainer, which sends none and may lack the app."""
     if MARK_VARIABLE in os.environ:
         return ""
     signature = _signature(field, value)
@@ -71,9 +71,9 @@ def _given(field: str, value: Any) -> str:
 
 @cache
 def _tell_of_unused_broker(app: str, url: str) -> None:
-    """Print, once a process, that studies have a private broker and not that of the app.
+    """Print, once a process, that studies use a private broker and not the app's.
 
-    Nothing is written to a broker unasked: it may be the one of production.
+    Penstock writes to the app's broker only on request: it may be in production use.
     """
     from ...app.host import broker_url
     from ...app.host.settings import load
@@ -110,7 +110,7 @@ def _check_stored(field: str, text: str) -> None:
 
 
 def _app_of(field: str, value: Any, signature: dict[str, Any]) -> tuple[str, Callable[[], Any]]:
-    """Return the name of the app, and what returns it."""
+    """Return the name of the app, and a function that returns the app."""
     canvas = sys.modules.get("celery.canvas")
     if canvas is not None and isinstance(value, canvas.Signature):
         from .apps import name_of
@@ -167,7 +167,7 @@ def _path() -> list[str]:
 
 
 def _signature(field: str, value: Any) -> dict[str, Any]:
-    """Return a task as Celery has it, in plain JSON. Raises UsageError."""
+    """Return a task as a Celery signature in plain JSON. Raises UsageError."""
     if isinstance(value, str):
         value = {"task": value}
     if not isinstance(value, Mapping):
@@ -244,7 +244,7 @@ def _options(field: str, given: Any) -> dict[str, Any]:
 
 
 def _plain(field: str, value: Any, kind: type | None = None) -> Any:
-    """Return ``value`` with lists and dicts only. Raises UsageError for what JSON does not have."""
+    """Return ``value`` made of plain JSON types only. Raises UsageError for any other type."""
     if isinstance(value, list | tuple) and kind in (None, list):
         return [_plain(field, each) for each in value]
     if isinstance(value, Mapping) and kind in (None, dict):

@@ -1,7 +1,7 @@
-"""A task for users' Celery apps that waits for a study.
+"""A task, for users' Celery apps, that waits for a study.
 
-A worker has the task once this module is imported: where a module of the app's uses
-``penstock.celery.wait_for``, or as ``include`` of the app.
+A worker has the task once this module is imported: because a module of the app uses
+``penstock.celery.wait_for``, or because the app's ``include`` names it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def wait_for(study: Study | str | None = None, every: float = 5.0) -> Any:
-    """Return a signature of a task that ends when a study does, with the study's figures.
+    """Return the signature of a task that ends when a study ends, and returns the study's figures.
 
-    ``study`` is one that was submitted, or its name or id. None: what the task before it in a chain
-    returns. The task looks every ``every`` seconds and holds no slot of a worker meanwhile. It
-    raises TrialFailed for a study that has failed.
+    ``study`` is a submitted study, its name or its id. If None, the task uses the result of the
+    task before it in a chain. The task checks every ``every`` seconds, and holds no slot of a
+    worker meanwhile. It raises TrialFailed if the study has failed.
     """
     seconds = finite("every", every, "seconds above 0", ABOVE_0)
     if study is None:

@@ -1,1 +1,1 @@
-"""Finds the parts of an installation that a study needs and lacks, and says what to do."""
+"""Finds parts that a study needs and an installation lacks, and says what to do about them."""

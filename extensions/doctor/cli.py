@@ -35,7 +35,7 @@ def doctor(as_json: Json = False) -> None:
 
 
 def findings_view(findings: Sequence[Finding]) -> RenderableType:
-    """Show each finding in a line, with the advice below what is not well."""
+    """Return a table with one line per finding, and the advice below each finding that has any."""
     table = Table.grid(padding=(0, 2))
     table.add_column()
     table.add_column(style="bold", no_wrap=True)

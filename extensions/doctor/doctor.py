@@ -1,6 +1,6 @@
 """Checks an installation for ``penstock doctor``: what is found, what is missing, what to do.
 
-It starts nothing.
+The checks start none of Penstock's services.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ from ...profiling.devices.nvml import NoNvml, open_nvml
 if TYPE_CHECKING:
     import redis
 
-#: Less free space than this, in bytes, is reported.
+#: The free space (bytes) below which a finding is reported.
 MIN_FREE_SPACE = 1 << 30
 
-#: Seconds for a Python to start.
+#: Seconds that a new Python process may take to start and check.
 FORK_SERVER_TIMEOUT = 60.0
 
-#: The number of keys that a message names when many are wrong.
+#: The most keys that a message names if many are wrong.
 SHOWN = 5
 
 Grade = Literal["ok", "warn", "fail"]
@@ -66,7 +66,7 @@ Grade = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: ``what`` was found, and ``advice`` if something is wrong."""
+    """The result of one check: ``what`` was found, and ``advice`` if something is wrong."""
 
     name: str
     grade: Grade
@@ -75,9 +75,9 @@ class Finding:
 
 
 def diagnose(settings: Settings) -> list[Finding]:
-    """Check everything that a study needs, in the order in which it needs it.
+    """Check everything that a study needs, in the order in which the study needs it.
 
-    It never raises for what it finds. A broker that hangs takes 5 s per check, a store 20 s.
+    Problems are returned, not raised. A broker that hangs takes 5 s per check, a store 20 s.
     """
     looks: tuple[tuple[str, Callable[[Settings], Iterator[Finding]]], ...] = (
         ("Python", _python),
@@ -98,7 +98,7 @@ def diagnose(settings: Settings) -> list[Finding]:
         try:
             findings += examine(settings)
         except (PenstockError, OSError, subprocess.TimeoutExpired) as error:
-            # The ledger of another version says itself what to do.
+            # The error for another version's ledger already says what to do.
             advice = "" if isinstance(error, LedgerRefused) else _ADVICE.get(name, "")
             findings.append(Finding(name, "fail", str(error), advice))
     return findings
@@ -128,7 +128,7 @@ def _torch(_: Settings) -> Iterator[Finding]:
 
 
 def _trainers(_: Settings) -> Iterator[Finding]:
-    """Find out in a new Python if the fork server may fork: threads from its start forbid it."""
+    """Check in a new Python process that the fork server may fork: it may not if it has threads."""
     code = "from penstock.tasks.process.forking import unsafe; print(unsafe())"
     command = [sys.executable, "-P", "-c", code]
     run = subprocess.run(
@@ -144,7 +144,7 @@ def _trainers(_: Settings) -> Iterator[Finding]:
 
 
 def _of_extensions(_: Settings) -> Iterator[Finding]:
-    """Find what extensions say of this node."""
+    """Yield the findings of extensions about this node."""
     for finding in of_ends("node", "finding"):
         name, words = finding()
         yield Finding(name, "ok", words)
@@ -157,7 +157,7 @@ def _home(settings: Settings) -> Iterator[Finding]:
     free = shutil.disk_usage(folder).free
     facts = f"{settings.home}, {free / (1 << 30):.1f} GiB free"
     if folder != settings.home:
-        # Checked, not created: the doctor leaves nothing behind.
+        # Check without creating: the doctor leaves nothing behind.
         if not os.access(folder, os.W_OK | os.X_OK):
             yield Finding(
                 "state folder", "fail", f"{facts}; cannot be made", _ADVICE["state folder"]
@@ -191,7 +191,7 @@ def _devices(settings: Settings) -> Iterator[Finding]:
 
 
 def _counters(_: Settings) -> Iterator[Finding]:
-    """Count the measurable counters by source; absent ones are "ok", as tuning needs none."""
+    """Count the measurable counters by source. Missing ones are "ok", since tuning needs none."""
     by_source: dict[str, list[Capability]] = defaultdict(list)
     for capability in capabilities(_gpus()):
         by_source[capability.source].append(capability)
@@ -262,7 +262,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
 
 
 def _owner(client: redis.Redis, settings: Settings) -> Iterator[Finding]:
-    """Yield a finding if the broker is that of another state folder's scheduler."""
+    """Yield a finding if the broker serves, or last served, another state folder's scheduler."""
     assert settings.broker is not None
     if (holder := served_by(settings, client)) is not None:
         words = f"the scheduler of {holder} serves it, and gets the studies of this state folder"
@@ -273,7 +273,7 @@ def _owner(client: redis.Redis, settings: Settings) -> Iterator[Finding]:
 
 
 def _persistence(client: redis.Redis, url: str) -> Iterator[Finding]:
-    """Yield a finding if a broker of the user's loses its keys when it is restarted."""
+    """Yield a finding if the user's own broker loses its keys when the broker is restarted."""
     if fitness.forgets(client, url):
         advice = (
             "CONFIG SET appendonly yes. Without it a restart of the broker loses queued work, which"
@@ -283,7 +283,7 @@ def _persistence(client: redis.Redis, url: str) -> Iterator[Finding]:
 
 
 def _sentinels(client: redis.Redis, url: str) -> Iterator[Finding]:
-    """Yield which server is the primary, and what would hinder a failover."""
+    """Yield findings about the primary server, and about anything that would hinder a failover."""
     from ...app.broker import sentinels
 
     with connection.translate_errors(url):
@@ -294,7 +294,7 @@ def _sentinels(client: redis.Redis, url: str) -> Iterator[Finding]:
 
 
 def _eviction(client: redis.Redis, url: str) -> Iterator[Finding]:
-    """Report a broker that evicts keys when its memory is full, or would with a memory limit."""
+    """Yield a finding if the broker evicts keys at its memory limit, or would if it had a limit."""
     policy, limit = connection.eviction_policy(client, url)
     if policy != connection.NO_EVICTION:
         removes = f"keys are removed at maxmemory = {limit} bytes; no scheduler starts"
@@ -305,7 +305,7 @@ def _eviction(client: redis.Redis, url: str) -> Iterator[Finding]:
 
 
 def _contents(client: redis.Redis, url: str) -> Iterator[Finding]:
-    """Keys in the broker that should not be there, and messages that were dropped as unusable."""
+    """Yield findings on misplaced keys in the broker, and on messages dropped as unusable."""
     with connection.translate_errors(url):
         misplaced = protocol.misplaced(client)
         if protocol.INSTALLATION not in misplaced:
@@ -370,7 +370,7 @@ def _stopped(settings: Settings, service: str) -> bool:
 
 
 def _trouble(settings: Settings, service: str) -> str | None:
-    """Return the reason why a running service does not serve, if the broker answers."""
+    """Return the reason why a running service does not serve; None if it serves, or is unknown."""
     url = server.broker_url(settings)
     try:
         if service == "scheduler":
@@ -424,7 +424,7 @@ def _ledger(settings: Settings) -> Iterator[Finding]:
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
-    """Check the store in use if a scheduler serves, and if these settings agree with it."""
+    """Check the store in use, and that these settings name the same store as the scheduler."""
     name, configured = "checkpoint store", hide_password(settings.store_url)
     installation, is_serving = _installation(settings)
     # A node that is given only a broker learns its store from the broker.
@@ -445,7 +445,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
 
 
 def _installation(settings: Settings) -> tuple[presence.Installation | None, bool]:
-    """Return the installation as the broker has it, and whether a scheduler serves it now."""
+    """Return the installation that the broker describes, and True if a scheduler serves it now."""
     if settings.broker is None and not locks.is_running(settings.run, server.NAME):
         return None, False
     url = server.broker_url(settings)

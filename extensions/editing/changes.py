@@ -1,4 +1,4 @@
-"""Works out what a study is after an edit, and refuses what cannot be changed."""
+"""Works out a study's specification after an edit, and refuses changes that are impossible."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ...scheduler.model.study import Edits, Scalar, StudySpec
 from ...scheduler.strategies.base import RULES, rungs_of
 from .events import Change
 
-#: A change of a parameter, as commands have it: Optuna's distribution (JSON), or what is to change.
+#: A change of a parameter in a command: Optuna's distribution (JSON), or the fields to change.
 Form = str | Mapping[str, Any]
-#: Contracts whose trials are trained epoch by epoch, so that they can go on to a later one.
+#: Contracts whose trials train epoch by epoch, so that they can go on to a later last epoch.
 _BY_EPOCHS = ("torch", "empty", "epochs")
 _LIMITS = [name for name, extension in FIELDS.items() if extension == "limits"]
 
@@ -34,7 +34,7 @@ def _epoch_timeout(value: Any) -> float | None:
     return None if value is None else seconds("epoch_timeout", value)
 
 
-#: The settings that can be edited, each with its check.
+#: The settings that can be edited, each with the function that checks its value.
 SETTINGS: Mapping[str, Callable[[Any], Any]] = {
     "max_epochs": partial(whole, "max_epochs", low=1),
     **{name: partial(_limit, name) for name in _LIMITS},
@@ -46,10 +46,10 @@ SETTINGS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def form_of(name: str, given: Any) -> Form:
-    """Return the form of a change that a script gives: a parameter, a range, or a value to fix.
+    """Return the form of a change ``given`` by a script: a parameter, a range, or a value to fix.
 
-    A tuple of two numbers is a range, of which steps and scale stay; a list has the choices; any
-    other plain value fixes the parameter. Raises UsageError.
+    A tuple of two numbers is a new range; the parameter keeps its step and scale. A list has the
+    new choices. Any other plain value fixes the parameter. Raises UsageError.
     """
     if isinstance(given, tuple) and len(given) == 2:
         low, high = given
@@ -68,10 +68,10 @@ def edited(
     assumed: Mapping[str, Scalar],
     settings: Mapping[str, Any],
 ) -> tuple[StudySpec, tuple[Change, ...]]:
-    """Return the study after an edit, and what changes, in words.
+    """Return the study's specification after an edit, and the changes in words.
 
-    ``assumed`` has the values that earlier trials are taken to have had of added parameters. Raises
-    UsageError where something cannot be changed, and where nothing would change.
+    ``assumed`` has, for each added parameter, the value that earlier trials are assumed to have
+    had. Raises UsageError if a change is impossible, or if nothing would change.
     """
     if spec.contract == "ask":
         raise UsageError(f"{spec.name} is trained by its user: there is nothing to edit")
@@ -102,7 +102,7 @@ def _with_settings(spec: StudySpec, given: Mapping[str, Any], changes: list[Chan
 
 
 def _longer(spec: StudySpec, epochs: int) -> StudySpec:
-    """Return the study with more epochs. Raises UsageError where its trials cannot go on."""
+    """Return the study with ``epochs`` epochs. Raises UsageError if its trials cannot go on."""
     plan = spec.strategy
     longer = replace(plan, max_epochs=epochs)
     promote = "or send single trials on: penstock trial promote STUDY/7 --to EPOCH"
@@ -169,7 +169,7 @@ def _with_space(
 
 
 def _check_editable(spec: StudySpec) -> None:
-    """Raise UsageError where the space is not the study's to change."""
+    """Raise UsageError if the study's space cannot be edited."""
     if spec.space is None:
         raise UsageError(
             f"the objective of {spec.name} says its parameters and their ranges as it runs: change"
@@ -193,7 +193,7 @@ def _fields(text: str) -> dict[str, Any]:
 
 
 def _changed(name: str, before: str, form: Form) -> str:
-    """Return the distribution of a parameter after a change. It stays of its kind and scale."""
+    """Return a parameter's distribution after the change ``form``, with its kind and scale kept."""
     distribution, field = json.loads(before), f"space[{name!r}]"
     kind, had = distribution["name"].removesuffix("Distribution"), distribution["attributes"]
     if isinstance(form, str):
@@ -223,7 +223,7 @@ def _changed(name: str, before: str, form: Form) -> str:
 
 
 def _added(name: str, form: Form) -> str:
-    """Return the distribution of a parameter that is added."""
+    """Return the distribution of a new parameter."""
     if isinstance(form, str):
         parameter(form, f"space[{name!r}]")
         return form
@@ -238,7 +238,7 @@ def _added(name: str, form: Form) -> str:
 
 
 def _assumed(name: str, text: str, value: Any) -> Scalar:
-    """Return the value that earlier trials are taken to have had. It may lie outside the range."""
+    """Return the value assumed for earlier trials of a new parameter; it may be out of range."""
     distribution, field = parameter(text), f"assumed[{name!r}]"
     if isinstance(distribution, Categorical):
         if value not in distribution.choices:

@@ -71,7 +71,7 @@ def edit(
 def _parameter(text: str, choices: Mapping[str, Any]) -> Any:
     """Return a parameter's new value: (low, high), a list of choices, or one value.
 
-    What is a choice already, as text, is that choice.
+    A text that equals the text of an existing choice stands for that choice.
     """
     from ...app.spec.entered import typed
 

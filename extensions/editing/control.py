@@ -1,4 +1,4 @@
-"""The command that edits a study, for the command line and scripts: sent, and told."""
+"""Sends the command that edits a study, and describes the result: for CLI and scripts."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def edit(
     settings: Mapping[str, Any],
     why: str = "",
 ) -> list[Change]:
-    """Change a study that runs, and return what has changed.
+    """Change a running study, and return the changes.
 
     ``space`` has parameters, ranges or values by name (``changes.form_of``). Raises UsageError if
-    it is refused, BackendError if no scheduler answers.
+    the edit is refused, BackendError if no scheduler answers.
     """
     for name, mapping in (("space", space), ("assumed", assumed)):
         if not isinstance(mapping, Mapping):
@@ -48,7 +48,7 @@ def edit(
 
 
 def told(study: StudyRow, changes: Sequence[Change]) -> str:
-    """Say what has changed of a study, a line each."""
+    """Return a text that lists the changes of a study, one line for each."""
     lines = [f"{study.name} is edited; trials that have begun keep their values"]
     lines += [f"  {each.name}: {each.before} → {each.after}" for each in changes]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The event of editing: a person has changed a study that runs."""
+"""The event of editing: a user has changed a running study."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Change(NamedTuple):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Edited(Event):
-    """A user changes a study that runs. What its trials have learnt stays."""
+    """A user has changed a running study. The states of its trials are kept."""
 
     #: The study's id.
     study: str
-    #: The study as it is from now on.
+    #: The study's specification from now on.
     spec: StudySpec
     changes: tuple[Change, ...]
-    #: The user, as they call themselves.
+    #: The user's name, as the user gave it.
     who: str = ""
-    #: Their reason; empty if they gave none.
+    #: The user's reason; empty if none was given.
     why: str = ""
 
 

@@ -1,11 +1,11 @@
 """Changes studies while they run: the scheduler's end.
 
-Theory of operation. The event has the whole specification as it is from then on, so a replay asks
-nobody. Trials keep their parameters once they have begun. Those that have not are drawn again, and
-open questions to the sampler are asked again, so that none begins under a range that is no more
-(``Proposals.ask_again``). With more epochs, trials that are on their way to the last one go on
-beyond it. Those that have completed stay as they are, but with ASHA: there the old last epoch is a
-rung like others, from which the best are promoted.
+Theory of operation. The event has the whole specification from then on, so a replay needs no other
+source. Trials that have begun keep their parameters. The other trials are drawn again, and open
+questions to the sampler are asked again, so that no trial begins under a range that is no longer
+valid (``Proposals.ask_again``). If the number of epochs grows, trials that have not reached the old
+last epoch train to the new one. Completed trials stay as they are, except under ASHA: there the old
+last epoch becomes a rung like others, from which the best trials are promoted.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ NAME = "editing"
 
 
 def plug(parts: Parts) -> Extension:
-    """Return the extension by which users change studies that run."""
+    """Return the extension by which users change running studies."""
     return Extension(name=NAME, handlers={Edited: _Editing(parts).on_edited})
 
 
 class _Editing:
-    """Carries out what users change of their studies."""
+    """Carries out users' edits of their studies."""
 
     def __init__(self, parts: Parts) -> None:
         self._core = parts.core
@@ -65,7 +65,7 @@ class _Editing:
         self._core.offer_slots()
 
     def _count_points(self, study: StudyState) -> None:
-        """Have a grid that was exhausted go on: it may have further points now."""
+        """Let an exhausted grid go on, since it may have more points now."""
         if study.spec.sampler != "grid" or not isinstance(study.strategy, EXTENSIBLE):
             return
         trials = [trial for trial in self._core.trials_of(study) if not trial.branched]
@@ -73,7 +73,7 @@ class _Editing:
         study.strategy.asked = min(study.spec.n_trials, drawn + study.to_come)
 
     def _train_longer(self, study: StudyState, before: StudySpec) -> None:
-        """Have the strategy go on to the new last epoch, and trials that are on their way."""
+        """Make the strategy, and trials that have not finished, go on to the new last epoch."""
         last, strategy = before.strategy.max_epochs, study.strategy
         plan = study.spec.strategy
         assert last is not None
@@ -94,7 +94,7 @@ class _Editing:
                 self._may_go_on(study, strategy, trial, last)
 
     def _may_go_on(self, study: StudyState, strategy: Asha, trial: Trial, last: int) -> None:
-        """Have a trial that has completed wait at its rung, if its state can be had."""
+        """Let a completed trial wait at its rung for a promotion, if its state can be restored."""
         newest = next(iter(trial.parents), None)
         is_durable = newest is not None and newest.state_hash == trial.state_hash
         if trial.epoch != last or not (is_durable or study.spec.replays):

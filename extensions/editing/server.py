@@ -1,4 +1,4 @@
-"""Turns users' edits of studies into events, checked against the engine's state."""
+"""Checks users' edits of studies against the engine's state, and turns them into events."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def _edited(
     return Edited(at=context.at, study=study, spec=spec, changes=changes, who=who, why=why)
 
 
-#: Kinds of command, each with the function whose arguments are its fields.
+#: The function that makes each kind of command an event; its arguments are the fields.
 COMMANDS: Mapping[str, Callable[..., Event]] = {"edit": _edited}
 
 
 def answer(event: Event, state: EngineState) -> Iterator[tuple[str, Any]]:
-    """Yield the additions to a command's reply: the changes in words."""
+    """Yield the fields to add to a command's reply: the changes in words."""
     if isinstance(event, Edited):
         yield "changes", [list(each) for each in event.changes]

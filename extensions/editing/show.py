@@ -1,4 +1,4 @@
-"""Shows what users changed of a study that ran: in status, on its page, in its report."""
+"""Shows users' edits of a study: in the study's status, on its page and in its report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...app.show.drawings.charts import Section
     from ...scheduler.model.study import StudySpec
 
-#: The text in a stored study that was edited.
+#: The text by which a stored study is recognised as edited.
 _EDITED = '"edits":{'
 
 
@@ -23,13 +23,13 @@ class _Edit(NamedTuple):
     """A change in the report's table."""
 
     change: Change
-    #: The number of trials that had begun before it.
+    #: The number of trials that had begun before the edit.
     begun: int
     event: Edited
 
 
 def status_lines(reader: Reader, study: StudyRow) -> str:
-    """Return the line of a study's status on its newest edit; empty if there was none."""
+    """Return the line about the newest edit in a study's status; empty if there was no edit."""
     if _EDITED not in study.spec_json:
         return ""
     edits = [event for _, event in reader.of_study(study.id, Edited)]
@@ -43,7 +43,7 @@ def status_lines(reader: Reader, study: StudyRow) -> str:
 
 
 def report_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> Section:
-    """Return the report's table of edits; empty where there are none."""
+    """Return the report's section with the table of edits; empty if there are none."""
     from markupsafe import Markup
 
     from ...app.show.drawings.charts import Section

@@ -1,11 +1,11 @@
-"""The environment of a study: in which Python, and on which system, its trainers run.
+"""The environment of a study: the Python, and the system, in which the study's trainers run.
 
-Written forms. ``venv:/folder`` is a virtual environment: its ``bin/python`` runs the trainers.
-``rootfs:/folder`` is the root of a file system: its ``python3`` runs them, in place of the node's
-own system. ``command:PROGRAM ARGUMENTS`` is anything else: the trainer's command is appended to
-these words. An empty text is the worker's own environment.
+Forms of the text. ``venv:/folder`` is a virtual environment: its ``bin/python`` runs the trainers.
+``rootfs:/folder`` is the root of a file system, which replaces the node's own system: its
+``python3`` runs the trainers. ``command:PROGRAM ARGUMENTS`` is anything else: the trainer's command
+is appended to these words. An empty text is the worker's own environment.
 
-The path is one of the node. The submitting machine need not have it, so only the form is checked.
+The folder is on the node. The submitting machine need not have it, so only the form is checked.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ...profiling.devices.device import Device
 
 KINDS = ("venv", "rootfs", "command")
 FORMS = "venv:/folder, rootfs:/folder or command:PROGRAM ARGUMENTS"
-#: The most characters. It is part of each task.
+#: The most characters in the text, which is part of each task.
 LONGEST = 1000
 
 
 class Environment(NamedTuple):
-    """An environment in its parts."""
+    """An environment, split into its kind and its place."""
 
     #: One of ``KINDS``.
     kind: str
@@ -32,7 +32,7 @@ class Environment(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Environment:
-        """Return the environment with this text, which was checked."""
+        """Return the environment for ``text``, which must have been checked."""
         kind, _, where = text.partition(":")
         return cls(kind, where)
 
@@ -41,9 +41,9 @@ class Environment(NamedTuple):
 
 
 def check_environment(value: Any) -> str:
-    """Return the text of an environment in the form that is stored; empty for None.
+    """Return the text of an environment in stored form; empty for None.
 
-    Raises UsageError with the forms that there are.
+    Raises UsageError that lists the valid forms.
     """
     if value is None:
         return ""

@@ -1,17 +1,17 @@
 """The command and variables that start a trainer in the environment of its study.
 
-Theory of operation. A trainer speaks over a socket that it inherits, and is told by variables which
-one that is. So it may be started by any program that passes descriptors and variables on. It
-imports its environment's own Penstock, which must be of the worker's version: the trainer says
-which it has when it is ready (``app.node.sessions.endings``). It is never forked, because the fork
-server has imported the worker's libraries.
+Theory of operation. A trainer communicates over a socket that it inherits, and environment
+variables tell it which descriptor that is. So any program that passes descriptors and variables on
+can start a trainer. The trainer imports the Penstock of its own environment, which must have the
+worker's version: the trainer reports its version when it is ready (``app.node.sessions.endings``).
+It is never forked, because the fork server has imported the worker's libraries.
 
-- ``venv:``: its ``bin/python``. What the user has put on ``PYTHONPATH`` is not for it.
-- ``rootfs:``: ``bwrap`` lays the folders of a system (``SYSTEM``) out of the root, read-only, and
-  all others out of the node: home folders, ``/tmp``, data, devices. So code, working directory and
-  store have the paths that they have without. ``bwrap`` dies with the launcher process and the
-  trainer with ``bwrap``.
-- ``command:``: the user's words, and the trainer's command after them.
+- ``venv:`` runs the environment's ``bin/python``, without the user's ``PYTHONPATH``.
+- ``rootfs:`` runs ``bwrap``, which mounts the folders of a system (``SYSTEM``) from the root,
+  read-only, and all other folders from the node: home folders, ``/tmp``, data, devices. So code,
+  working directory and store keep their usual paths. ``bwrap`` ends with the launcher process, and
+  the trainer ends with ``bwrap``.
+- ``command:`` runs the user's words, followed by the trainer's command.
 """
 
 from __future__ import annotations
@@ -27,29 +27,30 @@ from ...app.node.launching.launch import ARGUMENTS, CannotStart, Launch
 from ...tasks.trainer import variables as names
 from .forms import KINDS, Environment
 
-#: The interpreter in a root, and behind a command.
+#: The interpreter that runs in a root, and after the words of a command.
 PYTHON = "python3"
-#: The folders of a system. A root replaces the node's.
+#: The folders of a system. In a root they replace those of the node.
 SYSTEM = frozenset(
     {"bin", "boot", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr", "var"}
 )
 #: The variable that names the state folder.
 _HOME = "PENSTOCK_HOME"
 _DEVICES = "/dev"
-#: Folders of the node below those of a system.
+#: Folders of the node that are kept although they lie in a folder of the system.
 _KEPT = ("/var/tmp",)  # noqa: S108 - it is passed on, and nothing is written there
-#: ``PATH`` inside a root. The user's own ``PATH`` names folders of the node.
+#: ``PATH`` inside a root, because the user's own ``PATH`` names folders of the node.
 ROOT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#: Variables by which the node's Python finds libraries that another Python cannot use.
+#: Variables that point the node's Python to libraries which another Python cannot use.
 _PYTHONS_OWN = ("PYTHONPATH", "PYTHONHOME", "PYTHONEXECUTABLE", "VIRTUAL_ENV")
-#: Seconds within which ``bwrap`` starts a program, on a busy machine.
+#: Seconds that ``bwrap`` may take to start a program on a busy machine.
 BWRAP_TIMEOUT = 10.0
 
 
 def launch(environment: str, variables: Mapping[str, str]) -> Launch:
-    """Return the launch of a trainer in ``environment``, given a worker's ``variables``.
+    """Return the command and variables that start a trainer in ``environment``.
 
-    Raises ``CannotStart`` if the environment does not exist or its text is invalid.
+    ``variables`` are the worker's. Raises ``CannotStart`` if the environment does not exist or its
+    text is invalid.
     """
     try:
         return _launch(environment, variables)
@@ -67,7 +68,7 @@ def _launch(environment: str, variables: Mapping[str, str]) -> Launch:
     environment_variables[names.ENVIRONMENT] = environment
     if kind == "venv":
         return _in_venv(environment, Path(where), environment_variables)
-    # Libraries in the user's home folder are those of the node's Python.
+    # Libraries in the user's home folder belong to the node's Python.
     environment_variables["PYTHONNOUSERSITE"] = "1"
     if kind == "rootfs":
         return _in_root(environment, Path(where), environment_variables)
@@ -113,7 +114,7 @@ def _in_root(environment: str, root: Path, environment_variables: dict[str, str]
 
 
 def _folders_of_node(home: str | None) -> list[Path]:
-    """Return the folders that stay the node's: all but its system, and the folder ``home``."""
+    """Return the node's folders to mount: all but those of its system, and the folder ``home``."""
     folders = [Path(entry.path) for entry in os.scandir("/") if entry.name not in SYSTEM]
     extra_folders = [
         Path(each) for each in (home, *_KEPT) if each is not None and Path(each).is_dir()
@@ -130,7 +131,7 @@ def _mounts(root: Path, nodes: Sequence[Path]) -> Iterator[str]:
 
 
 def _laid_out(root: Path, at: Path, nodes: Sequence[Path]) -> Iterator[str]:
-    """Yield ``bwrap`` arguments that mount the root's folder ``at``, without ``nodes`` below."""
+    """Yield ``bwrap`` arguments that mount the root's folder ``at`` without any of ``nodes``."""
     for entry in sorted(os.scandir(root / at.relative_to("/")), key=lambda entry: entry.name):
         target = at / entry.name
         if target in nodes or (at == Path("/") and entry.name not in SYSTEM):
@@ -160,7 +161,7 @@ def why_no_rootfs() -> str:
 
 
 def advice(environment: str, needed: str) -> str:
-    """Return the command or advice that adds ``needed``, a missing package, to the environment."""
+    """Return a command, or advice, to add the missing package ``needed`` to the environment."""
     kind, where = Environment.of(environment)
     match kind:
         case "venv":

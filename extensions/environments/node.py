@@ -1,4 +1,4 @@
-"""The node's end: which environments it can start."""
+"""The node's end: reports which environments the node can start."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from .launching import why_no_rootfs
 
 
 def announced() -> dict[str, str]:
-    """Return fields of ``Device``, alike for all devices of this node."""
+    """Return fields of ``Device`` that are the same for all devices of this node."""
     return {"no_rootfs": why_no_rootfs()}
 
 
 def finding() -> tuple[str, str]:
-    """Return this node's line of ``penstock doctor``: a name, and words."""
+    """Return this node's finding for ``penstock doctor``: a name, and words."""
     why = why_no_rootfs()
     if not why:
         return "environments", "venv:, rootfs: and command: can be started"
-    # Few studies need a root.
+    # Not a warning: few studies need a root.
     return "environments", f"venv: and command: can be started; rootfs: not: {why}"

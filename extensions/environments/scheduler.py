@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def plug(_: Parts) -> Extension:
-    """Make the engine's end."""
+    """Return the extension that keeps studies from devices without their environment."""
     return Extension(
         name="environments",
         needed_by=lambda spec: bool(spec.environment),

@@ -1,4 +1,4 @@
-"""The readers' end: a study's environment, in words."""
+"""The readers' end: says why a device cannot start a study's environment."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ if TYPE_CHECKING:
 
 
 def obstacle(study: StudyRow, device: Device) -> str:
-    """Return the reason why a device takes no trial of the study; empty if it may."""
+    """Return the reason why ``device`` takes no trial of ``study``; empty if it may take trials."""
     return forms.obstacle(study.environment, device)

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from .forms import check_environment
 
-#: The checks of its fields of ``StudySpec``.
+#: The checks of this extension's fields of ``StudySpec``, by field.
 CHECKS = {"environment": lambda _shown, value: check_environment(value)}

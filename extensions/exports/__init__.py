@@ -1,1 +1,1 @@
-"""Rows of the ledger in other people's formats."""
+"""Exports of the ledger's rows in other tools' formats."""

@@ -1,12 +1,12 @@
-"""Writes and reads a study as one JSON file for another installation or another tool.
+"""Writes a study to one JSON file for another installation or tool, and reads such a file.
 
-Theory of operation. The file holds everything that readers of the ledger see of a study, trial by
-trial, with a format number. An import becomes one event (``StudyImported``). So only the scheduler
-writes the ledger, and the study survives a restart like everything else.
+Theory of operation. The file holds a format number, and everything that readers of the ledger see
+of a study, trial by trial. An import becomes one event (``StudyImported``). So only the scheduler
+writes the ledger, and the imported study survives a restart like any other.
 
-Rules of change. Within a format a field may be added, with a default; an older Penstock refuses it
-by its name. Any other change is a new format. Times are seconds since 1970. NaN and infinities are
-the strings ``NaN``, ``Infinity`` and ``-Infinity``.
+Rules of change. A field with a default may be added within a format; an older Penstock refuses the
+field by name. Any other change needs a new format. Times are seconds since 1970. NaN and infinities
+are the strings ``NaN``, ``Infinity`` and ``-Infinity``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 KIND = Kind("export", "penstock_export", 1, "penstock export STUDY")
 #: The most epochs in one import: 100,000 keep the scheduler busy for 6 s.
 MAX_EPOCHS = 250_000
-#: Fields of a study with the addresses of its notices and calls.
+#: Fields of a study that hold the addresses of its notices and calls.
 _TOLD = ("notify", "on_end", "on_error")
 
 
@@ -71,12 +71,12 @@ class Epoch(Body):
     at: Moment
     joules: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     system: list[tuple[str, Value]] = Field(default=[])
-    #: The id of the trial that trained it, if it was taken over; else empty.
+    #: The id of the trial that trained the epoch if the epoch was taken over; else empty.
     taken_from: str = ""
 
 
 class Checkpoint(Body):
-    """A state in the checkpoint store of the installation that trained it."""
+    """A state in the checkpoint store of the installation that trained the trial."""
 
     epoch: Whole
     state_hash: str
@@ -87,7 +87,7 @@ class Checkpoint(Body):
 class TrialOrigin(Body):
     """The trial and epoch that a forked trial continues, and the trial that it replaces.
 
-    Trials are given by their numbers. A branch replaces none. ``keys`` is as in ``Origin``.
+    Trials are named by number. A branch replaces no trial. ``keys`` is as in ``Origin``.
     """
 
     trial: Whole
@@ -97,7 +97,7 @@ class TrialOrigin(Body):
 
     @model_serializer(mode="wrap")
     def _known(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what is not there: releases before branches refuse its names."""
+        """Leave out fields that are None: releases without branches refuse unknown names."""
         return {name: value for name, value in dump(self).items() if value is not None}
 
 
@@ -108,12 +108,12 @@ class TrialFailure(Body):
 
 
 class TrialBody(Body):
-    """A trial, with the fields of ``ledger.rows.TrialRow`` and what belongs to it."""
+    """A trial, with the fields of ``ledger.rows.TrialRow``, its epochs and its checkpoints."""
 
     number: Whole
     state: TrialState
     params: dict[str, Scalar]
-    #: The distributions that an objective asked for, as Optuna's JSON by parameter.
+    #: The distributions that an objective asked for, by parameter, in Optuna's JSON.
     drawn: dict[str, str]
     epoch: Whole
     target: Whole
@@ -128,11 +128,11 @@ class TrialBody(Body):
     constraints: dict[str, float] = Field(default={})
     origin: TrialOrigin | None = None
     dispatched_at: Moment | None = None
-    #: JSON that its objective and its users wrote (see ``FinishedTrial.written``).
+    #: JSON that the trial's objective and users wrote (see ``FinishedTrial.written``).
     written: str = ""
 
 
-#: Device use spent by a study; 0 or more.
+#: An amount of device use; 0 or more.
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -150,27 +150,27 @@ class Archive(Body):
 
     #: The format number.
     penstock_export: int = KIND.format
-    #: The version of Penstock that wrote the file, and when.
+    #: The version of Penstock that wrote the file, and the time of writing.
     penstock_version: str
     exported_at: Moment
     #: The study's status and message when it was exported.
     status: str
     message: str
     created_at: Moment
-    #: None if the study was not over.
+    #: The time of the study's end; None if it was not over.
     finished_at: Moment | None
     #: The specification in the ledger's form (``ledger.codec``).
     spec: dict[str, Any]
     trials: list[TrialBody]
-    #: The study's attributes by key, as JSON texts: its users', and those of Optuna's own code.
+    #: The study's attributes by key, as JSON texts: the users', and those of Optuna's own code.
     user_attrs: dict[str, str] = Field(default={})
     system_attrs: dict[str, str] = Field(default={})
-    #: Its device use, as far as the ledger knows.
+    #: The study's device use, as far as the ledger knows.
     spent: SpentBody | None = None
 
 
 def archive_of(reader: Reader, study_id: str) -> Archive:
-    """Return all of a study. One that still runs is exported as far as it is."""
+    """Return a study as an archive. A running study is exported in its current state."""
     study = reader.study(study_id)
     epochs, durables = defaultdict[str, list[Epoch]](list), defaultdict[str, list[Checkpoint]](list)
     # Epochs are read before trials, so that the trial of every epoch is known.
@@ -207,12 +207,12 @@ def archive_of(reader: Reader, study_id: str) -> Archive:
 
 
 def _without_addresses(spec: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the addresses of notices and calls: they hold secrets, and belong to the user."""
+    """Return ``spec`` without the addresses of notices and calls, which may hold users' secrets."""
     return {name: value for name, value in spec.items() if name not in _TOLD}
 
 
 def read_archive(file: Path) -> Archive:
-    """Return the study in an export. Raises UsageError for other files and other formats."""
+    """Return the study in an exported file. Raises UsageError for other files and other formats."""
     return read_own(file, KIND, Archive)
 
 

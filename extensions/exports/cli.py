@@ -1,4 +1,4 @@
-"""``penstock export``, ``import``, ``metrics``; where ``penstock watch`` logs epochs to."""
+"""``penstock export``, ``import`` and ``metrics``, and the logs of ``penstock watch``."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def metrics(
 
 
 def epoch_logs(tensorboard: Path | None, mlflow: str | None) -> list[EpochCallback]:
-    """Return the logs that are given: a folder for TensorBoard, the address of an MLflow server."""
+    """Return the callbacks for the given logs: TensorBoard's folder, an MLflow server's address."""
     from .mlflow import MLflowCallback
     from .tensorboard import TensorBoardCallback
 
@@ -144,6 +144,6 @@ def epoch_logs(tensorboard: Path | None, mlflow: str | None) -> list[EpochCallba
 
 
 def _form_of(output: Path | None) -> Format:
-    """Return the form that a file's name says; JSON where it says none."""
+    """Return the form that the file's ending names; JSON if it names none."""
     ending = output.suffix.removeprefix(".") if output else ""
     return Format(ending) if ending in list(Format) else Format.JSON

@@ -1,8 +1,8 @@
 """Logs studies to MLflow: a study is an experiment, a trial is a run, an epoch is a step.
 
-A run is found again by its tags, and its last epoch by the history of the study's metric. A metric
-carries the time at which its epoch was accepted. So writing it again (after a crash in the middle
-of a request) gives the same row, which MLflow's databases store once.
+A run is found again by its tags, and the run's last epoch by the history of the study's metric. A
+metric carries the time at which its epoch was accepted. So writing a metric again, after a crash in
+the middle of a request, gives the same row, which MLflow's databases store once.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 #: The most metrics that MLflow accepts in one request, and the most runs that it lists.
 _AT_ONCE = 1000
-#: Limits of a watcher's wait for the server, as environment variables, which is the only way to set
-#: them. MLflow's own are 120 s, eight times. What the server missed is written later.
+#: Limits of a watcher's wait for the server. MLflow's own are 120 s, eight times, and only
+#: environment variables change them. Epochs that the server missed are written later.
 _TIMEOUTS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
 #: MLflow's status of a trial that is over.
 _STATUS = {
@@ -82,7 +82,7 @@ class _Experiment:
             self._runs = self._known_runs()
 
     def write(self, trial: TrialRow, points: Sequence[Point], *, over: bool) -> None:
-        """Add what is missing, in as few requests as MLflow's limit allows."""
+        """Add the epochs that the run lacks, in as few requests as MLflow's limit allows."""
         with self._translate_errors():
             run = self._runs.get(trial.number)
             if run is None:
@@ -108,7 +108,7 @@ class _Experiment:
         return _MlRun(run)
 
     def _known_runs(self) -> dict[int, _MlRun]:
-        """Return the study's existing runs by trial number."""
+        """Return the study's runs that MLflow has already, by trial number."""
         query, page, runs_by_trial = (
             f"tags.`penstock.study` = '{self._study.id}'",
             None,
@@ -136,7 +136,7 @@ class _Experiment:
 
 @contextmanager
 def _timeouts() -> Iterator[None]:
-    """Apply ``_TIMEOUTS`` during our requests, unless the user has set these variables."""
+    """Set the variables of ``_TIMEOUTS`` during Penstock's requests, unless the user set them."""
     defaults = {name: value for name, value in _TIMEOUTS.items() if name not in os.environ}
     os.environ.update(defaults)
     try:
@@ -167,7 +167,7 @@ class _MlRun:
         metrics = [
             Metric(_name(name), value, _ms(point.at), point.epoch)
             for point in new
-            # The study's metric is written last: if it exists, the epoch is complete.
+            # The study's metric is written last, so an epoch that has it is complete.
             for name, value in sorted(point.metrics.items(), key=lambda item: item[0] == metric)
         ]
         params = [

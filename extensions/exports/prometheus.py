@@ -1,10 +1,10 @@
 """Serves metrics for Prometheus, read from the ledger at every scrape.
 
-It is a separate process that only reads. It follows the ledger's events with an engine of its own,
-whose decisions are ignored. So it knows what the scheduler knows, and its counters do not depend on
-when it was started. While the ledger does not answer, ``penstock_ledger_up`` is 0 and all metrics
-from the ledger are left out, so that no stale value is shown. Only the number of queued tasks comes
-from the broker.
+The server is a separate process that only reads. It follows the ledger's events with an engine of
+its own, whose decisions are ignored. So the server knows what the scheduler knows, and its counters
+do not depend on its start. While the ledger does not answer, ``penstock_ledger_up`` is 0 and all
+metrics from the ledger are left out, so that no stale value is shown. Only the number of queued
+tasks comes from the broker.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Server(Protocol):
 
 
 class Collector:
-    """Collects the metrics of the installation at one moment."""
+    """Collects the installation's metrics at each scrape."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -71,11 +71,11 @@ class Collector:
         #: computes it once.
         self._demand: tuple[int, int] | None = None
         self._trouble = ""
-        # Each scrape has a thread of its own.
+        # Each scrape runs in its own thread.
         self._lock = threading.Lock()
 
     def collect(self) -> Iterable[Metric]:
-        """Return all metrics; if the ledger does not answer, only those of what is up."""
+        """Return all metrics, or only those that say what is up if the ledger does not answer."""
         families: list[Metric] = []
         queues: dict[str, list[str]] = {}
         with self._lock:
@@ -91,7 +91,7 @@ class Collector:
         return [*families, up, *self._broker(queues)]
 
     def _ledger(self) -> tuple[list[Metric], dict[str, list[str]]]:
-        """Return the metrics from the ledger, and the queues of each device that is there."""
+        """Return the metrics from the ledger, and the queues of each present device."""
         engine = self._newest()
         state = engine.state
         families = [*self._studies(state), *self._devices(state), *_tally(state.tally)]
@@ -150,7 +150,7 @@ class Collector:
         yield _by("penstock_slots", words, "state", slots)
 
     def _broker(self, queues: dict[str, list[str]]) -> Iterable[Metric]:
-        """Yield if broker and scheduler are up, and the queues' lengths if the broker answers."""
+        """Yield metrics: broker and scheduler up or not; queue lengths if the broker answers."""
         is_up = locks.is_running(self._settings.run, "scheduler")
         lengths: dict[str, int] | None = None
         dropped: dict[tuple[str, str], int] = {}
@@ -164,7 +164,7 @@ class Collector:
                 is_up = is_up or presence.is_served(client, url)
                 commands = [("LLEN", queue) for each in queues.values() for queue in each]
                 answers = iter(protocol.execute(client, commands))
-            # A value of another type is not a queue, and its worker removes it.
+            # A value of another type is no queue; the queue's worker removes it.
             lengths = {
                 name: sum(n for n in islice(answers, len(each)) if isinstance(n, int))
                 for name, each in queues.items()
@@ -185,7 +185,7 @@ class Collector:
 
 
 def _spending(engine: Engine, now: float) -> Iterable[Metric]:
-    """Yield the spending by ``now`` and the expected delay of each study that is not over."""
+    """Yield, for each study that is not over, its spending up to ``now`` and its expected delay."""
     words = "What a study that is not over has had of devices: device-hours, kWh, money."
     spent = GaugeMetricFamily("penstock_study_spent", words, labels=["study", "amount"])
     words = "By how many seconds a study is expected to miss its deadline; 0: it meets it."
@@ -237,7 +237,7 @@ def _by(name: str, words: str, label: str, values: dict[str, int]) -> Metric:
 def serve(settings: Settings, address: str, port: int) -> tuple[Server, threading.Thread]:
     """Serve ``http://address:port/metrics`` in a thread from now on.
 
-    Raises UsageError if it cannot listen there.
+    Raises UsageError if the address cannot be listened on.
     """
     # The registry does not ask for descriptions in advance: there may be no ledger yet.
     registry = CollectorRegistry()

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 #: The values of each column by its name.
 Table = dict[str, list[Any]]
 
-#: The first characters of a spreadsheet's formulas. Negative numbers in text columns begin so, too.
+#: The first characters of a spreadsheet's formulas; negative numbers as text begin with one too.
 _FORMULA = ("=", "+", "-", "@", "\t")
-#: The columns of a table without rows.
+#: The columns that a table of trials has even without rows.
 _OF_TRIALS = ("number", "state", "value", "epochs")
 _OF_EPOCHS = ("number", "epoch", "value")
 
 
 def trial_table(archive: Archive) -> Table:
-    """Return a table with one row per trial; ``metrics_*`` are those of its last epoch."""
+    """Return a table with one row per trial; ``metrics_*`` are the metrics of the last epoch."""
     rows: list[dict[str, Any]] = [
         {
             "number": trial.number,
@@ -62,7 +62,7 @@ def trial_table(archive: Archive) -> Table:
 
 
 def _source(archive: Archive, epoch: Epoch) -> int | str:
-    """Return the number of the trial that trained the epoch; its id if it is of another study."""
+    """Return the number of the trial that trained the epoch, or its id if of another study."""
     is_own = study_of_trial(epoch.taken_from) == archive.spec["id"]
     return number_of(epoch.taken_from) if is_own else epoch.taken_from
 
@@ -108,7 +108,7 @@ def to_csv(table: Table) -> str:
 def to_parquet(table: Table) -> bytes:
     """Return ``table`` as a Parquet file.
 
-    Raises BackendError naming the extra if pyarrow is not installed.
+    Raises BackendError that names the extra to install if pyarrow is missing.
     """
     try:
         import pyarrow as pa
@@ -125,7 +125,7 @@ def to_parquet(table: Table) -> bytes:
 
 
 def _table(rows: Sequence[Mapping[str, Any]], least: Sequence[str]) -> Table:
-    """Return the rows as columns, in order of appearance, those of a family together."""
+    """Return the rows as columns in order of appearance; columns of a family stand together."""
     names = list(dict.fromkeys([*least, *(name for row in rows for name in row)]))
     families = list(dict.fromkeys(_family(name) for name in names))
     names.sort(key=lambda name: families.index(_family(name)))
@@ -168,7 +168,7 @@ def _values(trial: TrialBody) -> list[float]:
 
 
 def _user_attrs(trial: TrialBody) -> dict[str, Any]:
-    """Return the trial's user attributes: numbers and texts as they are, all else as JSON."""
+    """Return the trial's user attributes; values other than numbers and texts become JSON texts."""
     pairs = json.loads(trial.written or "{}").get("user_attrs", ())
     values = {name: value_of(text) for name, text in pairs}
     return {

@@ -1,8 +1,8 @@
 """Logs studies for TensorBoard: a folder per trial, an event per epoch.
 
-An event holds all metrics of its epoch. So the epoch is there completely or, if its writer was
-killed, not at all: both TensorBoard and this module ignore a torn last event. Each watcher writes
-files of its own, because TensorBoard never returns to a file after it has found a newer one.
+An event holds all metrics of an epoch. So an epoch is logged completely or, if the writer was
+killed, not at all: both TensorBoard and this module ignore a truncated last event. Each watcher
+writes its own files, because TensorBoard never returns to a file after it has found a newer one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...app.ledger.rows import StudyRow, TrialRow
     from ...scheduler.model.study import Scalar
 
-#: The first event of a file, which states the format of the others.
+#: The content of a file's first event, which states the format of the others.
 _VERSION = "brain.Event:2"
 #: The tag by which TensorBoard's HParams plugin finds a trial's parameters.
 _PARAMS_TAG = "_hparams_/session_start_info"
@@ -33,8 +33,8 @@ _PARAMS_TAG = "_hparams_/session_start_info"
 class TensorBoardCallback(EpochCallback):
     """Logs each accepted epoch for TensorBoard, once: ``optimize(callbacks=[...])``.
 
-    A trial's events are in ``<directory>/<study's id>/<its number>``: its metrics by epoch, and its
-    parameters for the HParams tab. TensorBoard may read them at the same time.
+    A trial's events are in ``<directory>/<study's id>/<trial's number>``: its metrics by epoch, and
+    its parameters for the HParams tab. TensorBoard may read the files while they are written.
     """
 
     kind = "tensorboard"
@@ -69,7 +69,7 @@ class _Folder:
         self._there: dict[str, tuple[int, bool]] = {}
 
     def write(self, trial: TrialRow, points: Sequence[Point], *, over: bool) -> None:
-        """Add what is missing. An objective's parameters are only known when its trial ends."""
+        """Add missing epochs and parameters. Those of an objective are known only at the end."""
         folder = self._path / f"{trial.number:04d}"
         if trial.id not in self._there:
             self._there[trial.id] = _read(folder)
@@ -88,7 +88,7 @@ class _Folder:
 
 
 def _read(folder: Path) -> tuple[int, bool]:
-    """Return the last epoch in ``folder``'s events (-1: none), and if they have parameters."""
+    """Return the last epoch in ``folder``'s events (-1: none), and True if they have parameters."""
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
     epoch, has_params = -1, False
@@ -132,5 +132,5 @@ def _params_event(trial: TrialRow) -> Any:
 
 
 def _value(value: Scalar) -> Any:
-    """Return ``value`` in a form that TensorBoard can hold: it has no None."""
+    """Return ``value``, or the text ``None`` for None, which TensorBoard cannot store."""
     return "None" if value is None else value

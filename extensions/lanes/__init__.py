@@ -1,1 +1,1 @@
-"""Lanes: trials that are in memory together in one trainer take turns."""
+"""Lanes: several trials in the memory of one trainer take turns."""

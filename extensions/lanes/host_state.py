@@ -1,8 +1,8 @@
-"""State of a process that each trial needs for itself: that of the random generators.
+"""The state of a process that each trial must have for itself: its random generators.
 
-A trial draws the same numbers whether others have turns in the middle of its epoch or not. torch is
-seeded again before each training step. ``random`` and ``numpy`` are seeded once an epoch, and torch
-once an evaluation, so their states must survive the turns of others.
+A trial must draw the same numbers whether or not others have turns in the middle of its epoch. In
+training, torch is seeded again before each step. But ``random`` and ``numpy`` are seeded once an
+epoch, and torch once an evaluation, so their states must survive the turns of other trials.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Generators:
         self._device = device
 
     def save(self) -> tuple[Any, ...]:
-        """Return the states. Synchronizes with the device, since turns divide its time."""
+        """Return the states. Synchronizes with the device, so that turns divide its time."""
         on_device = None
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)

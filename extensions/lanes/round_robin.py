@@ -1,14 +1,15 @@
 """Deficit round robin: the order of turns, and their lengths.
 
-Theory of operation. Each name has a credit of seconds. Each round it grows by a quantum times the
-name's weight over the largest weight. A turn comes when the credit has reached a quantum, and lasts
-until it is used up. It cannot end in the middle of a step, so it may overrun. The excess is owed:
-rounds pass without a turn until it is made good. So the time of each name is proportional to its
-weight, however long its steps are, to within a step and a quantum (Shreedhar and Varghese, SIGCOMM
-1995, section 3; a turn may overrun, as in surplus round robin).
+Theory of operation. Each name has a credit of seconds. Each round the credit grows by a quantum
+times the name's weight, divided by the largest weight. The name has a turn when its credit has
+reached a quantum, and the turn lasts until the credit is used up. A turn cannot end in the middle
+of a step, so it may overrun. The name owes the excess: it gets no turn until later rounds have paid
+the debt. So the time of each name is proportional to its weight, however long its steps are, to
+within a step and a quantum (Shreedhar and Varghese, SIGCOMM 1995, section 3; a turn may overrun, as
+in surplus round robin).
 
-A name of weight 0 has a turn only if no other name wants one. A newcomer comes next. A resting name
-wants none, and keeps its weight and its credit.
+A name of weight 0 has a turn only if no other name wants a turn. A new name has the next turn. A
+resting name wants no turn, and keeps its weight and its credit.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 class RoundRobin(Generic[Name]):
-    """Turns of names by weight. The time used is an argument, not measured."""
+    """Gives turns to names by weight. The caller passes the time used; nothing is measured here."""
 
     def __init__(self, quantum: float = QUANTUM) -> None:
         self._quantum = quantum
@@ -68,7 +69,7 @@ class RoundRobin(Generic[Name]):
         self._weights[name] = weight
 
     def credit(self, name: Name) -> float:
-        """Return the number of seconds that its turn may last."""
+        """Return the number of seconds that a turn of ``name`` may last."""
         return self._credits[name]
 
     def use(self, name: Name, seconds: float) -> None:
@@ -76,7 +77,7 @@ class RoundRobin(Generic[Name]):
         self._credits[name] -= seconds
 
     def next(self) -> Name | None:
-        """Return the next name in turn, whose credit suffices; None if there are no names."""
+        """Return the next name whose credit suffices for a turn; None if no name is awake."""
         if not self._order:
             return None
         weights = {name: self._weights[name] for name in self._order}
@@ -93,7 +94,7 @@ class RoundRobin(Generic[Name]):
             self._rest(gains)
 
     def _rest(self, gains: Mapping[Name, float]) -> None:
-        """Let as many rounds pass as the first name needs to have a turn."""
+        """Add the credit of as many rounds as pass until the first name can have a turn."""
         missing = (
             (self._quantum - self._credits[name]) / gain for name, gain in gains.items() if gain > 0
         )

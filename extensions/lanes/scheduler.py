@@ -1,6 +1,6 @@
-"""The scheduler's end of the extension: gives several trials seats in a lane, and turns.
+"""The scheduler's end of the extension: gives several trials seats and turns in one lane.
 
-``seats`` decides which trials share a lane, and which leave it; ``weights`` divides a lane's time.
+``seats`` decides which trials share or leave a lane, and ``weights`` divides a lane's time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STATE = Turns
 
 
 def plug(parts: Parts) -> Extension:
-    """Return the extension that gives the seats of lanes to several trials."""
+    """Return the extension that lets several trials share a lane."""
     seats = LaneSeats(parts.core)
     return Extension(
         name=NAME,
@@ -31,7 +31,7 @@ def plug(parts: Parts) -> Extension:
 
 
 def convert(snapshot: dict[str, Any]) -> None:
-    """Move the weights of turns in a snapshot of 0.2 to the extension's own state."""
+    """Move the weights of turns in a snapshot of release 0.2 to the extension's own state."""
     weights = {}
     for fence, attempt in snapshot["attempts"].items():
         weight = attempt.pop("weight", None)  # a younger snapshot's attempts have none
@@ -43,7 +43,7 @@ def convert(snapshot: dict[str, Any]) -> None:
 
 
 def _note_need(snapshot: dict[str, Any], attempt: dict[str, Any]) -> None:
-    """Note that the study of an attempt which has shared its lane needs the extension."""
+    """Note that the study of ``attempt`` needs the extension if the attempt has shared its lane."""
     if attempt.get("accompanied"):
         needs = snapshot["studies"][attempt["study"]].setdefault("needs", [])
         needs += [] if NAME in needs else [NAME]

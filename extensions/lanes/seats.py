@@ -1,24 +1,24 @@
-"""Give several trials seats in one lane, and have them leave.
+"""Gives several trials seats in one lane, and makes them leave.
 
 Theory of operation. A lane is one trainer. The trials in its seats take turns, so their steps never
 run at the same time. Extensions decide if there is room for a trial (``Extension.too_full``).
 
 Seats reduce delay, not run time: a trial in a seat begins at once and slows its neighbours down. So
-a lane that is in use is only taken if no lane is free, and only if the trial would have turns
-there. Under a policy that orders the trials of all studies, that is in the place of residents that
-give way, or together with trials of its study that it is faster with; otherwise it is where no
-resident has a higher priority. Trials of one study would only slow each other down, and take the
-memory that a newcomer needs: a lane has one trial of each study, unless the plan fills devices
-(``Plan.packed``) or they gain by sharing a lane (``Extension.fused_groups``).
+a trial joins a lane in use only if no lane is free, and only if the trial would have turns there.
+Under a policy that orders the trials of all studies, a trial would have turns if the residents give
+way, or if it gains by sharing the lane with trials of its study. Under other policies, it would
+have turns if no resident has a higher priority. Trials of one study would only slow each other
+down, and take the memory that a newcomer needs. So a lane has one trial of each study, unless the
+plan fills devices (``Plan.packed``) or the trials gain by sharing (``Extension.fused_groups``).
 
-Settings of a whole process must be the same for all residents, else they need two lanes:
-deterministic kernels or not, and the environment. A trial with a limit of memory is alone. So is a
-trial that has failed: if it ends its process again, no other trial has to replay an epoch. Only
-trials whose steps the trainer runs itself can be stopped between two steps.
+Settings of the whole process must be the same for all residents of a lane: deterministic kernels or
+not, and the environment. A trial with a memory limit gets a lane alone. So does a trial that has
+failed: if it ends its process again, no other trial has to replay an epoch. Only trials whose steps
+the trainer runs itself can take turns, since only they can be stopped between two steps.
 
-All residents of the newest lane leave at the end of their epoch if too many lanes are in use. One
-of several residents leaves its lane when another lane is free, when they need more than the lane
-has, or when those of one study gain nothing by being together.
+If too many lanes are in use, all residents of the newest lane leave at the end of their epoch. One
+of several residents leaves a lane when another lane is free, when the residents need more memory
+than the lane has, or when trials of one study gain nothing by sharing the lane.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class LaneSeats(Seats):
     def _seatable(self, free: int) -> Set[str]:
         """Return the waiting trials that may take a seat in a lane with others.
 
-        If the policy orders the trials of all studies, they are the first ones, as many as there
-        are ``free`` slots and lanes whose residents all give way; and those that gain by sharing a
-        lane with others of their study.
+        If the policy orders the trials of all studies, these are the first trials, one for each of
+        the ``free`` slots and each lane whose residents all give way, and all trials that gain by
+        sharing a lane with others of their study.
         """
         ready, state = self._core.ready(), self._state
         if not state.cross_study or state.packed:
@@ -87,9 +87,9 @@ class LaneSeats(Seats):
         return frozenset((*first, *gaining))
 
     def no_seat(self, trial: Trial, slot: Member) -> str:
-        """Say why a trial may not take a free slot in a lane with residents.
+        """Return the reason why a trial may not take a free slot in a lane with residents.
 
-        Empty if it may, apart from the room that it needs, or if the lane has no residents.
+        Empty if the trial may, or if the lane has no residents. Memory is not considered.
         """
         if not self._state.is_beside(slot):
             return ""
@@ -99,7 +99,7 @@ class LaneSeats(Seats):
         return self._difference(trial, [self._state.trials[a.segment.trial] for a in residents])
 
     def turns_beside(self, trial: Trial, slot: Member) -> float:
-        """Return the total weight of the turns of others in the lane of a free slot."""
+        """Return the total weight of the residents' turns in the lane of a free slot."""
         if not self._state.is_beside(slot):
             return 0.0
         residents, hold = self._residents(slot), self._state.hold
@@ -119,7 +119,7 @@ class LaneSeats(Seats):
         self._weights.leave(device, lane)
 
     def use_lanes(self, free: Sequence[Member]) -> None:
-        """Have residents leave the fullest lanes for free ones."""
+        """Make residents leave the fullest lanes for free lanes."""
         shared = [
             residents
             for device in self._state.devices.values()
@@ -140,7 +140,7 @@ class LaneSeats(Seats):
                 leave_if_it_can(self._core, residents[-1])
 
     def thin_out(self, device: str) -> None:
-        """Have residents leave if too many lanes are in use, or a lane has too little room."""
+        """Make residents leave if too many lanes are in use, or if a lane has too little room."""
         device_state = self._state.devices[device]
         lanes = {
             lane: self._state.residents(device_state, lane) for lane in device_state.lanes_in_use()
@@ -162,9 +162,9 @@ class LaneSeats(Seats):
         return why_without_turns(self._state, attempt)
 
     def facts(self, device: str) -> list[Mapping[str, Any]]:
-        """Return the facts of each lane in use, of extensions and of the residents' turns.
+        """Return the facts of each lane in use: those of extensions, and the residents' turns.
 
-        ``part`` is a resident's part of the lane's time; ``why`` says why it has none.
+        ``part`` is a resident's share of the lane's time; ``why`` is the reason if that is 0.
         """
         state, device_state = self._state, self._state.devices[device]
         facts = list[Mapping[str, Any]]()
@@ -194,7 +194,7 @@ class LaneSeats(Seats):
         return self._state.residents(device, device.device.lane(slot.slot))
 
     def _all_give_way(self, slot: Member) -> bool:
-        """Return True if the standing plan holds all residents of the lane."""
+        """Return True if the current plan makes all residents of the lane give way."""
         return all(each.segment.trial in self._state.hold for each in self._residents(slot))
 
     def _lanes_that_give_way(self) -> int:
@@ -206,7 +206,7 @@ class LaneSeats(Seats):
         )
 
     def _crowded(self, slot: Member, study: str) -> str:
-        """Say why no trial of the study may take the seat; empty if one may."""
+        """Return the reason why no trial of the study may take the seat; empty if one may."""
         state, fused_groups = self._state, self._extensions.fused_groups
         lane = state.devices[slot.device].device.lane(slot.slot)
         residents = self._residents(slot)
@@ -224,7 +224,7 @@ class LaneSeats(Seats):
         return ""
 
     def _unmeasured(self, study: str) -> str:
-        """Say that the gain of trials of the study together is not measured; empty if it is."""
+        """Return words if the study's gain from sharing is not measured yet; else empty."""
         is_measured = self._state.costs.group_slowdown_is_known(study)
         if (
             self._extensions.fused_groups.steps_at_once(self._state.studies[study])
@@ -234,7 +234,7 @@ class LaneSeats(Seats):
         return ""
 
     def _without_gain(self, residents: Sequence[Attempt]) -> Attempt | None:
-        """Return the youngest resident that gains nothing by sharing a lane with its study."""
+        """Return the youngest resident that gains nothing by sharing with its study, or None."""
         if self._state.cross_study:
             return None  # it is there in the place of residents that give way
         by_study = Counter(each.study for each in residents)
@@ -247,7 +247,7 @@ class LaneSeats(Seats):
         return next((each for each in reversed(residents) if each.study in idle), None)
 
     def _difference(self, trial: Trial, residents: Sequence[Trial]) -> str:
-        """Say why a trial cannot share a process with the residents; empty if it can."""
+        """Return the reason why a trial cannot share the residents' process; empty if it can."""
         spec = self._state.studies[trial.study].spec
         for each in (trial, *residents):
             own = self._state.studies[each.study].spec

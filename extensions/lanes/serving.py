@@ -1,8 +1,8 @@
-"""The trainer's end of lanes: several trials in one trainer, each in a thread, that take turns.
+"""The trainer's end of lanes: trials in one trainer take turns, each in its own thread.
 
-A lane is a trainer process with as many threads as it has seats, of which the main thread is one.
-Each takes what the pipe brings, enters the turns (``turns``), and works when it has its turn. So
-whatever a trainer does alone is done here unchanged, by one thread at a time.
+A lane is a trainer process with one thread for each seat; the main thread is one of them. Each
+thread takes a piece of work from the pipe, enters the turns (``turns``), and works when it has its
+turn. So each thread does the same as a trainer alone, and only one thread runs at a time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def serve(
     handle: Callable[[Work], None],
     resumed: Callable[[Run], None],
 ) -> NoReturn:
-    """Serve with the seats and the page that ``told`` names, as ``hooks.Serve`` says."""
+    """Serve with the seats and the page that ``told`` names; see ``hooks.Serve``."""
     from ...tasks.training.loop import device_here  # loads torch
     from .host_state import Generators
 
@@ -45,7 +45,7 @@ def serve(
 
 
 class Seat:
-    """A thread of this process, and what is done in it."""
+    """A thread of this process, and the work that the thread does."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Seat:
         self._resumed = resumed
 
     def serve(self, work: Work | None = None) -> NoReturn:
-        """Do ``work``, then what is in the inbox."""
+        """Do ``work``, and then the work in the inbox, for ever."""
         with ending_with_us():
             while True:
                 self._take(work or self._inbox.get())
@@ -87,6 +87,6 @@ class Seat:
 
 
 def _needs_process(task: SegmentTask) -> bool:
-    """Return True if a segment changes the whole process, so that no other may take turns in it."""
+    """Return True if a segment changes the whole process, and so must be alone in the process."""
     own = any(name in PROCESS_KNOBS for name, _ in task.system)
     return bool(task.widths or own or task.memory_limit is not None or len(task.queues) > 1)

@@ -1,4 +1,4 @@
-"""Facts of lanes for readers: when epochs had their turns, and what the plan says of each lane."""
+"""Facts of lanes for readers: the times of epochs' turns, and the plan's words on each lane."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["lane_words", "shared_spans"]
 
 
 def lane_words(device: Mapping[str, Any]) -> Iterator[str]:
-    """Say of each lane of a shared device of the plan who is in it, and how much their turns count.
+    """Yield words for each lane of a device in the plan: residents and their shares of the time.
 
-    As *lane 0: 3 persistent 0.4 GiB + ... of 4.0 GiB; turns: a/0 67 %, b/1 33 %*. What other
-    extensions say of the lane stands before the turns.
+    An example is *lane 0: 3 persistent 0.4 GiB + ... of 4.0 GiB; turns: a/0 67 %, b/1 33 %*. Words
+    of other extensions about the lane come before the turns.
     """
     for row in device.get("lanes", ()):
         turns = [

@@ -1,10 +1,11 @@
-"""Lays out when the epochs of trials that share a lane had their turns, as far as that is known.
+"""Estimates the times at which epochs of trials that share a lane had their turns.
 
-Theory of operation. Of such an epoch it is known when it ended, and how long its turns were in all,
-but not when they were. The turns of a lane do not overlap. So they are laid out: shorter epochs
-first, each over the latest time before its end that no other has. There always is such a time (it
-is the greedy algorithm for jobs with deadlines on one machine), and the lane is never taken to work
-for more than all of the time. An epoch in whose middle another one ran is seen in two spans.
+Theory of operation. For such an epoch the ledger has its end and the total length of its turns, but
+not the time of each turn. The turns of a lane do not overlap. So times are assigned to epochs, the
+shorter epochs first: each gets the latest time before its end that no other epoch has. Such a time
+always exists (this is the greedy algorithm for jobs with deadlines on one machine), and the lane is
+never shown as more than fully used. If another epoch ran in the middle of an epoch, that epoch gets
+two spans.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from ...app.show.views.delays import Span
 if TYPE_CHECKING:
     from ...app.show.views.delays import Epoch
 
-#: Seconds: turns that are shorter than this are taken to be none. It is more than the distance
-#: between two times of today (2.4e-7 s), which are floats.
+#: Seconds below which turns are ignored. It is larger than the distance between two adjacent floats
+#: that are times of today (2.4e-7 s).
 _NONE = 1e-6
 
 
 def shared_spans(rows: Sequence[Epoch], seats: Mapping[str, int]) -> dict[int, list[Span]]:
-    """Return the spans of those of ``rows`` that shared a lane, by index.
+    """Return the spans of the ``rows`` that shared a lane, by index in ``rows``.
 
-    ``seats`` is how many seats each lane of a device has, by the device's name.
+    ``seats`` has the number of seats per lane by the device's name.
     """
     spans_by_row = dict[int, list[Span]]()
     lanes: dict[tuple[str, int], list[int]] = {}
@@ -42,10 +43,10 @@ def shared_spans(rows: Sequence[Epoch], seats: Mapping[str, int]) -> dict[int, l
 
 
 def _take_latest(busy: list[Span], end: float, seconds: float) -> list[Span]:
-    """Take ``seconds`` of the latest time before ``end`` that is not in ``busy``.
+    """Take the latest ``seconds`` before ``end`` that are not in ``busy``; return them as spans.
 
-    ``busy`` has disjoint spans in order. The time between two of them that becomes taken joins
-    them.
+    ``busy`` has disjoint spans in order. The spans taken are added to it, and spans that then touch
+    are joined.
     """
     last = first = bisect_left(busy, (end,))
     top = max(end, busy[last - 1][1]) if last else end

@@ -1,9 +1,9 @@
-"""A page of memory in which a trainer tells its worker the run in turn, and each run's time.
+"""A page of memory in which a trainer tells its worker which run has the turn, and each run's time.
 
-Theory of operation. The worker must know both when the trainer can no longer say so: its process
-has died, or a step does not end. So the trainer writes them down at each change of turn, in a few
-microseconds. A counter is odd while the page is being written, so that a reader notices that it has
-read half of a change, and reads again.
+Theory of operation. The worker needs both when the trainer can no longer report them: when its
+process has died, or when a step does not end. So the trainer writes both to the page at each change
+of turn, in a few microseconds. A counter is odd while the page is being written. So a reader that
+has read half of a change notices that, and reads again.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from pathlib import Path
 
 #: A counter, the fence of the run in turn (0: none), and the time its turn began (monotonic).
 _HEAD = struct.Struct("=QQd")
-#: A run's fence, and the seconds of its turns that have ended.
+#: A run's fence, and the total seconds of its turns that have ended.
 _ROW = struct.Struct("=Qd")
-#: Number of readings of a page that is being written, and seconds between two of them.
+#: The most readings of a page that is being written, and seconds between two readings.
 _READINGS, _PAUSE = 100, 0.001
 
 
 class TurnPage:
-    """The page of a lane with some seats, in a file. One process writes it."""
+    """The page of a lane with ``seats`` seats, in a file. Only one process writes to the page."""
 
     def __init__(self, path: Path, seats: int, *, new: bool = False) -> None:
-        """Map the page; make its file if it is ``new``. Raises OSError."""
+        """Map the page's file; create the file if ``new``. Raises OSError."""
         size = _HEAD.size + seats * _ROW.size
         if new:
             path.write_bytes(bytes(size))
         with path.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), size)
-        #: Words for the trainer: the number of seats, and the page's file.
+        #: The text that tells the trainer the number of seats and the page's file.
         self.told = f"{seats}:{path}"
         self.path = path
         self._seats = seats
@@ -42,16 +42,16 @@ class TurnPage:
     # -- the trainer -----------------------------------------------------------------------------
 
     def turn(self, fence: int, began: float) -> None:
-        """Write that the run with this fence is in turn since ``began`` (monotonic); 0: none."""
+        """Write that run ``fence`` has had the turn since ``began`` (monotonic); 0: no run."""
         self._head = (fence, began)
         self._write()
 
     def had(self, fence: int, seconds: float) -> None:
-        """Note that a run has had ``seconds`` in all, at the end of a turn; ``turn`` writes it."""
+        """Note that a run's turns have lasted ``seconds`` in all; the next ``turn`` writes it."""
         self._rows[fence] = seconds
 
     def gone(self, fence: int) -> None:
-        """Note that a run is over; ``turn`` writes it."""
+        """Note that a run is over; the next ``turn`` writes it."""
         self._rows.pop(fence, None)
 
     def _write(self) -> None:
@@ -67,15 +67,15 @@ class TurnPage:
 
     @property
     def in_turn(self) -> int:
-        """The fence of the run in turn, now or when the process ended; 0 if none."""
+        """The fence of the run that has the turn, or had it when the process ended; 0 if none."""
         return self._read()[0]
 
     def works_for(self, fence: int) -> bool:
-        """Return True if this run is in turn, or was when the process ended."""
+        """Return True if the run ``fence`` has the turn, or had it when the process ended."""
         return self.in_turn == fence
 
     def seconds(self, fence: int) -> float:
-        """Return the seconds that the run has had the turn until now, in all."""
+        """Return the total seconds of the run's turns up to now."""
         in_turn, began, rows = self._read()
         now = max(0.0, time.monotonic() - began) if in_turn == fence else 0.0
         return rows.get(fence, 0.0) + now

@@ -1,16 +1,17 @@
-"""Turns of trials in one process: each has a thread, and exactly one of these runs.
+"""Turns of trials in one process. Each trial has a thread, and only one of the threads runs.
 
 Theory of operation. A trial takes part from the moment its thread enters until it leaves. Between
-two steps its thread checks if its turn is over. If so, it saves the state of the process that each
-trial needs for itself (``host_state``), opens the next trial's lock, and waits at its own lock. A
-waiting trial keeps its stack, its step in the middle of the epoch, and its thread-local state: grad
-mode, autocast.
+two steps its thread checks if its turn is over. If so, the thread saves the part of the process's
+state that each trial needs for itself (``host_state``), opens the next trial's lock, and waits at
+its own lock. A waiting trial keeps its stack, its step in the middle of the epoch, and its
+thread-local state (grad mode, autocast).
 
-A turn that *rests* lets all others have one turn each, or rest as well, before it goes on.
-Meanwhile another one may *hold* it, and compute for it: then it goes on when that is done.
+A trial that *rests* waits until each other trial has had one turn, or rests too. Meanwhile another
+trial may *hold* the resting trial and compute for it. Then the resting trial goes on when the
+holder lets it go.
 
-Only time in turn counts: ``Turn.clock`` stands still while others have their turns. A measurement
-must not be interrupted: a turn that is ``alone`` lasts until the measurement ends.
+Only time in turn counts: ``Turn.clock`` stands still while others have the turn. A measurement must
+not be interrupted: while ``Turn.alone`` is set, the turn is not passed on.
 """
 
 from __future__ import annotations
@@ -37,21 +38,21 @@ class Turn:
     """The turns of one run. All methods except ``hurry`` are called by the run's own thread."""
 
     def __init__(self, turns: Turns, trial: str, fence: int, resumed: Callable[[], None]) -> None:
-        """Begin out of turn. ``resumed`` is called when a turn begins that is not the first."""
+        """Start without the turn. ``resumed`` is called at the start of each turn but the first."""
         self._turns = turns
         self.trial = trial
         self.fence = fence
-        #: True while it must not pass the turn on.
+        #: True while the run must not pass the turn on.
         self.alone = False
         self.resumed = resumed
         self.go = threading.Lock()
         self.go.acquire()
-        #: Seconds of the turns that have ended, and the time the current one began (monotonic).
+        #: Total seconds of ended turns, and the time at which the current turn began (monotonic).
         self.had = 0.0
         self.began = 0.0
-        #: Time at which its turn is to be passed on (monotonic).
+        #: The time at which the turn is to be passed on (monotonic).
         self.until = 0.0
-        #: Seconds in which others had the turn since this one's first began.
+        #: Seconds in which others had the turn since this run's first turn began.
         self.away = 0.0
 
     def clock(self) -> float:
@@ -63,30 +64,30 @@ class Turn:
         return not self.alone and time.monotonic() >= self.until
 
     def pass_on(self) -> None:
-        """Let others have their turns, and come back for the next one."""
+        """Let others have their turns; return when this run has the turn again."""
         self._turns.pass_on(self)
 
     def rest(self) -> None:
-        """Wait until others have had their turns, or until the turn that holds this one lets go.
+        """Wait until others have had their turns, or, if held, until the holder lets go.
 
-        No state of the process is restored, except for what ``resumed`` sets.
+        The process's state is not restored afterwards, except for what ``resumed`` sets.
         """
         self._turns.rest(self)
 
     def hold(self, resting: Sequence[Turn]) -> None:
-        """Keep these turns at rest while this one computes for them."""
+        """Keep the ``resting`` turns at rest while this turn computes for their trials."""
         self._turns.hold(resting)
 
     def let_go(self, resting: Sequence[Turn]) -> None:
-        """Let these turns go on, if they were held."""
+        """Let those of the ``resting`` turns go on that were held."""
         self._turns.let_go(resting)
 
     def begin_anew(self) -> None:
-        """Restart the turn, so that loading, which it has done so far, is not charged."""
+        """Restart the current turn, so that the time spent on loading is not charged to the run."""
         self._turns.begin_anew(self)
 
     def hurry(self) -> None:
-        """Give a stopped run the next turn, so that it can end. Called from any thread."""
+        """Give a stopped run the next turn, so that the run can end. Any thread may call this."""
         self._turns.hurry(self)
 
 
@@ -101,7 +102,7 @@ class Turns:
         self._robin: RoundRobin[Turn] = RoundRobin(quantum)
         self._hurried: list[Turn] = []
         self._current: Turn | None = None
-        #: Resting turns, each with the turns that it waits for.
+        #: The resting turns, each with the turns that it still waits for.
         self._resting: dict[Turn, set[Turn]] = {}
         self._held: set[Turn] = set()
         #: Seconds that trials owed when their last segment ended.
@@ -114,9 +115,9 @@ class Turns:
         resumed: Callable[[], None],
         weights: Mapping[str, float] = MappingProxyType({}),
     ) -> Turn:
-        """Take part from now on; return the run's turn when its first turn begins.
+        """Add a run to the turns; return its ``Turn`` when the run's first turn begins.
 
-        ``weights`` of trials hold from now on. Other trials keep theirs; that of a new one is 1.
+        ``weights`` sets trials' weights from now on. Other trials keep theirs; a new trial has 1.
         """
         turn = Turn(self, trial, fence, resumed)
         with self._lock:
@@ -138,7 +139,7 @@ class Turns:
             self._owed.pop(trial, None)
 
     def leave(self, turn: Turn) -> None:
-        """Stop taking part; ``turn`` must be the current one."""
+        """Remove ``turn``, which must be the current turn, from the turns."""
         with self._lock:
             self._end(turn)
             if (credit := self._robin.credit(turn)) < 0.0:
@@ -246,7 +247,7 @@ class Turns:
         self._robin.use(turn, self._count(turn))
 
     def _count(self, turn: Turn) -> float:
-        """Add the current turn's seconds to those that ``turn`` has had; return them."""
+        """Add the seconds of the turn that ends to ``turn.had``; return these seconds."""
         seconds = time.monotonic() - turn.began
         turn.had += seconds
         if self._page is not None:
@@ -254,5 +255,5 @@ class Turns:
         return seconds
 
     def _shorten(self, turn: Turn) -> None:
-        """End the turn with its next step or a quantum after it began, since a new run waits."""
+        """Limit the turn to a quantum, since a new run waits. The current step still ends."""
         turn.until = min(turn.until, turn.began + self._quantum)

@@ -1,14 +1,14 @@
-"""The weights of turns: how the residents of a lane share its time.
+"""The weights of turns, by which the residents of a lane share its time.
 
-Theory of operation. Weights travel with a dispatch into the lane, and hold until the next one. So a
-newcomer takes turns within a step of its neighbours, and they give way to it in the middle of an
-epoch. Under a policy that orders the trials of all studies, residents that the plan holds have the
-weight 0: they have turns only while no other resident is ready. Otherwise a trial's weight is that
-of its study, divided by the number of its study's trials at work, so that what studies have of
-devices with lanes comes near to their shares. Residents of a lower priority than another one have
-the weight 0.
+Theory of operation. Each dispatch into a lane carries weights, which hold until the next dispatch.
+So a newcomer has its first turn within a step of its neighbours, which give way in the middle of
+their epochs. Under a policy that orders the trials of all studies, residents that the plan makes
+give way have the weight 0: they have turns only while no other resident is ready. Under other
+policies a trial's weight is its study's weight divided by the number of the study's trials at work,
+so that the time of studies on devices with lanes comes near to their shares. Residents with a lower
+priority than another resident have the weight 0.
 
-The parts of a lane's time that follow are kept with the attempts (``scheduler.state.slot_time``).
+The resulting parts of a lane's time are kept with the attempts (``scheduler.state.slot_time``).
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ def weight_of(state: EngineState, attempt: Attempt) -> float:
 
 
 class TurnWeights:
-    """Gives the residents of lanes the weights of their turns."""
+    """Sets the weights of the turns of lanes' residents."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._state = core.state
 
     def enter(self, attempt: Attempt) -> tuple[tuple[str, float], ...]:
-        """Begin to count the turns of an attempt, which has just got its seat.
+        """Start to count the turns of an attempt that has just got its seat.
 
-        Returns the weights of all residents of its lane, its own included.
+        Returns the weights of all residents of the lane, the attempt's own included.
         """
         member = attempt.segment.members[0]
         device = self._state.devices[member.device]
@@ -66,7 +66,7 @@ class TurnWeights:
         )
 
     def leave(self, device: DeviceState, lane: int) -> None:
-        """Divide the time of a lane that a resident has left, and forget weights of those gone."""
+        """Divide the time of a lane that a resident has left; drop weights of ended attempts."""
         self.divide(device, lane)
         turns: Turns = self._state.ext.get(NAME, _NOTHING)
         ended_fences = turns.weights.keys() - self._state.attempts.keys()
@@ -74,7 +74,7 @@ class TurnWeights:
             del turns.weights[fence]
 
     def divide(self, device: DeviceState, lane: int) -> None:
-        """Give each resident of a lane its part from now on, by the weights of their turns."""
+        """Set each resident's part of the lane's time from now on, by the turns' weights."""
         state, at = self._state, self._core.at
         residents = [each for each in state.residents(device, lane) if each.counted_at is not None]
         weights = [weight_of(state, each) for each in residents]
@@ -95,12 +95,12 @@ class TurnWeights:
 
 
 def who_measures(there: Sequence[Attempt]) -> Attempt | None:
-    """Return which of a lane's residents has all turns for now, to be measured; None: none."""
+    """Return the resident that has all turns of the lane for a measurement, or None."""
     return next((each for each in there if each.part and each.undivided), None)
 
 
 def why_without_turns(state: EngineState, attempt: Attempt) -> str:
-    """Say why a resident has no turns for now; empty if it has."""
+    """Return the reason why a resident has no turns for now; empty if it has turns."""
     member = attempt.segment.members[0]
     device = state.devices[member.device]
     if attempt.counted_at is not None:

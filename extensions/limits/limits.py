@@ -1,4 +1,4 @@
-"""The distance of a study from its limits, and limits that could not hold."""
+"""The distance of a study from its limits, and limits that cannot be enforced."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 from ...profiling.devices.device import Device
 from ...scheduler.model.study import HOUR, KWH, Spent, StudySpec, deadline_of
 
-#: Relative to a limit: at the moment that was worked out for it, it is reached.
+#: Relative tolerance with which a limit counts as reached at the time computed for it.
 TOLERANCE = 1e-9
 
 
 class Limit(NamedTuple):
-    """A limit of a study: its name in ``StudySpec``, what is used of it, and what may be used.
+    """A limit of a study: its name in ``StudySpec``, the amount used, and the most allowed.
 
-    The units are device-hours, kilowatt-hours, money, or of a deadline seconds from submission.
+    The units are device-hours, kilowatt-hours, money, or, for a deadline, seconds since submission.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Limit(NamedTuple):
 
 
 def limits_of(spec: StudySpec, spent: Spent, created_at: float, at: float) -> list[Limit]:
-    """Return the limits that the study has, as they stand at ``at`` (the runner's clock)."""
+    """Return the study's limits with the amounts used by ``at`` (the runner's clock)."""
     end = deadline_of(spec, created_at)
     amounts = (
         ("device_hours", spent.device_seconds / HOUR, spec.device_hours),
@@ -45,7 +45,7 @@ def no_price(kind: str) -> str:
 
 
 def unaccountable(spec: StudySpec, prices: Mapping[str, float], device: Device) -> str:
-    """Return the reason why a limit cannot be enforced on the device; empty if all can."""
+    """Return the reason why a limit cannot be enforced on ``device``; empty if all limits can."""
     if spec.money is not None and device.kind not in prices:
         return no_price(device.kind)
     if spec.kwh is not None and device.unmetered:

@@ -1,18 +1,18 @@
 """Ends or pauses studies at their limits: the scheduler's end of the extension.
 
-Theory of operation. What a study spends is counted as its epochs are accepted and its attempts end
-(``scheduler.state.spending``). A limit that is reached then acts, once. ``pause`` does what the
-user's pause does. With ``stop`` and ``finish_best`` the study is *ending*: nothing new begins, and
-what runs is cut at the end of its epoch. So at a limit each running trial trains at most the epoch
-that it is in. Trials with an epoch are stopped, those without one are cancelled, and the study is
-over when nothing runs any more. With ``finish_best`` the best trial so far goes on to its target,
-if it has not reached it.
+Theory of operation. The spending of a study is counted when its epochs are accepted and when its
+attempts end (``scheduler.state.spending``). A limit that is reached then acts once. ``pause`` has
+the effect of a user's pause. With ``stop`` and ``finish_best`` the study is *ending*: no trial
+starts, and running segments are cut at the end of their epoch. So at a limit each running trial
+trains at most to the end of its current epoch. Trials with an epoch are stopped, trials without one
+are cancelled, and the study is over when nothing runs any more. With ``finish_best``, the best
+trial so far goes on to its target if it has not reached the target.
 
-A deadline is reached by time alone, and device-hours and money in the middle of epochs: the engine
-wants a ``Tick`` then, so that no segment goes on to its next epoch. Where epochs are shorter than
-the way of that word, segments near a limit close by themselves (``times``). A
-user who resumes or extends a study goes on beyond the limits that it has reached. Its other limits
-hold.
+A deadline is reached by time alone, and device-hours and money in the middle of epochs. At that
+time the engine asks for a ``Tick``, so that no segment goes on to its next epoch. If epochs are
+shorter than the delay of the scheduler's message, segments near a limit close by themselves
+(``times``). If a user resumes or extends a study, the limits that it has reached no longer apply.
+Its other limits still do.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .times import begins_until, reached_at
 #: The name of the extension, and of its state.
 NAME = "limits"
 
-#: States of a trial that is on its way to its target, and of one that may be the best.
+#: States of a trial that has not reached its target yet, and of a trial that may be the best.
 _ON_ITS_WAY = (TrialState.WAITING, TrialState.RUNNING)
 _COUNTS = (*_ON_ITS_WAY, TrialState.PAUSED, TrialState.COMPLETED, TrialState.STOPPED)
 
@@ -62,7 +62,7 @@ def plug(parts: Parts) -> Extension:
 
 
 def convert(snapshot: dict[str, Any]) -> None:
-    """Move the power of studies in a snapshot of 0.2 to the extension's own state."""
+    """Move studies' power in a snapshot of release 0.2 to the extension's own state."""
     watts = {name: study.pop("power", 0.0) for name, study in snapshot["studies"].items()}
     if any(watts.values()):
         snapshot["ext"][NAME] = {"watts": {name: power for name, power in watts.items() if power}}
@@ -75,11 +75,11 @@ class _Keeper:
         self._core = parts.core
         self._state = parts.core.state
         self._proposals = parts.proposals
-        #: Studies that have spent something, or whose deadline has come, in order.
+        #: Studies whose spending has changed, or whose deadline has come, in order.
         self._charged: dict[str, None] = {}
 
     def _watts(self) -> dict[str, float]:
-        """Return the most that devices have drawn in an epoch, by study that limits energy."""
+        """Return the highest power (watts) of a device in an epoch, by study that limits energy."""
         state: dict[str, dict[str, float]] = self._state.ext.setdefault(NAME, {"watts": {}})
         return state["watts"]
 
@@ -87,7 +87,7 @@ class _Keeper:
         return unaccountable(spec, self._state.prices, device)
 
     def on_charged(self, study: StudyState) -> None:
-        """Count all attempts of the study, so that none begins an epoch beyond a limit."""
+        """Count the spending of the study's attempts, so that no epoch begins beyond a limit."""
         self._charged[study.spec.id] = None
         for attempt in self._state.attempts.values():
             if attempt.study == study.spec.id:
@@ -105,14 +105,14 @@ class _Keeper:
         self._enforce()
 
     def on_begun(self, study: StudyState, event: Begins) -> None:
-        """Let single trials go on of a study that was over, beyond a deadline that has passed."""
+        """Let trials of a reopened study go on although the study's deadline has passed."""
         if isinstance(event, StudyReopened) and not study.spec.local:
             end = deadline_of(study.spec, study.created_at)
             if end is not None and end <= self._core.at and "deadline" not in study.spent.reached:
                 study.spent = replace(study.spent, reached=(*study.spent.reached, "deadline"))
 
     def on_edited(self, study: StudyState, before: StudySpec) -> None:
-        """Have limits that were changed act, also if the study has gone on beyond them."""
+        """Apply changed limits again, even if the study was allowed to go on beyond them."""
         reached = tuple(
             name
             for name in study.spent.reached
@@ -130,7 +130,7 @@ class _Keeper:
         return begins_until(self._state, study, self._core.at, watts)
 
     def on_prices_chosen(self, event: PricesChosen) -> None:
-        """Have no device refused for its old price; those still without one are refused again."""
+        """Accept devices again that had no price; those still without one are refused again."""
         devices = [each.device for each in self._state.devices.values()]
         for study in self._state.studies.values():
             for each in devices:
@@ -144,7 +144,7 @@ class _Keeper:
         self._enforce()  # before slots are filled
 
     def deadlines(self) -> Iterator[float]:
-        """Return the times at which studies reach their deadlines (the runner's clock)."""
+        """Yield the times at which studies reach their deadlines (the runner's clock)."""
         return (end for _, end in self._deadlines())
 
     def _deadlines(self) -> Iterator[tuple[StudyState, float]]:
@@ -158,7 +158,7 @@ class _Keeper:
                 yield study, end
 
     def _enforce(self) -> None:
-        """Have the limits act that the studies which this event was counted for have reached."""
+        """Apply the limits that have been reached by the studies in ``_charged``."""
         self._core.after.pop(self._enforce, None)
         names = list(self._charged)
         self._charged.clear()
@@ -197,9 +197,10 @@ class _Keeper:
                 self._core.decide(Cut, trial=trial.id, fence=fence)
 
     def _best_on_its_way(self, study: StudyState) -> str:
-        """Return the best trial so far, if it has not reached its target; else nothing.
+        """Return the id of the best trial so far if it has not reached its target; else empty.
 
-        Of several objectives the first one decides, and of equal trials the first.
+        With several objectives, the first decides. Of equal trials, the one with the lowest number
+        is the best.
         """
 
         def rank(trial: Trial) -> tuple[bool, float, int]:
@@ -215,7 +216,7 @@ class _Keeper:
 
 
 def words(limit: Limit) -> str:
-    """Return the limit for people: *2 device-hours*, *0.5 kWh*, *10 of money*, *its deadline*."""
+    """Return words for ``limit``: *2 device-hours*, *0.5 kWh*, *10 of money*, *its deadline*."""
     units = {"device_hours": " device-hours", "kwh": " kWh", "money": " of money"}
     if limit.name == "deadline":
         return "its deadline"

@@ -1,4 +1,4 @@
-"""Shows what is left of the limits of a study: in its facts, in words and in metrics."""
+"""Shows the rest of each limit of a study: as facts, in words and as metrics."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _AT_LIMIT = {
 
 
 def spent_facts(spec: StudySpec, spent: Spent, created_at: float, at: float) -> Facts:
-    """Return each limit of a study at ``at`` (seconds).
+    """Return the limits of a study, with the amounts used and left at ``at`` (seconds).
 
-    ``used``, ``most`` and ``left`` of a limit are device-hours, kilowatt-hours, money, or of its
-    deadline seconds since the submission.
+    ``used``, ``most`` and ``left`` are in device-hours, kilowatt-hours or money; for the deadline,
+    in seconds since the submission.
     """
     return {
         "at_limit": spec.at_limit if spec.limited else None,
@@ -49,7 +49,7 @@ def spent_words(
 ) -> list[str]:
     """Return the sentences about the limits in ``facts`` (``spent_facts``).
 
-    Add the limit to each of the ``amounts`` that has one.
+    In ``amounts``, replace each amount that has a limit by words that state the limit too.
     """
     limits, words = facts["limits"], []
     for name, unit in units.items():
@@ -69,7 +69,7 @@ def spent_words(
 
 
 def metrics(state: EngineState, at: float) -> Iterable[Metric]:
-    """Yield the metric for Prometheus of what limits leave at ``at``."""
+    """Yield the Prometheus metric of the amounts that limits leave at ``at``."""
     from prometheus_client.core import GaugeMetricFamily
 
     words = "What is left of a study's limit: device-hours, kWh, money, seconds to its deadline."

@@ -1,4 +1,4 @@
-"""Checks the limits that a study is given, alike in script, command and scheduler."""
+"""Checks the limits of a study, for the script, the command and the scheduler alike."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def _at_limit(field: str, value: Any) -> str:
     return str(one_of(field, value, AT_LIMIT))
 
 
-#: The check of each field: it takes the field's name, for messages, and a user's value, and returns
-#: the value to keep. UsageError if it is refused.
+#: The check of each field. A check takes the field's name, for messages, and a user's value. It
+#: returns the value to keep, or raises UsageError.
 CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     **{name: partial(_amount, unit) for name, unit in _AMOUNTS.items()},
     "deadline": _deadline,
@@ -69,9 +69,9 @@ def check_spec(spec: StudySpec) -> None:
 
 
 def check_submitted(spec: StudySpec, state: EngineState, at: float) -> None:
-    """Refuse a study that is submitted at ``at`` (seconds) and whose limits could not hold.
+    """Raise UsageError if limits of a study submitted at ``at`` (seconds) cannot be enforced.
 
-    Without any device nothing is known of meters yet.
+    Energy limits are not checked while there is no device, since meters are not known then.
     """
     prices = state.prices
     if (end := deadline_of(spec, at)) is not None and end <= at:

@@ -1,15 +1,15 @@
 """The times at which a study is expected to reach its limits, and could reach them at the earliest.
 
 Theory of operation. A message of the scheduler takes time to reach a trainer, and short epochs
-begin and end meanwhile. So a segment carries a time (``Dispatch.until``): it closes with the first
-epoch that ends then or later, and the next segment is sent only if no limit has been reached. That
-time comes before the study could reach a limit with all devices that it may use, even if it has
-fewer now. So it stays valid if more segments are sent meanwhile. For energy, it is valid as long
-as no device draws more than one has drawn before.
+begin and end meanwhile. So a segment carries a time (``Dispatch.until``). The segment closes with
+the first epoch that ends at that time or later, and the next segment is sent only if no limit has
+been reached. The time comes before the study could reach a limit with all devices that it may use,
+even if it has fewer now. So the time stays valid if more segments are sent meanwhile. For energy,
+it is valid as long as no device draws more power than the highest seen so far.
 
 Only a device that joins later, a device that draws more than any before, or a trainer whose clock
 is behind by more than ``MARGIN`` may bring the study to its limit sooner. The scheduler's message
-(``Cut``) is on its way then, as it is in any case.
+(``Cut``), which is sent in any case, then ends the segment.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ...scheduler.state.slot_time import slot_seconds
 from ...scheduler.state.spending import device_share
 from ...scheduler.state.state import EngineState, StudyState
 
-#: Seconds before a limit in which epochs are sent one by one. Covers the delay of a report and the
-#: lag of a trainer's clock behind the scheduler's.
+#: Seconds before a limit during which epochs are sent one by one. They cover the delay of a report
+#: and the lag of a trainer's clock behind the scheduler's.
 MARGIN = 2.0
-#: Seconds added to a computed time, so that the limit is reached then in spite of rounding.
+#: Seconds added to a computed time, so that the limit is reached at that time despite rounding.
 LATER = 1e-6
 
 
 def reached_at(state: EngineState, study: StudyState) -> float | None:
-    """Return when running attempts will bring the study to a limit of device-hours or money.
+    """Return the time at which running attempts will reach a limit of device-hours or money.
 
-    In the runner's clock. None if nothing runs, or no such limit is left to reach.
+    The time is in the runner's clock. None if nothing runs, or if no such limit is left to reach.
     """
     times = []
     for name, most, used in _device_limits(study):
@@ -40,11 +40,11 @@ def reached_at(state: EngineState, study: StudyState) -> float | None:
 
 
 def begins_until(state: EngineState, study: StudyState, at: float, watts: float) -> float | None:
-    """Return until when a segment that is sent at ``at`` may begin epochs after its first.
+    """Return the time up to which a segment sent at ``at`` may begin epochs after its first.
 
-    That is ``MARGIN`` before the study could reach a limit, in the runner's clock. None if it has
-    no limit that it has not reached, or goes on beyond one. ``watts`` is what a device has drawn at
-    most in an epoch of the study; 0 before that is known.
+    The time is ``MARGIN`` before the study could reach a limit, in the runner's clock. None if no
+    limit is left to reach, or if the study is ending. ``watts`` is the highest power of a device in
+    an epoch of the study; 0 if unknown.
     """
     if study.ending:
         return None
@@ -69,9 +69,9 @@ def begins_until(state: EngineState, study: StudyState, at: float, watts: float)
 
 
 def _device_limits(study: StudyState) -> list[tuple[str, float, float]]:
-    """Return the limits of device time and money not reached yet: name, most and used.
+    """Return the limits of device time (seconds) and money that are not reached yet.
 
-    In seconds and in money.
+    Each has its name, the most that may be used, and the amount used.
     """
     spec, spent = study.spec, study.spent
     limits = (
@@ -103,7 +103,7 @@ def _level_and_rate(
 
 
 def _unreported(state: EngineState, study: StudyState, at: float) -> float:
-    """Device-seconds of the epochs that are under way, whose joules nobody has reported yet."""
+    """Return the device-seconds of the running epochs, whose energy is not reported yet."""
     return sum(
         (at - attempt.began) * len(attempt.segment.members)
         for attempt in state.attempts.values()

@@ -1,1 +1,1 @@
-"""Memory that trials need, before they run and as measured, and sharing of devices by it."""
+"""The memory needs of trials, estimated and measured, and the sharing of devices by these needs."""

@@ -1,4 +1,4 @@
-"""The event of memory: what a trainer has estimated or measured."""
+"""The event of memory: a trainer has estimated or measured a trial's memory need."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ...scheduler.model.events import Event
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class FootprintReported(Event):
-    """An attempt of ``trial`` found what memory the trial ``of`` needs.
+    """An attempt of ``trial`` has estimated or measured the memory need of the trial ``of``.
 
-    ``failed`` says why it could not be estimated; the footprint is then all 0. ``recurrent``:
-    estimates of such a model are less certain. ``base`` is what the process of the attempt had
-    before it (bytes).
+    ``failed`` is the reason if the need could not be estimated; the footprint is then all 0.
+    ``recurrent`` is True for models with recurrent layers, whose estimates are less certain.
+    ``base`` is the memory (bytes) of the attempt's process before the attempt.
     """
 
     trial: str
@@ -28,5 +28,5 @@ class FootprintReported(Event):
     failed: str = ""
 
 
-#: The kind of event, by its name in a ledger. It is that of 0.2.
+#: The kind of event, by its name in a ledger, which is the same as in release 0.2.
 EVENTS: Mapping[str, type[Event]] = {"FootprintReported": FootprintReported}

@@ -1,12 +1,12 @@
-"""Room on a device: what memory each trial needs there, and which trials fit together.
+"""Room on a device: the memory that each trial needs there, and the trials that fit together.
 
-Theory of operation. A trial needs what its process was seen to have on that kind of device. Before
-it has run, it needs what its estimate says (``processes``). Without an estimate it
-needs what was counted of its model (``EngineState.counted``), else the most that any trial of
-its study was seen to have, or is expected to need. So the first
-trials of a study, of which nothing is known, share with nobody. Running out of memory raises what a
-trial needs (``shortages``). Trials fit together if the sum of their needs leaves a reserve free,
-also if the one that is known worst needs as much more as such trials ever did.
+Theory of operation. A trial's need on a kind of device is the most memory that its process has had
+there. Before the trial has run, its need is the estimate (``processes``). Without an estimate, the
+need follows from the counts of the trial's model (``EngineState.counted``). Without these, it is
+the most that any trial of the study has had or is expected to need. So the first trials of a
+study, whose needs are unknown, share a device with no other trial. Running out of memory raises a
+trial's need (``shortages``). Trials fit together if the sum of their needs, plus the largest doubt
+among them, leaves the reserve free.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import EngineState
 from .known import known_of, known_study, known_trial
 
-#: The part of a device's memory that is left free. Measured pairs needed up to 15 % more than the
-#: sum of what each needs alone (Lucid's table of 1,388 pairs, 5th to 95th percentile).
+#: The part of a device's memory that is left free. Measured pairs of jobs needed up to 15 % more
+#: than the sum of their needs alone (Lucid's table of 1,388 pairs, 5th to 95th percentile).
 RESERVE = 0.15
 
 
 class Need(NamedTuple):
-    """Memory need of a trial in bytes: expected ``size`` (0: unknown) and ``doubt`` on top."""
+    """Memory need of a trial in bytes: the expected ``size`` (0: unknown), and its ``doubt``."""
 
     size: int
     doubt: int = 0
 
 
 class Fit(NamedTuple):
-    """Number of trials that a device's memory holds, and why."""
+    """The number of trials that a device's memory holds, and the reason for that number."""
 
     trials: int
     why: str
 
 
 def need(state: EngineState, trial: Trial, kind: str) -> Need:
-    """Return the trial's memory need on a device of this kind."""
+    """Return the trial's memory need on a device of ``kind``."""
     expected = _expected(state, trial, kind)
     floor = known_trial(state, trial).floors.get(kind, 0)
     return Need(floor) if floor > expected.size else expected
@@ -64,21 +64,21 @@ def _expected(state: EngineState, trial: Trial, kind: str) -> Need:
 
 
 def _together(needs: Sequence[Need]) -> int:
-    """Return the bytes that the trials need together, if only the largest doubt comes true."""
+    """Return the bytes that trials need together, counting only the largest doubt."""
     return sum(each.size for each in needs) + max((each.doubt for each in needs), default=0)
 
 
 def fit(state: EngineState, device: Device, trials: Sequence[Trial]) -> Fit:
     """Return the number of ``trials``, in order, that the device's memory holds; at least 1.
 
-    If it holds them all, adds as many more of the smallest known size as fit. 0 if the need of one
-    of them is not known.
+    If all fit, the number includes as many more trials of the smallest known size as fit. 0 if the
+    need of one of ``trials`` is not known.
     """
     return fit_needs(state, device, [need(state, trial, device.kind) for trial in trials])
 
 
 def fit_needs(state: EngineState, device: Device, needs: Sequence[Need]) -> Fit:
-    """Return the same as ``fit``, from the needs of the trials, or of the lanes."""
+    """Return the same as ``fit``, given the needs of trials or of lanes."""
     if not all(each.size for each in needs):
         return Fit(0, "what memory its trials need is not known yet")
     together, usable = _together(needs), _usable(device)
@@ -91,14 +91,14 @@ def fit_needs(state: EngineState, device: Device, needs: Sequence[Need]) -> Fit:
 
 
 def _least(state: EngineState, kind: str, needs: Sequence[Need]) -> int:
-    """Return the least need (bytes) to expect of a trial that may join."""
+    """Return the smallest need (bytes) that a trial which may join can be expected to have."""
     processes = (study.processes.get(kind) for study in known_of(state).studies.values())
     expected = [each.least for each in processes if each is not None and each.least]
     return min([*(each.size for each in needs), *expected])
 
 
 def left(state: EngineState, name: str, trial: Trial) -> float:
-    """Return the bytes that stay free, besides the reserve, if ``trial`` joins the trials there.
+    """Return the bytes, besides the reserve, that stay free on a device if ``trial`` joins it.
 
     0 if the device's memory is not known.
     """
@@ -110,7 +110,7 @@ def left(state: EngineState, name: str, trial: Trial) -> float:
 
 
 def is_too_small(state: EngineState, name: str, trial: Trial) -> bool:
-    """Return True if the trial needs more than this device has, and a larger one is there."""
+    """Return True if the trial needs more memory than this device has and there is a larger one."""
     device = state.devices[name].device
     floor = known_trial(state, trial).floors.get(device.kind, 0)
     if device.memory is None or floor <= device.memory:
@@ -119,7 +119,7 @@ def is_too_small(state: EngineState, name: str, trial: Trial) -> bool:
 
 
 def has_larger(state: EngineState, trial: Trial, than: Device) -> bool:
-    """Return True if the trial can use a device of ``than``'s kind with more memory."""
+    """Return True if there is a device of the same kind with more memory that the trial can use."""
     assert than.memory is not None
     refused_devices = state.studies[trial.study].refused
     return any(
@@ -137,5 +137,5 @@ def _usable(device: Device) -> float:
 
 
 def gib(size: int) -> str:
-    """Return ``size`` bytes for people."""
+    """Return ``size`` bytes as words in GiB."""
     return f"{size / 2**30:.1f} GiB"

@@ -1,9 +1,9 @@
-"""The memory needs of trials: which trials are to be estimated next, and the results.
+"""Chooses the trials whose memory is estimated next, and keeps the results.
 
-Theory of operation. A trainer that has a study's code and data loaded estimates other trials of the
-study, too, before they run (``traces.estimator``). So a dispatch names its own trial and the first
-ones that wait, as long as nothing is known of them. The trainer does what it has the time for. Code
-that cannot be traced is not tried for ever.
+Theory of operation. A trainer that has a study's code and data loaded also estimates other trials
+of the study before they run (``traces.estimator``). So a dispatch names its own trial and the first
+waiting trials, as long as they have no estimate. The trainer estimates as many as it has time for.
+After ``MAX_UNTRACED`` trials in a row that cannot be traced, no more trials of the study are tried.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .events import FootprintReported
 from .known import NAME, known_study, note_study, note_trial
 from .processes import Processes
 
-#: Untraceable trials in a row after which no more of a study are tried.
+#: Untraceable trials in a row after which no more trials of a study are traced.
 MAX_UNTRACED = 3
 
 
 class Footprints:
-    """Keeps what is known of each trial's memory."""
+    """Keeps the estimated and measured memory of each trial."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -32,7 +32,7 @@ class Footprints:
     def next_segment(
         self, study: StudyState, trial: Trial, members: tuple[Member, ...]
     ) -> SegmentValues:
-        """Tell the trainer which trials to estimate with the next segment of ``trial``."""
+        """Return, for the next segment of ``trial``, the trials that its trainer is to estimate."""
         record = known_study(self._state, study.spec.id)
         if record.untraced >= MAX_UNTRACED:
             return NO_VALUES
@@ -55,7 +55,7 @@ class Footprints:
             self._core.offer_slots()
 
     def _keep(self, event: FootprintReported) -> Trial | None:
-        """Keep what was found; returns the trial, unless it is over or unknown."""
+        """Keep the reported footprint; return its trial, or None if that is over or unknown."""
         reporter = self._core.trial(event.trial)
         self._core.check_training(reporter, event.fence)
         trial = self._state.trials.get(event.of)

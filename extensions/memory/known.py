@@ -1,7 +1,7 @@
-"""The memory that trials are known to need: what the extension keeps in the engine's state.
+"""Knowledge of trials' memory needs, which the extension keeps in the engine's state.
 
-It is by study, so that all of it goes as a study is over. Of studies and trials of which nothing
-was heard nothing is kept.
+The knowledge is kept by study, so that all of it is dropped when the study is over. Studies and
+trials without any report have no entry.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ NAME = "memory"
 
 @dataclass(slots=True)
 class KnownTrial:
-    """The memory of one trial, as far as it is known."""
+    """The known facts about one trial's memory."""
 
-    #: True if it shares no device any more, because it ran out of memory together with others.
+    #: True if the trial shares no device any more, because it ran out of memory next to others.
     alone: bool = False
-    #: Number of times that it ran out of memory together with others.
+    #: Number of times that the trial ran out of memory next to others.
     shortages: int = 0
-    #: The most memory that its process had in accepted epochs (bytes), by kind of device.
+    #: The most memory (bytes) of the trial's process in accepted epochs, by kind of device.
     peaks: dict[str, int] = field(default_factory=dict)
-    #: Least need assumed since memory ran out (bytes), by kind of device.
+    #: The least need (bytes) assumed after a shortage of memory, by kind of device.
     floors: dict[str, int] = field(default_factory=dict)
-    #: Memory need as estimated before it ran; all 0 if that was not possible.
+    #: The memory need estimated before the trial ran; all 0 if that was not possible.
     estimate: Footprint | None = None
-    #: Memory need as measured.
+    #: The measured memory need.
     measured: Footprint | None = None
 
     @property
     def tensors(self) -> Footprint | None:
-        """The bytes of its tensors, rather as measured than as estimated."""
+        """The bytes of the trial's tensors: measured if known, else estimated."""
         return self.measured or self.estimate
 
 
 @dataclass(slots=True)
 class KnownStudy:
-    """The memory of a study's trials, as far as it is known."""
+    """The known facts about the memory of a study's trials."""
 
-    #: Number of its trials in a row that could not be traced (``footprints``).
+    #: Number of the study's last trials, in a row, that could not be traced (``footprints``).
     untraced: int = 0
-    #: Facts about its trials' processes, by kind of device.
+    #: Facts about the processes of the study's trials, by kind of device.
     processes: dict[str, Processes] = field(default_factory=dict)
-    #: Its trials' memory, as far as known, by id.
+    #: The known facts about each trial's memory, by trial id.
     trials: dict[str, KnownTrial] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Known:
-    """The memory of all trials, as far as it is known, by study."""
+    """The known facts about the memory of all trials, by study."""
 
     studies: dict[str, KnownStudy] = field(default_factory=dict)
 
@@ -92,18 +92,18 @@ def note_trial(state: EngineState, trial: Trial) -> KnownTrial:
 
 
 def forget_study(state: EngineState, study: str) -> None:
-    """Drop what is known of a study that is over."""
+    """Drop the knowledge of a study that is over."""
     known_of(state).studies.pop(study, None)
 
 
 def footprints_of(state: EngineState, trial: Trial) -> Iterable[Footprint]:
-    """Return the trial's estimated and measured footprints, those that exist."""
+    """Return the trial's estimated footprint and its measured one, as far as they exist."""
     record = known_trial(state, trial)
     return (each for each in (record.estimate, record.measured) if each is not None)
 
 
 def convert(snapshot: dict[str, Any]) -> None:
-    """Move what studies and trials in a snapshot of 0.2 knew of memory to where it is kept now."""
+    """Move the knowledge of memory in a snapshot of release 0.2 to the extension's own state."""
     studies: dict[str, dict[str, Any]] = {}
     for name, study in snapshot["studies"].items():
         fields = {key: study.pop(key, None) for key in ("untraced", "processes")}

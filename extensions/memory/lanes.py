@@ -1,16 +1,17 @@
-"""Memory that the residents of a lane need together.
+"""The memory that the residents of a lane need together.
 
-Theory of operation. A lane is one trainer. The trials in its seats take turns, so their steps never
-meet: besides what its process has without a trial, a lane needs what all residents keep between
-steps (*persistent*), and what a step of the greediest one adds (*ephemeral*). This is the rule of
-Salus's lane manager, ``base + sum of persistent + max of ephemeral <= lane`` (lanemgr.cpp in
-github.com/SymbioticLab/Salus). A lane has an equal part of its device's memory, less the reserve.
-If a trial's tensors are not known but processes of its study are, such a process counts as
-persistent. A trial of which neither is known counts with its seat's part of the lane: a user who
-gives a lane four seats expects four trials there. So the first trial of a study begins at once.
+Theory of operation. A lane is one trainer. The trials in its seats take turns, so only one of them
+computes a step at a time. So a lane needs the memory of its process without a trial, the memory
+that all residents keep between steps (*persistent*), and the largest amount that a step of any
+resident adds (*ephemeral*). This is the rule of Salus's lane manager, ``base + sum of persistent +
+max of ephemeral <= lane`` (lanemgr.cpp in github.com/SymbioticLab/Salus). Each lane has an equal
+part of its device's memory, less the reserve. If a trial's tensors are unknown but a process of its
+study is known, that whole process counts as persistent. If neither is known, the trial counts with
+its seat's part of the lane: a user who gives a lane four seats expects four trials there. So the
+first trial of a study begins at once.
 
-Trials of a fused group step at once (``FusedGroups.steps_at_once``): what their steps need adds up,
-with a copy of what they keep.
+Trials of a fused group step at once (``FusedGroups.steps_at_once``): the needs of their steps add
+up, and a copy of their persistent memory is added.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from .resident import resident_bytes
 class LaneNeed(NamedTuple):
     """Memory need of a lane's residents in bytes: between steps, and the most that a step adds.
 
-    ``beside``: the memory of the process without their tensors. ``doubt``: how much larger the
-    total may be.
+    ``beside`` is the memory of the process without the residents' tensors. ``doubt`` is the amount
+    by which the total may be larger.
     """
 
     persistent: int
@@ -46,7 +47,7 @@ class LaneNeed(NamedTuple):
 
 
 def lane_trials(state: EngineState, name: str) -> dict[int, list[Trial]]:
-    """Return the residents of each lane of a device that is in use."""
+    """Return the residents of each lane in use of device ``name``."""
     device = state.devices[name]
     return {
         lane: [state.trials[each.segment.trial] for each in state.residents(device, lane)]
@@ -55,7 +56,7 @@ def lane_trials(state: EngineState, name: str) -> dict[int, list[Trial]]:
 
 
 def lane_too_full(state: EngineState, fused_groups: FusedGroups, slot: Member, trial: Trial) -> str:
-    """Say why ``trial`` does not fit in the seat ``slot`` with the residents; empty if it does."""
+    """Return the reason why ``trial`` does not fit in the seat ``slot``; empty if it fits."""
     device_state = state.devices[slot.device]
     device, lane = device_state.device, device_state.device.lane(slot.slot)
     residents = lane_trials(state, slot.device)
@@ -87,7 +88,7 @@ def left_in_lane(
 ) -> float:
     """Return the bytes that stay free in the lane if ``trial`` takes the seat ``slot``.
 
-    0 where the device's memory is not known.
+    0 if the device's memory is not known.
     """
     device_state = state.devices[slot.device]
     if device_state.device.memory is None:
@@ -102,7 +103,7 @@ def left_in_lane(
 def lane_facts(
     state: EngineState, fused_groups: FusedGroups, name: str, lane: int
 ) -> dict[str, Any]:
-    """Say in words what memory the residents of a lane need; None where that is not known."""
+    """Return, in words, the memory need of a lane's residents; None if it is not known."""
     device = state.devices[name].device
     trials = lane_trials(state, name)[lane]
     required = None if device.memory is None else lane_need(state, fused_groups, device, trials)
@@ -118,7 +119,7 @@ def lane_memory(device: Device) -> float:
 def lane_is_too_small(
     state: EngineState, fused_groups: FusedGroups, device: Device, trials: Sequence[Trial]
 ) -> bool:
-    """Return True if these residents are known to need more than their lane has."""
+    """Return True if the known need of ``trials`` in one lane is more than the lane has."""
     required = None if device.memory is None else lane_need(state, fused_groups, device, trials)
     return required is not None and required.total > lane_memory(device)
 
@@ -130,9 +131,9 @@ def group_need(
     trials: Sequence[Trial],
     unknown: int = 0,
 ) -> Need:
-    """Return the need of a lane with these residents; ``unknown`` is that of ``lane_need``.
+    """Return the need of a lane with ``trials`` as residents; ``unknown`` is as in ``lane_need``.
 
-    If ``unknown`` is 0, the size is 0 as soon as the need of one trial is not known.
+    If ``unknown`` is 0 and the need of any trial is not known, the size is 0.
     """
     if len(trials) == 1 and (alone := need(state, trials[0], device.kind)).size:
         return alone
@@ -147,9 +148,10 @@ def lane_need(
     trials: Sequence[Trial],
     unknown: int = 0,
 ) -> LaneNeed | None:
-    """Return the need of these trials as residents of one lane.
+    """Return the need of ``trials`` as residents of one lane.
 
-    A trial of which nothing is known counts with ``unknown`` bytes; if that is 0, returns None.
+    A trial whose need is not known counts with ``unknown`` bytes. If ``unknown`` is 0 and there is
+    such a trial, returns None.
     """
     guess = LaneNeed(unknown, 0, 0) if unknown else None
     needs = [_alone(state, fused_groups, device.kind, trial) or guess for trial in trials]
@@ -175,11 +177,11 @@ def lane_need(
 def _alone(
     state: EngineState, fused_groups: FusedGroups, kind: str, trial: Trial
 ) -> LaneNeed | None:
-    """Return the trial's need in a lane of its own, or None if nothing is known of it.
+    """Return the trial's need in a lane of its own, or None if no need is known.
 
-    Estimates count with their study's margin. A trial that has run out of memory counts with the
-    larger need assumed since. If only a process of its study is known, all of that process counts
-    as persistent.
+    An estimate includes the study's margin. A trial that has run out of memory counts with the
+    larger need assumed since then. If only a process of the study is known, all of that process
+    counts as persistent.
     """
     of_trial = known_trial(state, trial)
     processes = known_study(state, trial.study).processes.get(kind)
@@ -205,7 +207,7 @@ def _alone(
 
 
 def in_words(found: LaneNeed, n: int, device: Device) -> str:
-    """Return the lane rule for people: what ``n`` residents need of their lane."""
+    """Return words for the lane rule: the need of ``n`` residents, and the lane's memory."""
     usable = gib(int(lane_memory(device)))
     parts = f"{n} persistent {gib(found.persistent)} + 1 ephemeral {gib(found.ephemeral)}"
     return f"{parts} + process {gib(found.beside)} of {usable}"

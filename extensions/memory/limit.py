@@ -1,11 +1,11 @@
-"""The number of trials that a device with several slots may hold, and what is learnt for it.
+"""The number of trials that a device with several slots may hold, and learning for that number.
 
-Theory of operation. A device with several slots is given one trial, then one more if all of these
-hold: there are epochs of a trial there to compare with (``profiling.costs.interference``); the
-measured gain justifies it, or is still to be measured; the trials fit into the device's memory
-(``fit``); and none of them has run out of memory together with others too often. While a number is
-being tried, it is tried on one device only. If lanes have several seats, the same holds for lanes
-in place of trials. A plan that fills devices (``Plan.packed``) considers the memory alone.
+Theory of operation. A device with several slots first gets one trial. It gets one more if all of
+these hold: epochs of a trial there can be compared with (``profiling.costs.interference``); the
+measured gain justifies one more trial, or is still to be measured; the trials fit into the device's
+memory (``fit``); and none of them has run out of memory next to others too often. A new number of
+trials is tried on one device at a time. If lanes have several seats, the same rules hold for lanes
+instead of trials. A plan that fills devices (``Plan.packed``) considers only the memory.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def slot_limit(
 ) -> SlotLimit:
     """Return the number of trials that device ``name`` may hold, ``newcomer`` among them.
 
-    If lanes have several seats: the number of its lanes that may be in use, one of them for
-    ``newcomer``.
+    If lanes have several seats, return instead the number of lanes that may be in use, including
+    one for ``newcomer``.
     """
     attempts = state.attempts_on(name)
     if any(len(each.segment.members) > 1 for each in attempts):
@@ -74,7 +74,7 @@ def _gaining_limit(
     trials: Sequence[Trial],
     newcomer: Trial | None,
 ) -> SlotLimit:
-    """Return the number of trials up to which each one more gains total speed on the device."""
+    """Return the number of trials up to which each further trial raises total speed."""
     device = state.devices[name].device
     max_slots = device.lanes
     if device.memory is not None and trials:
@@ -83,7 +83,7 @@ def _gaining_limit(
         if max_slots < max(2, at_once(state, name) + (newcomer is not None)):
             return SlotLimit(max(1, max_slots), memory.why)
     interference = {t.study: state.sharing.of(t.study, device.kind) for t in trials}
-    # A trial that only changes its lane knows its epochs with one lane less.
+    # A trial that only changes its lane has had epochs with one lane less.
     compared = trials if device.seats > 1 else trials[: len(state.attempts_on(name))]
     limits = [
         _measured_limit(state, name, study, each, max_slots, compared)
@@ -99,7 +99,7 @@ def _packed_limit(
     trials: Sequence[Trial],
     newcomer: Trial | None,
 ) -> SlotLimit:
-    """Return the limit that the device's memory sets; all its lanes if it holds the trials."""
+    """Return the limit set by the device's memory alone; all lanes if the trials fit."""
     device = state.devices[name].device
     if device.memory is None:
         return SlotLimit(device.lanes, "its slots are filled, and its memory is not known")
@@ -118,7 +118,7 @@ def _measured_limit(  # noqa: PLR0917 - one device, one study, and what is known
 ) -> SlotLimit:
     """Return the number of trials that the measurements of one study allow on the device.
 
-    One more is only tried if one of ``compared`` has an epoch there to compare with.
+    One more trial is tried only if a trial in ``compared`` has an epoch there to compare with.
     """
     verdict = interference.verdict(max_slots)
     if verdict.exploring:
@@ -151,7 +151,7 @@ def _explored_elsewhere(state: EngineState, study: str, name: str, slots: int) -
 
 
 class Learner:
-    """Learns from accepted epochs on devices with several slots."""
+    """Learns speeds and memory needs from accepted epochs on devices with several slots."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -181,7 +181,7 @@ class Learner:
         return slots.slot_limit(self._state, self._core.extensions, name).slots
 
     def _observe_memory(self, trial: Trial, kind: str, memory: int) -> None:
-        """Learn what the process of a trial had at most."""
+        """Learn the peak memory of a trial's process."""
         if not memory:
             return
         peaks = note_trial(self._state, trial).peaks

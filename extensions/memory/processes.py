@@ -1,9 +1,10 @@
 """The predicted process memory of a study's trials on one kind of device.
 
-Theory of operation. A trial whose tensors are estimated or measured needs the process that such
-tensors make (``resident``). An estimate of tensors gets the margin that the study's earlier ones
-ask for (``margin``). What a process may have beyond what is expected of it (its *doubt*) is judged
-in the same way, but stays apart: of several trials on a device, hardly more than one is so wrong.
+Theory of operation. The memory of a trial's process is predicted from the estimated or measured
+bytes of its tensors (``resident``). An estimate of tensors gets a margin that follows from the
+errors of the study's earlier estimates (``margin``). The amount by which a process may exceed its
+prediction (its *doubt*) is judged in the same way, but kept separate: of several trials on a
+device, rarely more than one exceeds its prediction so far.
 """
 
 from __future__ import annotations
@@ -22,49 +23,49 @@ T = TypeVar("T")
 class Processes:
     """Measurements of the process memory of a study's trials on one kind of device."""
 
-    #: Bytes that a process had before a trial, as seen last; 0 if not known, and on a GPU.
+    #: The last seen bytes of a process before a trial; 0 if not known, and on a GPU.
     base: int = 0
-    #: The newest trials whose tensors were measured, by trial. ``process`` is 0 before an epoch.
+    #: The newest measured trials, by trial id. ``process`` is 0 before the first epoch.
     grown: dict[str, Grown] = field(default_factory=dict)
-    #: The relative errors of the newest estimates, by trial.
+    #: The relative errors of the newest estimates, by trial id.
     errors: dict[str, float] = field(default_factory=dict)
-    #: The tensors of the largest trial that was measured.
+    #: The tensors of the largest measured trial.
     largest: Footprint | None = None
-    #: True if its models have recurrent layers.
+    #: True if a model of the study has recurrent layers.
     recurrent: bool = False
-    #: The least and the most that a trial was expected to need before it ran (bytes); 0: none was.
+    #: The smallest and largest need (bytes) expected of a trial before it ran; 0 if there is none.
     least: int = 0
     most: int = 0
     #: ``resident.slope`` of ``grown``.
     slope: float = SLOPE
     #: ``margin.margin`` of ``errors``.
     margin: float = OTHERS
-    #: The same of the processes of ``grown``, by ``slope``.
+    #: ``margin.margin`` of the errors of predicted process memory, for the trials in ``grown``.
     doubt: float = OTHERS
 
     def expected(self, of: Footprint, *, estimated: bool) -> int:
-        """Return the bytes of the process of a trial with tensors ``of``; 0 if not known."""
+        """Return the expected bytes of a trial's process, given its tensors; 0 if not known."""
         if not self.base or not of.peak:
             return 0
         peak = of.peak * (1.0 + self.margin) if estimated else of.peak
         return resident_bytes(self.base, peak, self.slope)
 
     def observe_estimate(self, estimate: Footprint) -> None:
-        """Take in the estimate of a trial that has not run."""
+        """Record the estimate of a trial that has not run."""
         expected = self.expected(estimate, estimated=True)
         if expected:
             self.least = min(self.least or expected, expected)
             self.most = max(self.most, expected)
 
     def observe_base(self, base: int, *, recurrent: bool) -> None:
-        """Take in a process's bytes before a trial, and if its model has recurrent layers."""
+        """Record a process's bytes before a trial, and if the trial's model is recurrent."""
         self.base = base or self.base
         if recurrent and not self.recurrent:
             self.recurrent = True
             self._judge()
 
     def observe_tensors(self, trial: str, measured: Footprint, estimate: Footprint | None) -> None:
-        """Take in the measured tensors of a trial, with their estimate if there is one."""
+        """Record the measured tensors of a trial, and the trial's estimate if there is one."""
         if self.largest is None or measured.peak > self.largest.peak:
             self.largest = measured
         if estimate is not None and estimate.peak:
@@ -74,7 +75,7 @@ class Processes:
             _keep(self.grown, trial, Grown(measured.peak, self.base, 0))
 
     def observe_process(self, trial: str, process: int) -> None:
-        """Take in the bytes of a trial's process at its peak so far."""
+        """Record the peak so far of the bytes of a trial's process."""
         record = self.grown.get(trial)
         if record is not None and process > record.process:
             self.grown[trial] = replace(record, process=process)

@@ -1,11 +1,11 @@
 """The host memory of a trial's process, from the bytes of its tensors.
 
 Theory of operation. On a CPU a trial makes its process grow by more than its tensors: by code that
-is loaded for its kernels, by what these reorder, and by what the C library keeps of freed blocks
-for the next step. The first is much the same for all trials. The others grow with the tensors, for
-trials of one family in the same way. So a process has ``base + LOADED + slope x peak`` bytes, where
-``base`` is what it had before the trial. The slope is what earlier trials grew by, all together,
-over the sum of their peaks: of small ones it says little.
+is loaded for its kernels, by reordered copies that kernels make, and by freed blocks that the C
+library keeps for the next step. The code is about the same for all trials. The rest grows with the
+tensors, in the same way for trials of one family. So a process has ``base + LOADED + slope x peak``
+bytes, where ``base`` is its size before the trial. The slope is the total growth of earlier trials
+beyond ``LOADED``, divided by the sum of their peaks, so that small trials have little weight.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Bytes that the first trial of a process makes it grow by, whatever its size (docs/memory.md).
+#: Bytes by which a process's first trial makes it grow, whatever the size (docs/memory.md).
 LOADED = 42 << 20
-#: Bytes for each byte of the peak, before any trial was seen.
+#: The growth in bytes for each byte of the peak, before any trial was measured.
 SLOPE = 1.9
-#: The most trials that are looked at: the newest.
+#: The number of newest trials that count.
 MOST = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """An earlier trial: the peak of its tensors, and its process before it and at its peak."""
+    """An earlier trial: its tensors' peak, and its process before the trial and at its peak."""
 
     peak: int
     base: int
@@ -31,7 +31,7 @@ class Grown:
 
 
 def slope(seen: Sequence[Grown]) -> float:
-    """Return the bytes that a process grows by for each byte of the peak; at least 1.
+    """Return the growth of a process in bytes for each byte of the peak; at least 1.
 
     ``seen`` are earlier trials of the family, oldest first.
     """
@@ -41,5 +41,5 @@ def slope(seen: Sequence[Grown]) -> float:
 
 
 def resident_bytes(base: int, peak: float, slope: float) -> int:
-    """Return the bytes of a process that had ``base``, in a trial with ``peak`` of tensors."""
+    """Return a process's bytes in a trial with ``peak`` of tensors; before it, it had ``base``."""
     return round(base + LOADED + slope * peak)

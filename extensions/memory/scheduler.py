@@ -1,4 +1,4 @@
-"""Plugs memory into the engine: what each trial needs, and how many have room on a device."""
+"""Plugs memory into the engine: trials' needs, and the number of trials that fit on a device."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATE = Known
 
 
 def plug(parts: Parts) -> Extension:
-    """Return the extension that learns what memory trials need, and shares devices by it."""
+    """Return the extension that learns trials' memory needs, and shares devices by these needs."""
     core, state = parts.core, parts.core.state
     footprints = Footprints(core)
     return Extension(
@@ -47,7 +47,7 @@ def plug(parts: Parts) -> Extension:
 
 
 def _too_full(core: Core, trial: Trial, slot: Member) -> str:
-    """Return the reason why a free slot is too full for the trial; empty if it is not."""
+    """Return the reason why the trial has no room in a free slot; empty if it has room."""
     state, fused_groups, name = core.state, core.extensions.fused_groups, slot.device
     if state.is_free(name):
         return "it ran out of all memory of the device" if is_too_small(state, name, trial) else ""

@@ -1,4 +1,4 @@
-"""Reads what the trainer's end reports."""
+"""Reads the reports of the trainer's end."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def _footprint(body: Mapping[str, Any], at: float) -> Event:
     return read_as(FootprintReported, body, at=at, without=_AMOUNTS, footprint=amounts)
 
 
-#: Readers of the reports of the trainer's end, by their kinds.
+#: Readers of the reports of the trainer's end, by kind of report.
 REPORTS: Mapping[str, Reader] = {"footprint": _footprint}

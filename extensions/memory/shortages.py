@@ -1,16 +1,16 @@
 """Shortages: an attempt ran out of memory. Find the trial at fault, and raise its assumed need.
 
-Theory of operation. The kernel, or the device, ends the process that asks last, which may be the
-one that needs least. Measured needs are true, so the fault is looked for among the others:
+Theory of operation. If memory runs out, the process that asks last is ended, which may be the one
+that needs least. Measured needs are reliable, so the fault is looked for among the other trials:
 
 * *A neighbour's fault*: the trial's own need was measured, and that of a neighbour was not. The
   neighbour is taken to need ``RAISE`` times as much, and the trial goes back to the queue.
 * *Its own fault*, otherwise: the trial is taken to need ``RAISE`` times as much. After ``TOGETHER``
-  shortages together with others it shares no device any more.
-* *Alone*: it goes on where a larger device is. Else it cannot be trained here, and fails for good.
-  Samplers see it as a bad trial (``app.server.optuna_bridge``).
+  shortages next to others it shares no device any more.
+* *Alone*: the trial goes on if there is a larger device. Otherwise it cannot be trained here, and
+  fails for good. Samplers treat it as a bad trial (``app.server.optuna_bridge``).
 
-A shortage together with others is no failure of the trial's code, so it does not count as one. If
+A shortage next to others is not counted as a failure, since the trial's code is not at fault. If
 the memory of the device or the need of the trial is not known, or if the user limits the trial's
 memory, the trial shares no device from the first shortage on.
 """
@@ -29,7 +29,7 @@ from .known import known_trial, note_trial
 
 #: Factor on a trial's assumed need after a shortage.
 RAISE = 1.25
-#: Shortages together with others after which a trial shares no device any more.
+#: Number of shortages next to others after which a trial shares no device any more.
 TOGETHER = 3
 
 
@@ -40,9 +40,9 @@ class Shortages:
         self._state = core.state
 
     def excuses(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
-        """Return True if the failed attempt is not held against the trial.
+        """Return True if the failed attempt does not count as a failure of the trial.
 
-        That is so if it ran out of memory together with others, or if a larger device is there.
+        That is so if it ran out of memory next to others, or if there is a larger device.
         """
         killed = event.kind == "died" and "signal 9" in event.message
         members = self._state.attempts[event.fence].segment.members
@@ -66,7 +66,7 @@ class Shortages:
         return True
 
     def _can_have_more(self, trial: Trial, device: Device) -> bool:
-        """Note that it needs more than all of the device; whether there is a larger one."""
+        """Note that the trial needs more than the device; return True if a larger one exists."""
         if device.memory is None:
             return False
         floors = note_trial(self._state, trial).floors
@@ -74,7 +74,7 @@ class Shortages:
         return has_larger(self._state, trial, device)
 
     def _blame(self, others: Sequence[Attempt], device: Device) -> bool:
-        """Raise what is believed of the trials there that were not measured; whether any is."""
+        """Raise the assumed needs of unmeasured neighbours; return True if there are any."""
         neighbours = [self._state.trials[each.segment.trial] for each in others]
         unmeasured = [
             each for each in neighbours if not known_trial(self._state, each).peaks.get(device.kind)

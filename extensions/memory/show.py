@@ -1,7 +1,7 @@
 """The memory needs of a study's trials, estimated and measured (``penstock memory``).
 
-An estimate's margin comes from the errors of all estimates of the same code in the ledger, those of
-other studies included (``margin``).
+An estimate's margin comes from the errors of all estimates of the same code in the ledger,
+including those of other studies (``margin``).
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class TrialMemory:
     needs: int | None
     #: (measured - estimate) / estimate.
     error: float | None
-    #: The most that its process had while its epochs were trained; 0 before the first.
+    #: The peak memory of the trial's process during its epochs; 0 before the first epoch.
     process: int
-    #: Expected memory of its process; None if not known, and on a GPU.
+    #: The expected memory of the trial's process; None if not known, and on a GPU.
     expected: int | None
     failed: str
 
 
 @dataclass(frozen=True, slots=True)
 class StudyMemory:
-    """The trials of a study, and the margin of their estimates with the number of errors."""
+    """The trials of a study, the margin of their estimates, and the number of errors behind it."""
 
     study: str
     trials: tuple[TrialMemory, ...]
@@ -84,7 +84,7 @@ def memory_of(reader: Reader, study: StudyRow) -> StudyMemory:
     for row in reader.trials(study.id):
         estimate, footprint = estimated.get(row.id), measured.get(row.id)
         if footprint is not None:
-            # A GPU's allocator reserves more than the peak; how much more, the estimate says.
+            # A GPU's allocator reserves more than the peak; the estimate gives the difference.
             more = estimate.reserved / max(1, estimate.peak) if estimate is not None else 1.0
             needs: int | None = round(footprint.reserved * max(1.0, more) * (1 + LEAST))
         else:
@@ -106,7 +106,7 @@ def memory_of(reader: Reader, study: StudyRow) -> StudyMemory:
 
 
 def _expected(of: Footprint | None, bases: Mapping[str, int], grown: Sequence[Grown]) -> int | None:
-    """Return the bytes of a trial's process on a CPU, where nothing is reserved beyond the peak."""
+    """Return the expected bytes of a trial's process on a CPU; None if not known, or on a GPU."""
     known_bases = [base for base in bases.values() if base]
     if of is None or not known_bases or of.reserved != of.peak:
         return None
@@ -121,7 +121,7 @@ def _code(study: StudyRow) -> tuple[str, str]:
 def _by_trial(
     reports: Iterable[FootprintReported],
 ) -> tuple[dict[str, Footprint], dict[str, Footprint], dict[str, str]]:
-    """Return the last estimate and measurement of each trial, and why it could not be estimated."""
+    """Return, each by trial, the last estimates, the last measurements, and reasons of failures."""
     estimated: dict[str, Footprint] = {}
     measured: dict[str, Footprint] = {}
     failed: dict[str, str] = {}
@@ -145,7 +145,7 @@ def _error(estimate: Footprint, measured: Footprint) -> float:
 
 
 def memory_facts(found: StudyMemory) -> dict[str, Any]:
-    """Return ``found`` as plain values for scripts, by the names of the fields."""
+    """Return ``found`` as plain values for scripts, by field name."""
     return asdict(found)
 
 

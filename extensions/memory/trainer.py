@@ -1,6 +1,6 @@
-"""Estimates the memory of trials before they run, and measures that of those which run here.
+"""Estimates the memory of trials before they run, and measures trials that run here.
 
-The scheduler names trials that are to be estimated with a segment (``SegmentTask.ext``).
+With each segment, the scheduler names the trials to estimate (``SegmentTask.ext``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def hook(parts: Parts) -> Hook:
 class _Footprints(Hook):
     def __init__(self) -> None:
         self.estimator = Estimator()
-        #: Measures the epoch that is trained, by trial.
+        #: The meters of the epochs that are being trained, by trial.
         self._meters: dict[str, MemoryMeter] = {}
 
     def before(self, segment: Segment) -> None:
@@ -44,9 +44,9 @@ class _Footprints(Hook):
             run.say("footprint", of=task.trial, base=run.memory.base, **body)
 
     def before_epoch(self, epoch: Epoch) -> None:
-        """Have the trial's memory measured in the epoch, once, if there is time.
+        """Start to measure the trial's memory in this epoch, once per trial, if there is time.
 
-        A super-net has another path in each step: the first steps of an epoch say too little.
+        On a CPU super-nets are not measured: each step has another path, so a few say too little.
         """
         run, training = epoch.segment.run, epoch.segment.training
         notes = epoch.segment.warm.notes
@@ -63,7 +63,7 @@ class _Footprints(Hook):
         epoch.measured = True
 
     def after_epoch(self, epoch: Epoch, result: Result) -> None:
-        """Say what memory the epoch took, if that was measured in it."""
+        """Report the memory that the epoch took if it was measured."""
         run = epoch.segment.run
         if (meter := self._meters.pop(run.task.trial, None)) is not None:
             epoch.segment.training.meter = None

@@ -1,1 +1,1 @@
-"""Keeps a study in step with one in a storage of the user's: SQLite, a journal, another object."""
+"""Keeps a study in step with a study in the user's own storage, such as SQLite or a journal."""

@@ -1,4 +1,4 @@
-"""Opens a study in a storage of the user's, which a new one of ours is kept in step with."""
+"""Opens a study in the user's storage, with which a new study of Penstock is kept in step."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class StudyElsewhere(Mirror):
 
     @property
     def name(self) -> str:
-        """Its name there."""
+        """The name of the user's study."""
         return self.storage.get_study_name_from_id(self.study_id)
 
     def joined(self) -> MirroredStorage:
-        """Return the storage there, in which our study is read and written here."""
+        """Return the user's storage, in which our study takes the place of the user's."""
         return MirroredStorage(self)
 
     def keep(self, study: str, settings: Settings) -> None:
-        """Keep ``study``, which is ours, in step as long as this process lives."""
+        """Keep ``study``, which is ours, in step with the user's as long as this process lives."""
         late_trials.keep(self, study, *_locks(settings))
 
 
@@ -51,9 +51,10 @@ def open_study(
     may_exist: bool,
     must_exist: bool,
 ) -> StudyElsewhere:
-    """Return the study ``name``, or the only one, in ``storage``, with the late trials of ours.
+    """Open the study ``name`` in ``storage``, and add the late trials of our studies to it.
 
-    Raises as ``Mirror.open``, and ValueError without a name where there is not one study.
+    If ``name`` is None, open the only study. Raises as ``Mirror.open`` does, and ValueError if
+    ``name`` is None and ``storage`` has no study or several.
     """
     study_name = only_name(storage) if name is None else name
     mirror = StudyElsewhere.open(
@@ -64,7 +65,7 @@ def open_study(
 
 
 def only_name(storage: Any) -> str:
-    """Return the name of the only study in a storage. Raises ValueError if it has not one."""
+    """Return the name of a storage's only study. Raises ValueError if it has none or several."""
     names = optuna.get_all_study_names(storage)
     if len(names) != 1:
         raise ValueError(f"study_name is needed: {storage} has {len(names)} studies")
@@ -72,7 +73,7 @@ def only_name(storage: Any) -> str:
 
 
 def _bring_late_trials(mirror: Mirror, settings: Settings) -> None:
-    """Write to the user's study what ours ended after their scripts. It is said on stderr."""
+    """Write trials that ended after their scripts to the user's study, and say so on stderr."""
 
     def ask(study: str) -> tuple[Sequence[FrozenTrial], bool] | None:
         try:
@@ -95,9 +96,9 @@ def _bring_late_trials(mirror: Mirror, settings: Settings) -> None:
 
 
 def _locks(settings: Settings) -> tuple[Path, str]:
-    """Return the folder for locks of scripts that keep a study in step, and the machine it is on.
+    """Return the folder for the locks of scripts that keep a study in step, and its machine's name.
 
-    The machine has no name where the ledger is a file, and goes wherever the folder goes.
+    The name is empty if the ledger is a file, since that moves together with the folder.
     """
     machine = "" if settings.ledger_url.startswith("sqlite") else platform.node()
     return settings.run / "mirrors", machine

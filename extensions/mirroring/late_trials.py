@@ -1,14 +1,14 @@
-"""Late trials: trials that ended after the script that keeps our study and a user's in step.
+"""Late trials: trials that end after the script that keeps our study in step with a user's.
 
-Theory of operation. A study goes on without its script, for example after Ctrl-C. Trials that end
-then are in our ledger alone. So the user's study notes each of our studies that follows it, and a
-script holds a lock for each study that it keeps in step, as long as it lives. The next script that
-opens the user's study looks through the noted studies whose lock is free, and adds their missing
-trials. A note is a system attribute named after our study. Its value says where the locks are, or
-is None if nothing is missing.
+Theory of operation. Our study goes on without its script, for example after Ctrl-C. Trials that
+end then are only in our ledger. So the user's study notes each of our studies that follows it, and
+a script holds a lock for each study that it keeps in step, as long as the script lives. The next
+script that opens the user's study goes through the noted studies whose lock is free, and adds their
+missing trials. A note is a system attribute named after our study. Its value says where the locks
+are, or is None if nothing is missing.
 
 The two sides have no common name for a trial, so trials are matched by state, parameters and
-values. Of trials that agree in all of these, as many are written as are missing.
+values. If several trials agree in all of these, only the number that is missing is written.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from ...app.host.locks import hold
 from ...base.errors import UsageError
 from .mirror import NOTE, Mirror, end_waiting
 
-#: A function from a study's id to its trials and True if it is over; to None if unknown.
+#: A function that returns the trials of a study id, and True if it is over; None if unknown.
 Ask = Callable[[str], tuple[Sequence[FrozenTrial], bool] | None]
 
-#: The studies that this process keeps in step, for as long as it lives: mirrors and locks by study.
+#: The mirror and the lock of each study that this process keeps in step until it ends.
 _kept: dict[str, tuple[Mirror, ExitStack]] = {}
 
 
 def keep(mirror: Mirror, study: str, folder: Path, where: str) -> None:
-    """Our ``study`` is kept in step by this process from now on, until it ends.
+    """Note that this process keeps our ``study`` in step from now on, until the process ends.
 
-    ``folder`` is for locks. ``where`` names what shares it: a machine, or what has one ledger.
+    ``folder`` is for locks. ``where`` names the machine that the folder is on, or is empty.
     """
     if study in _kept:
         return
@@ -48,9 +48,10 @@ def keep(mirror: Mirror, study: str, folder: Path, where: str) -> None:
 
 
 def bring(mirror: Mirror, ask: Ask, folder: Path, where: str) -> tuple[int, list[str]]:
-    """Write the late trials of all studies that the user's has noted, but those that others follow.
+    """Write the late trials of our studies that the user's study notes and no other script follows.
 
-    Returns how many were written, and the ids of studies that will have more: they still run.
+    Returns the number of trials written, and the ids of studies that still run, and so will have
+    more.
     """
     storage, study_id = mirror.storage, mirror.study_id
     before = len(storage.get_all_trials(study_id, deepcopy=False))
@@ -102,5 +103,5 @@ def _content(trial: FrozenTrial) -> tuple[Any, ...]:
 
 
 def _enqueued(trial: FrozenTrial) -> str:
-    """Return the parameters that its user has fixed."""
+    """Return, as text, the parameters that a user has fixed for ``trial``."""
     return repr(sorted(trial.system_attrs.get("fixed_params", {"": trial._trial_id}).items()))

@@ -1,12 +1,12 @@
-"""A study in a storage of the user's (SQLite, a journal, ...), which ours is kept in step with.
+"""A study in the user's storage (SQLite, a journal, ...), with which our study is kept in step.
 
-Its trials and attributes are copied from there before the study is submitted. ``Mirror.sync`` then
-brings either side what the other one has more. There goes each of our trials when it waits or has
-ended, once all earlier ones are there: so plain Optuna can go on with it at any time. Here comes
-what other studies and processes have written there, but where the scheduler samples, which takes
-no trials of others.
+The trials and attributes of the user's study are copied to ours before ours is submitted. From then
+on ``Mirror.sync`` copies new entries in both directions. Each of our trials is copied to the user's
+storage when it waits or has ended, after all earlier trials: so plain Optuna can go on with the
+study at any time. Trials that other studies and processes have written to the user's storage are
+copied to ours, unless the scheduler samples, because it takes no trials of others.
 
-A trial may have different numbers on the two sides: either numbers trials as they arrive.
+A trial may have different numbers on the two sides: each side numbers trials as they arrive.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...base.errors import UsageError
 
-#: The beginning of the user's study's system attributes that note ours (``late_trials``).
+#: The prefix of system attributes in which a user's study notes our studies (``late_trials``).
 NOTE = "penstock:study:"
 
 
@@ -34,12 +34,12 @@ def holds_ids(key: str) -> bool:
 
 
 class Mirror:
-    """A study in another storage (*there*), and what ours (*here*) has of it."""
+    """A study in the user's storage (*there*), and the state of its copy in ours (*here*)."""
 
     def __init__(self, storage: BaseStorage, study_id: int) -> None:
         self.storage = storage
         self.study_id = study_id
-        #: Ours; ``follow`` sets it.
+        #: The storage of our study; ``follow`` sets it.
         self.here: BaseStorage
         self.study_here: int
         self._scheduled = False
@@ -57,7 +57,8 @@ class Mirror:
     ) -> Self:
         """Open the study ``name`` in the storage ``given`` (a URL or an object), or create it.
 
-        Raises UsageError if the storage cannot be opened, or has the study against the wishes.
+        Raises UsageError if the storage cannot be opened, if the study exists and ``may_exist`` is
+        False, or if the study is missing and ``must_exist`` is True.
         """
         try:
             storage = optuna.storages.get_storage(given)
@@ -80,11 +81,11 @@ class Mirror:
 
     @property
     def directions(self) -> list[str]:
-        """``minimize`` or ``maximize``, one for each objective."""
+        """The directions, ``minimize`` or ``maximize``, one for each objective."""
         return [each.name.lower() for each in self.storage.get_study_directions(self.study_id)]
 
     def copy_to(self, storage: BaseStorage, study_id: int) -> None:
-        """Copy all of the study, of which ``storage`` has nothing yet, and follow that."""
+        """Copy the whole study to the empty study ``study_id`` of ``storage``, and follow it."""
         self.follow(storage, study_id)
         for key, value in self.storage.get_study_system_attrs(self.study_id).items():
             if not (holds_ids(key) or key.startswith(NOTE)):
@@ -92,9 +93,9 @@ class Mirror:
         self.sync()
 
     def follow(self, storage: BaseStorage, study_id: int, *, scheduled: bool = False) -> None:
-        """Ours is now the study ``study_id`` in ``storage``, with the same trials.
+        """Make the study ``study_id`` in ``storage``, which has the same trials, ours from now on.
 
-        If the trials are ``scheduled``, those that waited come first, and there are no others.
+        If ``scheduled``, our study begins with the waiting trials, in order, and shares no others.
         """
         with self._lock:
             self.here, self.study_here = storage, study_id
@@ -108,7 +109,7 @@ class Mirror:
             self._scheduled = scheduled
 
     def sync(self) -> None:
-        """Bring either side what the other one has more."""
+        """Copy new trials and attributes of either side to the other side."""
         with self._lock:
             own_trials = self.here.get_all_trials(self.study_here, deepcopy=False)
             foreign_trials = self.storage.get_all_trials(self.study_id, deepcopy=False)
@@ -129,11 +130,11 @@ class Mirror:
             self.storage.remove_session()
 
     def id_of(self, number: int) -> int:
-        """Return the id there of our trial; a negative one while it is not there."""
+        """Return the id that our trial has there; a negative id while the trial is not there."""
         return self._ids.get(number, ~number)
 
     def number_of(self, trial_id: int) -> int | None:
-        """Return the number of our trial, the reverse of ``id_of``; None for a trial of others."""
+        """Return the number of the trial with this id (see ``id_of``); None if it is not ours."""
         return ~trial_id if trial_id < 0 else self._numbers.get(trial_id)
 
     def is_foreign(self, number: int) -> bool:
@@ -149,7 +150,7 @@ class Mirror:
             self._open.add(number)
 
     def _take(self, foreign_trials: Sequence[FrozenTrial]) -> None:
-        """Copy here what is only there."""
+        """Copy the trials that exist only there to our study."""
         for trial in foreign_trials:
             if trial._trial_id in self._numbers:
                 continue
@@ -162,9 +163,9 @@ class Mirror:
                 self._taken.add(number)
 
     def _compare(self, own_trial: FrozenTrial, foreign_trial: FrozenTrial) -> None:
-        """Bring a trial of both sides up to date on that side which is behind.
+        """Update a trial that both sides have on the side that is behind.
 
-        What both sides have run stays as each has it.
+        If both sides have run the trial, each side keeps its own result.
         """
         number, waits = own_trial.number, TrialState.WAITING
         if own_trial.state.is_finished():
@@ -185,7 +186,7 @@ class Mirror:
             self._open.discard(number)
 
     def _sync_attrs(self) -> None:
-        """Bring either side the user's attributes that were set on the other one since."""
+        """Copy user attributes that were set since the last call on one side to the other side."""
         own_attrs = self.here.get_study_user_attrs(self.study_here)
         foreign_attrs = self.storage.get_study_user_attrs(self.study_id)
         for key, value in _news(own_attrs, self._attrs).items():
@@ -203,7 +204,7 @@ def _news(attrs: dict[str, Any], previous: dict[str, Any]) -> dict[str, Any]:
 
 
 def end_waiting(storage: BaseStorage, trial_id: int, ended: FrozenTrial) -> bool:
-    """Write all of ``ended`` to a trial that waits; False if somebody else has taken it."""
+    """Write all of ``ended`` to a waiting trial; return False if somebody else has taken it."""
     _check_choices(storage, ended)
     if not _begin(storage, trial_id):
         return False
@@ -212,7 +213,7 @@ def end_waiting(storage: BaseStorage, trial_id: int, ended: FrozenTrial) -> bool
 
 
 def _check_choices(storage: BaseStorage, trial: FrozenTrial) -> None:
-    """Raise UsageError for choices that are no JSON, which only a storage in memory can hold."""
+    """Raise UsageError for choices that JSON cannot hold, unless ``storage`` is in memory."""
     if isinstance(storage, InMemoryStorage):
         return
     for name, distribution in trial.distributions.items():
@@ -230,7 +231,7 @@ def _check_choices(storage: BaseStorage, trial: FrozenTrial) -> None:
 
 
 def _begin(storage: BaseStorage, trial_id: int) -> bool:
-    """Take a trial that waits, unless somebody was faster."""
+    """Take a waiting trial; return False if somebody else was faster."""
     try:
         return storage.set_trial_state_values(trial_id, TrialState.RUNNING)
     except UpdateFinishedTrialError:
@@ -238,7 +239,7 @@ def _begin(storage: BaseStorage, trial_id: int) -> bool:
 
 
 def _end(storage: BaseStorage, trial_id: int, ended: FrozenTrial) -> None:
-    """Write all of ``ended`` to a trial that was taken. It began and ended when it was written."""
+    """Write all of ``ended`` to a taken trial, which begins and ends at the time of writing."""
     for name, value in ended.params.items():
         distribution = ended.distributions[name]
         internal = distribution.to_internal_repr(value)

@@ -1,9 +1,9 @@
-"""The storage of a study that is kept in step with one in a storage of the user's.
+"""The storage of a study that is kept in step with a study in the user's storage.
 
-It is the user's storage, but for that one study: this is read and written where it runs, in memory
-or in the ledger, and brought into step (``mirror``). All ids are those of the user's storage, so
-what Optuna's functions do with a trial and either of the two storages is the same. A trial that is
-not there yet has a negative id, which goes on to be understood here when it is.
+This storage behaves as the user's storage does, except for that one study. The study is read and
+written where it runs, in memory or in the ledger, and is kept in step (``mirror``). All ids are
+those of the user's storage, so Optuna's functions work alike with a trial and either storage. A
+trial that is not in the user's storage yet has a negative id, which stays valid here afterwards.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .mirror import Mirror, holds_ids
 
 
 class _Theirs:
-    """A study in a storage, as that has it."""
+    """A study of the user's storage, with the storage's own ids."""
 
     def __init__(self, storage: BaseStorage, study_id: int) -> None:
         self.place = self._storage, self._id = storage, study_id
 
     def place_of(self, trial_id: int) -> tuple[BaseStorage, int]:
-        """Return the storage that a trial is in, and its id there. KeyError if it is not there."""
+        """Return the storage of a trial, and the trial's id there. Raises KeyError if missing."""
         return self._storage, trial_id
 
     @property
@@ -44,7 +44,7 @@ class _Theirs:
 
     @property
     def user_attrs(self) -> dict[str, Any]:
-        """The attributes that its users wrote."""
+        """The attributes that users wrote."""
         return self._storage.get_study_user_attrs(self._id)
 
     @property
@@ -53,11 +53,11 @@ class _Theirs:
         return self._storage.get_study_system_attrs(self._id)
 
     def trials(self, states: Container[TrialState] | None) -> list[FrozenTrial]:
-        """Return the trials in these states; None: all."""
+        """Return the trials in these states, or all trials if ``states`` is None."""
         return self._storage.get_all_trials(self._id, deepcopy=False, states=states)
 
     def trial(self, trial_id: int) -> FrozenTrial:
-        """Return a copy of a trial. Raises KeyError if there is none."""
+        """Return a copy of a trial. Raises KeyError if the study has no such trial."""
         storage, number = self.place_of(trial_id)
         return storage.get_trial(number)
 
@@ -72,7 +72,7 @@ class _Ours(_Theirs):
 
     @property
     def names(self) -> tuple[str]:
-        """The name there."""
+        """The study's name in the user's storage."""
         return (self._mirror.storage.get_study_name_from_id(self._mirror.study_id),)
 
     @property
@@ -83,7 +83,7 @@ class _Ours(_Theirs):
 
     @property
     def system_attrs(self) -> dict[str, Any]:
-        """The attributes that Optuna's own code wrote here."""
+        """The attributes that Optuna's own code wrote to our study."""
         attrs = {key: value for key, value in super().system_attrs.items() if not holds_ids(key)}
         ids = {
             key: [self._mirror.id_of(n) for n in numbers] for key, numbers in self._numbers.items()
@@ -91,16 +91,16 @@ class _Ours(_Theirs):
         return attrs | ids
 
     def trials(self, states: Container[TrialState] | None) -> list[FrozenTrial]:
-        """Return the trials, with what was written on either side."""
+        """Return the trials, after a sync that includes entries of either side."""
         self._mirror.sync()
         return [self._with_id(trial) for trial in super().trials(states)]
 
     def trial(self, trial_id: int) -> FrozenTrial:
-        """Return a copy of a trial, which has its id there."""
+        """Return a copy of a trial, with the id that the trial has in the user's storage."""
         return self._with_id(super().trial(trial_id))
 
     def place_of(self, trial_id: int) -> tuple[BaseStorage, int]:
-        """Return our storage and our id of the trial that has this id in the mirror."""
+        """Return our storage, and our id of the trial with this id in the user's storage."""
         number = self._mirror.number_of(trial_id)
         assert number is not None
         storage = self._storage
@@ -113,20 +113,20 @@ class _Ours(_Theirs):
 
 
 class MirroredStorage(ReadSide):
-    """The user's storage with one study that is ours."""
+    """The user's storage, with our study in place of one of its studies."""
 
     def __init__(self, mirror: Mirror) -> None:
         super().__init__(dict)  # which studies there are is asked of the storages
         self._mirror = mirror
-        #: The study's attributes that are lists of ids, as numbers of trials. They are no results,
-        #: and trainers and the user's storage, where trials have other ids, have their own.
+        #: The study's attributes that are lists of trial ids, as trial numbers. They are no
+        #: results: trainers and the user's storage keep lists of their own, with other ids.
         self._numbers: dict[str, list[int]] = {}
 
     def get_all_studies(self) -> list[FrozenStudy]:
         return self._mirror.storage.get_all_studies()
 
     def get_study_id_from_name(self, study_name: str) -> int:
-        """Our study is known by its name here as well."""
+        """Return a study's id by its name; our study is also found by its own name."""
         mirror = self._mirror
         if study_name == mirror.here.get_study_name_from_id(mirror.study_here):
             return mirror.study_id

@@ -1,1 +1,1 @@
-"""A trial's memory: traced on fake tensors before it runs, or recorded as it runs."""
+"""A trial's memory: traced on fake tensors before the trial runs, or recorded while it runs."""

@@ -1,16 +1,17 @@
 """The bytes that PyTorch's caching allocator reserves on a GPU for a sequence of allocations.
 
-Theory of operation. The allocator takes segments from the device and cuts blocks out of them. A
-size is rounded up to 512 bytes. Up to 1 MiB it is cut from segments of 2 MiB; up to 10 MiB from
-segments of 20 MiB; a larger one gets a segment of its own, rounded up to 2 MiB. Of the free blocks
-of a pool the smallest that fits is taken. Its rest is given back to the pool where that is large
-enough: at least 512 bytes in the small pool, more than 1 MiB in the large one. A freed block joins
-its free neighbours. Segments are never given back, so what is reserved only grows.
+Theory of operation. The allocator takes segments from the device and cuts blocks out of them. Sizes
+are rounded up to multiples of 512 bytes. Blocks of up to 1 MiB are cut from segments of 2 MiB, and
+blocks of up to 10 MiB from segments of 20 MiB. A larger block gets a segment of its own, rounded up
+to a multiple of 2 MiB. An allocation takes the smallest free block of its pool that fits. The rest
+of the block returns to the pool if it is large enough: at least 512 bytes in the small pool, more
+than 1 MiB in the large one. A freed block joins its free neighbours. Segments are never given back,
+so the reserved memory only grows.
 
 Not modelled: a refused segment (the allocator then empties its cache), several streams, expandable
 segments, workspaces of cuBLAS and cuDNN.
 
-Source of the constants: c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.13, whose own tests state
+The constants come from c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.13; PyTorch's own tests state
 the same.
 """
 
@@ -23,14 +24,14 @@ from dataclasses import dataclass
 MIB = 1 << 20
 #: Sizes are multiples of this (bytes).
 ROUND = 512
-#: The largest size of the small pool, and its segments' size (bytes).
+#: The largest block of the small pool, and the size of the pool's segments (bytes).
 SMALL, SMALL_SEGMENT = MIB, 2 * MIB
-#: Below this size (bytes) the large pool takes segments of a fixed size.
+#: The block size (bytes) below which the large pool takes segments of a fixed size, and that size.
 LARGE, LARGE_SEGMENT = 10 * MIB, 20 * MIB
 #: Larger segments are multiples of this (bytes).
 SEGMENT_ROUND = 2 * MIB
 
-#: One step of the replay: a name of a block and its bytes, or their negative where it is freed.
+#: One step of the replay: a block's name and its bytes, which are negative if it is freed.
 Change = tuple[int, int]
 
 
@@ -45,7 +46,7 @@ class _Block:
     after: _Block | None = None
 
     def rank(self) -> tuple[int, int, int]:
-        """Return its sort key among the free blocks: size, then address."""
+        """Return the block's sort key among free blocks: size, then address."""
         return self.size, self.segment, self.offset
 
 
@@ -61,7 +62,7 @@ def reserved_bytes(changes: Iterable[Change]) -> int:
 
 
 def peak_bytes(changes: Iterable[Change]) -> int:
-    """Return the most bytes that are allocated at one time, without any rounding."""
+    """Return the most bytes that are allocated at any one time, without rounding."""
     live = most = 0
     for _, size in changes:
         live += size
@@ -128,7 +129,7 @@ class _Replay:
         insort(self._free[block.small], remainder, key=_Block.rank)
 
     def _join(self, block: _Block, other: _Block) -> None:
-        """Let ``block`` take in its free neighbour ``other``."""
+        """Merge the free neighbour ``other`` into ``block``."""
         block.size += other.size
         block.offset = min(block.offset, other.offset)
         if other is block.before:

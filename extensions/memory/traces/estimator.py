@@ -1,11 +1,12 @@
-"""Estimates the memory of trials in a child process, for a small part of the trainer's time.
+"""Estimates the memory of trials in child processes, in a small part of the trainer's time.
 
-Theory of operation. A trace (``trace``) runs the user's code on fake tensors, which the code may
-keep. So it happens in a forked child: the data that the trainer has loaded are there already, and
-whatever becomes of the child, the trial's state is untouched. A child that hangs is killed.
+Theory of operation. A trace (``trace``) runs the user's code on fake tensors, and the code may keep
+some of them. So each trace runs in a forked child. The child has the data that the trainer has
+loaded, and the trial's state is safe from anything that happens in the child. A child that hangs is
+killed.
 
-A trainer spends on estimates and measurements about ``SHARE`` of the seconds in which it trained,
-on measurements at most half of that. What one will cost is taken from the last one.
+Estimates and measurements together take at most about ``SHARE`` of the trainer's training time, and
+measurements at most half of that. The cost of the next one is assumed to be that of the last one.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ from .trace import trace
 
 #: The most time for estimates and measurements, as a share of a trainer's time of training.
 SHARE = 0.01
-#: Seconds that an estimate and a measurement are taken to cost before the first one.
+#: Assumed seconds of the first estimate and of the first measurement.
 ESTIMATE, MEASUREMENT = 0.25, 0.1
-#: Tells the kernel which process to kill first where memory is short (Linux, proc(5)).
+#: The file, and the value to write, that make the kernel kill a process first (Linux, proc(5)).
 _SCORE, _FIRST = Path("/proc/self/oom_score_adj"), "1000"
 _PR_SET_PDEATHSIG = 1
 #: Seconds after which a child is killed.
 TIMEOUT = 60.0
-#: Why nothing is estimated there. PyTorch computes no gradients in such a child; on an H200 it hung
-#: until it was killed.
+#: The reason for no estimate in a process that has used a GPU. PyTorch computes no gradients in a
+#: child of such a process; on an H200 the child hung until it was killed.
 USES_GPU = "a process that has used a GPU cannot be forked"
 
 
 class Estimator:
-    """The estimates of one trainer, and its account of their time."""
+    """Makes the estimates of one trainer, and keeps an account of their time."""
 
     def __init__(self) -> None:
         self._trained = self._spent = self._measuring = 0.0
@@ -56,28 +57,29 @@ class Estimator:
         self._trained += seconds
 
     def affords_measurement(self) -> bool:
-        """Return True if there is time to measure the next epoch."""
+        """Return True if the account has time for measuring the next epoch."""
         allowed, cost = SHARE * self._trained, self._measurement_cost
         return self._spent + cost <= allowed and self._measuring + cost <= allowed / 2
 
     def measured(self, seconds: float) -> None:
-        """Book a measurement that has cost ``seconds``."""
+        """Add a measurement that took ``seconds`` to the account."""
         self._measurement_cost = seconds
         self._spent += seconds
         self._measuring += seconds
 
     def affords_estimate(self) -> bool:
-        """Return True if there is time to estimate another trial."""
+        """Return True if the account has time for another estimate."""
         return self._spent + self._estimate_cost <= SHARE * self._trained
 
     def estimate(
         self, make: Callable[[], Training], examples: Mapping[int, Any] | None = None
     ) -> dict[str, Any]:
-        """Return the footprint of the trial that ``make`` makes, as ``footprint_body``.
+        """Return the footprint of the trial that ``make`` makes, in the form of ``footprint_body``.
 
-        ``failed`` says why it could not be traced. ``examples`` has the first example of data sets
-        that are loaded already, by their ``id``. They are not read in the child: a file that both
-        processes have open has one position, and a connection one stream.
+        Its ``failed`` is the reason if the trial could not be traced. ``examples`` has the first
+        example of each data set that is loaded already, by the ``id`` of the set. The child must
+        not read these sets: a file opened by both processes has one position, a connection one
+        stream.
         """
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             return _failed(USES_GPU)
@@ -92,7 +94,7 @@ class Estimator:
 def footprint_body(
     found: Footprint, *, measured: bool = False, recurrent: bool = False
 ) -> dict[str, Any]:
-    """Return a footprint as it travels: its bytes, and what they come from."""
+    """Return the fields of a report of ``found``: its bytes, and the way they were found."""
     return asdict(found) | {"measured": measured, "recurrent": recurrent, "failed": ""}
 
 
@@ -155,7 +157,7 @@ def in_child(work: Callable[[], dict[str, Any]], timeout: float) -> dict[str, An
 
 
 def _end_with(parent: int) -> None:
-    """Have this process killed when the process ``parent`` ends."""
+    """Ask the kernel to kill this process when the process ``parent`` ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before that
         os._exit(1)
@@ -167,9 +169,10 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _all_of(descriptor: int, deadline: float) -> bytes | None:
-    """Return the line that is written to a pipe, or what comes before its end.
+    """Return the bytes read from a pipe up to the end of a line, or up to the pipe's end.
 
-    None if it takes too long. A process that the child has started may hold the other end open.
+    None if that takes too long. Reading stops at the line's end because a process started by the
+    child may keep the other end open.
     """
     content = b""
     while (remaining := deadline - time.monotonic()) > 0:

@@ -1,13 +1,14 @@
-"""A trial's double whose tensors have shapes and no memory.
+"""A trial's double, whose tensors have shapes but no memory.
 
 Theory of operation. Parameters, buffers and other tensors of the model's modules are replaced while
 the model is copied, so their bytes are never copied. Data in memory is replaced by fake tensors of
-its shape; a data set that is read example by example, by one whose examples are all like its first.
-So the double is trained by the loop that trains the trial, with no other code in between.
+the same shape. A data set that is read example by example is replaced by a set whose examples are
+all like the first. So the same loop that trains the trial can train the double, without any special
+code.
 
-The double's device is the CPU, whatever the trial's is: fake CUDA tensors need a GPU and may end
-the process. An optimiser on CUDA updates all tensors at once by default, which takes more memory,
-so the double's does, too.
+The double's device is always the CPU: fake CUDA tensors need a GPU and may end the process. By
+default, an optimiser on CUDA updates all tensors at once, which takes more memory. If the trial is
+on CUDA, the double's optimiser does the same.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ if TYPE_CHECKING:
 
     from ....tasks.training.training import Training
 
-#: Knobs that change which tensors a step makes. The others would start threads and processes.
+#: Knobs that change the tensors of a step. The other knobs would start threads and processes.
 _SHAPING = ("memory_format", "autocast", "micro_batch")
 
 
 def double(run: Training, mode: FakeTensorMode, examples: Mapping[int, Any]) -> Training:
-    """Return the double of ``run``, but for its optimiser, which ``fake_optimizer`` makes.
+    """Return the double of ``run`` without its optimiser, which ``fake_optimizer`` makes.
 
-    ``examples`` has the first example of data sets, by their ``id``; of others it is read. The
-    validation data are as many examples as two batches have. Raises whatever the user's code
-    raises, and torch for a model that cannot be copied.
+    ``examples`` has the first example of some data sets, by the ``id`` of the set; the first
+    example of any other set is read. The validation data have the examples of two batches. Raises
+    anything that the user's code raises, or that torch raises for a model that cannot be copied.
     """
     knobs = {name: value for name, value in run.system.items() if name in _SHAPING}
     model = _fake_model(run.model, mode)
@@ -73,7 +74,7 @@ def double(run: Training, mode: FakeTensorMode, examples: Mapping[int, Any]) -> 
 
 
 def fake_optimizer(run: Training, double: Training) -> Optimizer:
-    """Return the optimiser of the double, made by the user's code. Called inside the fake mode."""
+    """Return the double's optimiser, made by the user's code. Call it inside the fake mode."""
     optimizer = double.code.optimizer(double.model)
     if run.device.type == "cuda":
         for group in optimizer.param_groups:
@@ -117,7 +118,7 @@ def _faked(value: Any, mode: FakeTensorMode) -> Any:
 
 
 class _Alike(Dataset[Any]):
-    """``n`` examples that are all like ``example``, each with memory of its own."""
+    """A data set of ``n`` examples that are all like ``example``, each with its own memory."""
 
     def __init__(self, example: Any, n: int) -> None:
         self._example = example

@@ -1,12 +1,12 @@
 """The paths of a super-net that need the most memory, found on a trial's double.
 
-Theory of operation. A super-net trains another path in each step, so the most that it ever needs is
-what its heaviest path needs. There are too many paths to try. So the double first trains a few that
-together have every candidate. What each choosing layer adds on its way forward, mostly what it
-keeps for the way back, is noted for its candidate. By sums of these notes the heaviest of many
-drawn paths is taken for one step; another step takes the one with the most weights, whose gradients
-and updates may need more. Depths are the greatest that there are. A layer that was not reached with
-a candidate is taken to add as much as with the others.
+Theory of operation. A super-net trains another path in each step, so its peak memory is that of its
+heaviest path. There are too many paths to try them all. So the double first trains a few paths that
+together have every candidate. The bytes that each choosing layer adds in the forward pass, mostly
+tensors kept for the backward pass, are noted for the layer's candidate. Then many paths are drawn.
+One step takes the drawn path with the largest sum of notes. Another step takes the path with the
+most weights, whose gradients and updates may need more. Depths are always the largest. If a layer
+was not reached with a candidate, the mean of the other candidates counts.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from ....tasks.training.paths import OpenChoice, Paths, paths_of
 if TYPE_CHECKING:
     from .storages import StorageTracker
 
-#: The most paths that are trained to have every candidate, and how many are drawn then.
+#: The number of paths trained to cover the candidates, and the number of paths drawn then.
 TRIED, SAMPLED = 8, 1000
 
 
 class HeaviestPaths:
-    """Chooses the paths of a double's steps; of a model that is no super-net there are none."""
+    """Chooses the paths of a double's steps. A model that is no super-net has no paths."""
 
     def __init__(self, model: nn.Module, tracker: StorageTracker) -> None:
         self.of_one = [_Heaviest(paths, tracker) for paths in paths_of(model)]
-        #: Number of steps that find the heaviest paths. Two steps that take these come after.
+        #: Number of steps that find the heaviest paths. Two steps that take these paths follow.
         self.steps = max((each.steps for each in self.of_one), default=0)
         self._step = 0
 
     def begin_step(self) -> None:
-        """Called before each step, which then takes its path."""
+        """Choose the path of the next step. Call it before each step."""
         for each in self.of_one:
             each.begin_step(self._step - self.steps)
         self._step += 1
@@ -51,10 +51,10 @@ class _Heaviest:
         random = Random(0)  # noqa: S311 - these are no secrets
         columns = [_shuffled(choice, random) for choice in paths.choices]
         self.steps = min(TRIED, max(map(len, columns)))
-        #: Together they have every candidate, where there are not too many.
+        #: Paths that together have every candidate, unless there are too many candidates.
         self._tried = [[column[n % len(column)] for column in columns] for n in range(TRIED)]
         self._sampled = [[random.choice(column) for column in columns] for _ in range(SAMPLED)]
-        #: Bytes that layers added in each step, and bytes of weights, by choice and candidate.
+        #: Bytes added by layers in each step, and bytes of weights, each by choice and candidate.
         self._added = [[list[int]() for _ in each.candidates] for each in paths.choices]
         self._weights = [
             [_weights(choice, number) for number in range(len(choice.candidates))]
@@ -65,7 +65,7 @@ class _Heaviest:
                 self._follow(layer, number)
 
     def begin_step(self, step: int) -> None:
-        """Take a path that was not taken; in step 0 that of most weights, then the heaviest."""
+        """Take the next covering path if ``step`` < 0, the one with most weights at 0, then the heaviest."""
         if step < 0:
             self._paths.held = self._tried[step]
             return
@@ -78,7 +78,7 @@ class _Heaviest:
         )
 
     def _follow(self, layer: Any, number: int) -> None:
-        """Note what ``layer``, of the choice of this number, adds on its way forward."""
+        """Note the bytes that ``layer`` of choice ``number`` adds in each forward pass."""
         before: list[int] = []
 
         def begin(*_: object) -> None:
@@ -94,7 +94,7 @@ class _Heaviest:
 
 
 def _shuffled(choice: OpenChoice, random: Random) -> list[int]:
-    """Return the numbers of the candidates in any order; of a depth only that of the greatest."""
+    """Return the candidates' numbers in random order; for a depth, only that of the largest."""
     numbers = list(range(len(choice.candidates)))
     if choice.nested:
         return numbers[-1:]

@@ -1,10 +1,11 @@
-"""Measures a trial's memory as it runs: in an epoch's first steps, or by the GPU's own count.
+"""Measures a running trial's memory: in an epoch's first steps, or by the GPU's own count.
 
 Theory of operation. On a CPU torch's profiler records every allocation of two steps, and of two
-batches of the validation data, those inside kernels included. It changes no bit: unlike a dispatch
-mode, under which some operators take other ways. What was there before is known: model, buffers and
-optimiser state. Gradients of the epoch before would be freed unseen, so they are dropped first, as
-the first step does. On a GPU the allocator counts for itself, over the whole epoch.
+batches of the validation data, including those inside kernels. The profiler changes no bit, unlike
+a dispatch mode, under which some operators compute in another way. The memory in use before is
+known: model, buffers and optimiser state. Gradients of the epoch before would be freed unseen, so
+they are dropped first, as the first step would do. On a GPU the allocator itself counts, over the
+whole epoch.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ RECORDED = 2
 
 
 class MemoryMeter:
-    """Measures the next epoch of a trial. ``close`` it, whether the epoch succeeds or not."""
+    """Measures the next epoch of a trial. Call ``close`` whether the epoch succeeds or not."""
 
     def __init__(
         self,
@@ -41,10 +42,10 @@ class MemoryMeter:
         device: torch.device,
         beside: Sequence[Tensor] = (),
     ) -> None:
-        """``beside`` are tensors of the trial's that are not of its model."""
+        """Prepare to measure. ``beside`` has the trial's tensors outside of its model."""
         self._model, self._optimizer, self._device = model, optimizer, device
         self._beside = beside
-        #: Seconds that recording has cost, without the steps themselves.
+        #: Seconds spent on recording, without the steps themselves.
         self.seconds = 0.0
         self._recording: profile | None = None
         self._refused = False
@@ -58,24 +59,24 @@ class MemoryMeter:
 
     @property
     def recording(self) -> bool:
-        """True while allocations of the process are counted as the trial's."""
+        """True while the process's allocations are counted for the trial."""
         return self._recording is not None or self._device.type == "cuda"
 
     @contextmanager
     def around(self, i: int) -> Iterator[None]:
-        """Yield for step or batch ``i``, from 0; recording ends after the second."""
+        """Yield around step or batch ``i``, counted from 0; recording ends after the second one."""
         yield
         if i == RECORDED - 1:
             self.close()
 
     def evaluating(self) -> None:
-        """Begin an evaluation, whose first batches are recorded, too."""
+        """Note that an evaluation begins, and record its first batches too."""
         self.close()
         if self._device.type == "cpu":
             self._record()
 
     def close(self) -> None:
-        """Record no more."""
+        """Stop recording."""
         recording, self._recording = self._recording, None
         if recording is None:
             return
@@ -94,7 +95,7 @@ class MemoryMeter:
         own = self._own()
         if self._device.type == "cpu":
             return Footprint(own, self._peak - own, self._peak)
-        # What is reserved is also for others that are in memory there, so it says nothing.
+        # The reserved memory also serves other trials in this process, so it is not used.
         peak = torch.cuda.max_memory_allocated(self._device) - self._others
         return Footprint(own, peak - own, peak)
 

@@ -1,13 +1,13 @@
 """Memory that CPU kernels allocate and free internally, unseen by a trace of tensors.
 
 Theory of operation. oneDNN's convolutions and recurrent layers reorder their inputs into layouts of
-their own, and recurrent layers keep a workspace for the way back. Other operators are programs of
-many kernels (a transformer's layer in evaluation), or keep more memory than their result needs
-(the mean squared error). For these sizes no formula is public, and an operator on fake tensors
-makes none of it. So the library itself is asked: the operator is run on zeros of the same shapes,
-under torch's profiler, which records each allocation. Sizes are affine in the first dimension
-(examples, or steps of a sequence) once it is large enough for the kernel that large ones get. So of
-a large one two parts are run.
+their own, and recurrent layers keep a workspace for the backward pass. Other operators run many
+kernels (a transformer's layer in evaluation), or keep more memory than their result needs (the mean
+squared error). No public formula gives these sizes, and an operator on fake tensors allocates none
+of this memory. So the sizes are measured: the operator is run on zeros of the same shapes under
+torch's profiler, which records each allocation. The size is an affine function of the first
+dimension (examples, or steps of a sequence) from the length on at which the library uses its kernel
+for large inputs. So for a large input, two smaller parts are run and the size is extrapolated.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 _aten = torch.ops.aten
 RECURRENT = _aten.mkldnn_rnn_layer.default
-#: Its result, a single number, keeps the memory of all squares.
+#: The mean squared error, whose result, a single number, keeps the memory of all squares.
 SQUARES = _aten.mse_loss.default
 RECURRENT_BACKWARD = _aten.mkldnn_rnn_layer_backward.default
-#: Arguments whose first dimension is cut to run an operator on a part, by operator.
+#: For each operator, the arguments whose first dimension is cut to run it on a part.
 _SCALING = {
     RECURRENT: (0,),
     SQUARES: (0, 1),
@@ -41,16 +41,16 @@ _SCALING = {
     _aten.convolution_backward.default: (0, 1),
 }
 HIDING = frozenset({*_SCALING, RECURRENT_BACKWARD})
-#: The most numbers in an argument or a result; of larger ones parts are run.
+#: The most elements of an argument or a result; for larger ones only parts are run.
 LARGEST = 1 << 22
-#: A tensor without its bytes: shape, dtype, and whether it is channels last.
+#: A tensor without its bytes: shape, dtype, and True if it is channels last.
 _Blank = tuple[tuple[int, ...], torch.dtype, bool]
 
 
 def hidden(func: Any, args: Sequence[Any], made: Any) -> tuple[int, int]:
-    """Return the bytes that ``func`` keeps for fake ``args`` beyond ``made``, and those it frees.
+    """Return the bytes that ``func`` keeps beyond its result ``made``, and the bytes that it frees.
 
-    Both are 0 if it cannot be run on parts.
+    ``args`` and ``made`` are fake. Both numbers are 0 if ``func`` cannot be run on parts.
     """
     n = args[0].shape[0] if args[0].dim() else 1
     tensors = [each for each in tree_leaves((args, made)) if isinstance(each, torch.Tensor)]
@@ -71,7 +71,7 @@ def hidden(func: Any, args: Sequence[Any], made: Any) -> tuple[int, int]:
 
 
 def _profiled(call: Callable[[], Any]) -> tuple[Any, int]:
-    """Return the result of ``call``, and its peak bytes beyond those that remain after it."""
+    """Return the result of ``call``, and its peak bytes minus the bytes that remain afterwards."""
     with profile(profile_memory=True) as profiler:
         output = call()
     sizes = sorted(allocations(profiler))
@@ -79,7 +79,7 @@ def _profiled(call: Callable[[], Any]) -> tuple[Any, int]:
 
 
 def allocations(seen: profile) -> Iterator[tuple[int, int]]:
-    """Yield the time and the bytes of each allocation that was seen (negative: freed)."""
+    """Yield the time and the bytes (negative if freed) of each allocation in ``seen``."""
     assert seen.kineto_results is not None
     events: list[Any] = list(seen.kineto_results.experimental_event_tree())
     while events:
@@ -106,10 +106,10 @@ def _blanks(func: Any, args: Sequence[Any], part: int) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=512)
 def _run(func: Any, blanks: tuple[Any, ...], grad: bool) -> tuple[int, int]:
-    """Return the bytes of ``hidden`` for the real operator. ``grad``: gradients are enabled."""
+    """Return the same as ``hidden`` by running the operator. ``grad``: gradients are enabled."""
     args = [_zeros(each) if _is_blank(each) else each for each in blanks]
     outputs, freed = _profiled(lambda: func(*args))
-    # Only in training has a recurrent layer a workspace, which is its last output.
+    # Only in training does a recurrent layer have a workspace, which is its last output.
     space = outputs[-1] if func is RECURRENT else outputs if func is SQUARES else None
     return (0 if space is None else space.untyped_storage().nbytes()), freed
 

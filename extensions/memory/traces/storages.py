@@ -1,9 +1,9 @@
-"""Follows the storages of fake tensors: when each appears, when it goes, and its bytes.
+"""Tracks the storages of fake tensors: when each is made, when it is freed, and its bytes.
 
-Theory of operation. Below autograd every operator passes through the active dispatch modes. A
-storage that an operator returns for the first time was allocated by it; a weak reference tells when
-it goes. What was there before, a data set for instance, does not count. What kernels allocate
-inside themselves is asked of them (``scratch``).
+Theory of operation. Below autograd every operator passes through the active dispatch modes. If an
+operator returns a storage for the first time, the operator has allocated it; a weak reference tells
+when the storage is freed. Storages that existed before, such as a data set's, do not count. The
+memory that kernels allocate internally is measured separately (``scratch``).
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ _SCALAR = torch.ops.aten._local_scalar_dense.default
 
 
 class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """The storages that appear and go while it is active, in ``changes``.
+    """Records in ``changes`` the storages that are made and freed while the mode is active.
 
-    Tensors have no values: a number that is read from one is 1 (or true).
+    Fake tensors have no values: a number read from a tensor is 1 (or true).
     """
 
     def __init__(self, *, cpu: bool = True) -> None:
-        """``cpu``: count what kernels of the CPU allocate inside themselves."""
+        """Prepare the mode. If ``cpu``, count the memory that CPU kernels allocate internally."""
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.changes: list[Change] = []
         self._live = self._summed = 0
         #: True if a fused recurrent layer was called.
         self.recurrent = False
         self._cpu = cpu
-        #: Bytes that the last recurrent layer freed by itself; its backward frees as many.
+        #: Bytes that the last recurrent layer freed internally; its backward pass frees as many.
         self._recurrent_freed = 0
         self._known: WeakSet[torch.UntypedStorage] = WeakSet()
 
     def live(self) -> int:
-        """Return the bytes that are there now."""
+        """Return the bytes that are allocated now."""
         new = self.changes[self._summed :]
         self._live += sum(size for _, size in new)
         self._summed += len(new)
         return self._live
 
     def hold(self, tensors: Iterable[Tensor]) -> None:
-        """Count ``tensors``, which are there already, from now on."""
+        """Count the existing ``tensors`` from now on."""
         for tensor in tensors:
             self._see(tensor, counted=True)
 
     def ignore(self, tensors: Iterable[Tensor]) -> None:
-        """Do not count ``tensors``, which are there already, nor what is a view of them."""
+        """Do not count the existing ``tensors``, nor any view of them."""
         for tensor in tensors:
             self._see(tensor, counted=False)
 
@@ -76,7 +76,7 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
         return output
 
     def _hiding(self, func: Any, args: Sequence[Any], kwargs: Any) -> Any:
-        """Run a kernel that allocates inside itself and may keep a workspace, and count both."""
+        """Run a kernel that allocates internally and may keep a workspace, and count both."""
         self.recurrent |= func is RECURRENT
         output = func(*args, **kwargs)
         if func is RECURRENT:
@@ -120,16 +120,16 @@ def _one(dtype: torch.dtype) -> bool | float | int:
 
 
 def held_beside(code: object, model: nn.Module) -> Iterator[Tensor]:
-    """Yield the tensors of further models that the trial's object has, a teacher for instance."""
+    """Yield the tensors of the trial's other models, such as a teacher."""
     for value in vars(code).values():
         if isinstance(value, torch.nn.Module) and value is not model:
             yield from held(value)
 
 
 def persistent(model: nn.Module, optimizer: Optimizer, *others: Tensor) -> int:
-    """Return the bytes that stay between two steps: model, buffers, and the optimiser's state.
+    """Return the bytes that stay between steps: model, buffers, optimiser's state and ``others``.
 
-    ``others`` are added; what has the same memory counts once.
+    Tensors that share memory count once.
     """
     tensors = [*model.parameters(), *model.buffers(), *state_of(optimizer), *others]
     storages = [_storage_of(each) for each in tensors]

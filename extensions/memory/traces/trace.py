@@ -1,13 +1,13 @@
-"""A trial's memory before it has run: its first steps and an evaluation, on fake tensors.
+"""Traces a trial's memory before the trial runs: its first steps and an evaluation on fake tensors.
 
 Theory of operation. The trial's double (``fake_trial``) goes through two steps, since an optimiser
 has all its state only after the first, and through two batches of the validation data. A tracker
-(``storages``) sees every storage that is made or freed on the way. Nothing is
-computed, so a step of the largest model takes as long as one of the smallest: what PyTorch needs
-for its operators' shapes, some 0.1 ms each.
+(``storages``) sees every storage that is made or freed meanwhile. No values are computed, so large
+tensors take no longer than small ones: PyTorch works out only the shapes, in about 0.1 ms for each
+operator.
 
-A super-net trains another path in each step, so its steps take the heaviest ones
-(``heaviest_paths``). A candidate of one is evaluated, and not trained.
+A super-net trains another path in each step, so the double's steps take the heaviest paths
+(``heaviest_paths``). A trial that is a candidate of a super-net is only evaluated, not trained.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Allocated:
 
 
 def trace(run: Training, examples: Mapping[int, Any] | None = None) -> tuple[Footprint, bool]:
-    """Return the need of ``run``, and True if it has recurrent layers; see ``allocated``."""
+    """Return the memory need of ``run``, and True if it has recurrent layers; see ``allocated``."""
     allocation = allocated(run, examples)
     peak = peak_bytes(allocation.changes)
     reserved = reserved_bytes(allocation.changes) if run.device.type == "cuda" else peak
@@ -65,9 +65,9 @@ def trace(run: Training, examples: Mapping[int, Any] | None = None) -> tuple[Foo
 def allocated(run: Training, examples: Mapping[int, Any] | None = None) -> Allocated:
     """Train and evaluate the double of ``run``, which must be as before its first epoch.
 
-    ``examples``: as for ``double``. Random generators are left as they come out, and the user's
-    objects may hold fake tensors afterwards, so call it in a process of its own. Raises whatever
-    torch and the user's code raise where shapes depend on values.
+    ``examples`` is as for ``double``. Call this in a separate process, because afterwards the
+    random generators have changed, and the user's objects may hold fake tensors. Raises anything
+    that torch or the user's code raises if shapes depend on values.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fake = double(run, mode, examples or {})
@@ -94,7 +94,7 @@ def allocated(run: Training, examples: Mapping[int, Any] | None = None) -> Alloc
 
 
 class _Enough(Exception):
-    """More steps need no more memory."""
+    """Raised to end training: more steps would need no more memory."""
 
 
 def _two_steps(epoch: int, step: int, steps: int) -> None:
@@ -103,7 +103,7 @@ def _two_steps(epoch: int, step: int, steps: int) -> None:
 
 
 def _train(fake: Training, search: HeaviestPaths) -> None:
-    """Train the double for two steps, and for those before that find a super-net's paths."""
+    """Train the double for two steps, after the steps that find a super-net's heaviest paths."""
     whole = max(1, length(fake.data.train) // fake.batch_size)  # batches of an epoch
     for first in range(0, search.steps + STEPS, whole):
         steps = min(whole, search.steps + STEPS - first)
@@ -111,7 +111,7 @@ def _train(fake: Training, search: HeaviestPaths) -> None:
 
 
 def _make_all_state(optimizer: Optimizer) -> None:
-    """Have the state made of all parameters: those of a super-net get theirs one path at a time."""
+    """Make the optimiser's state of all parameters, which a super-net's steps make path by path."""
     for group in optimizer.param_groups:
         for each in group["params"]:
             each.grad = torch.zeros_like(each) if each.requires_grad else None
