@@ -220,7 +220,7 @@ def _trial(study: StudyRow, trials: list[TrialRow], number: int | None) -> Trial
 
 
 def _kept(study: StudyRow, spec: StudySpec, trials: list[TrialRow]) -> list[str]:
-    """Return the trials whose last state is in the store at the end, or soon after it."""
+    """Return ids of trials whose last state is in the store at the study's end or soon after."""
     completed = [trial for trial in trials if trial.state == TrialState.COMPLETED]
     best = ranked(study, completed) if completed and not study.further else front_of(study, trials)
     return [trial.id for trial in best[: spec.keep_checkpoints]]
