@@ -1,4 +1,4 @@
-"""``penstock prefixes``: which epochs a study's trials have in common."""
+"""``penstock prefixes``: the epochs that a study's trials have in common."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ commands = Application()
 
 @commands.command(rich_help_panel=STUDIES)
 def prefixes(name: Name = None, as_json: Json = False) -> None:
-    """Show which epochs a study's trials have in common, what that saved, and the tree of them."""
+    """Show the epochs that a study's trials have in common, what that saved, and their tree."""
     from .common import prefix_facts, prefixes_of
     from .view import prefixes_view
 
