@@ -206,7 +206,7 @@ def _in_file(files: KeptFiles, blocks: Blocks, extents: Sequence[Extent]) -> lis
 def _all_of(
     blocks: Blocks, extents: Sequence[Extent], first: Columns | None = None
 ) -> Iterator[Columns]:
-    """Yield all blocks, which must have the shapes of ``extents``. ``first`` is block 0."""
+    """Yield all blocks. They must have the shapes of ``extents``. ``first`` is block 0, if read."""
     for i in range(blocks.count):
         block = first if i == 0 and first is not None else blocks.encoded(i)
         shapes = [(each.dtype, tuple(each.shape[1:])) for each in block]
