@@ -21,7 +21,7 @@ def write_trained(
 ) -> None:
     """Write the model of a study's best trial, or of trial number ``trial``, to a folder.
 
-    Raises UsageError and BackendError as ``trained_model`` and ``write_model``.
+    Raises UsageError and BackendError as ``trained_model`` and ``write_model`` do.
     """
     from .model_folder import write_model
     from .trained import trained_model

@@ -1,4 +1,4 @@
-"""Events in which trainers report on models that make choices."""
+"""Events in which trainers report on the models of trials that make choices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .models.architecture import Architecture
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Derived(Event):
-    """An attempt has made the trial's model, which has choices.
+    """An attempt has made the trial's model, in which choices were made.
 
     The event changes nothing; the ledger keeps it for the trial's story and for pictures.
     """
@@ -24,15 +24,16 @@ class Derived(Event):
     base: str
     #: The primitives that were applied, repairs included (JSON).
     log: str
-    #: The digest of the result. Equal architectures have equal ones.
+    #: The digest of the resulting model. Equal architectures have equal digests.
     digest: str
-    #: The outline of the result (JSON): its parts, in order; empty where it cannot be traced.
+    #: The outline of the result (JSON): its parts, in order. It is empty if the model cannot be
+    #: traced.
     outline: str = "[]"
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Described(Event):
-    """An attempt of ``trial`` has counted the model of the trial ``of``, which makes choices."""
+    """An attempt of ``trial`` has counted the parameters and operations of ``of``'s model."""
 
     #: The id of the trial whose attempt reports.
     trial: str
@@ -40,11 +41,11 @@ class Described(Event):
     fence: Whole
     #: The id of the trial that was counted.
     of: str
-    #: The counts.
+    #: The counts of the model.
     architecture: Architecture
-    #: The hyperparameters that the model was made by.
+    #: The names of the hyperparameters that determine the model.
     choices: tuple[str, ...]
 
 
-#: The kinds of event, by their names in a ledger. They are those of 0.2.
+#: The kinds of event, by their names in a ledger. The names are the same as in version 0.2.
 EVENTS: Mapping[str, type[Event]] = {"Derived": Derived, "Described": Described}

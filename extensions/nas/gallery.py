@@ -1,4 +1,4 @@
-"""The report's gallery of architectures: the best of a study whose model has choices, drawn."""
+"""The report's gallery of architectures: drawings of a study's best models that make choices."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from .pictures.picture import picture
 if TYPE_CHECKING:
     from ...app.ledger.rows import StudyRow, TrialRow
 
-#: Number of architectures that are shown, and the most characters of the text of one.
+#: The number of architectures shown, and the greatest number of characters of an architecture's
+#: text.
 SHOWN, LONGEST = 6, 400
-#: A picture wider than this (pixels) has two columns, or all of them.
+#: Pixels. A picture that is wider takes two columns of the gallery, or all of them.
 COLUMN = 320
 
 
@@ -33,14 +34,14 @@ class Card(NamedTuple):
     scores: str
     words: list[str]
     picture: Markup
-    #: The columns of the gallery that the picture needs: ``one``, ``wide`` (two), ``whole``.
+    #: The columns of the gallery that the picture takes: ``one``, ``wide`` (two), ``whole``.
     columns: str
 
 
 def section(study: StudyRow, trials: Sequence[TrialRow], derived: Iterable[Derived]) -> Markup:
-    """Return the section as HTML; empty if a study's models have no choices or cannot be traced.
+    """Return the section as HTML; empty if the models have no choices or cannot be traced.
 
-    Equal architectures are shown once, with the best trial that has one.
+    Equal architectures are shown once, with the best of their trials.
     """
     newest = {event.trial: event for event in derived}
     best = _best(study, trials, newest)
@@ -63,7 +64,7 @@ def section(study: StudyRow, trials: Sequence[TrialRow], derived: Iterable[Deriv
 def _best(
     study: StudyRow, trials: Sequence[TrialRow], newest: Mapping[str, Derived]
 ) -> list[tuple[TrialRow, list[Box]]]:
-    """Return the best trials of different architectures that can be drawn, each with its boxes."""
+    """Return the best trials with different, drawable architectures, each with its boxes."""
     first = front_of(study, trials)
     order = [*first, *(trial for trial in ranked(study, trials) if trial not in first)]
     best: list[tuple[TrialRow, list[Box]]] = []

@@ -1,7 +1,7 @@
-"""Counts of models: the state that the extension keeps in the engine's.
+"""Counts of models: the state of this extension, which is part of the engine's state.
 
-It is by study, so that all of it goes as a study is over. Of studies whose models make no choices,
-as far as is known, nothing is kept.
+The counts are grouped by study, so that they are dropped together when a study is over. Nothing is
+kept for studies whose models are not known to make choices.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ...scheduler.model.trial import Trial
 from ...scheduler.state.state import EngineState
 from .models.architecture import Architecture, Architectures
 
-#: The name of the extension, and of its state.
+#: The name of the extension and of its state.
 NAME = "nas"
 
 
 @dataclass(slots=True)
 class KnownStudy:
-    """Counts of the models of a study's trials."""
+    """Counts of the models of one study's trials."""
 
     architectures: Architectures = field(default_factory=Architectures)
     #: The counts of each trial's model, by the trial's id.
@@ -30,38 +30,41 @@ class KnownStudy:
 
 @dataclass(frozen=True, slots=True)
 class CountedTrial:
-    """Counts of one trial's model before it is trained, for other extensions."""
+    """Counts of one trial's model, made before it is trained, as other extensions read them."""
 
     of_study: Architectures
     own: Architecture
-    #: Examples in a step.
+    #: Number of examples in a step.
     examples: float
 
     @property
     def size(self) -> str:
-        """Name models that do about as much work."""
+        """Return a name that is the same for all models of about as much work."""
         return self.own.size
 
     @property
     def profile(self) -> Metrics:
-        """Return the counts as features of a profile."""
+        """Return the counts of the model as features of a profile."""
         return self.own.profile
 
     @property
     def tensors(self) -> Footprint | None:
-        """Expected footprint of its tensors, from other models; None if unknown."""
+        """Return the expected footprint of the model's tensors; None if it is unknown.
+
+        The footprint is predicted from those of other models of the study.
+        """
         stay, ephemeral = self.of_study.tensors(self.own, self.examples)
         return Footprint(stay, ephemeral, stay + ephemeral) if stay else None
 
 
 @dataclass(slots=True)
 class Known:
-    """Counts of all models that make choices, by study."""
+    """Counts of all models that make choices, grouped by study."""
 
     studies: dict[str, KnownStudy] = field(default_factory=dict)
 
     def counted(self, spec: StudySpec, trial: Trial) -> CountedTrial | None:
-        """Return the counts of a trial's model; None if it was not counted."""
+        """Return the counts of a trial's model; None if the model has not been counted."""
         study = self.studies.get(spec.id)
         own = None if study is None else study.trials.get(trial.id)
         if study is None or own is None:
@@ -73,13 +76,13 @@ _NOTHING = Known()
 
 
 def known_of(state: EngineState) -> Known:
-    """Return the extension's read-only knowledge of all studies."""
+    """Return the counts of all studies' models, to be read only."""
     knowledge: Known = state.ext.get(NAME, _NOTHING)
     return knowledge
 
 
 def convert(snapshot: dict[str, Any]) -> None:
-    """Move what a snapshot of 0.2 has of architectures to where it is kept now."""
+    """Move the architectures in a snapshot of version 0.2 to where they are kept now."""
     trials: dict[str, dict[str, Any]] = {}
     for name, trial in snapshot["trials"].items():
         if (fields := trial.pop("architecture", None)) is not None:

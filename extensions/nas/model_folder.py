@@ -1,4 +1,4 @@
-"""Writes a trained model to a folder: its weights, its parameters, and the code that loads them."""
+"""Write a trained model to a folder: its weights, its parameters, and the code that loads them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...base.errors import UsageError
 if TYPE_CHECKING:
     from .trained import TrainedModel
 
-#: The whole of ``model.py``. Its values are written as Python's literals.
+#: The whole text of ``model.py``. Its values are written as Python's literals.
 PROGRAM = '''"""A model that Penstock trained: `load()` gives it, with its weights.
 
 parameters.json says which trial it was, with which parameters and metrics.
@@ -49,10 +49,10 @@ if __name__ == "__main__":
 def write_model(found: TrainedModel, folder: Path) -> None:
     """Write ``weights.pt``, ``parameters.json`` and ``model.py`` to ``folder``, which is made.
 
-    The model is made and loaded before, so what is written can be loaded. ``weights.pt`` holds
-    tensors by name, to be read with ``weights_only=True``. Raises UsageError where the folder
-    cannot be written or the code cannot be imported, and as ``extensions.nas.rebuilt``;
-    BackendError where the state cannot be read.
+    The model is made and loaded before anything is written, so the files are known to work.
+    ``weights.pt`` contains tensors by name, to be read with ``weights_only=True``. Raises
+    UsageError if the folder cannot be written or the code cannot be imported, and as
+    ``extensions.nas.rebuilt`` does; BackendError if the state cannot be read.
     """
     import torch
 

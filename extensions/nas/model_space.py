@@ -1,4 +1,4 @@
-"""The choices of a model as a space that ``optimize`` takes, and the number of models in it."""
+"""The choices of a model as a space for ``optimize``, and the number of its configurations."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 def space(
     model: type[ModelSpace], *, mutators: Sequence[Mutator] = (), **arguments: Any
 ) -> dict[str, Categorical]:
-    """Return the choices of ``model``, a class called with ``arguments``, and of ``mutators``.
+    """Return the choices of class ``model``, called with ``arguments``, and of ``mutators``.
 
-    It is an ordinary space: ``nas.space(Net) | {"lr": Float(1e-4, 1e-1, log=True)}``. A choice that
-    exists only under others has them as its ``when``. Found by a dry run, in which the class is
-    made several times, without memory for its weights (``models.dry_run``). Raises UsageError for a
-    class not derived from ``ModelSpace``, no choice at all, one label with different candidates,
-    candidates that a space cannot hold, and a mutator that matches nothing; errors of ``__init__``
-    and of mutators are passed on.
+    The result is an ordinary space: ``nas.space(Net) | {"lr": Float(1e-4, 1e-1, log=True)}``. If a
+    choice exists only for certain values of others, its ``when`` has these values. The choices are
+    found by a dry run, which makes several instances of the class without memory for weights
+    (``models.dry_run``). Raises UsageError for a class not derived from ``ModelSpace``, for no
+    choice at all, for one label with different candidates, for candidates that a space cannot have,
+    and for a mutator that matches nothing. Errors of ``__init__`` and of mutators are passed on.
     """
     from .models.model import choices_of
 
@@ -37,8 +37,8 @@ def space(
 def size(space: Mapping[str, Any]) -> int:
     """Return the number of configurations; a conditional choice counts only where it applies.
 
-    Each piece of ``Steps`` is a choice. Raises UsageError for a space that is not countable, such
-    as one with a ``Float`` without a step.
+    Each piece of ``Steps`` is a choice of its own. Raises UsageError for a space that cannot be
+    counted, such as one with a ``Float`` without a step.
     """
     pieces = expanded(space, "torch", None)
     return grid_size(parse_space(pieces), parse_conditions(pieces))

@@ -2,12 +2,12 @@
 
 A model is a class that derives from ``ModelSpace`` and makes its choices in ``__init__``: layers
 (``LayerChoice``), inputs (``InputChoice``), depths (``Repeat``), cells (``Cell``) and plain values
-(``choice``). ``space`` gives its choices as a space, ``build`` the model of one configuration. A
-``mutator`` changes the graph of a model, ``captured`` says what of it can be. ``supernet`` gives
-one model with all choices, whose candidates the strategy ``OneShot`` evaluates. ``parameters``,
-``flops`` and ``latency`` are figures of a model that are there before it is trained, and
-``best_model`` is the one that a study has trained.
-Each name is loaded when first used, so ``nas`` itself costs nothing, and no torch.
+(``choice``). ``space`` returns its choices as a space, ``build`` the model of one configuration. A
+``mutator`` changes the graph of a model, and ``captured`` shows which parts of a model can be
+changed. ``supernet`` returns one model with all candidates, which the strategy ``OneShot``
+evaluates. ``parameters``, ``flops`` and ``latency`` give figures of a model before it is trained,
+and ``best_model`` returns the best trained model of a study. Each name is loaded when it is first
+used, so importing ``nas`` costs nothing and does not import torch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     ValueChoice = choice
 
-#: Module and name of each definition. NNI's users know ``choice`` as ``ValueChoice``.
+#: The module and the name of each definition. ``choice`` is also ``ValueChoice``, as in NNI.
 _LAZY = {
     "Cell": (".models.cell", "Cell"),
     "Derivation": (".graphs.derivation", "Derivation"),

@@ -1,6 +1,6 @@
-"""The node's end: which reports of the trainer's end it passes on."""
+"""The node's end: the kinds of the trainer's reports that the node passes on."""
 
 from __future__ import annotations
 
-#: The kinds of reports of the trainer's end.
+#: The kinds of the reports that the trainer's end sends.
 REPORTED = ("derived", "described")

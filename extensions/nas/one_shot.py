@@ -1,12 +1,13 @@
-"""``OneShot``: candidates of a trained super-net, as a strategy of an ordinary study.
+"""``OneShot``: the strategy of a study that evaluates candidates of a trained super-net.
 
-Theory of operation. The study of a super-net is an ordinary one, whose ``model()`` is
-``nas.supernet``. Its state is in the store. The study of the candidates is an ordinary one, too,
-with any sampler over ``nas.space``: each trial is a model of ``nas.build``, and has one epoch. No
-training is done in that epoch: the model takes its weights from the super-net, measures running
-statistics again, and is evaluated. So the value of a trial is a value like any other. The trial
-begins at a state that never changes, identified by its hash, so the value is the same after any
-process is killed. The super-net is part of the study's strategy.
+Theory of operation. The study of a super-net is an ordinary one, whose ``model()`` returns
+``nas.supernet``. The state of the super-net is in the store. The study of the candidates is an
+ordinary one, too, with any sampler over ``nas.space``: each trial has a model made by
+``nas.build``, and one epoch. Nothing is trained in that epoch: the model takes its weights from the
+super-net, measures its running statistics again, and is evaluated. So the value of such a trial is
+a value like any other. The trial starts from a state that never changes, identified by its hash, so
+the value is the same after any process is killed. The strategy of the candidates' study names the
+super-net.
 """
 
 from __future__ import annotations
@@ -25,15 +26,16 @@ if TYPE_CHECKING:
 def OneShot(  # noqa: N802 - reads as the value it is, as the other strategies do
     supernet: Study | str, *, trial: int | None = None, batches: int = 20
 ) -> StrategySpec:
-    """Evaluate each configuration with weights of a trained super-net, without training it.
+    """Evaluate each configuration with the weights of a trained super-net, without training.
 
-    ``supernet`` is the study that has trained it, or its name or id: the weights are those of its
-    best trial, or of trial number ``trial``. Running statistics of normalising layers are measured
-    again over ``batches`` batches of the training data, 1 or more, drawn as those of a first epoch.
-    The state of the super-net stays in the store once there is a study of its candidates. Raises
-    UsageError for a study without one best trial, for a trial whose state is not kept, for a study
-    whose code makes no super-net, and for one that was imported. If that code cannot be imported
-    here, it is not checked: candidates whose weights are not in the state fail then.
+    ``supernet`` is the study that has trained the super-net, or the study's name or id. The weights
+    are those of that study's best trial, or of trial number ``trial``. Running statistics of
+    normalising layers are measured again over ``batches`` batches (1 or more) of the training data,
+    drawn as in a first epoch. The state of the super-net stays in the store as soon as there is a
+    study of its candidates. Raises UsageError for a study without a single best trial, for a trial
+    whose state is not kept, for a study whose code makes no super-net, and for an imported study.
+    If the study's code cannot be imported here, it is not checked; candidates whose weights are not
+    in the state then fail.
     """
     from ...app.client.study.study import Study
 
@@ -69,7 +71,10 @@ def OneShot(  # noqa: N802 - reads as the value it is, as the other strategies d
 
 
 def _makes_supernet(found: TrainedModel) -> bool:
-    """Return True if the trial's model is or has a super-net, or if the code cannot be run."""
+    """Return True if the trial's model is a super-net or contains one.
+
+    Also returns True if the study's code cannot be run here.
+    """
     import torch
 
     from ...tasks.training.paths import paths_of
@@ -88,7 +93,10 @@ def _makes_supernet(found: TrainedModel) -> bool:
 
 
 def _named(name: str) -> Study:
-    """Return the study of this name or id. Raises UsageError naming the argument if none."""
+    """Return the study of this name or id.
+
+    Raises UsageError, naming the argument, if there is no such study.
+    """
     from ...app.client.study.create import load_study
     from ...app.host.settings import load
     from ...app.server.services.ledger_location import ledger_reader

@@ -1,4 +1,4 @@
-"""The model of a trial that was trained: made again from its parameters, with its weights."""
+"""Make the model of a trained trial again, from its parameters, and load its weights."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 def rebuilt(
     code: type[TorchTrainable], trained: Mapping[str, Any], weights: Mapping[str, Tensor]
 ) -> nn.Module:
-    """Return ``code``'s model of a trial with these weights, on the CPU, in evaluation mode.
+    """Return the model that ``code`` makes for a trained trial, with these weights.
 
-    ``trained`` says what the trial was (the content of ``parameters.json``): its ``params``, the
-    ``seed`` of its study and its ``key_number``, by which ``model()`` draws what it drew then, and
-    its ``derivation``: the log of its mutators, which is applied as it is (None: there is none).
-    The caller's random numbers stay as they are. Raises UsageError for code that is no
-    ``TorchTrainable``, and where it makes another model now: another base, other weights.
+    The model is on the CPU, in evaluation mode. ``trained`` describes the trial (the content of
+    ``parameters.json``). It has the trial's ``params``; the study's ``seed`` and the trial's
+    ``key_number``, so that ``model()`` draws the same random numbers as in training; and the
+    ``derivation``, a log of mutators that is applied as it is (None if there is none). The caller's
+    random numbers stay as they are. Raises UsageError for code that is no ``TorchTrainable``, and
+    for code that now makes a model with another base or with other weights.
     """
     model = made(code, trained)
     try:
@@ -43,7 +44,7 @@ def rebuilt(
 
 
 def made(code: type[TorchTrainable], trained: Mapping[str, Any]) -> nn.Module:
-    """Return the model as ``rebuilt`` makes it, with the weights that ``code`` gives it."""
+    """Return the model as ``rebuilt`` makes it, but with the initial weights from ``code``."""
     if not isinstance(code, type) or not issubclass(code, TorchTrainable):
         raise UsageError.refuse("code", code, "a class that derives from penstock.TorchTrainable")
     pieces = Pieces(trained["params"])
@@ -65,7 +66,7 @@ def _by_log(derivation: Mapping[str, Any] | None) -> Any:
 
 @contextmanager
 def _own_numbers() -> Iterator[None]:
-    """Within it, random numbers may be drawn and seeded without a trace."""
+    """Restore the states of all random numbers at the end of the context."""
     python, numpy = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng():

@@ -1,9 +1,9 @@
-"""Running statistics of a candidate of a super-net, measured again before it is evaluated.
+"""Measuring a super-net candidate's running statistics again, before it is evaluated.
 
 In a super-net a normalising layer has seen the values of all paths, so its running mean and
 variance fit no single path. Z. Guo et al., Single Path One-Shot Neural Architecture Search with
 Uniform Sampling, ECCV 2020, section 3.4, computes them again for each candidate over some training
-data. Here they are plain means over the statistics of the batches, all with one weight.
+data. Here they are plain means over the statistics of the batches, each with the same weight.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recalibration:
-    """An epoch of a candidate, in which its statistics are measured, and nothing is trained."""
+    """The epoch of a candidate. Its running statistics are measured, and nothing is trained."""
 
-    #: Largest number of batches over which running statistics are measured.
+    #: The most batches over which running statistics are measured.
     batches: int
 
     def __call__(self, run: Training, tick: Tick) -> None:
-        """Measure running statistics again over the first batches of the epoch, each a step."""
+        """Measure running statistics again over the epoch's first batches, one in each step."""
         batches = batches_of(run)[: self.batches]
         names = (run.seed, run.number, run.epoch)
         steps = range(1, len(batches) + 1)
@@ -57,9 +57,9 @@ class Recalibration:
 
 @contextmanager
 def measured_anew(model: nn.Module) -> Iterator[list[_NormBase]]:
-    """Reset running statistics of ``model``, and let forward passes in training mode measure them.
+    """Reset the running statistics of ``model``; passes in training mode then measure them.
 
-    Yields the layers that have some. Their old statistics are lost.
+    Yields the layers that have running statistics. The old statistics are lost.
     """
     layers = [
         layer

@@ -1,10 +1,10 @@
-"""The architectures of studies whose models have choices: who is counted next, and what is kept.
+"""The scheduler's end: choose the models that a trainer counts next, and keep their counts.
 
-Theory of operation. A trainer that begins a trial counts its model, if the model makes choices.
-From then on the study is known to have architectures, and each segment names trials whose own are
-not known: itself, and the first ones that wait. So their costs and their memory are predicted
-before they run (``models.architecture``). Other studies are not asked for anything. The candidates
-of a super-net are told where its weights are.
+Theory of operation. A trainer that starts a trial counts its model, if the model makes choices.
+From then on the study is known to have architectures, and each segment names trials whose models
+are not yet counted: its own trial and the first ones that wait. So the costs and the memory of
+these trials are predicted before they run (``models.architecture``). Segments of other studies name
+no trials. A segment of a super-net's candidate names the place of the super-net's weights.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .models.architecture import Architecture
 
 __all__ = ["STATE", "convert", "plug"]
 
-#: The type of the extension's state, by which snapshots are read.
+#: The type of the extension's state, with which snapshots are read.
 STATE = Known
 
 
 def plug(parts: Parts) -> Extension:
-    """Return the extension that keeps the architectures of studies whose models make choices."""
+    """Return the extension that keeps the counts of models that make choices."""
     keeper = _Keeper(parts)
     return Extension(
         name=NAME,
@@ -45,7 +45,7 @@ def plug(parts: Parts) -> Extension:
 
 
 class _Keeper:
-    """Keeps the architecture of each trial."""
+    """Keeps the counts of each trial's model."""
 
     def __init__(self, parts: Parts) -> None:
         self._core = parts.core
@@ -57,7 +57,7 @@ class _Keeper:
     def next_segment(
         self, study: StudyState, trial: Trial, members: tuple[Member, ...]
     ) -> SegmentValues:
-        """Tell the trainer which models to count, and whose weights a candidate has."""
+        """Return the trials whose models to count, and the source of a candidate's weights."""
         values: dict[str, Any] = {}
         record = known_of(self._state).studies.get(study.spec.id)
         if record is not None:
@@ -75,11 +75,11 @@ class _Keeper:
         return SegmentValues(ext={NAME: values}) if values else NO_VALUES
 
     def on_derived(self, event: Derived) -> None:
-        """Refuse what an attempt says that is not the trial's any more."""
+        """Refuse the report of an attempt that is not the trial's current one."""
         self._core.check_fence(self._core.trial(event.trial), event.fence)
 
     def on_described(self, event: Described) -> None:
-        """Keep what was counted of a trial, unless it is over, unknown or known already."""
+        """Keep the counts of a trial's model, unless the trial is over, unknown or counted."""
         reporter = self._core.trial(event.trial)
         self._core.check_training(reporter, event.fence)
         trial = self._state.trials.get(event.of)
@@ -108,7 +108,7 @@ class _Keeper:
             self._core.offer_slots()  # its costs and its need of memory are known better now
 
     def _note(self, study: StudyState) -> KnownStudy:
-        """Return the mutable knowledge of a study, which needs the extension from now on."""
+        """Return the study's counts, to be changed. From now on the study needs this extension."""
         state: Known = self._state.ext.setdefault(NAME, Known())
         record = state.studies.get(study.spec.id)
         if record is None:
@@ -117,7 +117,7 @@ class _Keeper:
         return record
 
     def on_footprint(self, study: StudyState, trial: Trial, found: Footprint) -> None:
-        """Learn from a trial's tensors, estimated or measured, what others' will be."""
+        """Learn from one trial's tensors, estimated or measured, to predict those of others."""
         record = known_of(self._state).studies.get(study.spec.id)
         own = None if record is None else record.trials.get(trial.id)
         if own is not None:
@@ -131,5 +131,5 @@ class _Keeper:
         architectures.observe_tensors(own, examples, footprint.persistent, footprint.ephemeral)
 
     def forget(self, study: str) -> None:
-        """Drop what is kept of a study that is over."""
+        """Drop the counts of a study that is over."""
         known_of(self._state).studies.pop(study, None)

@@ -1,4 +1,4 @@
-"""The architecture of a trial's model in words: its mutations, and other trials that have it."""
+"""Sentences on the architecture of a trial's model, its mutations, and other trials with it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from ...app.ledger.reader import Reader
     from ...scheduler.model.events import Event
 
-#: Number of digits of an architecture's digest that are shown.
+#: Number of digits shown of an architecture's digest.
 DIGITS = 12
 
 
 def derived(event: Derived) -> str:
-    """Return a sentence on the architecture, and on the mutations and repairs that made it."""
+    """Return a sentence on the architecture and on the mutations and repairs that made it."""
     text, log = f"its model is architecture {event.digest[:DIGITS]}", json.loads(event.log)
     if not log:
         return f"{text}, which no mutator changed"
@@ -27,7 +27,7 @@ def derived(event: Derived) -> str:
 
 
 def described(event: Described) -> str:
-    """Return a sentence on the counts of a trial's model."""
+    """Return a sentence on the number of parameters and operations of a trial's model."""
     architecture = event.architecture
     subject = (
         "its model" if event.of == event.trial else f"the model of trial {number_of(event.of)}"
@@ -42,9 +42,9 @@ def described(event: Described) -> str:
 
 
 def others_alike(reader: Reader, study: str, events: Sequence[tuple[int, Event]]) -> str:
-    """Return a sentence on the other trials of the study with the architecture of this one.
+    """Return a sentence on the study's other trials with the same architecture as this trial.
 
-    ``events`` are those of the trial. Empty if there are no such trials.
+    ``events`` are the events of this trial. The result is empty if there are no such other trials.
     """
     own = [event for _, event in events if isinstance(event, Derived)]
     if not own:

@@ -1,4 +1,4 @@
-"""Reads what trainers report of models that make choices."""
+"""Reads the reports of trainers on models that make choices."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def _described(body: Mapping[str, Any], at: float) -> Event:
     return read_as(Described, body, at=at, without=_COUNTS, architecture=counts)
 
 
-#: Readers of the reports of the trainer's end, by their kinds.
+#: The reader of each kind of report that the trainer's end sends.
 REPORTS: Mapping[str, Reader] = {"derived": _derived, "described": _described}

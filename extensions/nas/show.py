@@ -1,4 +1,4 @@
-"""Shows architectures of models and candidates of super-nets: in stories, and in the report."""
+"""Shows architectures of models and candidates of super-nets, in stories and in the report."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def story_heads(
     events: Sequence[tuple[int, Event]],
     own: Sequence[EpochRow],
 ) -> Iterator[str]:
-    """Yield sentences that stand above the story of a trial: of its weights, and of its likes.
+    """Yield the sentences above a trial's story: on its weights, its candidates, and equal trials.
 
-    ``events`` are those of the trial with their numbers, ``own`` its epochs.
+    ``events`` are the trial's events with their numbers, and ``own`` its epochs.
     """
     yield weights_of(spec, trial)
     yield from candidates_of(reader, own)

@@ -1,4 +1,4 @@
-"""Checks what a study of candidates asks for, whose epoch is an evaluation."""
+"""Checks of a study of candidates, whose only epoch is an evaluation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def check_plan(plan: StudyPlan, contract: str, strategy: StrategySpec) -> None:
-    """Refuse what candidates of a super-net have no use for. Raises UsageError."""
+    """Raise UsageError for parts of a plan that candidates of a super-net cannot use."""
     if strategy.supernet is None:
         return
     if contract != "torch":

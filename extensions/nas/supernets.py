@@ -1,7 +1,7 @@
-"""A trial's part in the search of a super-net, in sentences: it is a candidate, or the super-net.
+"""Sentences on a trial's part in the search of a super-net: as a candidate, or as the super-net.
 
-Which super-net a candidate has its weights from is part of its study's strategy. So the super-net's
-own trial is found by the state that these strategies name.
+The strategy of a candidate's study names the state with the weights. So the trial that trained the
+super-net is found by that state.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def weights_of(spec: StudySpec, trial: TrialRow) -> str:
-    """Return a sentence about a candidate's super-net and its weights; empty if it has none."""
+    """Return a sentence about a candidate's super-net and its weights; empty for other trials."""
     of = spec.strategy.supernet
     if of is None:
         return ""
@@ -32,9 +32,10 @@ def weights_of(spec: StudySpec, trial: TrialRow) -> str:
 
 
 def candidates_of(reader: Reader, own: Sequence[EpochRow]) -> list[str]:
-    """Sentences: which studies have evaluated how many candidates with the weights of a trial.
+    """Return sentences on the studies that evaluated candidates with this trial's weights.
 
-    ``own`` are the trial's epochs. Empty where it is no super-net, or none has been used so far.
+    Each sentence has the number of candidates. ``own`` are the trial's epochs. The result is empty
+    if no study uses the trial as a super-net.
     """
     after = {row.state_hash: row.epoch for row in own if row.state_hash}
     epochs = {

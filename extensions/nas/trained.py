@@ -1,13 +1,13 @@
-"""The trained model of a trial: its kept state, its parameters and the code that makes it.
+"""The trained model of a trial: its kept state, its parameters, and the code that makes it.
 
-Theory of operation. A checkpoint holds tensors, but no module and no code. So the model is made as
-the trial made it: the study's class is imported from its original place, its ``model()`` is called
-with the trial's parameters and random numbers, and the log of its mutators is applied. Then the
-weights of the checkpoint are loaded. Code that a script or a notebook sent as a pickle is imported
-from the script's file or taken from ``__main__``: nothing is unpickled here.
+Theory of operation. A checkpoint contains tensors, but no module and no code. So the model is made
+as the trial made it: the study's class is imported from its original place, its ``model()`` is
+called with the trial's parameters and random numbers, and the log of its mutators is applied. Then
+the weights of the checkpoint are loaded. If a script or a notebook sent the code as a pickle, the
+code is imported from the script's file or taken from ``__main__``. Nothing is unpickled here.
 
-The code and the address of an imported study come from its file, which can be forged. They are not
-followed: the user must name the code and the store.
+The code and the address of an imported study come from its file, which can be forged. So they are
+not used: the user must name the code and the store.
 """
 
 from __future__ import annotations
@@ -41,38 +41,40 @@ if TYPE_CHECKING:
     from ...app.ledger.rows import DurableRow, StudyRow, TrialRow
     from ...scheduler.model.study import StudySpec
 
-#: Longest wait for a last state, and largest age of the study's end for which it is awaited
-#: (seconds). A state is written in parallel to training, and may be known only after the end.
+#: Seconds: the longest wait for a last state, and the longest time after a study's end in which
+#: there is such a wait. A state is written in parallel to training, and may be known only after the
+#: study's end.
 WAIT, RECENT = 20.0, 60.0
-#: Name of a checkpoint's file: the SHA-256 of its bytes.
+#: The name of a checkpoint's file: the SHA-256 of its bytes.
 _FILE = re.compile(r"[0-9a-f]{64}\.pt")
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel:
-    """The parts of a trial's model: its code by module and name, its state, and trial facts."""
+    """The parts of a trial's model: the place of its code, its state, and facts about the trial."""
 
-    #: The module or script that has the code, the folder to import it from, its name there.
+    #: The module or script with the code, the folder to import it from, and the code's name in it.
     module: str
     folder: str
     name: str
-    #: Facts of the trial that ``extensions.nas.rebuilt`` needs, and that people ask for (JSON).
+    #: Facts about the trial (JSON): those that ``extensions.nas.rebuilt`` needs, and others for
+    #: people.
     trained: dict[str, Any]
-    #: URI and hash of the state after the trial's last epoch.
+    #: The URI and the hash of the state after the trial's last epoch.
     uri: str
     state_hash: str
 
     def weights(self) -> dict[str, Tensor]:
-        """Return the parameters and buffers by name. Raises BackendError if unreadable."""
+        """Return parameters and buffers by name. Raises BackendError if they cannot be read."""
         from ...tasks.checkpoints.checkpoint import load
 
         weights: dict[str, Tensor] = load(self.uri, self.state_hash)["model"]
         return weights
 
     def of_code(self, code: str) -> TrainedModel:
-        """Return the same with the code at ``FILE.py:NAME`` or ``MODULE:NAME``, from this folder.
+        """Return this model with other code: ``FILE.py:NAME`` or ``MODULE:NAME``, from this folder.
 
-        Raises UsageError for another form, and if there is no such file.
+        Raises UsageError if ``code`` has another form, and if there is no such file.
         """
         where, _, name = code.rpartition(":")
         file = Path(where).resolve()
@@ -113,14 +115,14 @@ def best_model(
 ) -> nn.Module:
     """Return the trained model of a study's best trial, or of trial number ``trial``.
 
-    It is on the CPU, in evaluation mode, and made as the trial made it: from its parameters and, if
-    mutators changed it, from their log. For code with an ``encoder()``, it is the part behind the
-    encoder. ``code`` is the study's class; by default it is imported from its original place.
-    ``store`` is the URL of the folder that has the checkpoints; by default it is taken from the
-    ledger. Both must be given for a study that was imported. Raises UsageError for a study without
-    one best trial, or whose code is no ``TorchTrainable`` or cannot be imported, for a trial whose
-    state is not kept, and if the code makes another model now; BackendError if the state cannot be
-    read.
+    The model is on the CPU, in evaluation mode. It is made as the trial made it: from its
+    parameters and, if mutators changed it, from their log. If the code has an ``encoder()``, the
+    model is the part after the encoder. ``code`` is the study's class; by default it is imported
+    from its original place. ``store`` is the URL of the folder that has the checkpoints; by default
+    it is taken from the ledger. Both must be given for an imported study. Raises UsageError for a
+    study without a single best trial, for code that is no ``TorchTrainable`` or cannot be imported,
+    for a trial whose state is not kept, and if the code now makes another model; BackendError if
+    the state cannot be read.
     """
     from .rebuilt import rebuilt
 
@@ -139,10 +141,10 @@ def trained_model(
     code_is_named: bool = False,
     store: str | None = None,
 ) -> TrainedModel:
-    """Return the parts of the model of the best trial, or of trial ``number``.
+    """Return the parts of the model of a study's best trial, or of trial ``number``.
 
-    ``code_is_named``: the user has given the code, and the study's is not used. Raises as
-    ``best_model``.
+    ``code_is_named``: the user has given the code, so the study's own code is not used. Raises as
+    ``best_model`` does.
     """
     spec = spec_from_json(study.spec_json)
     if spec.contract != "torch":
@@ -187,7 +189,7 @@ def _unnamed(study: StudyRow, spec: StudySpec, state: DurableRow) -> UsageError:
 
 
 def _in_store(store: str, state: DurableRow) -> str:
-    """Return the checkpoint's place in ``store``. Only its file's name is taken from the ledger."""
+    """Return the checkpoint's URL in ``store``. Only the file's name is taken from the ledger."""
     name = state.uri.rpartition("/")[2]
     if not _FILE.fullmatch(name):
         raise UsageError.refuse("the checkpoint's name", name, "SHA-256.pt, as Penstock names them")
@@ -218,14 +220,14 @@ def _trial(study: StudyRow, trials: list[TrialRow], number: int | None) -> Trial
 
 
 def _kept(study: StudyRow, spec: StudySpec, trials: list[TrialRow]) -> list[str]:
-    """Return the trials whose last state is in the store at the end, or soon after it."""
+    """Return ids of trials whose last state is in the store at the study's end or soon after."""
     completed = [trial for trial in trials if trial.state == TrialState.COMPLETED]
     best = ranked(study, completed) if completed and not study.further else front_of(study, trials)
     return [trial.id for trial in best[: spec.keep_checkpoints]]
 
 
 def _state(reader: Reader, study: StudyRow, trial: TrialRow, kept: list[str]) -> DurableRow:
-    """Return the trial's state after its last epoch, once it is in the store."""
+    """Return the state after the trial's last epoch, after a wait for it if it may still come."""
     late = study.finished_at is None or time.time() - study.finished_at < RECENT
     until = time.monotonic() + (WAIT if late and trial.id in kept else 0.0)
     while True:

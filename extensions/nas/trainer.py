@@ -1,9 +1,10 @@
 """The trainer's end: reports derivations of models, and counts models before they are trained.
 
 The engine predicts the cost of trials from the counts (``models.architecture``). The derivation and
-outline of a model are traced, without running it, for stories and pictures. A trainer spends on
-each about ``SHARE`` of the seconds in which it trained the study's trials, and ``FREE`` before. The
-modules that do the work are imported on use, since most studies have no such models.
+the outline of a model are found by tracing it, without running it, for stories and pictures. A
+trainer spends on counting, and again on tracing, at most ``FREE`` seconds plus ``SHARE`` of the
+seconds in which it trained the study's trials. The modules that do the work are imported when they
+are first needed, since most studies have no such models.
 """
 
 from __future__ import annotations
@@ -25,38 +26,38 @@ from .weights import SuperNetWeights
 #: The name of the extension.
 NAME = "nas"
 
-#: Share of the seconds in which a trainer trained trials of a study that it may spend.
+#: Time for one kind of work, divided by the time in which this trainer trained the study's trials.
 SHARE = 0.02
-#: Seconds that it may spend before it has trained them.
+#: Seconds for one kind of work before any training.
 FREE = 0.5
-#: Name of the note of a trial that has begun here, and whose model is not described yet.
+#: Key of a trial's note that its model has not been described yet.
 _UNTOLD = "its model was not described"
 
 
 @dataclass(slots=True)
 class _Work:
-    """Seconds of one kind of work: in all, and of the last time."""
+    """The time of one kind of work (seconds): in total, and for the last piece."""
 
     spent: float = 0.0
     last: float = 0.0
 
     def done(self, began: float) -> None:
-        """Add a piece of work that began at ``began`` (``time.perf_counter``)."""
+        """Add a piece of work that started at ``began`` (``time.perf_counter``)."""
         self.last = time.perf_counter() - began
         self.spent += self.last
 
 
 @dataclass(slots=True)
 class _Account:
-    """Seconds of a study in this trainer: of training, and of describing its models."""
+    """The seconds that this trainer spent on a study: on training, and on describing its models."""
 
-    #: Seconds in which its trials trained.
+    #: Seconds in which the study's trials were trained.
     trained: float = 0.0
     counting: _Work = field(default_factory=_Work)
     tracing: _Work = field(default_factory=_Work)
 
     def affords(self, work: _Work) -> bool:
-        """Return True if there is time for one more that takes as long as the last one."""
+        """Return True if there is time for another piece of work as long as the last one."""
         return work.spent + work.last <= FREE + SHARE * self.trained
 
 
@@ -66,14 +67,14 @@ def hook(parts: Parts) -> Hook:
 
 
 class _Descriptions(Hook):
-    """Descriptions of models by one trainer, with an account of the time for each study."""
+    """Describes models in one trainer, with an account of the time spent on each study."""
 
     def __init__(self) -> None:
         self.accounts = defaultdict[str, _Account](_Account)
         self._supernet = SuperNetWeights()
 
     def made(self, task: SegmentTask, training: Training, *, kept: bool) -> None:
-        """Give a candidate of a super-net its weights."""
+        """Let a candidate be evaluated in place of training, with the weights of its super-net."""
         of = task.ext.get(NAME, {}).get("supernet")
         if of is None:
             return
@@ -87,7 +88,7 @@ class _Descriptions(Hook):
                 raise Lost(str(error)) from error
 
     def resumed(self, segment: Segment) -> None:
-        """Report the derivation of a beginning trial's model, once there is time for it."""
+        """Report the derivation of a new trial's model, as soon as there is time for it."""
         task, notes = segment.task, segment.warm.notes
         if task.first == task.origin + 1:
             notes[_UNTOLD] = True
@@ -95,7 +96,7 @@ class _Descriptions(Hook):
             del notes[_UNTOLD]
 
     def before(self, segment: Segment) -> None:
-        """Report the counts of the models of the segment's trial and of those that it names."""
+        """Report the counts of the models of the segment's trial and of the trials it names."""
         run, training = segment.run, segment.training
         task, account = run.task, self.accounts[run.task.study]
         requests = task.ext.get(NAME, {}).get("count", ())
@@ -131,9 +132,9 @@ class _Descriptions(Hook):
         self._supernet.drop()
 
     def _derive(self, segment: Segment) -> bool:
-        """Say what the model came to be, if it makes choices; False: there is no time for that.
+        """Report the derivation of a model with choices; return False if there is no time for it.
 
-        Of a model that mutators made it is known already.
+        A model that mutators made has its derivation already, so it is always reported.
         """
         run, model = segment.run, segment.training.model
         account = self.accounts[run.task.study]

@@ -1,7 +1,7 @@
 """The weights of a trained super-net, loaded once for all its candidates in a trainer.
 
-A candidate's parameters and buffers have the names that they have in the super-net, so each is a
-copy out of memory. No checkpoint is made for a candidate or read for it.
+A candidate's parameters and buffers have the same names as in the super-net, so they are copied
+from memory. No checkpoint is written or read for a candidate.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...tasks.checkpoints.checkpoint import load
 if TYPE_CHECKING:
     from torch import nn
 
-#: Largest number of names in a message.
+#: The most names in a message.
 _SHOWN = 5
 
 
@@ -28,10 +28,11 @@ class SuperNetWeights:
         self._weights: dict[str, Any] = {}
 
     def give(self, model: nn.Module, uri: str, state_hash: str) -> None:
-        """Copy the weights of ``model`` from the super-net under ``uri``.
+        """Copy the weights of the super-net at ``uri`` to ``model``.
 
-        Raises ``TrialFailed`` (checkpoint) if that is gone, or (fork) naming the weights that the
-        super-net does not have in this shape; ``BackendError`` if its store cannot be read.
+        Raises ``TrialFailed`` (checkpoint) if the super-net's state is gone, and ``TrialFailed``
+        (fork) naming weights that the super-net lacks or has in another shape; ``BackendError`` if
+        the store cannot be read.
         """
         if self._state_hash != state_hash:
             self.drop()
@@ -54,7 +55,7 @@ class SuperNetWeights:
         torch._foreach_copy_(list(own.values()), [self._weights[name] for name in own])
 
     def drop(self) -> None:
-        """Free the memory. What is needed again is loaded again."""
+        """Free the memory. Weights that are needed later are loaded again."""
         self._state_hash, self._weights = "", {}
 
 

@@ -1,1 +1,1 @@
-"""Notebooks of Jupyter: their cells as a program, and Optuna's studies in them."""
+"""Notebooks of Jupyter: running their cells as a program, and Optuna's studies in them."""

@@ -1,4 +1,4 @@
-"""``%load_ext penstock``: Optuna's studies of a notebook are Penstock's while it is loaded."""
+"""``%load_ext penstock``: while it is loaded, Optuna's studies in a notebook are Penstock's."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ _loaded = ExitStack()
 
 
 def load() -> None:
-    """Have ``optuna.create_study`` and ``load_study`` give Penstock's studies.
+    """Make ``optuna.create_study`` and ``optuna.load_study`` return Penstock's studies.
 
-    Functions that a cell has imported from Optuna before stay Optuna's.
+    A function that a cell imported from Optuna earlier stays Optuna's.
     """
     unload()  # IPython loads an extension once, and a reload is both
     _loaded.enter_context(on_devices(say))
 
 
 def unload() -> None:
-    """Have them give Optuna's studies again. The studies made meanwhile stay Penstock's."""
+    """Make Optuna's functions return Optuna's studies again.
+
+    Studies that were made while the extension was loaded stay Penstock's.
+    """
     _loaded.close()

@@ -1,11 +1,11 @@
 """Runs the code cells of a Jupyter notebook one after another, for ``penstock run x.ipynb``.
 
 Theory of operation. The cells share one module ``__main__``, as in Jupyter, and the working
-directory is the notebook's folder. Each cell is compiled under a file name that says the notebook
-and the cell, so every traceback shows cell and line. Cells are numbered as Jupyter numbers them
-when all are run: those without code do not count. IPython is not needed. What is IPython's and not
-Python's, a line of ``%``, ``!`` or ``?``, is found where Python cannot read the cell: it is left
-out, which is said unless it is one that has no use outside Jupyter.
+directory is the notebook's folder. Each cell is compiled under a file name that contains the
+notebook and the cell's number, so every traceback shows cell and line. Cells are numbered as
+Jupyter numbers them when all are run: cells without code are not numbered. IPython is not needed.
+If Python cannot parse a cell, lines of IPython's (``%``, ``!`` or ``?``) are looked for in it and
+left out. The user is told so, unless the line has no use outside Jupyter.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ...app.client.study.optuna_scripts import on_devices
 from ...app.client.study.script import as_python, say, users_code
 from ...base.errors import UsageError
 
-#: Magics without use or meaning outside Jupyter, which are left out without a word.
+#: Magics without use or meaning outside Jupyter. They are left out without a message.
 _NEEDLESS = {"matplotlib", "load_ext", "reload_ext", "unload_ext", "autoreload", "config"}
-#: Magics around a statement or a cell that is run without them.
+#: Magics around a statement or a cell. The statement or cell is run without them.
 _TRANSPARENT = {"time", "capture", "prun"}
 _MAGIC = re.compile(r"(?P<indent>\s*)(?P<mark>%%?|!!?|\?)\s*(?P<name>\w*)(?P<rest>.*)")
-#: ``files = !ls`` and ``result = %magic``.
+#: A line such as ``files = !ls`` or ``result = %magic``.
 _ASSIGNED = re.compile(r"\s*[\w.,\s]+=\s*[%!]")
 
 
@@ -44,10 +44,10 @@ class Cell:
 
 
 def run(file: Path, arguments: Sequence[str]) -> None:
-    """Run the code cells of the notebook ``file``. Errors as ``run_script``.
+    """Run the code cells of the notebook ``file``. Raises errors as ``run_script`` does.
 
-    Raises UsageError also for a file that is no notebook of Python in nbformat 4. The value of a
-    cell's last line is printed, as Jupyter shows it.
+    Raises UsageError also if the file is not a Python notebook in nbformat 4. The value of a cell's
+    last line is printed, as Jupyter shows it.
     """
     cells = list(read_cells(file))
     name = str(file.absolute())
@@ -69,7 +69,7 @@ def run(file: Path, arguments: Sequence[str]) -> None:
 
 
 def read_cells(file: Path) -> Iterator[Cell]:
-    """Yield the cells with code. Raises UsageError for what is no notebook that can be run."""
+    """Yield the cells with code. Raises UsageError if the file is no notebook that can be run."""
     if not file.is_file():
         raise UsageError(f"there is no file {file}")
     try:
@@ -91,9 +91,10 @@ def read_cells(file: Path) -> Iterator[Cell]:
 
 
 def python_of(cell: Cell, tell: Callable[[str], None]) -> str:
-    """Return the cell's Python; ``tell`` says which lines of IPython's are left out.
+    """Return the cell's Python; call ``tell`` about each line of IPython's that is left out.
 
-    Lines keep their numbers. What is no Python after that stays, and fails as it is compiled.
+    Lines keep their numbers. Other text that is no Python stays in the cell, and fails when it is
+    compiled.
     """
     lines = cell.source.split("\n")  # what else ends lines may be in a text
     first = next(number for number, line in enumerate(lines) if line.strip())
@@ -116,7 +117,7 @@ def python_of(cell: Cell, tell: Callable[[str], None]) -> str:
 
 
 def _leave_out(lines: list[str], at: int, cell: int, tell: Callable[[str], None]) -> bool:
-    """Replace line ``at`` if it is IPython's; returns whether it was."""
+    """Replace line ``at`` if it is IPython's; return True if it was."""
     match = _MAGIC.fullmatch(lines[at])
     indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
     if match is None and not lines[at].rstrip().endswith("?") and not _ASSIGNED.match(lines[at]):
@@ -134,7 +135,7 @@ def _leave_out(lines: list[str], at: int, cell: int, tell: Callable[[str], None]
 
 
 def _run(cell: Cell, notebook: str, main: ModuleType, tell: Callable[[str], None]) -> None:
-    """Run one cell in ``main``, and print the value of its last line."""
+    """Run a cell in ``main``, and print the value of its last line."""
     # Carets of a traceback are off in a last line that no newline ends.
     name, text = f"{notebook}, cell {cell.number}", f"{python_of(cell, tell)}\n"
     # Without a time of change the entry stays: no file of this name is looked for.
@@ -178,7 +179,7 @@ def _as_main(module: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _in_folder_of(file: Path) -> Iterator[None]:
-    """Work in the folder of ``file`` meanwhile, as Jupyter does."""
+    """Work in the folder of ``file`` within the context, as Jupyter does."""
     folder = Path.cwd()
     os.chdir(file.absolute().parent)
     try:

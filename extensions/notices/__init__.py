@@ -1,1 +1,1 @@
-"""Notices of studies to people: ended, failed, standing still, late."""
+"""Notices to people about studies that have ended, failed, stand still or are late."""

@@ -1,4 +1,4 @@
-"""``penstock notify``: send a message to addresses, to see that it arrives."""
+"""``penstock notify``: send a test message to addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decision that someone is told of a study, and the events of what became of it."""
+"""The decision to notify people about a study, and the events that record the outcome."""
 
 from __future__ import annotations
 
@@ -10,38 +10,39 @@ from ...base.values import Natural, value_class
 from ...scheduler.model.decisions import Decision
 from ...scheduler.model.events import Event
 
-#: The occasions on which people are told.
+#: The occasions for a notice.
 Kind = Literal["ended", "failed", "all_fail", "stands_still", "late"]
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Tell(Decision):
-    """Tell one address of a study. It is a question until a ``Told`` with its id answers it."""
+    """Notify one address about a study. The decision is open until a ``Told`` with its id comes."""
 
     #: The study's id and its name.
     study: str
     name: str
     kind: Kind
-    #: The address, or the name of the variable that has it (``addresses``).
+    #: The address, or the name of a variable that contains it (``addresses``).
     to: str = field(repr=False)
-    #: When it was decided (the runner's clock).
+    #: Time of the decision (the runner's clock).
     at: float
-    #: The particulars of its kind (``letters``).
+    #: Details that depend on the kind (``letters``).
     facts: Mapping[str, Any] = field(hash=False)
-    #: True if it was decided before the scheduler began: nobody knows whether it was sent.
+    #: True if the decision was made before the scheduler started. It is not known if the notice was
+    #: sent.
     again: bool = False
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Told(Event):
-    """A notice was sent, or was given up. ``cause`` is the id of its ``Tell``."""
+    """A notice was sent or was given up. ``cause`` is the id of its ``Tell``."""
 
     #: The study's id.
     study: str
     kind: Kind
     #: The part of the address that may be shown.
     to: str
-    #: The reason why it was given up; empty if the service has accepted it.
+    #: The reason why the notice was given up; empty if the service has accepted it.
     why: str = ""
     #: The number of tries.
     tries: Natural = 1
@@ -49,7 +50,7 @@ class Told(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Installed(Event):
-    """The operator has all studies told of to this number of addresses of the installation."""
+    """The operator has set this number of addresses that are notified about all studies."""
 
     addresses: Natural
 

@@ -1,4 +1,4 @@
-"""The occasions to tell of a study, as pure functions of what is known of it.
+"""The occasions for a notice about a study, as pure functions of known facts about the study.
 
 Times are in seconds of the runner's clock.
 """
@@ -7,55 +7,55 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: The number of trials that all failed, before any other has trained an epoch, to tell of it.
+#: Number of failed trials after which people are notified, if no other trial has trained an epoch.
 FIRST = 3
-#: A study may stand still that was without an accepted epoch for ``STILL``, or for ``EPOCHS`` of
-#: its longest ones where that is more; while its first trials run, for ``STILL_AT_FIRST``.
+#: Seconds without an accepted epoch after which a study may stand still. The limit is ``EPOCHS``
+#: times its longest epoch if that is more, and ``STILL_AT_FIRST`` while its first trials run.
 STILL = 600.0
 EPOCHS = 3.0
 STILL_AT_FIRST = 3600.0
-#: A look that comes later than it was due, by more than this, says that no scheduler was there, or
-#: that the study was paused: the time until then does not count.
+#: Seconds. If a check comes later than it was due by more than this, no scheduler ran, or the study
+#: was paused. The time until then does not count.
 OVERSLEPT = 30.0
-#: The number of looks at a deadline up to it, and the least and the most seconds between two.
+#: Number of checks up to a deadline, and the least and the most seconds between two checks.
 LOOKS = 50
 CLOSEST, WIDEST = 10.0, 600.0
-#: The part of the time up to a deadline by which a forecast must miss it: it is no bound.
+#: A forecast must miss a deadline by this part of the time up to it, since a forecast is not exact.
 TOLERANCE = 0.05
 
 
 def all_fail(failed: int, others: int) -> bool:
-    """Return True if all trials fail, where ``others`` have ended well or trained an epoch."""
+    """Return True if all trials of a study fail, and enough have failed to notify people."""
     return not others and failed >= FIRST
 
 
 def patience(longest: float) -> float:
-    """Return the longest time without an epoch to tolerate, given the ``longest`` epoch."""
+    """Return the longest tolerable time without an epoch, if the longest epoch took ``longest``."""
     return max(STILL, EPOCHS * longest)
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A study at a look at whether it stands still."""
+    """Facts about a study at a check for a standstill."""
 
-    #: When its last epoch was accepted, or it began.
+    #: Time when the study's last epoch was accepted, or when the study started.
     since: float
-    #: When this look was due.
+    #: Time when this check was due.
     due: float
-    #: The longest epoch so far; 0 if there was none.
+    #: Seconds of the study's longest epoch so far; 0 if there was none.
     longest: float
-    #: True if trials of it run.
+    #: True if any of its trials is running.
     runs: bool
-    #: True if it has trials to run, or has asked for some.
+    #: True if the study has trials to run, or has asked for some.
     has_work: bool
-    #: True if the devices that it may use are busy with other studies.
+    #: True if all devices that the study may use are busy with other studies.
     queues: bool
 
 
 def look_again(now: float, standing: Standing) -> tuple[float, float] | None:
-    """Return since when the study counts as without an epoch, and when to look again.
+    """Return the start of the time without an epoch, and the time of the next check.
 
-    None: it stands still.
+    Returns None if the study stands still.
     """
     excused = not standing.has_work or (standing.queues and not standing.runs)
     if excused or now - standing.due > OVERSLEPT:
@@ -66,7 +66,7 @@ def look_again(now: float, standing: Standing) -> tuple[float, float] | None:
 
 
 def until_next_look(span: float) -> float:
-    """Return the seconds between two looks at a deadline that comes ``span`` after the start."""
+    """Return the seconds between two checks of a deadline ``span`` seconds after the start."""
     return min(WIDEST, max(CLOSEST, span / LOOKS))
 
 

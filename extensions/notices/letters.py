@@ -1,4 +1,4 @@
-"""The words of a notice: a title, and some lines below it."""
+"""The text of a notice: a title, and some lines below it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from ...app.common.text import count, duration, in_shell, number
 from .events import Kind, Tell
 
-#: The words for what happened, which go on after the name of the study.
+#: The end of a notice's title, after the study's name.
 HAPPENED: Mapping[Kind, str] = {
     "ended": "ended",
     "failed": "failed",
@@ -17,7 +17,7 @@ HAPPENED: Mapping[Kind, str] = {
     "stands_still": "stands still",
     "late": "will miss its deadline",
 }
-#: The kind of message that a service may mark, by Apprise's names.
+#: The kind of message, by Apprise's names. A service may mark messages by it.
 MARKS: Mapping[Kind, str] = {
     "ended": "success",
     "failed": "failure",
@@ -25,19 +25,19 @@ MARKS: Mapping[Kind, str] = {
     "stands_still": "warning",
     "late": "warning",
 }
-#: The word at the end of a notice of which nobody knows whether it was sent.
+#: The last sentence of a notice that may have been sent before.
 AGAIN = "It may come for the second time: nobody knows whether the first one was sent."
 
 
 def title(notice: Tell) -> str:
-    """Return the line that says what happened to which study."""
+    """Return the title, which has the study's name and the occasion."""
     if notice.kind == "ended" and notice.facts["status"] == "cancelled":
         return f"{notice.name} was cancelled"
     return f"{notice.name} {HAPPENED[notice.kind]}"
 
 
 def body(notice: Tell) -> str:
-    """Return the lines below the title: figures, reasons, when it was, and a command."""
+    """Return the lines below the title: figures, reasons, the time, and a command."""
     moment = datetime.fromtimestamp(notice.at, UTC)
     command = f"penstock status {in_shell(notice.name, notice.study)}"
     lines = [*_LINES[notice.kind](notice.facts), f"At {moment:%Y-%m-%d %H:%M} UTC. More: {command}"]

@@ -1,16 +1,16 @@
-"""Decides which notices are sent to which addresses: the scheduler's end of the extension.
+"""The scheduler's end of the extension: decides which notices go to which addresses.
 
-Theory of operation. Everything follows from accepted events. An occasion becomes one decision for
-each address (``Tell``), which is kept in the extension's state until an event (``Told``) says that
-it was sent or given up. So the commit of the event that was the occasion is the record of the
-intention, and a scheduler that begins repeats the notices without an answer. The scheduler before
-may have sent them already, so they are sent with a remark that they may come twice.
+Theory of operation. All decisions follow from accepted events. An occasion becomes one decision for
+each address (``Tell``). The decision is kept in the extension's state until an event (``Told``)
+records that the notice was sent or given up. So the commit of the occasion's event also records the
+decision, and a scheduler that starts repeats the notices without an outcome. The previous scheduler
+may have sent these already, so they contain a remark that they may come twice.
 
-Two occasions come with time alone: that a study stands still, and that a forecast misses its
-deadline. For these the engine wants a ``Tick``, at long intervals.
+Two occasions depend on time alone: a study stands still, or a forecast misses its deadline. To find
+these, the engine asks for a ``Tick`` at long intervals.
 
-An occasion counts once from when a study begins until it is over. A study that is extended after
-its end, or one trial of which is sent on, ends again.
+Each occasion leads to notices only once between a study's start and its end. If a study is extended
+after its end, or one of its trials is continued, the study ends again.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from .addresses import INSTALLATION
 from .events import Installed, Kind, Tell, Told
 from .judgement import Standing, all_fail, is_late, look_again, patience, until_next_look
 
-#: The name of the extension, and of its state.
+#: The name of the extension and of its state.
 NAME = "notices"
-#: Occasions that may come again with each end.
+#: Occasions that may come again, at each end of a study.
 _ENDS = ("ended", "failed")
 
 
 def plug(parts: Parts) -> Extension:
-    """Return the extension that has people told of studies."""
+    """Return the extension that notifies people about their studies."""
     teller = _Teller(parts)
     return Extension(
         name=NAME,
@@ -56,14 +56,14 @@ def plug(parts: Parts) -> Extension:
 
 
 class _Teller:
-    """Notices the occasions of each study, and keeps what is yet to be told."""
+    """Finds the occasions of each study, and keeps the notices that have no outcome yet."""
 
     def __init__(self, parts: Parts) -> None:
         self._core = parts.core
         self._state = parts.core.state
 
     def _own(self) -> dict[str, Any]:
-        """Return the state: addresses of the installation, studies, and what is to be told."""
+        """Return the state: the number of installation addresses, study records, open notices."""
         empty = {"addresses": 0, "studies": {}, "pending": {}}
         own: dict[str, Any] = self._state.ext.setdefault(NAME, empty)
         return own
@@ -115,7 +115,7 @@ class _Teller:
         self._own()["studies"][study.spec.id] = self._new_record(study)
 
     def on_edited(self, study: StudyState, before: StudySpec) -> None:
-        """Look at the deadline that the study has now."""
+        """Watch the new deadline of an edited study."""
         record, span = self._record(study), _span(study)
         record["late_at"] = None if span is None else self._core.at + until_next_look(span)
         record["late"] = False
@@ -131,7 +131,7 @@ class _Teller:
         record["still_at"] = self._core.at + patience(record["longest"])
 
     def on_moved(self, study: StudyState) -> None:
-        """Look at whether all trials fail; an epoch, which comes most often, says they do not."""
+        """Check if all trials fail. Skip epochs, the most frequent events, as they show success."""
         if study.succeeded or isinstance(self._core.event, EpochReported):
             return
         if "all_fail" in self._record(study)["told"]:
@@ -157,7 +157,7 @@ class _Teller:
             self._tidy()
 
     def _tell(self, study: StudyState, kind: Kind, facts: dict[str, Any]) -> None:
-        """Have all addresses of the study told, once of each occasion."""
+        """Notify all addresses of the study, unless they were notified of this occasion."""
         kinds = self._record(study)["told"]
         if kind not in _ENDS:
             if kind in kinds:
@@ -186,7 +186,7 @@ class _Teller:
         return (at for study, record in self._watched() for at in _looks(record))
 
     def _watched(self) -> Iterator[tuple[StudyState, dict[str, Any]]]:
-        """Yield the studies whose time is watched: those of which segments may be sent."""
+        """Yield the studies that time matters for: those whose segments may be sent."""
         if NAME not in self._state.ext:
             return
         for name, record in self._own()["studies"].items():
@@ -228,13 +228,13 @@ class _Teller:
         return [name for name in names if name not in study.refused]
 
     def _queues(self, study: StudyState) -> bool:
-        """Return True if all slots that the study may use are taken, so that its turn will come."""
+        """Return True if all slots that the study may use are taken, so that it must wait."""
         names = self._may_use(study)
         free = {slot.device for slot in free_slots(self._state, self._core.extensions)}
         return bool(names) and not free.intersection(names)
 
     def _why_still(self, study: StudyState, running: list[Trial]) -> str:
-        """Say what keeps the study from an epoch, as far as the state tells."""
+        """Return the reason why the study has no new epoch, as far as the state shows it."""
         if running:
             numbers = ", ".join(str(trial.number) for trial in running[:5])
             several = f"trials {numbers} run" if len(running) > 1 else f"trial {numbers} runs"
@@ -264,7 +264,7 @@ class _Teller:
 
 
 def _span(study: StudyState) -> float | None:
-    """Return the seconds from the start of the study to its deadline; None without one."""
+    """Return the seconds from the study's start to its deadline; None if it has no deadline."""
     end = deadline_of(study.spec, study.created_at)
     return None if end is None else end - study.created_at
 
@@ -281,7 +281,7 @@ def _looks(record: dict[str, Any]) -> Iterator[float]:
 
 
 def _best(spec: StudySpec, trials: list[Trial]) -> dict[str, Any] | None:
-    """Return the best trial as readers will show it, or the size of the front; None without any."""
+    """Return facts about the best trial, or the size of the front; None if there is no result."""
     best = best_trials(spec, trials)
     if not best:
         return None

@@ -1,7 +1,8 @@
-"""Sends one message by Apprise: the program of a process that is started for it.
+"""Sends one message with Apprise. The outbox starts this program in a process of its own.
 
-It reads a JSON object from its input, and writes one with the outcome. So the scheduler has neither
-the library nor what it prints, and a service that does not answer holds only this process up.
+The program reads a JSON object from its input, and writes a JSON object with the outcome. So the
+scheduler neither loads Apprise nor sees its output, and a service that does not answer delays only
+this process.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ import sys
 from contextlib import redirect_stdout
 from typing import Any
 
-#: Seconds that sending may take. The process ends then by itself, also where nobody waits for it.
+#: Seconds that sending may take. Then the process ends by itself, even if no process waits for it.
 TIMEOUT = 30
-#: The status of a service's answer in Apprise's log. Nothing else of the log is passed on: it may
-#: have secrets.
+#: The status of a service's answer in Apprise's log. Nothing else of the log is passed on, since it
+#: may contain secrets.
 _STATUS = re.compile(r"error=(\d{3})\b")
 
 
 def outcome(asked: dict[str, Any]) -> dict[str, Any]:
-    """Send what is asked for. Return the fields of ``app.common.outbox.Outcome``."""
+    """Send the message in ``asked``. Return the fields of ``app.common.outbox.Outcome``."""
     from apprise import Apprise, AppriseAsset, LogCapture
 
     asset = AppriseAsset(app_id="Penstock", app_desc="Penstock", async_mode=False)
@@ -42,7 +43,7 @@ def outcome(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Send the message that the input has."""
+    """Send the message that the process's input describes, and write the outcome."""
     signal.alarm(TIMEOUT)
     request = json.load(sys.stdin)
     with redirect_stdout(sys.stderr):

@@ -1,4 +1,4 @@
-"""Carries out that people are told, and says what the operator has set."""
+"""Sends decided notices, and tells the engine the number of the operator's addresses."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _OUTBOX = outbox()
 
 
 class Carrier:
-    """Puts notices into the outbox once the ledger has the occasion; says what came of them."""
+    """Puts notices into the outbox once their decision is in the ledger, and reports outcomes."""
 
     decisions = (Tell,)
 
     def __init__(self, outbox: Outbox[Tell] = _OUTBOX) -> None:
         self._outbox = outbox
-        #: The notices without an answer.
+        #: The notices that have no outcome yet.
         self._open: dict[Key, Tell] = {}
 
     def carry_out(self, decision: Tell, turn: Turn, at: float) -> Event | None:
@@ -70,7 +70,7 @@ class Carrier:
 
 
 def chosen(settings: Settings, state: EngineState, at: float) -> Iterator[Event]:
-    """Yield the event that the installation has other addresses than before, if it has."""
+    """Yield an event if the number of the installation's addresses has changed."""
     own, addresses = state.ext.get(NAME), len(settings.notify_list)
     if addresses and find_spec("apprise") is None:
         log.warning("PENSTOCK_NOTIFY needs Apprise, which is not installed: %s", INSTALL)

@@ -1,4 +1,4 @@
-"""Shows in a study's status the notices that were sent, and those that failed."""
+"""Shows in a study's status the notices that were sent and those that failed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def told(event: Told) -> str:
-    """Return a sentence on a notice: its address and subject, and the reason if it failed."""
+    """Return a sentence on a notice: its address, its occasion, and the reason if it failed."""
     if not event.why:
         return f"{event.to} was told that it {HAPPENED[event.kind]}"
     tries = count(event.tries, "try") if event.tries == 1 else f"{event.tries} tries"
@@ -22,5 +22,5 @@ def told(event: Told) -> str:
 
 
 def status_lines(reader: Reader, study: StudyRow) -> str:
-    """Return the line of a study's status on notices; empty where there was none."""
+    """Return the line on notices in a study's status; empty if there were no notices."""
     return "; ".join(told(event) for _, event in reader.of_study(study.id, Told))

@@ -1,4 +1,4 @@
-"""Checks the addresses that a study is given, alike in script and scheduler."""
+"""Checks of the addresses of a study, the same in the user's script and in the scheduler."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ALLOWED = (
 
 
 class _Hidden:
-    """An address in an error, of which only the form is shown."""
+    """An address in an error message, of which only the public part is shown."""
 
     def __init__(self, to: object) -> None:
         self._to = to
@@ -49,7 +49,10 @@ def _addresses(field: str, value: Any) -> tuple[str, ...]:
 
 
 def _given(field: str, value: Any) -> tuple[str, ...]:
-    """Return addresses that Apprise can read. A trainer, which tells nobody, need not have it."""
+    """Return the addresses of a study, once Apprise can read them.
+
+    A trainer does not check that, since it sends no notices and may not have Apprise.
+    """
     addresses = _addresses(field, value)
     if MARK_VARIABLE not in os.environ:
         _check_readable(addresses)
@@ -67,7 +70,7 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {"notify": _given}
 def _check_readable(addresses: tuple[str, ...]) -> None:
     """Check that Apprise can read the addresses. Raises UsageError.
 
-    What variables have is for the scheduler, unless they are set here, too.
+    Variables that are not set in this process are left to the scheduler.
     """
     if not addresses:
         return
@@ -79,7 +82,7 @@ def _check_readable(addresses: tuple[str, ...]) -> None:
 
 
 def why_refused(address: str) -> str:
-    """Return the reason why Apprise, which must be installed, refuses an address; else empty."""
+    """Return the reason why Apprise refuses an address, or "". Apprise must be installed."""
     log = logging.getLogger("apprise")
     was_off, log.disabled = log.disabled, True  # its words may have the address
     try:
@@ -104,7 +107,7 @@ def check_spec(spec: StudySpec) -> None:
 
 
 def check_submitted(spec: StudySpec, state: EngineState, at: float) -> None:
-    """Refuse a study of which the scheduler could tell nobody. Raises UsageError."""
+    """Raise UsageError for a study whose addresses the scheduler could not notify."""
     if not spec.notify:
         return
     _check_installed("the scheduler's Python")

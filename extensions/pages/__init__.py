@@ -1,1 +1,1 @@
-"""``penstock ui``: pages in the browser that show studies and devices live, and control them."""
+"""``penstock ui``: browser pages that show studies and devices live, and control them."""

@@ -1,4 +1,4 @@
-"""Carries out what a form of a page asks for, as the command line does."""
+"""Carries out the actions that the forms of pages send, as the command line does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def carry_out(site: Site, fields: Fields) -> str:
-    """Do what the form's ``fields`` ask for, and say what was done. Raises as ``Control``."""
+    """Do what the form's ``fields`` ask for, and return the result as text."""
     action = fields.get("action", "")
     if does := _ACTIONS.get(action):
         return does(site, fields)

@@ -1,4 +1,4 @@
-"""The pages as a web application: which address shows what, and what is said of errors."""
+"""The pages as a web application: the page at each address, and how errors are shown."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The address of the table that a study's page asks for while its reader sorts and filters.
+#: The address of the table that a study's page loads when the user sorts or filters trials.
 TABLE = "trials"
 #: The functions that draw the pages, by address.
 PAGES: dict[str, Callable[[Site, Mapping[str, str]], Page]] = {
@@ -53,7 +53,7 @@ PAGES: dict[str, Callable[[Site, Mapping[str, str]], Page]] = {
     "devices": devices_page,
     "plan": plan_page,
 }
-#: Header of requests by which a page that was told of a change fetches itself again.
+#: The header of requests in which an open page loads itself again after a change.
 LIVE = "x-penstock-live"
 UNEXPECTED = "This is a bug in Penstock: the traceback is in the terminal of penstock ui."
 #: The most bytes of a form.
@@ -61,7 +61,7 @@ FORM_BYTES = 1 << 20
 
 
 def application(settings: Settings, reader: Reader) -> Starlette:
-    """Return the pages of the installation of ``settings``, behind no gate yet."""
+    """Return the web application for the installation of ``settings``, without the gate."""
     site = Site(settings, reader)
     follower = Follower(reader, site.scheduler, site.shares.has_news)
     pictures = Pictures(follower)
@@ -152,22 +152,25 @@ def application(settings: Settings, reader: Reader) -> Starlette:
 
 
 def _query(request: Request) -> dict[str, str]:
-    """Return the query of a page; ticked boxes of one name are joined, as ``3,7``."""
+    """Return the query of a page; values of ticked boxes with one name are joined, as ``3,7``."""
     params = request.query_params
     return {name: ",".join(params.getlist(name)) for name in params}
 
 
 def _begun(site: Site, name: str, query: Mapping[str, str]) -> tuple[Page, str]:
-    """Return a page, and its text up to its main part. Errors as the page's."""
+    """Return a page, and its text up to its main part.
+
+    Raises the errors of the function that draws the page.
+    """
     newest = site.newest()  # read first: what comes meanwhile is announced
     page = PAGES[name](site, query)
     return page, begun(page, name or "./", newest)
 
 
 def _parts(beginning: str, draw: Callable[[], Picture]) -> Iterator[str | bytes]:
-    """Yield a page's beginning at once, and the rest when it is drawn: it may take a second.
+    """Yield a page's beginning at once, and the rest when it is drawn, which may take a second.
 
-    What goes wrong meanwhile is said in the page, since its status is sent.
+    Errors while drawing are shown in the page, since the status of the response is already sent.
     """
     yield beginning
     try:

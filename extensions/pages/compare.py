@@ -1,4 +1,4 @@
-"""Draws chosen trials of a study next to each other: their curves, what differs, how they stand."""
+"""Draws chosen trials of a study next to each other: curves, differences, state and results."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
     from .site import Site
 
-#: The dashes of lines; with each, as many lines as there are colours.
+#: The dashes of lines. Each is used with all colours before the next one is used.
 DASHES = ("solid", "dash")
 
 
 def compare_page(site: Site, query: Mapping[str, str]) -> Page:
-    """Return the trials ``n`` (as ``3,7``) of the study ``id``.
+    """Return the page that compares the trials ``n`` (as ``3,7``) of the study ``id``.
 
-    Raises UsageError if there is none.
+    Raises UsageError if there is no such study.
     """
     study = site.reader.study(query.get("id", ""))
     head = Markup("<h1>Trials compared</h1><p>{}</p>").format(
@@ -67,7 +67,7 @@ def _compared(site: Site, study_id: str, numbers: Sequence[int]) -> Content:
 
 
 def _looks(trials: Sequence[TrialRow]) -> dict[int, tuple[str, str]]:
-    """Return each trial's colour and dash, by its number: colours that all readers tell apart."""
+    """Return each trial's colour and dash by its number. All readers can tell the colours apart."""
     return {
         trial.number: (STUDIES[k % len(STUDIES)], DASHES[k // len(STUDIES) % len(DASHES)])
         for k, trial in enumerate(trials)
@@ -80,7 +80,7 @@ def _curves(
     epochs: Sequence[EpochRow],
     looks: Mapping[int, tuple[str, str]],
 ) -> Figure | None:
-    """Return the learning curves, each in its trial's look and none thicker than another."""
+    """Return the learning curves, each in its trial's colour and dash, and all equally thick."""
     figure = figures.learning_curves(study, trials, epochs)
     if figure is None:
         return None
@@ -129,7 +129,7 @@ def _standing(study: StudyRow, trial: TrialRow, epochs: Sequence[EpochRow]) -> d
 def _table(
     titles: Sequence[Markup], cells: Sequence[Mapping[str, Any]], *, only_differing: bool
 ) -> tuple[list[Column[Any]], list[list[Any]]]:
-    """Return a table's columns, one for each trial after the names, and its rows."""
+    """Return a table's columns, the first for names and one for each trial, and its rows."""
     rows = []
     for name in dict.fromkeys(name for each in cells for name in each):
         values = [each.get(name) for each in cells]

@@ -1,4 +1,4 @@
-"""Draws the devices with the trials that hold them, now and lately."""
+"""Draws the devices with their trials, now and in recent epochs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from ...app.show.views.devices import Facts
     from .site import Site
 
-#: Number of the newest epochs of all studies that the chart of devices and trials shows.
+#: Number of recent epochs of all studies in the chart of devices and trials.
 NEWEST = 400
 
 
 def devices_page(site: Site, query: Mapping[str, str]) -> Page:
-    """Return the page of all devices: state, running trials, and a chart of those before."""
+    """Return the page of all devices: states, running trials, and a chart of recent trials."""
     return Page("Devices", Markup("<h1>Devices</h1>"), lambda: _devices(site), charts=True)
 
 
@@ -61,7 +61,7 @@ def _devices(site: Site) -> Content:
 
 
 def _legend(site: Site, epochs: Sequence[EpochRow], works: Iterable[Work]) -> Markup:
-    """Return the studies in the chart, each in its colour."""
+    """Return the names of the studies in the chart, each with its colour."""
     trials = {row.trial for row in epochs} | {work.trial for work in works}
     names = {study.id: study.name for study in site.reader.studies()} if trials else {}
     swatch = Markup('<i class="swatch" style="background:{}"></i>{}')

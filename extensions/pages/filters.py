@@ -1,8 +1,9 @@
-"""Reads what a person types to choose trials, such as ``lr<0.01 state:failed``.
+"""Reads the filters that users type to choose trials, such as ``lr<0.01 state:failed``.
 
-Words are separated by spaces, and a row is shown if all of them hold. A word with a comparison is
-about the column of that name, as the table shows it; ``:`` asks for a part of its text. Any other
-word is looked for in the texts of all columns. Quotes hold words together.
+A filter is words separated by spaces. A row is shown if all words hold for it. A word with a
+comparison is tested on the column with that name, as the table shows it; ``:`` tests for a part of
+the column's text. Any other word is searched in the texts of all columns. Quotes keep words
+together.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row")
 
-#: A name, a comparison, and what it compares with. Longer comparisons come first.
+#: A name, a comparison sign, and the value to compare with. Longer signs come first.
 _WORD = re.compile(r"(?P<name>.+?)(?P<sign><=|>=|!=|<|>|=|:)(?P<given>.*)", re.DOTALL)
 _ORDERS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -32,9 +33,9 @@ _ORDERS: Mapping[str, Callable[[float, float], bool]] = {
 
 
 def chosen_by(text: str, columns: Sequence[Column[Row]]) -> Callable[[Row], bool]:
-    """Return a predicate: True for rows that the filter ``text`` chooses; all if it is empty.
+    """Return a predicate: True for rows that the filter ``text`` chooses, or all if it is empty.
 
-    Raises UsageError for a column that is not there, and where a number is needed.
+    Raises UsageError for an unknown column, and for text where a number is needed.
     """
     try:
         words = shlex.split(text)
@@ -60,7 +61,7 @@ def _test(word: str, columns: Sequence[Column[Row]]) -> Callable[[Row], bool]:
 
 
 def _compared(typed: str, sign: str, operand: str) -> Callable[[Any], bool]:
-    """Return a predicate: True for values that compare by ``sign`` with what was given."""
+    """Return a predicate: True for values that compare by ``sign`` with ``operand``."""
     part, number = operand.lower(), _number(operand)
     if sign == ":":
         return lambda value: part in _text(value)
@@ -78,7 +79,7 @@ def _compared(typed: str, sign: str, operand: str) -> Callable[[Any], bool]:
 
 
 def _number(value: Any) -> float | None:
-    """Return a value as a number; None for what is none."""
+    """Return ``value`` as a number; None if it is not a number."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):

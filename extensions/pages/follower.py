@@ -1,16 +1,15 @@
-"""Notices what changes, once for all open pages, and tells them which of them it concerns.
+"""Notices changes, once for all open pages, and tells each page about those that concern it.
 
-Theory of operation. Each open page keeps one stream of server-sent events. While there is one, a
-single task looks twice a second: for events of the ledger that are new, and for which scheduler
-runs, which no event tells. What it finds goes to every stream as a set of topics. A page that one
-of them concerns asks for itself again, and shows what differs. A stream whose page is slow only
-collects topics, of which there are as many as studies.
+Theory of operation. Each open page keeps one stream of server-sent events. While there is a stream,
+a single task checks every ``PERIOD`` seconds for new events in the ledger, and for another
+scheduler process, of which there is no event. It sends the changes to every stream as a set of
+topics. A page that shows one of these topics loads itself again, and updates the parts that differ.
+If a page is slow, its stream only collects topics, and there are only as many topics as studies.
 
-Pages that ask again for the same address between two announcements are drawn once, and after each
-picture the next one waits for ``REST`` times the CPU time that this process has had since the one
-before (``Pictures``): drawing it, and sending it to all. So live pages take a part of one core,
-however many are open and however large the studies are: what grows is the time between two
-pictures.
+If several pages load the same address between two announcements, it is drawn once. After each
+picture, the next one waits for ``REST`` times the CPU time that this process has used since the
+picture before (``Pictures``). So live pages take only a part of one core, however many are open and
+however large the studies are. With more work, only the time between two pictures grows.
 """
 
 from __future__ import annotations
@@ -34,25 +33,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks at the ledger.
+#: Seconds between two checks of the ledger.
 PERIOD = 0.25
-#: Seconds after which pages that show times until now are told that time has passed.
+#: Seconds between two announcements of ``TIME`` to pages that show times until now.
 TICK = 10.0
-#: Seconds of rest for each second of work.
+#: Seconds of rest for each second of CPU time.
 REST = 4.0
-#: Number of pictures that are kept.
+#: Number of pictures that are kept in memory.
 KEPT = 64
-#: Topics: all has changed; time has passed. A study's topic is ``study:`` and its id.
+#: Topics: everything has changed; time has passed. A study's topic is ``study:`` and its id.
 ALL, TIME = "all", "time"
 
 
 def topic_of(study_id: str) -> str:
-    """Return the topic of pages about this study."""
+    """Return the topic of pages about the study ``study_id``."""
     return f"study:{study_id}"
 
 
 class _Stream:
-    """The news that one open page is still to be told."""
+    """The topics that one open page has not been told of yet."""
 
     def __init__(self) -> None:
         self.topics: set[str] = set()
@@ -60,9 +59,9 @@ class _Stream:
 
 
 class Follower:
-    """Follows the ledger of ``reader``; ``scheduler`` gives another value if it comes or goes.
+    """Follows the ledger of ``reader``. ``scheduler`` returns a value that identifies its process.
 
-    ``has_news`` tells if something was worked out that no event tells of.
+    ``has_news`` returns True once if there are new results of which there is no event.
     """
 
     def __init__(
@@ -74,21 +73,21 @@ class Follower:
         self._reader = reader
         self._scheduler = scheduler
         self._has_news = has_news
-        #: Number of announcements so far. A picture drawn since the last one is good enough.
+        #: Number of announcements so far. A picture drawn after the last one is up to date.
         self.announced = 0
         self._newest = 0
-        #: The newest event that pages were told of.
+        #: The newest event that pages have been told of.
         self._told = 0
         self._served: object = None
         self._streams: set[_Stream] = set()
         self._wake = asyncio.Event()
 
     def hurry(self) -> None:
-        """Look now: something was just changed from a page."""
+        """Check at once. Call this after a change made from a page."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Look and tell, for as long as the server runs."""
+        """Check for changes and announce them, for as long as the server runs."""
         loop = asyncio.get_running_loop()
         ticked = loop.time()
         while True:
@@ -139,7 +138,7 @@ class Follower:
             stream.changed.set()
 
     async def messages(self, seen: int) -> AsyncIterator[str]:
-        """Yield messages to a page that has shown the ledger as of event number ``seen``.
+        """Yield messages to a page that shows the ledger as of event number ``seen``.
 
         A message has the changed topics, and the number of the newest event as its id.
         """
@@ -164,9 +163,9 @@ class Follower:
 
 
 class Picture(NamedTuple):
-    """A page as it was drawn: its beginning and the rest, as UTF-8."""
+    """A page as it was drawn: its beginning and its rest, as UTF-8."""
 
-    #: Number of announcements, and the time (monotonic seconds), when drawing began.
+    #: The number of announcements and the time (monotonic seconds) when drawing began.
     announced: int
     began: float
     beginning: bytes
@@ -174,25 +173,25 @@ class Picture(NamedTuple):
 
 
 class Pictures:
-    """The pictures of pages, each drawn again after an announcement of ``follower``.
+    """The pictures of pages. A picture is drawn again after an announcement of ``follower``.
 
-    They are drawn one at a time, in any thread.
+    Pictures are drawn one at a time, in any thread.
     """
 
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
         self._lock = threading.Lock()
-        #: Lock of the one page that waits or draws, among those that were told.
+        #: The lock of the live page that rests or draws. Other live pages wait for it.
         self._turn = asyncio.Lock()
-        #: When the rest after the last picture is over (monotonic seconds).
+        #: End of the rest after the last picture (monotonic seconds).
         self.rested = 0.0
-        #: When that picture was ready, and the CPU seconds of this process until then.
+        #: End of the last drawing (monotonic seconds), and this process's CPU seconds at that time.
         self._ready, self._spent = time.monotonic(), time.process_time()
-        #: By address.
+        #: The kept pictures by address.
         self._kept: OrderedDict[str, Picture] = OrderedDict()
 
     async def live(self, address: str, draw: Callable[[], tuple[str, str]]) -> Picture:
-        """Return a picture drawn since the last announcement; draw it after a rest if needed.
+        """Return a picture drawn since the last announcement, or draw one after a rest.
 
         Raises what ``draw`` raises.
         """
@@ -212,10 +211,10 @@ class Pictures:
         *,
         rests: bool = True,
     ) -> Picture:
-        """Return the picture that ``draw`` gives, or one begun since ``asked`` (monotonic seconds).
+        """Return a picture by ``draw``, or a kept one begun since ``asked`` (monotonic seconds).
 
-        If not ``rests``, no rest follows: it is for a user's request, and these are rare enough.
-        Raises what ``draw`` raises.
+        If not ``rests``, no rest follows: such pictures answer a user's own requests, which are
+        rare. Raises what ``draw`` raises.
         """
         with self._lock:
             cached = self._kept.pop(address, None)
@@ -237,10 +236,10 @@ class Pictures:
             return cached
 
     def _rest(self) -> None:
-        """Rest for what the process has worked since the last picture.
+        """Set the rest for the CPU time that the process has used since the last picture.
 
-        Counted from the end of the rest before, or from that picture: what little has been done in
-        a long time without pictures was paid for meanwhile.
+        The rest is counted from the end of the previous rest, or from the last picture if that is
+        later. So CPU time used slowly, in a long time without pictures, leads to no rest now.
         """
         since, before = max(self.rested, self._ready), self._spent
         self._ready, self._spent = time.monotonic(), time.process_time()

@@ -1,4 +1,4 @@
-"""The forms that control studies and devices. ``actions`` does what they ask for."""
+"""The forms that control studies and devices. ``actions`` carries them out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...app.show.views.devices import Facts
     from ...scheduler.model.study import StudySpec
 
-#: Before the name of a parameter in the form that enqueues a configuration.
+#: The prefix of parameters' names in the form that enqueues a configuration.
 PARAM = "param."
 #: The most trials that the form adds to a study at once.
 MOST = 10**6

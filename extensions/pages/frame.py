@@ -1,7 +1,7 @@
-"""Puts a page into the common frame: style, scripts, the way to other pages, and what is live.
+"""Puts a page into the common frame: style, scripts, links to other pages, and live updates.
 
-All pages are in one folder and link to each other without a path before, so that they work behind
-a proxy at any path. Users' text enters a page as in a report: escaped, or as JSON for the charts.
+All pages are in one folder and link to each other by their names alone, so that they work behind a
+proxy at any path. Users' text enters a page as in a report: escaped, or as JSON for the charts.
 """
 
 from __future__ import annotations
@@ -33,37 +33,38 @@ class Content(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page: its title as text, its head as HTML, and what draws the rest, which takes longer."""
+    """A page: its title as text, its head as HTML, and the function that draws the slower rest."""
 
     title: str
     head: Markup
     draw: Callable[[], Content]
-    #: The topics that it shows (``extensions.pages.follower``); None: it changes with anything.
+    #: The topics that the page shows (``extensions.pages.follower``); None if any change concerns
+    #: it.
     topics: tuple[str, ...] | None = None
-    #: True if it may have charts.
+    #: True if the page may have charts.
     charts: bool = False
 
 
 def begun(page: Page, here: str, seen: int) -> str:
-    """Return the page up to its main part, at the address ``here``.
+    """Return the beginning of ``page``, at the address ``here``, up to its main part.
 
-    It shows the ledger as of ``seen``, the number of an event, which was read before anything else.
+    The page shows the ledger as of event number ``seen``, which was read before anything else.
     """
     return part("begin.html", page=page, here=here, seen=seen, asset_url=asset_url)
 
 
 def ended(content: Content) -> str:
-    """Return the rest of a page."""
+    """Return the rest of a page: its main part and its end."""
     return part("end.html", main=content.main, figures=content.figures or {})
 
 
 def asset_url(name: str) -> str:
-    """Return the address of a style sheet or script, which changes with its content."""
+    """Return the address of a style sheet or script. It changes when the content does."""
     return f"{name}?v={_mark(name)}"
 
 
 def asset(name: str) -> tuple[str, str] | None:
-    """Return the text and media type of a style sheet or script; None if it is unknown."""
+    """Return the text and media type of a style sheet or script; None if the name is unknown."""
     read = _ASSETS.get(name)
     return None if read is None else (read(), SCRIPT if name.endswith(".js") else STYLE)
 
@@ -76,10 +77,10 @@ def _mark(name: str) -> str:
 
 
 def _charts_library() -> str:
-    """Return plotly.js such that it adds no style for maps, which pages do not have.
+    """Return plotly.js with a prelude that keeps it from adding its style for maps.
 
-    Their policy refuses a style that is not theirs. plotly.js adds none where it finds an element
-    of that style's name.
+    The pages have no maps, and their policy refuses styles from elsewhere. plotly.js adds no style
+    if there is already an element with that style's name.
     """
     library = plotly_script()
     match = re.search(r'getElementById\("([0-9a-f]{64})"\)', library)

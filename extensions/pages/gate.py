@@ -1,17 +1,17 @@
-"""Admits requests that have the token and come from our pages; restricts what pages may do.
+"""Admits requests that have the token and come from our pages; restricts pages by a policy.
 
 Theory of operation. The pages show studies and control them, and any web page in the same browser
-can send requests to this machine. So four things are asked of a request. Its ``Host`` is a name of
-this machine, or the proxy's: a web page whose own name was pointed here (DNS rebinding) has
-another one. It has the token, which the printed address carries once; from then on a cookie does
-that scripts cannot read and that no other site's request carries. What changes something is a POST
-whose ``Origin`` is our own. And each answer says that its page may load and run nothing but what
-this server sends.
+can send requests to this machine. So there are four rules. The ``Host`` of a request must be a name
+of this machine or of the proxy: a web page whose own name was pointed to this machine (DNS
+rebinding) has another host. The request must have the token, which is in the printed address; later
+requests have a cookie instead, which scripts cannot read and which requests from other sites do not
+carry. A request that changes something must be a POST whose ``Origin`` is our own. And each
+response has a policy by which its page may load and run only content from this server.
 
-A browser keeps cookies apart by host and path, not by port: what other programs and users serve at
-other ports of this machine gets them, too. So all pages are in one folder whose name is a secret of
-this server, and the cookie belongs to that folder. It holds no token but the name of a session,
-which is worth nothing anywhere else and ends with the server.
+A browser separates cookies by host and path, not by port: servers of other programs and users at
+other ports of this machine get them, too. So all pages are in one folder whose name is a secret of
+this server, and the cookie is sent only to that folder. The cookie does not contain the token but
+the name of a session, which is of no use elsewhere and ends with the server.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...app.server.optuna_bridge.dashboard import is_ours
 from ...base.errors import UsageError
 
-#: The SHA-256 of an empty style element, to which plotly.js adds its rules.
+#: The SHA-256 of an empty style element. plotly.js adds its rules to such an element.
 _EMPTY = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
-#: Content security policy of our pages. Style attributes set trials' colours and load nothing.
+#: The content security policy of our pages. Style attributes set the colours of trials and load
+#: nothing.
 POLICY = (
     f"default-src 'none'; script-src 'self'; style-src 'self' {_EMPTY}; style-src-attr"
     " 'unsafe-inline'; img-src 'self' data: blob:; connect-src 'self'; form-action 'self';"
     " base-uri 'none'; frame-ancestors 'none'"
 )
-#: A report brings scripts of its own. It runs them as a page of nowhere: without our cookie.
+#: The policy of a report, which has scripts of its own. They run without an origin, so without our
+#: cookie.
 REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval';"
     " style-src 'unsafe-inline'; img-src data: blob:; frame-ancestors 'none'"
@@ -51,20 +53,20 @@ _HEADERS = {
 }
 READING = ("GET", "HEAD")
 COOKIE = "penstock"
-#: The key of a request's connection (``server.Connection``) in the state of its scope.
+#: The key of a request's connection (``web_server.Connection``) in the state of its scope.
 CONNECTION = "penstock.connection"
 
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """The address of a proxy for the pages: its origin, and the path before all pages (or "")."""
+    """The address at which a proxy shows the pages: its origin, and its path (or "")."""
 
     origin: str = ""
     path: str = ""
 
     @classmethod
     def of(cls, url: str) -> Proxy:
-        """Return the proxy at ``url``. Raises UsageError if it is not an address of a web page."""
+        """Return the proxy at ``url``. Raises UsageError if it is no address of a web page."""
         allowed = "an address as https://example.org/penstock"
         try:
             parts = urlsplit(url)
@@ -78,23 +80,23 @@ class Proxy:
 
     @property
     def host(self) -> str:
-        """The name of its host, with a port if it has one."""
+        """The name of the proxy's host, with its port if the address has one."""
         return self.origin.partition("://")[2]
 
 
 class Gate:
-    """ASGI middleware: serves ``app`` to browsers with ``token``, here or behind ``proxy``."""
+    """ASGI middleware that serves ``app`` to browsers with ``token``, also behind ``proxy``."""
 
     def __init__(self, app: ASGIApp, token: str, proxy: Proxy) -> None:
         self._app = app
         self._token = token
         self._proxy = proxy
         self._session = secrets.token_urlsafe(32)
-        #: The folder of all pages, behind the proxy's path.
+        #: The folder of all pages, after the proxy's path.
         self._folder = f"/{secrets.token_urlsafe(16)}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or hand it to the application."""
+        """Answer a request, or pass it to the application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -114,14 +116,14 @@ class Gate:
         await (self._app if refusal is None else refusal)(scope, receive, guarded)
 
     def _without_prefix(self, scope: Scope) -> Scope:
-        """Return ``scope`` as it is behind a proxy that takes off its path; some do not."""
+        """Return ``scope`` without the path of the proxy, which some proxies do not remove."""
         path, prefix = scope["path"], self._proxy.path
         if prefix and path.startswith(f"{prefix}/"):
             return {**scope, "path": path[len(prefix) :]}
         return scope
 
     def _without_folder(self, scope: Scope) -> tuple[Scope, bool]:
-        """Return ``scope`` relative to the folder of the pages, and True if it is inside."""
+        """Return ``scope`` relative to the pages' folder, and True if it is inside the folder."""
         path = scope["path"]
         if not secrets.compare_digest(
             path[: len(self._folder) + 1].encode(), f"{self._folder}/".encode()
@@ -130,7 +132,7 @@ class Gate:
         return {**scope, "path": path[len(self._folder) :]}, True
 
     def _refusal(self, scope: Scope, *, is_inside: bool) -> Response | None:
-        """Return the answer to give instead of the page; None if the request is let in."""
+        """Return the response to give instead of the page; None if the request is admitted."""
         headers = Headers(scope=scope)
         host = headers.get("host", "").lower()
         if not is_ours(host) and (not self._proxy.host or host != self._proxy.host):
@@ -153,7 +155,7 @@ class Gate:
     def _enter(
         self, scope: Scope, offered_token: str, query: dict[str, list[str]], *, is_inside: bool
     ) -> Response:
-        """Set the session's cookie, and go to the same page without the token."""
+        """Set the session's cookie, and redirect to the same page without the token."""
         if not secrets.compare_digest(offered_token.encode(), self._token.encode()):
             return _words(
                 403, "This token is not the one that was printed: the server has a new one."
@@ -174,7 +176,7 @@ class Gate:
         return response
 
     def _is_own(self, headers: Headers, host: str) -> bool:
-        """Return True if a page of this server sent the request, under ``host`` or the proxy."""
+        """Return True if a page of this server, under ``host`` or the proxy, sent the request."""
         origin = headers.get("origin", "").lower()
         return origin == f"http://{host}" or (bool(origin) and origin == self._proxy.origin)
 

@@ -1,4 +1,4 @@
-"""Works out how important parameters are, aside from the pages that show it, and keeps it."""
+"""Computes the importances of parameters apart from the pages that show them, and keeps them."""
 
 from __future__ import annotations
 
@@ -18,33 +18,35 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds of rest for each second of work: the CPU time that importances take is small.
+#: Seconds of rest after each second of work, so that importances take little CPU time.
 REST = 20.0
 
 
 class Shares:
-    """The importances of studies that are shown repeatedly, as they were worked out last.
+    """The importances of parameters in studies that are shown repeatedly, as last computed.
 
-    A page gets the last ones without waiting. They are worked out for one study at a time, once
-    more trials are over than the last time, and a rest follows each.
+    A page gets the last result without waiting. A new result is computed if more trials are over
+    than at the last one, for one study at a time and with a rest after each.
     """
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._lock = threading.Lock()
-        #: Number of trials that were over, and the importances, by study.
+        #: For each study, the number of trials that were over, and the importances of its
+        #: parameters.
         self._known: dict[str, tuple[int, Importances | None]] = {}
         self._working = False
-        #: When the rest after the last ones is over (monotonic seconds).
+        #: End of the rest after the last computation (monotonic seconds).
         self._rested = 0.0
         self._news = False
-        #: True if a study that is over was refused, as another one was worked out or a rest was on.
+        #: True if a finished study was not computed because another study was, or because of a
+        #: rest.
         self._refused = False
 
     def of(
         self, study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
     ) -> tuple[Importances | None, bool]:
-        """Return the importances that are known, and if newer ones are to come."""
+        """Return the known importances, and True if newer ones are still to be computed."""
         over = sum(trial.state in FINAL for trial in trials)
         with self._lock:
             worked_out, shares = self._known.get(study.id, (0, None))
@@ -58,9 +60,9 @@ class Shares:
         return shares, is_due
 
     def has_news(self) -> bool:
-        """Tell, once, that a study that is over has new ones, or may ask for them again.
+        """Return True, once, if a finished study has new importances or can now be computed.
 
-        No event tells its pages.
+        There is no event of either, so pages learn of it this way.
         """
         with self._lock:
             again = self._refused and not self._working and time.monotonic() >= self._rested

@@ -1,4 +1,4 @@
-"""The trials that share a lane now: trained together, or taking turns."""
+"""The trials that share a lane now: those trained together, and those that take turns."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
     from ...scheduler.model.events import EpochReported
     from ...scheduler.state.state import DeviceRecord
 
-#: The most lanes that are listed.
+#: The most lanes in the list.
 LISTED = 32
 
 
 @dataclass(frozen=True, slots=True)
 class LaneGroup:
-    """The trials at work in a lane of ``device``, at least two, in the order of their seats."""
+    """The trials (two or more) that run in a lane of ``device``, in the order of their seats."""
 
     device: str
     lane: int
     works: tuple[Work, ...]
-    #: Size of the fused group in the last epoch that one of them ended; 1: each alone.
+    #: Size of the fused group in the newest ended epoch of these trials; 1 if they are not fused.
     together: int = 1
-    #: For how many of them the batches of that epoch were read once.
+    #: Number of these trials for which the batches of that epoch were read once.
     readers: int = 0
 
     @property
     def trials(self) -> list[str]:
-        """The trials by study and number."""
+        """The trials, each as study and number."""
         return [f"{work.study}/{work.number}" for work in self.works]
 
     @property
     def words(self) -> str:
-        """A sentence part that says how they share the lane."""
+        """A part of a sentence on how the trials share the lane."""
         if self.together > 1:
             return f"trained together, {self.together} at once in the last epoch"
         if self.readers > 1:
@@ -52,7 +52,7 @@ def lane_groups(
     running: Mapping[tuple[str, int], Work],
     study: str | None = None,
 ) -> list[LaneGroup]:
-    """Return the lanes that have several trials now; with ``study``, one of its among them."""
+    """Return the lanes with several trials now; if ``study`` is given, only those it runs in."""
     groups = []
     for (device, lane), works in _by_lane(devices, running).items():
         if study is None or any(study_of_trial(work.trial) == study for work in works):
@@ -66,7 +66,7 @@ def lane_groups(
 def lane_group(
     device: str, lane: int, works: Sequence[Work], reports: Iterable[EpochReported]
 ) -> LaneGroup:
-    """Return the trials ``works`` of a lane, as the newest of their last ``reports`` says."""
+    """Return the lane's trials ``works``, and how they share it by the newest of ``reports``."""
     last = max(reports, key=lambda each: each.at, default=None)
     if last is None:
         return LaneGroup(device, lane, tuple(works))

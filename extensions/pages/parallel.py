@@ -1,7 +1,7 @@
-"""Draws trials as lines across their parameters and results: parallel coordinates.
+"""Draws trials as lines across axes of their parameters and results: parallel coordinates.
 
-The report's chart needs code that is made in the browser, which the pages' policy forbids. So the
-axes are the report's (``parameter_figures``), and the lines are a drawing.
+The report's chart generates code in the browser, which the pages' policy forbids. So only the axes
+are the report's (``parameter_figures``), and the lines are drawn here.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from ..report import parameter_figures
 if TYPE_CHECKING:
     from ...app.ledger.rows import StudyRow, TrialRow
 
-#: The height of the drawing, the room above and below its axes, and at their sides, in pixels.
+#: Pixels: the height of the drawing, the space above and below its axes, and the space at its
+#: sides.
 HEIGHT, TOP, FOOT, SIDE = 300, 44, 14, 70
-#: The room from one axis to the next, in pixels.
+#: Pixels from one axis to the next.
 APART = 150
-#: The most ticks of an axis that have words: of more, some are left out.
+#: The most labelled ticks of an axis. If it has more ticks, some labels are left out.
 TICKS = 8
 
 
 def parallel_part(study: StudyRow, trials: Sequence[TrialRow]) -> Markup:
-    """Return the drawing, the best trial on top; empty for fewer than two with a result."""
+    """Return the drawing with the best trial on top; empty if fewer than two have a result."""
     figure = parameter_figures.parallel(study, trials)
     if figure is None:
         return Markup()
@@ -58,14 +59,14 @@ def _bounds(axis: dict[str, Any]) -> tuple[float, float]:
 
 
 def _height(axis: dict[str, Any], value: float) -> float:
-    """Return a value's height on its axis, from the top; the middle where all are equal."""
+    """Return a value's y on its axis, measured from the top; the middle if all values are equal."""
     low, high = _bounds(axis)
     share = (value - low) / (high - low) if high > low else 0.5
     return HEIGHT - FOOT - share * (HEIGHT - TOP - FOOT)
 
 
 def _axis(axis: dict[str, Any], x: int) -> list[Markup]:
-    """Return an axis: its line, its name above, and words at its ticks."""
+    """Return an axis: its line, its name above the line, and labels at its ticks."""
     ends = _bounds(axis)
     ticks = axis.get("tickvals") or ends
     words = axis.get("ticktext") or [number(end, 3) for end in ends]

@@ -1,4 +1,4 @@
-"""Pieces of pages: their templates, links, and what is shown a page of rows at a time."""
+"""Parts of pages: templates, links, and links between the pages of a long table."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from ...app.show.drawings.page import filled
 
 
 def part(template: str, /, **values: Any) -> Markup:
-    """Return a template of this folder with ``values`` in it, which can ``link``."""
+    """Return the template of this folder, filled with ``values``.
+
+    The template may call ``link``.
+    """
     return filled(f"pages/{template}", link=link, **values)
 
 
 def link(page: str, text: object, /, *, here: bool = False, **query: object) -> Markup:
-    """Return a link to another page, with ``text`` as its words; ``here``: it is this one."""
+    """Return a link to ``page`` with the text ``text``; ``here``: it is the current page."""
     parameters = {name: value for name, value in query.items() if value is not None}
     address = f"{page}?{urlencode(parameters, errors='replace')}" if parameters else page
     now = Markup(' aria-current="true"') if here else ""
@@ -25,13 +28,13 @@ def link(page: str, text: object, /, *, here: bool = False, **query: object) -> 
 
 
 def page_of(query: Mapping[str, str]) -> int:
-    """Return the number of the page of rows that ``query`` asks for, from 1."""
+    """Return the number, from 1, of the page of rows that ``query`` asks for."""
     text = query.get("page", "")
     return max(1, int(text)) if text.isascii() and text.isdecimal() and len(text) < 9 else 1
 
 
 def pager(page: str, query: Mapping[str, object], at: int, rows: int, size: int) -> Markup:
-    """Return links to the pages of ``rows`` rows, ``size`` on each; empty if one holds them all."""
+    """Return links to the pages of ``rows`` rows, ``size`` on each; empty if there is one page."""
     last = max(1, -(-rows // size))
     if last == 1 and at == 1:
         return Markup()

@@ -1,4 +1,4 @@
-"""Draws the plan: the trials that run, those that wait with the reason, and each study's part."""
+"""Draws the plan: running trials, waiting trials with the reasons, and each study's share."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 
-#: Seconds until a scheduler that does not answer is given up.
+#: Seconds to wait for an answer of the scheduler.
 PATIENCE = 5.0
 
 
 def plan_page(site: Site, query: Mapping[str, str]) -> Page:
-    """Return the page of what the scheduler would do next."""
+    """Return the page that shows the scheduler's next steps."""
     return Page("Plan", Markup("<h1>Plan</h1>"), lambda: Content(_plan(site)))
 
 
@@ -52,7 +52,7 @@ def _plan(site: Site) -> Markup:
 
 
 def _facts(plan: Facts) -> dict[str, str]:
-    """Return the head lines of ``penstock plan``, one fact per line."""
+    """Return the facts in the head of ``penstock plan``, by name."""
     first, *rest = head_words(plan).split("; ")
     if not plan["studies"]:
         return {"Now": "; ".join((first, *rest))}
@@ -60,7 +60,7 @@ def _facts(plan: Facts) -> dict[str, str]:
 
 
 def _studies(plan: Facts) -> list[Facts]:
-    """Return the plan's studies, each with how many of its trials wait."""
+    """Return the plan's studies, each with the number of its trials that wait."""
     waiting = Counter(row["study"] for row in plan["waiting"])
     return [{**row, "waiting": waiting[row["study"]]} for row in plan["studies"]]
 

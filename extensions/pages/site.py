@@ -1,4 +1,4 @@
-"""The data that all pages are drawn from: the ledger, the studies read so far, the scheduler."""
+"""The data from which all pages are drawn: the ledger, the studies read so far, the scheduler."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from ...app.ledger.rows import EpochRow
     from ...app.show.views.progress import View
 
-#: Number of studies, and of ends of logs, that are kept as they were read last.
+#: Number of studies, and of logs' last lines, that are kept in memory.
 KEPT = 64
-#: The lines of a log's end.
+#: Number of last lines of a log.
 LINES = 20
 
 
 class Site:
-    """The installation of ``settings``, whose ledger is that of ``reader``.
+    """The installation of ``settings``, whose ledger ``reader`` reads.
 
-    Pages are drawn by one thread at a time (``extensions.pages.follower``).
+    Only one thread at a time draws pages (``extensions.pages.follower``).
     """
 
     def __init__(self, settings: Settings, reader: Reader) -> None:
@@ -40,7 +40,7 @@ class Site:
         self.control = Control(settings, reader)
         self.forecasts = Forecasts(reader)
         self.shares = Shares(reader)
-        #: The best values so far of studies that are over, by id and when they ended.
+        #: The best value after each trial of finished studies, by study id and time of its end.
         self.bests: dict[tuple[str, float], Sequence[float]] = {}
         self._watchers: OrderedDict[str, Watcher] = OrderedDict()
         self._logs: OrderedDict[str, tuple[PrintedLines, deque[Line]]] = OrderedDict()
@@ -51,14 +51,14 @@ class Site:
         return scheduler_answers(self.settings)
 
     def scheduler(self) -> tuple[bool, int | None]:
-        """Return True if one runs, and its process id if it is on this machine.
+        """Return True if a scheduler runs, and its process id if it is on this machine.
 
-        Another value means that the scheduler has started, stopped or been replaced.
+        If this changes, the scheduler has started, stopped or been replaced.
         """
         return self.serves(), locks.pid_of(self.settings.run, "scheduler")
 
     def newest(self) -> int:
-        """Return the newest event's number; 0 if there is none or the ledger does not answer."""
+        """Return the newest event's number; 0 if there is none or the ledger cannot be read."""
         try:
             newest = 0 if self.reader.is_empty() else self.reader.newest()
         except PenstockError:
@@ -70,7 +70,7 @@ class Site:
         return newest
 
     def look(self, study_id: str) -> tuple[View, Sequence[EpochRow]]:
-        """Return the study now, with all its epochs in the order of their acceptance."""
+        """Return the study as it is now, with all its epochs in the order of acceptance."""
         # How often pages are drawn is up to the follower: what is drawn is never older.
         watchers = self._watchers
         watcher = watchers.pop(study_id, None) or Watcher(self.reader, study_id, rest=0.0)
@@ -81,9 +81,9 @@ class Site:
         return view, watcher.epochs
 
     def printed(self, name: str) -> Sequence[Line]:
-        """Return the newest lines that a trial or all trials of a study printed on this machine.
+        """Return the newest lines that a trial, or all trials of a study, printed on this machine.
 
-        ``name`` is an id. What was read of a log is kept.
+        ``name`` is the id of the trial or the study. Lines that were read from a log are kept.
         """
         log = self._logs.pop(name, None)
         if log is None:

@@ -24,16 +24,16 @@ from .pieces import link, page_of, pager, part
 if TYPE_CHECKING:
     from .site import Site
 
-#: Number of studies that a page lists.
+#: Number of studies on one page of the list.
 LISTED = 100
-#: The most trials of a study that is over whose curve is drawn: its trials are read for that, once.
+#: The most trials of a finished study whose curve is drawn. Its trials are read once for the curve.
 DRAWN = 1_000
-#: The size of a study's curve in the list and the room around its line, in pixels.
+#: Pixels: the size of a study's curve in the list, and the margin around its line.
 WIDTH, HEIGHT, MARGIN = 96, 22, 2
 
 
 def studies_page(site: Site, query: Mapping[str, str]) -> Page:
-    """Return all studies, the newest first."""
+    """Return the page that lists all studies, the newest first."""
     return Page("Studies", Markup("<h1>Studies</h1>"), lambda: _content(site, query))
 
 
@@ -56,7 +56,7 @@ def _content(site: Site, query: Mapping[str, str]) -> Content:
 
 
 def _facts(site: Site, study: Listed, *, still: bool) -> dict[str, Any]:
-    """Return the study's row of the list."""
+    """Return the facts of the study's row in the list."""
     return study.facts or view_facts(replace(site.look(study.id)[0], still=still))
 
 
@@ -78,13 +78,13 @@ def _best(facts: dict[str, Any]) -> str:
 
 
 def _started(facts: dict[str, Any]) -> Markup:
-    """Return the study's start, with the exact second as a tooltip."""
+    """Return the study's start as text, with the exact second as a tooltip."""
     at, words = moment(facts["created_at"]), started_words(facts)
     return Markup('<time title="{}">{}</time>').format(at, words)
 
 
 def _progress(facts: dict[str, Any]) -> Markup | None:
-    """Return a bar of the part that is done: of the epochs, or of the trials where none expects."""
+    """Return a bar of the share done: of the expected epochs, or else of the expected trials."""
     completed, of = facts["epochs"], facts["epochs_expected"]
     if not of:
         completed, of = facts["trials_over"], facts["trials_expected"]
@@ -96,7 +96,7 @@ def _progress(facts: dict[str, Any]) -> Markup | None:
 
 
 def _best_so_far(site: Site, facts: dict[str, Any]) -> Sequence[float]:
-    """Return the best value after each trial that has one; empty with several objectives."""
+    """Return the best value after each trial with a result; empty for several objectives."""
     if len(facts["objectives"]) > 1:
         return ()
     if facts["finished_at"] is None:
@@ -116,7 +116,7 @@ def _best_so_far(site: Site, facts: dict[str, Any]) -> Sequence[float]:
 
 
 def _curve(best: Sequence[float]) -> Markup | None:
-    """Return the best value so far, from trial to trial, as a small drawing."""
+    """Return a small drawing of the best value so far over the trials."""
     if len(best) < 2:
         return None
     description = f"from {number(best[0])} to {number(best[-1])} over {len(best)} trials"
@@ -135,7 +135,7 @@ def _curve(best: Sequence[float]) -> Markup | None:
 
 
 def curve_points(best: Sequence[float]) -> list[tuple[float, float]]:
-    """Return the points of a curve of these values: steps, where the least value is at the foot."""
+    """Return the points of a stepped curve of ``best``, with the least value at the bottom."""
     low, high = min(best), max(best)
     span, across = (high - low) or 1.0, (WIDTH - 2 * MARGIN) / (len(best) - 1)
     points: list[tuple[float, float]] = []
@@ -154,7 +154,7 @@ def _metrics(facts: dict[str, Any]) -> str:
     return ", ".join(each["metric"] for each in facts["objectives"])
 
 
-#: The columns; those of the kind ``n`` hold numbers.
+#: The columns of the list. Those of kind ``n`` contain numbers.
 COLUMNS: tuple[Column[dict[str, Any]], ...] = (
     Column("study", _named),
     Column("status", _status),

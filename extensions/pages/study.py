@@ -1,4 +1,4 @@
-"""Draws one study: how it stands, its pictures, its trials, and what can be done to it."""
+"""Draws one study: its state, its charts, its trials, and the actions on it."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ if TYPE_CHECKING:
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
     from .site import Site
 
-#: The most trials with a curve, and with a dot; of more, the best and the newest are shown. Larger
-#: charts would keep the browser busy for longer than a click may wait.
+#: The most trials with a curve, and the most with a dot. If there are more, the best and the newest
+#: are shown, since larger charts would keep the browser busy for too long after a click.
 CURVES, DOTS = 30, 200
-#: Number of newest epochs that the timeline shows.
+#: Number of newest epochs in the timeline.
 NEWEST = 150
-#: With more epochs, what extensions say of a study is shown only once it is over: they read them.
+#: The most epochs of an open study for which the remarks of extensions are shown, since extensions
+#: read all epochs for them.
 NOTED = 2_000
 
 
 def study_page(site: Site, query: Mapping[str, str]) -> Page:
-    """Return the study of the name or id in ``query``. Raises UsageError if there is none."""
+    """Return the page of the study named in ``query``. Raises UsageError if there is none."""
     study = site.reader.with_names(site.reader.study(query.get("id", "")))
     head = Markup('<h1><bdi>{}</bdi></h1><p class="lead">{}</p><p class="links">{} {}</p>').format(
         study.name,
@@ -98,7 +99,7 @@ def _study(site: Site, study_id: str, query: Mapping[str, str]) -> Content:
 
 
 def memory_page(site: Site, query: Mapping[str, str]) -> Page:
-    """Return the page of a study's memory needs and sharing; arguments as for ``study_page``."""
+    """Return the page of a study's memory needs and sharing, arguments as for ``study_page``."""
     study = site.reader.study(query.get("id", ""))
     head = Markup("<h1>Memory and sharing</h1><p>{}</p>").format(
         link("study", study.name, id=study.id)
@@ -125,7 +126,7 @@ def _topics(study: StudyRow) -> tuple[str, ...]:
 def _charts(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the study's figures, and words about what they leave out."""
+    """Return the study's figures, and sentences on trials that are left out of them."""
     dots, newest = charted(study, trials, DOTS), epochs[-NEWEST:]
     lines = charted(study, trials, CURVES)
     drawings = {

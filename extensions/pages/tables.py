@@ -1,4 +1,4 @@
-"""Shows what extensions draw for a terminal as tables and paragraphs of a page."""
+"""Shows tables and text that extensions draw for a terminal as HTML."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def markup_of(shown: RenderableType) -> Markup:
-    """Return a table as a table, a group's parts one after another, and text as a paragraph."""
+    """Return tables as HTML tables, the parts of groups one by one, and text as paragraphs."""
     if isinstance(shown, Group):
         return Markup().join(map(markup_of, shown.renderables))
     if isinstance(shown, Table):

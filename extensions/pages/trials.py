@@ -1,4 +1,4 @@
-"""Draws the trials of a study, some at a time, and one trial with its story."""
+"""Draws the trials of a study, a page at a time, and single trials with their stories."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from ...app.show.drawings.columns import Column
     from .site import Site
 
-#: Number of trials that a page lists.
+#: Number of trials on one page of the table.
 LISTED = 50
-#: No trial's number has more digits.
+#: The most digits of a trial's number.
 DIGITS = 12
-#: The most trials that are lines across their parameters.
+#: The most trials drawn as lines across their parameters.
 LINES = 200
 #: The most characters of a filter, and the most trials that are compared at once.
 LONGEST, MOST_CHOSEN = 300, 12
-#: The directions of an order, the largest first last.
+#: The directions of an order: the smallest value first, and the largest first.
 DIRECTIONS = ("ascending", "descending")
 
 
 def trials_page(site: Site, query: Mapping[str, str]) -> Page:
-    """Return a study's table of trials alone, for a page that sorts it (see ``study_page``)."""
+    """Return a page with only a study's table of trials, which ``study_page`` loads to sort it."""
     study = site.reader.study(query.get("id", ""))
     head = Markup("<h1>Trials</h1><p>{}</p>").format(link("study", study.name, id=study.id))
     draw = partial(_trials, site, study.id, query)
@@ -65,8 +65,8 @@ def trials_part(
 ) -> Markup:
     """Return the trials that ``query`` asks for: ``filter``, ``order``, ``page`` and ``chosen``.
 
-    ``order`` is the name of a column, after a dash for the largest first. Those ``chosen`` are to
-    be compared.
+    ``order`` is the name of a column, with a dash in front to have the largest value first.
+    ``chosen`` are the trials to compare.
     """
     numbers = numbers_in(query.get("chosen", ""))
     columns = trial_columns(study, trials, epochs, partial(_named, study, numbers))
@@ -106,14 +106,14 @@ def trials_part(
 
 
 def numbers_in(text: str) -> list[int]:
-    """Return the numbers of trials in ``text``, as ``3,7``; what is none is left out."""
+    """Return the numbers of trials in ``text``, as ``3,7``. Other words are left out."""
     words = dict.fromkeys(text.split(","))
     digits = (each for each in words if each.isascii() and each.isdecimal() and len(each) < 10)
     return [int(each) for each in digits][:MOST_CHOSEN]
 
 
 def _named(study: StudyRow, chosen: Sequence[int], trial: TrialRow) -> Markup:
-    """Name a trial, with a box that chooses it."""
+    """Return a link to the trial, with a box to choose it."""
     box = Markup('<input type="checkbox" name="n" value="{}" aria-label="compare trial {}"{}>')
     attribute = Markup(" checked") if trial.number in chosen else ""
     name = link("trial", trial.number, id=study.id, n=trial.number)
@@ -121,9 +121,9 @@ def _named(study: StudyRow, chosen: Sequence[int], trial: TrialRow) -> Markup:
 
 
 def _order(asked: str, columns: Sequence[Column[TrialRow]]) -> tuple[Column[TrialRow] | None, bool]:
-    """Return the column by which trials are ordered and if the largest is first.
+    """Return the column by which trials are ordered, and True if the largest is first.
 
-    None: the best is first.
+    The column is None if the best trials are first.
     """
     by_title = {column.title: column for column in reversed(columns)}
     if asked in by_title:
@@ -134,7 +134,7 @@ def _order(asked: str, columns: Sequence[Column[TrialRow]]) -> tuple[Column[Tria
 def _ordered(
     study: StudyRow, trials: Sequence[TrialRow], column: Column[TrialRow] | None, *, down: bool
 ) -> list[TrialRow]:
-    """Return the trials in order, those without a value last."""
+    """Return the trials in order. Those without a value in ``column`` are last."""
     if column is None:
         return best_first(study, trials)
     keys = [(column.sort_key(trial), trial) for trial in trials]
@@ -146,28 +146,28 @@ def _ordered(
 def _sorting(
     column: Column[TrialRow], by: Column[TrialRow] | None, *, down: bool, known: Mapping[str, Any]
 ) -> Column[TrialRow]:
-    """Return a column whose title sorts by it, and the other way round once it does."""
+    """Return ``column`` with a title that sorts by it, or reverses the order if it is ``by``."""
     descends = not down if column is by else column.first == DIRECTIONS[True]
     order = f"{'-' if descends else ''}{column.title}"
     return replace(column, title=link("study", column.title, **{**known, "order": order}))
 
 
 def _searched(column: Column[TrialRow]) -> Column[TrialRow]:
-    """Return a column as filters read it: of a failure also its message."""
+    """Return a column as filters read it: the one for failures includes their messages."""
     if column.title != "Failure":
         return column
     return replace(column, key=lambda trial: f"{trial.failure_kind} {trial.failure_message}")
 
 
 def partly(shown: Sequence[TrialRow], trials: Sequence[TrialRow]) -> str:
-    """Return a sentence that only some trials are drawn; empty if all are."""
+    """Return a sentence that only some trials are drawn; empty if all are drawn."""
     if len(shown) == len(trials):
         return ""
     return f" Of {count(len(trials), 'trial')}, {len(shown)} are drawn: the best and newest."
 
 
 def charted(study: StudyRow, trials: Sequence[TrialRow], most: int) -> Sequence[TrialRow]:
-    """Return up to ``most`` trials for a chart, in their order; more if that many run."""
+    """Return up to ``most`` trials for a chart, in their order; more if more are running."""
     if len(trials) <= most:
         return trials
     ids = {trial.id for trial in ranked(study, trials)[: most // 2]}
@@ -178,9 +178,9 @@ def charted(study: StudyRow, trials: Sequence[TrialRow], most: int) -> Sequence[
 
 
 def trial_page(site: Site, query: Mapping[str, str]) -> Page:
-    """Return the trial ``n`` of the study ``id`` of ``query``.
+    """Return the page of trial ``n`` of the study ``id`` in ``query``.
 
-    Raises UsageError if there is none.
+    Raises UsageError if there is no such trial.
     """
     number = query.get("n", "")[:DIGITS]
     study, trial = find_trial(site.reader, f"{query.get('id', '')}/{number}")

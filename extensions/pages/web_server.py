@@ -1,12 +1,12 @@
-"""Serves the pages on this machine's loopback, to browsers that have the printed token.
+"""Serves the pages on this machine's loopback address, to browsers that have the printed token.
 
-Theory of operation. Any program that can connect may send half a request and wait, or connect
-again and again. So a connection *waits* until one of its requests has passed the gate, and waiting
-connections cost little: their number is limited, each waits for a short time, and the one that has
-waited longest makes room for the next. A browser sends its request with the connection, so it has
-passed before others push it out. Connections that have passed are in a table of their own, which
-other connections cannot fill. All connections come from this machine or its proxy, so no limit is
-by address: an attacker would share it with the users.
+Theory of operation. Any program that can connect may send half a request and wait, or connect again
+and again. So a connection *waits* until one of its requests has passed the gate. Waiting
+connections cost little: their number is limited, each may wait only for a short time, and if there
+are too many, the one that has waited longest is closed. A browser sends its request as soon as it
+is connected, so it passes before newer connections push it out. Connections that have passed are
+counted separately, so waiting ones cannot displace them. All connections come from this machine or
+its proxy, so there is no limit by address: an attacker would have the same address as the users.
 """
 
 from __future__ import annotations
@@ -33,24 +33,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds that open pages have to be told of the end.
+#: Seconds in which open pages can be told that the server ends.
 GRACE = 1
 #: Seconds in which a request of a new connection must pass the gate.
 WAIT = 10.0
-#: The most connections that wait, and the most that have passed. With the files of the process they
-#: are fewer than the descriptors that a process usually may have (1,024).
+#: The most connections that wait, and the most that have passed. Together with the process's files,
+#: they are fewer than the descriptors that a process usually may have (1,024).
 MOST_WAITING, MOST_PASSED = 256, 400
 #: The most bytes of a request's head.
 HEAD_BYTES = 16 << 10
-#: The most connections that are accepted before those of them that are too many are closed. The
-#: kernel has as many wait for that: fewer than the tabs that ask again at once would cost seconds.
+#: The most connections accepted before surplus ones are closed. It is also the length of the
+#: kernel's queue. A queue shorter than the number of tabs that reload at once would delay some by
+#: seconds.
 AT_ONCE = 128
-#: Seconds between two records of what fails below the pages.
+#: Seconds between two log records of failures outside all pages.
 QUIET = 60.0
 
 
 class Door:
-    """The connections of a server."""
+    """The connections of a server: those that wait, and those that have passed the gate."""
 
     def __init__(self) -> None:
         # Each in the order of its coming.
@@ -59,29 +60,29 @@ class Door:
         self._said = -QUIET
 
     def protocol(self, *, app_state: dict[str, Any], **arguments: Any) -> Connection:
-        """Return the protocol of a new connection, from what uvicorn gives to its own."""
+        """Return the protocol of a new connection. The arguments are those of uvicorn's own."""
         return Connection(self, app_state, arguments)
 
     def come(self, connection: Connection) -> None:
-        """Have a new connection wait."""
+        """Add a new connection to those whose first request has not passed the gate yet."""
         if len(self._waiting) >= MOST_WAITING:
             next(iter(self._waiting)).close()
         self._waiting[connection] = None
 
     def pass_(self, connection: Connection) -> None:
-        """Note that a connection that has waited is let in."""
+        """Move a waiting connection to those that have passed the gate."""
         del self._waiting[connection]
         if len(self._passed) >= MOST_PASSED:
             next(iter(self._passed)).close()
         self._passed[connection] = None
 
     def leave(self, connection: Connection) -> None:
-        """Forget a connection that is closed, or is being closed."""
+        """Forget a connection that is closed or being closed."""
         self._waiting.pop(connection, None)
         self._passed.pop(connection, None)
 
     def say(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Record what failed outside all pages, such as accepting a connection, now and then."""
+        """Log a failure outside all pages, such as in accepting a connection, now and then."""
         if time.monotonic() - self._said >= QUIET:
             self._said = time.monotonic()
             log.error(
@@ -93,7 +94,7 @@ class Door:
 
 
 class Connection(asyncio.Protocol):
-    """One connection: HTTP as uvicorn speaks it, closed where no request passes the gate."""
+    """One connection: HTTP by uvicorn, closed if no request passes the gate in time."""
 
     def __init__(self, door: Door, app_state: dict[str, Any], arguments: dict[str, Any]) -> None:
         self._door = door
@@ -124,14 +125,14 @@ class Connection(asyncio.Protocol):
         self._http.connection_lost(exc)
 
     def let_in(self) -> None:
-        """Say that a request of it has passed the gate."""
+        """Note that a request of this connection has passed the gate."""
         if self._late is not None:
             self._late.cancel()
             self._late = None
             self._door.pass_(self)
 
     def close(self) -> None:
-        """End it at once; what is not sent is dropped."""
+        """Close the connection at once. Data that is not sent yet is dropped."""
         self._forget()
         assert isinstance(self._transport, asyncio.Transport)
         self._transport.abort()
@@ -150,10 +151,10 @@ def serve(
     proxy: str | None,
     tell: Callable[[str], object],
 ) -> None:
-    """Serve until SIGINT or SIGTERM; ``tell`` gets the address to open. ``port`` 0: a free one.
+    """Serve until SIGINT or SIGTERM. Call ``tell`` with the address to open.
 
-    ``proxy`` is the address at which a proxy shows it. Raises UsageError if that is none, or the
-    port is taken.
+    ``port`` 0 means any free port. ``proxy`` is the address at which a proxy shows the pages.
+    Raises UsageError if ``proxy`` is not an address, or if the port is taken.
     """
     public = Proxy() if proxy is None else Proxy.of(proxy)
     try:

@@ -1,1 +1,1 @@
-"""Prefixes: epochs that several trials of a study have in common, and that one of them trains."""
+"""Prefixes: epochs that several trials of a study have in common, trained by one of them."""

@@ -1,22 +1,23 @@
-"""Epochs that trials of other studies have trained, where the user says that the data are the same.
+"""Take over epochs from trials of other studies, if the user declares that the data are equal.
 
-Theory of operation. Within a study the code, the data, the seed and the machine are one. Between
-studies they are where the studies have the same *group*: the token that the user gave for the data,
-the digest of all that the code imports, the seed, the size of the batches and their shards; and
-where both have computed under the same machine signature and system configuration. Then chains
-(``chain``) say which epochs of two trials have equal bits, as within a study.
+Theory of operation. The trials of one study have the same code, data, seed and machine. Trials of
+two studies have them if both studies are in the same *group*, and have computed under the same
+machine signature and system configuration. A group is the user's token for the data, the digest of
+all that the code imports, the seed, and the size of the batches and their shards. Within a group,
+chains (``chain``) tell which epochs of two trials have equal bits, as they do within a study.
 
-A trial takes over what was accepted by the time it is entered. That are epochs up to the last
-durable state that both have in common, and that the trial may need: so it never has to replay what
-another study has trained, and the best trial has its state in the store. A row of its own names
-that state, so the file stays when the other study loses it.
+A trial takes over epochs that were accepted before the trial is entered. It takes them over only up
+to the last durable state that both trials have in common. So it never has to replay what another
+study has trained, and the best trial has its state in the store. The ledger has a separate row for
+this trial's use of the state, so the file stays when the other study drops it.
 
-The trials of a study that is over come with the event that begins this one (``EarlierTrial``), or
-when the other study ends. They count as long as it is over. Those of a study at work are looked at
-where they are.
+The trials of a study that is over are in the event that starts this study (``EarlierTrial``), or
+are added when the other study ends. They are used as long as that study is over. The trials of a
+running study are read from that study's own state.
 
-An input that nobody declared is in no key. Where an epoch that was trained here has other bits than
-the same one there, the study takes over nothing more from other studies, and says so.
+An input that the user did not declare is in no key. So if an epoch trained in this study has other
+bits than the same epoch in another study, this study takes over nothing more from other studies,
+and tells the user so.
 """
 
 from __future__ import annotations
@@ -37,9 +38,11 @@ from .state import Index, Indices, OfTrial, Trained, epochs_of, known_of, note_t
 
 
 def group_of(spec: StudySpec) -> str:
-    """Equal for studies whose trials have equal bits where their chains are; empty without a token.
+    """Return the group of a study; empty if it has no data token.
 
-    What a study is called, how it samples and how long it trains changes no epoch's bits.
+    Trials of studies in one group have equal bits where their chains are equal. The study's name,
+    its sampler and the length of training change no epoch's bits, so they are not part of the
+    group.
     """
     if not (spec.data_token and has_prefixes(spec)):
         return ""
@@ -51,7 +54,7 @@ def group_of(spec: StudySpec) -> str:
 
 
 def earlier_trial(spec: StudySpec, trial: Trial, epochs: PastTrial | OfTrial) -> EarlierTrial:
-    """Return the reusable record of ``trial``, whose study ends, from the ``epochs`` it trained."""
+    """Return a record of ``trial``, whose study ends, for later studies to take ``epochs`` from."""
     return EarlierTrial(
         id=trial.id,
         params=trial.params,
@@ -74,11 +77,14 @@ class OtherStudies:
         self._state = core.state
         self._indices = indices
         self._groups: dict[str, str] = {}
-        #: The index of each study's earlier trials, and the trials that it was made for.
+        #: The index of each study's earlier trials, and the trials from which the index was made.
         self._earlier: dict[str, tuple[Sequence[EarlierTrial], Index]] = {}
 
     def trained(self, study: StudyState, trial: Trial) -> Trained | None:
-        """Return a trial of another study whose next epoch ``trial`` may take over, if any."""
+        """Return a trial of another study whose next epoch ``trial`` may take over.
+
+        Returns None if there is no such trial.
+        """
         if known_of(self._state).studies[study.spec.id].apart_from_others:
             return None
         epoch = trial.epoch + 1
@@ -92,8 +98,8 @@ class OtherStudies:
     ) -> bool:
         """Return True if ``trial`` may take over ``epoch`` of ``other``.
 
-        That is so if ``epoch`` was reported with all metrics that the study asks for, and the
-        store has a state of it or of a later epoch up to which the two trials are the same.
+        It may if ``epoch`` was reported with all metrics that the study needs, and if the store has
+        a state after ``epoch``, or after a later epoch up to which both trials are the same.
         """
         reported = dict(epochs_of(self._state, other).reports.get(epoch, ()))
         if not reported.keys() >= {study.spec.metric, *study.spec.also}:
@@ -110,10 +116,10 @@ class OtherStudies:
         )
 
     def is_of_here(self, study: StudyState, signature: str) -> bool:
-        """Return True if the study's devices and trials compute under this signature.
+        """Return True if the study's devices and trials compute under ``signature``.
 
-        They do if the class of the machine is theirs, as far as that is known, and the system
-        configuration is that of the study's trials.
+        They do if the signature's machine is of the same class as theirs, as far as that is known,
+        and its system configuration is that of the study's trials.
         """
         if study.system is None and study.spec.system_fixed:
             return False  # it is not chosen yet
@@ -129,7 +135,7 @@ class OtherStudies:
         )
 
     def compare(self, study: StudyState, trial: Trial, epoch: int) -> None:
-        """Compare an epoch that ``trial`` has trained with the same one of other studies."""
+        """Compare an epoch that ``trial`` has trained with the same epoch in other studies."""
         if known_of(self._state).studies[study.spec.id].apart_from_others:
             return
         for other, _ in self._alike(study, trial, epoch):
@@ -152,7 +158,7 @@ class OtherStudies:
     def _alike(
         self, study: StudyState, trial: Trial, epoch: int
     ) -> Iterator[tuple[Trained, Chain]]:
-        """Yield the trials of other studies whose bits after ``epoch`` are those of ``trial``."""
+        """Yield trials of other studies that have the same bits as ``trial`` after ``epoch``."""
         group = self._group(study.spec)
         link = link_at(self._indices.of(study).chains[trial.id], epoch) if group else None
         if link is None:
@@ -185,7 +191,7 @@ class OtherStudies:
         return self._groups[spec.id]
 
     def study_over(self, study: StudyState) -> None:
-        """Have the studies of its group keep what the trials of ``study`` leave."""
+        """Keep records of the study's trials for the other studies of its group."""
         if group := self._group(study.spec):
             studies, name = known_of(self._state).studies, study.spec.id
             trials = [] if studies[name].apart else self._core.trials_of(study)
@@ -202,7 +208,7 @@ class OtherStudies:
         self.forget_study(study.spec.id)
 
     def states_changed(self, name: str, states: tuple[Parent, ...]) -> None:
-        """Note the durable states that the trial ``name`` of a study that is over has now."""
+        """Note the durable states that trial ``name``, whose study is over, has now."""
         for its in known_of(self._state).studies.values():
             if any(each.id == name for each in its.earlier):
                 its.earlier = [

@@ -1,19 +1,18 @@
-"""Chains of keys: from where on two trials of a study have different bits.
+"""Chains of keys, which show the epoch after which two trials of a study have different bits.
 
 Theory of operation. The bits of an epoch follow from the code, the data, the study's seed and
-machine, what the keys of random numbers hold, and the hyperparameters in force up to that epoch. Of
-one study all of it is the same but the last two. So a trial's *chain* has a link for each epoch at
-which hyperparameters enter (``base.pieces``), and the key of a link covers all links
-before it:
+machine, the keys of random numbers, and the hyperparameters used up to that epoch. Within a study
+all of these except the last two are the same. So a trial's *chain* has a link for each epoch from
+which new hyperparameters apply (``base.pieces``), and the key of a link covers all links before it:
 
     H_0 = digest(replicate, what enters at 0)
     H_k = digest(H_before, k, what enters at k)
 
-Where the links of two trials that govern epoch n have equal keys, all their epochs up to n have
-equal bits: they have a common *prefix*. Keys compare texts of JSON, so 1, 1.0 and true differ, and
-so does another order of the names, since code may go through them in their order.
+If the links of two trials for epoch n have equal keys, all their epochs up to n have equal bits:
+the trials have a common *prefix*. Keys are made of JSON texts, so 1, 1.0 and true differ. So do
+different orders of the names, since code may iterate over them.
 
-A forked trial begins with another trial's state, and has no chain.
+A forked trial starts from another trial's state, and has no chain.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from ...base.pieces import entering, pieces
 from ...scheduler.model.study import Scalar, StudySpec, replicate_of
 from ...scheduler.model.trial import Trial
 
-#: Trials for each one that trains all of its epochs itself, as a check: usually, and in a study
-#: that takes epochs over from other studies, whose code and data are another day's.
+#: One in this number of trials trains all of its epochs itself, as a check. The second number is
+#: for studies that take over epochs from other studies, since their code and data may have changed.
 CHECKED_ONE_IN, CHECKED_WITH_TOKEN_ONE_IN = 50, 20
 
 
 class Link(NamedTuple):
-    """The key of the epochs from ``after`` + 1 to ``until``; None: all from there on."""
+    """The key of the epochs from ``after`` + 1 to ``until``, or without an end if it is None."""
 
     after: int
     until: int | None
@@ -48,13 +47,13 @@ Chain = tuple[Link, ...]
 
 
 def obstacle(spec: StudySpec) -> str:
-    """Return the reason why no trials of the study share bits; empty if they may.
+    """Return the reason why trials of the study cannot share bits; empty if they can.
 
-    They may if their random numbers have common keys, epochs are a function of the trial, and
+    They can if their random numbers have common keys, if epochs are a function of the trial, and if
     neither the machine nor a system parameter may change the results. The state of an objective or
-    an epoch function is not known, so another one cannot go on from it. If trials are forked, an
-    epoch counts only with a durable state of its own trial, and a trial that takes it over late may
-    find none.
+    of an epoch function is not known, so another trial cannot continue from it. In studies with
+    forks, an epoch counts only with a durable state of its own trial, and a trial that takes the
+    epoch over late may find no such state.
     """
     reasons = (
         (spec.seeding != "shared", 'seeding="trial" gives each trial random numbers of its own'),
@@ -83,22 +82,22 @@ def obstacle(spec: StudySpec) -> str:
 
 
 def has_prefixes(spec: StudySpec) -> bool:
-    """Return True if trials of the study may have bits in common (else see ``obstacle``)."""
+    """Return True if trials of the study may have bits in common (see ``obstacle``)."""
     return spec.seeding == "shared" and not obstacle(spec)  # asked at every event
 
 
 def chain_of(spec: StudySpec, trial: Trial) -> Chain:
-    """Return the trial's chain; empty if it was forked."""
+    """Return the trial's chain; empty if the trial was forked."""
     return () if trial.origin is not None else links_of(spec, trial.number, dict(trial.params))
 
 
 def links_of(spec: StudySpec, number: int, params: Mapping[str, Scalar]) -> Chain:
-    """Return the chain of a trial with this number and ``params`` that was not forked."""
+    """Return the chain of a trial with this number and ``params``, if it was not forked."""
     return links_of_replicate(replicate_of(spec, number), params)
 
 
 def links_of_replicate(replicate: int | None, params: Mapping[str, Scalar]) -> Chain:
-    """Return the chain of this replicate of the configuration ``params``."""
+    """Return the chain of replicate ``replicate`` of the configuration ``params``."""
     starts = sorted({start for _, start, _ in pieces(params)} | {0})
     links = list[Link]()
     key = digest("replicate", replicate)
@@ -110,7 +109,7 @@ def links_of_replicate(replicate: int | None, params: Mapping[str, Scalar]) -> C
 
 
 def link_at(chain: Chain, epoch: int) -> Link | None:
-    """Return the link that governs ``epoch`` (from 1); None without a chain."""
+    """Return the link for ``epoch`` (from 1); None if the chain is empty."""
     for link in chain:
         if link.governs(epoch):
             return link
@@ -118,7 +117,7 @@ def link_at(chain: Chain, epoch: int) -> Link | None:
 
 
 def common_epochs(one: Chain, other: Chain) -> int | None:
-    """Return the number of first epochs with equal bits; None: all, however many they train.
+    """Return the number of first epochs with equal bits, or None if all are equal.
 
     >>> same, a, b = Link(0, 3, "s"), Link(3, None, "a"), Link(3, None, "b")
     >>> common_epochs((same, a), (same, b)), common_epochs((same, a), (same, a))
@@ -137,9 +136,10 @@ def common_epochs(one: Chain, other: Chain) -> int | None:
 
 
 def is_checked(spec: StudySpec, trial: Trial) -> bool:
-    """Return True if the trial takes over no epochs, so that its own can be compared with others'.
+    """Return True if the trial takes over no epochs, so that its own epochs check other trials'.
 
-    With a data token the study's name counts, too. Else studies of one seed would check the same.
+    If there is a data token, the choice of such trials depends on the study's name, too. Otherwise
+    studies with the same seed would check the same trials.
     """
     name = (spec.name,) if spec.data_token else ()
     text = digest("check", spec.seed, trial.number, *name)
@@ -147,10 +147,10 @@ def is_checked(spec: StudySpec, trial: Trial) -> bool:
 
 
 def checked_one_in(spec: StudySpec) -> int:
-    """Return the number of trials for each one that is a check (``is_checked``)."""
+    """Return n if one in n trials is a check (``is_checked``)."""
     return CHECKED_WITH_TOKEN_ONE_IN if spec.data_token else CHECKED_ONE_IN
 
 
 def digest(*parts: object) -> str:
-    """Equal for parts that have equal texts as JSON."""
+    """Return a digest of the JSON text of ``parts``."""
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""``penstock prefixes``: which epochs a study's trials have in common."""
+"""``penstock prefixes``: the epochs that a study's trials have in common."""
 
 from __future__ import annotations
 

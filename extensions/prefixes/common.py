@@ -1,8 +1,8 @@
-"""The numbers of epochs that the trials of a study have in common (``penstock prefixes``).
+"""The epochs that the trials of a study have in common, counted (``penstock prefixes``).
 
-They count the epochs that the study's trials have, and those that waiting or running trials are to
-have up to their targets. So the numbers of a running study grow with each promotion and each new
-trial.
+The numbers include the epochs that trials have reached, and the further epochs of waiting or
+running trials up to their targets. So the numbers of a running study grow with each promotion and
+each new trial.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Difference(NamedTuple):
-    """Two trials that trained the same epoch, and got other bits."""
+    """Two trials (by number) that trained the same epoch and got different bits."""
 
     trial: int
     other: int
@@ -36,37 +36,37 @@ class StudyPrefixes:
     """The prefixes of one study. Trials are given by their numbers."""
 
     study: str
-    #: Why no epochs are merged; empty if they may be.
+    #: The reason why no epochs are shared; empty if they may be.
     obstacle: str
     trials: int
-    #: Number of trials of one configuration, each with random numbers of its own.
+    #: Number of trials for each configuration. Each has random numbers of its own.
     replicates: int
-    #: The epochs that they have and are to have.
+    #: The numbers of the trials' epochs, reached and to come.
     epochs: Epochs
-    #: Number of accepted epochs that were trained, and of those that were taken over.
+    #: Number of accepted epochs that were trained, and number of those that were taken over.
     trained: int
     taken: int
-    #: Number of epochs that were taken over from other studies, by the studies' ids.
+    #: Number of epochs that were taken over from each other study, by that study's id.
     from_others: dict[str, int]
-    #: The names of studies by id.
+    #: The names of all studies by id.
     names: Mapping[str, str]
-    #: Seconds of training of the epochs taken over within the study, in the trials that trained
-    #: them; and joules of those that were measured (None: none was).
+    #: Seconds that the taken-over epochs of this study took in the trials that trained them, and
+    #: the joules of those that were measured (None if none were).
     seconds: float
     joules: float | None
     companions: tuple[Companion, ...]
-    #: The trials that train all of their epochs, as a check, and the number of trials for each one.
+    #: The trials that train all of their epochs as a check, and n if one in n trials is one.
     checked: tuple[int, ...]
     checked_one_in: int
-    #: Number of common epochs that more than one trial trained, and that were so compared.
+    #: Number of common epochs that more than one trial trained, and whose bits were compared.
     compared: int
-    #: Epochs whose bits differed. If there is one, no epochs are taken over any more.
+    #: Epochs whose bits differed. If there is such an epoch, no epochs are taken over any more.
     differences: tuple[Difference, ...]
     edges: tuple[Edge, ...]
 
 
 def prefixes_of(reader: Reader, study: StudyRow) -> StudyPrefixes:
-    """Return the prefixes of a study of the ledger."""
+    """Return the prefixes of a study in the ledger."""
     epochs = reader.epochs(study.id)  # before the trials, so that the trial of every one is known
     spec, names = spec_from_json(study.spec_json), reader.study_names()
     return study_prefixes(spec, reader.trials(study.id), epochs, names)
@@ -78,9 +78,9 @@ def study_prefixes(
     epochs: Sequence[EpochRow],
     names: Mapping[str, str],
 ) -> StudyPrefixes:
-    """Return the prefixes of the study that has these rows.
+    """Return the prefixes of the study with these trials and epochs.
 
-    ``names`` are those of studies by id.
+    ``names`` are the names of all studies by id.
     """
     why, ways = obstacle(spec), ways_of(spec, trials)
     edges = tree(ways)
@@ -116,13 +116,13 @@ def study_prefixes(
 
 
 def _elsewhere(spec: StudySpec, row: EpochRow) -> str:
-    """Return the id of the other study whose trial trained the epoch; empty if it is this one."""
+    """Return the id of the other study that trained the epoch; empty if it was this study."""
     study = study_of_trial(row.taken_from)
     return "" if study == spec.id else study
 
 
 def left_to_others(spec: StudySpec, trials: Iterable[TrialRow], epochs: Sequence[EpochRow]) -> int:
-    """Return the number of epochs up to the trials' targets that other trials train for them."""
+    """Return the number of epochs to come that other trials of the study train."""
     if obstacle(spec):
         return 0
     edges = tree(ways_of(spec, trials))
@@ -131,7 +131,7 @@ def left_to_others(spec: StudySpec, trials: Iterable[TrialRow], epochs: Sequence
 
 
 def _compare(edges: Iterable[Edge], epochs: Iterable[EpochRow]) -> tuple[int, list[Difference]]:
-    """Return the number of epochs that several trials trained, and those whose bits differ."""
+    """Return the number of epochs that several trials trained, and a list of differing ones."""
     hashes: defaultdict[int, dict[int, str]] = defaultdict(dict)
     for row in epochs:
         if not row.taken_from:
@@ -153,7 +153,7 @@ def _compare(edges: Iterable[Edge], epochs: Iterable[EpochRow]) -> tuple[int, li
 def prefix_facts(found: StudyPrefixes) -> dict[str, Any]:
     """Return ``found`` as plain values for scripts.
 
-    ``above`` is the index of an edge in ``tree``.
+    ``above`` is an index into the edges in ``tree``.
     """
     names = ("study", "trials", "trained", "taken", "from_others", "checked", "compared")
     return {
@@ -178,5 +178,5 @@ def prefix_facts(found: StudyPrefixes) -> dict[str, Any]:
 
 
 def ways_of(spec: StudySpec, rows: Iterable[TrialRow]) -> list[Way]:
-    """Return the epochs of each trial, in the order of ``rows``."""
+    """Return the way of each trial through the tree, in the order of ``rows``."""
     return [way_of(spec, row.record()) for row in rows]

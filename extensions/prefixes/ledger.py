@@ -1,4 +1,4 @@
-"""Reads the trials of studies that are over, whose epochs a new study may take over."""
+"""Reads the trials of finished studies whose epochs a new study may take over."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ from ...scheduler.model.study import OVER, StudySpec
 from .between import earlier_trial, group_of
 from .chain import has_prefixes
 
-#: Trials of earlier studies after which no further study is added; they go into the event that
-#: begins the later study.
+#: Number of earlier trials from which on no further study is added. They are in the event that
+#: starts the new study.
 MOST_EARLIER = 1_000
 
-#: Trials of studies that need the extension go on with what was reported of their epochs.
+#: If a study needs this extension, its trials are continued with the metrics of their earlier
+#: epochs.
 wants_reports = has_prefixes
 
 
 def earlier(rows: Rows, spec: StudySpec) -> tuple[EarlierTrial, ...]:
-    """Return the trials with durable states of studies that are over, which share epochs with it.
+    """Return the trials of finished studies whose epochs a study of ``spec`` may take over.
 
-    Those of imported studies have their states in another installation's store, and are left out.
-    The studies that ended last come first; once there are ``MOST_EARLIER`` trials, no more come.
+    They must have durable states. Trials of imported studies are left out, since their states are
+    in another installation's store. The studies that ended last come first. Once there are
+    ``MOST_EARLIER`` trials, no further study is added.
     """
     group = group_of(spec)
     if not group:
@@ -65,7 +67,7 @@ def earlier(rows: Rows, spec: StudySpec) -> tuple[EarlierTrial, ...]:
 def earlier_among(
     spec: StudySpec, over: Iterable[tuple[StudySpec, Iterable[PastTrial]]]
 ) -> list[EarlierTrial]:
-    """Return the same as ``earlier``, from the given studies that are over and their trials."""
+    """Return the same trials as ``earlier``, from the given finished studies."""
     if not (group := group_of(spec)):
         return []
     return [

@@ -1,7 +1,7 @@
-"""Draws the tree of a study's prefixes as SVG: epochs to the right, a row for each last edge.
+"""Draws the tree of a study's prefixes as SVG, with epochs to the right and one row for each leaf.
 
-A bar is an edge. It is the thicker the more trials have its epochs, and those of several trials are
-in the strong colour. Text and lines have the colours of the page (``.drawn`` in its style).
+A bar is an edge. It is thicker if more trials have its epochs, and it has the strong colour if
+several have them. Text and lines have the colours of the page (``.drawn`` in its style).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ...app.show.drawings.svg import drawing, element
 if TYPE_CHECKING:
     from .tree import Edge
 
-#: Pixels: of the picture's width, left and right of the bars, of a row that is labelled and one
-#: that is not, of the axis below, and of a bar of one trial and the thickest.
+#: Pixels: width of the picture; space left and right of the bars; height of a row with and without
+#: labels, and of the axis below; thickness of a bar of one trial, and of the thickest bar.
 WIDTH, LEFT, RIGHT, LABELLED, PLAIN, AXIS, THIN, THICK = 900, 12, 90, 26, 5, 34, 3.0, 10.0
-#: The most rows that get labels, and the most rows that are drawn.
+#: The most rows for which there are labels, and the most rows that are drawn.
 MAX_LABELLED, MAX_ROWS = 60, 400
-#: Widths of a label's letter, and the most letters.
+#: The width of a label's letter (pixels), and the most letters of a label.
 LETTER, LONGEST = 6.2, 40
 SHARED, ALONE = "#3070d6", "#4aaa9e"
 
 
 def tree_picture(edges: Sequence[Edge]) -> Markup:
-    """Return the tree as an ``svg`` element, with a word where it is cut; empty without edges."""
+    """Return the tree as ``svg``, with a remark if it is cut; empty if there are no edges."""
     if not edges:
         return Markup()
     visible, hidden = _cut(edges)
@@ -80,7 +80,7 @@ def tree_picture(edges: Sequence[Edge]) -> Markup:
 
 
 def _cut(edges: Sequence[Edge]) -> tuple[list[Edge], int]:
-    """Return the first edges, up to ``MAX_ROWS`` last ones, and how many are left out."""
+    """Return the first edges, with up to ``MAX_ROWS`` leaves, and the number of edges left out."""
     inner = {edge.above for edge in edges}
     leaves = 0
     for index in range(len(edges)):
@@ -91,7 +91,7 @@ def _cut(edges: Sequence[Edge]) -> tuple[list[Edge], int]:
 
 
 def _rows(edges: Sequence[Edge]) -> list[float]:
-    """Return each edge's row: its own for a last edge, else the middle of those after it."""
+    """Return each edge's row: a row of its own for a leaf, or the middle of the edges below it."""
     below: list[list[int]] = [[] for _ in edges]
     for index, edge in enumerate(edges):
         if edge.above is not None:
@@ -107,9 +107,9 @@ def _rows(edges: Sequence[Edge]) -> list[float]:
 
 
 def _labels(edge: Edge, left: float, right: float, y: float, thick: float) -> Iterable[Markup]:
-    """Yield labels of the entering values and the number of trials, as far as they fit.
+    """Yield labels with the new values and the number of trials, as far as there is space.
 
-    The number of a single trial goes behind the bar.
+    The number of a single trial is written after the bar.
     """
     parts = [f"{name} {number(value, 3)}" for name, value in edge.entering]
     parts += [count(len(edge.ways), "trial")] if len(edge.ways) > 1 else []

@@ -1,17 +1,17 @@
-"""Chooses the trial that trains epochs that several trials have in common, and copies them.
+"""Finds the trial that trains the common epochs of several trials, and copies the results.
 
-Theory of operation. An epoch that is taken over becomes the trial's own: result, hash and durable
-states are copied, and it took no time. So the strategy sees every trial reach its rungs, in the
-order in which they reached them.
+Theory of operation. An epoch that a trial takes over becomes its own: the result, the hash and the
+durable states are copied, and the epoch counts as having taken no time. So the strategy sees every
+trial reach its rungs, in the order in which the trials reached them.
 
-Where trials part, the trainer keeps a copy of the state in memory (``copies``). The trial that was
-trained may go on elsewhere, so it is noted which trainer had which epoch. A copy may be lost: then
-the trial begins at a durable state, or replays the prefix, as after any loss.
+At the last epoch that trials have in common, the trainer keeps a copy of the state in memory
+(``copies``). The trained trial may continue in another trainer, so the trainer of each epoch is
+noted. If a copy is lost, the other trial starts from a durable state, or replays the prefix, as
+after any loss.
 
-Trials of other studies may have trained a prefix, too (``between``).
+A prefix may also have been trained by trials of other studies (``between``).
 
-Nothing here is stored but that a study's bits were seen to differ: chains follow from the
-parameters.
+The index is not stored, since chains follow from the parameters.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .tree import Companion
 
 
 class Prefixes:
-    """Finds the trials that have epochs in common, and copies epochs from one to another."""
+    """Finds trials that have epochs in common, and copies epochs from one trial to another."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -40,9 +40,10 @@ class Prefixes:
         self.others = OtherStudies(core, self._indices)
 
     def take_over(self, study: StudyState, trial: Trial) -> list[Trained]:
-        """Give ``trial``, up to its target, the epochs that other trials have trained.
+        """Give ``trial`` the epochs up to its target that other trials have trained.
 
-        Returns these trials, of this study and of others, in the order in which they were used.
+        Returns these other trials, of this study and of others, in the order in which they were
+        used.
         """
         sources: dict[str, Trained] = {}
         if self._merges(study, trial):
@@ -57,7 +58,7 @@ class Prefixes:
         return trial.id not in self._indices.of(study).checked
 
     def _trained(self, study: StudyState, trial: Trial) -> Trained | None:
-        """Return a trial that has trained ``trial``'s next epoch, of this study if possible."""
+        """Return a trial, of this study if possible, that has trained ``trial``'s next epoch."""
         epoch = trial.epoch + 1
         for other in self._indices.alike(study, trial, epoch):
             if epoch in epochs_of(self._state, other).reports:
@@ -96,7 +97,7 @@ class Prefixes:
         )
 
     def next_key(self, study: StudyState, trial: Trial) -> tuple[str, int]:
-        """Return a key of the epoch that the trial needs next; equal keys mean the same epoch."""
+        """Return a key of the trial's next epoch. Equal keys mean the same epoch."""
         link = link_at(self._indices.of(study).chains[trial.id], trial.epoch + 1)
         return ("" if link is None else link.key), trial.epoch
 
@@ -116,7 +117,7 @@ class Prefixes:
         return None
 
     def companion(self, study: StudyState, trial: Trial) -> Companion | None:
-        """Return the trial that the companion ``trial`` waits for; None once it waits no more."""
+        """Return the pair of ``trial`` and the trial it waits for; None if it does not wait."""
         trainee = self.trainee_of(study, trial)
         if trainee is None:
             return None
@@ -125,17 +126,18 @@ class Prefixes:
         return Companion(trial.number, trainee.number, until)
 
     def with_state(self, study: StudyState, trial: Trial, epoch: int) -> Iterator[Trial]:
-        """Yield the other trials that took ``epoch`` over from ``trial``, and so have its state."""
+        """Yield the trials that took ``epoch`` over from ``trial``, and so have its state."""
         for other in self._indices.alike(study, trial, epoch):
             if epochs_of(self._state, other).taken.get(epoch) == trial.id:
                 yield other
 
     def copies(self, study: StudyState, trial: Trial, segment: Segment) -> tuple[int, ...]:
-        """After which epochs of the segment a copy of the trial's state is to be kept.
+        """Return the epochs of the segment after which to keep a copy of the trial's state.
 
-        There other trials go on in another way, or pause. They may take over the epochs of a trial
-        that takes over none itself. Trials that are still to be proposed may part from it wherever
-        a piece of its hyperparameters ends.
+        After these epochs, other trials continue in another way, or pause. Trials may take over the
+        epochs of ``trial`` even if it is a check, which takes over none itself. Trials that are not
+        proposed yet may differ from ``trial`` after any epoch at which a piece of its
+        hyperparameters ends.
         """
         first, last = segment.first, segment.last
         if self._of(study).apart:
@@ -159,9 +161,9 @@ class Prefixes:
         return tuple(sorted(epoch for epoch in epochs if first <= epoch <= last))
 
     def record(self, study: StudyState, trial: Trial, metrics: Metrics) -> None:
-        """Keep what was reported of the epoch that ``trial`` has trained, for others to take.
+        """Keep the report of the epoch that ``trial`` has trained, for other trials to take over.
 
-        Its ``holder`` is the trainer that has trained it.
+        The trial's ``holder`` is the trainer that has trained the epoch.
         """
         own = note_trial(self._state, trial)
         own.reports[trial.epoch] = metrics
@@ -171,7 +173,7 @@ class Prefixes:
             self.others.compare(study, trial, trial.epoch)
 
     def _compare(self, study: StudyState, trial: Trial, epoch: int) -> None:
-        """Compare an accepted epoch of ``trial`` with the same epoch of a trial like it.
+        """Compare an accepted epoch of ``trial`` with the same epoch of another trial.
 
         If bits differ, every trial trains its own epochs from now on, and the user is told.
         """
@@ -193,7 +195,7 @@ class Prefixes:
                 return
 
     def compare_all(self, study: StudyState) -> None:
-        """Compare all epochs that the trials of a study that is back have trained."""
+        """Compare all epochs that the trials of a reopened study have trained."""
         for name in study.trials:
             trial = self._state.trials[name]
             for epoch in sorted(trial.hashes.keys() - epochs_of(self._state, trial).taken.keys()):
@@ -209,7 +211,7 @@ class Prefixes:
 
 
 def _note_holder(own: OfTrial, trial: Trial) -> None:
-    """Note the trainer that has the state after the trial's epoch, if it has changed."""
+    """Note the trainer that has the state after the trial's epoch, if the trainer has changed."""
     if next(reversed(own.holders.values()), None) != trial.holder:
         own.holders[trial.epoch] = trial.holder
 

@@ -1,13 +1,15 @@
-"""Has one trial train the epochs that several have in common: the scheduler's end.
+"""The scheduler's end: lets one trial train the epochs that several trials have in common.
 
-Theory of operation. Trials with a common prefix (``chain``) need it trained once. The trial that
-does so is the *trainee*. Another one that is at the same epoch waits as its *companion*: it is in
-no queue and holds no slot. Each accepted epoch of the trainee becomes the companion's own
-(``prefixes``). A companion that has reached its target is done as any trial. One whose next epoch
-is not the trainee's any more goes into the queue. If the trainee pauses, fails, or is cancelled,
-the first companion takes its place. A trial that comes later takes over what was trained before.
+Theory of operation. A common prefix (``chain``) of several trials needs to be trained only once.
+The trial that trains it is the *trainee*. Another trial at the same epoch waits as its *companion*:
+it is in no queue and takes no slot. Each accepted epoch of the trainee also becomes the companion's
+(``prefixes``). A companion that has reached its target is treated like any trial that has. A
+companion whose next epoch differs from the trainee's goes into the queue. If the trainee pauses,
+fails, or is cancelled, the first companion takes its place. A trial that comes later takes over the
+epochs trained before.
 
-Companions advance as an event ends, by all that the event has brought to others.
+Companions advance at the end of each event, by all epochs that the event has brought to other
+trials.
 """
 
 from __future__ import annotations
@@ -28,14 +30,14 @@ from .state import NAME, OfStudy, OfTrial, State, forget_study, known_of
 
 #: The type of the extension's state.
 STATE = State
-#: Fields of a study in 0.2 that are the extension's.
+#: Fields of a study in version 0.2 that belong to this extension.
 _OF_STUDIES = ("companions", "apart", "earlier", "apart_from_others")
-#: Companions of a study from which on it is not asked for more trials.
+#: Number of companions from which on a study is not asked for more trials.
 MAX_COMPANIONS = 256
 
 
 def plug(parts: Parts) -> Extension:
-    """Return the extension that has common epochs trained once."""
+    """Return the extension by which common epochs are trained once."""
     companions = _Companions(parts)
     return Extension(
         name=NAME,
@@ -56,7 +58,7 @@ def plug(parts: Parts) -> Extension:
 
 
 def convert(snapshot: dict[str, Any]) -> None:
-    """Move what a snapshot of 0.2 has of studies and trials to the extension's own state."""
+    """Move the extension's fields of studies and trials in a snapshot of 0.2 to its own state."""
     studies: dict[str, dict[str, Any]] = {}
     for name, study in snapshot["studies"].items():
         fields = {each: study.pop(each) for each in _OF_STUDIES if each in study}
@@ -72,9 +74,9 @@ def convert(snapshot: dict[str, Any]) -> None:
 
 
 def alike_at(spec: StudySpec, number: int, params: Params) -> Callable[[int], str] | None:
-    """Return a function of the epoch that names a trial's bits; equal names mean equal bits.
+    """Return a function from an epoch to a key of the trial's bits. Equal keys mean equal bits.
 
-    None where no trials of the study have bits in common.
+    Returns None if no trials of the study can have bits in common.
     """
     if not has_prefixes(spec):
         return None
@@ -89,7 +91,7 @@ def alike_at(spec: StudySpec, number: int, params: Params) -> Callable[[int], st
 
 
 class _Companions:
-    """Has trials wait while others train epochs that they have in common."""
+    """Lets trials wait while other trials train the epochs that they have in common."""
 
     def __init__(self, parts: Parts) -> None:
         self._core = parts.core
@@ -143,9 +145,9 @@ class _Companions:
                 yield name, companion.why
 
     def keeps(self, study: StudyState, trial: Trial, after: Attempt | None) -> bool:
-        """Give the trial what was trained; have it wait for its next epoch if another trains it.
+        """Give the trial trained epochs; return True if it waits while another trains the next.
 
-        One that has trained gets what other studies have trained, and goes on by itself.
+        A trial that has just trained only takes over epochs of other studies, and does not wait.
         """
         if study.spec.system_fixed and study.system is None:
             return False  # its trials wait for that, and then come here again
@@ -165,9 +167,9 @@ class _Companions:
             self._core.offer_slots()
 
     def _advance(self, study: StudyState) -> bool:
-        """Give the study's companions what was trained since, and the rest their own way.
+        """Give companions the epochs trained since the last call; release those that need not wait.
 
-        Return True if any is not a companion any more.
+        Returns True if any trial is no longer a companion.
         """
         some, companions = False, self._of(study)
         # Where one was found to go on waiting for its trainee, all others do.
@@ -190,7 +192,7 @@ class _Companions:
         return some
 
     def on_machine_known(self, study: StudyState) -> None:
-        """Give the trials in the queue what other studies have trained on such a machine."""
+        """Give queued trials the epochs that other studies have trained on the same machine."""
         if not study.spec.data_token:
             return
         for name in list(self._state.ready):
@@ -203,7 +205,7 @@ class _Companions:
                 self._proposals.enter(study, self._proposals.reached(study, trial))
 
     def _take_over(self, study: StudyState, trial: Trial) -> None:
-        """Give the trial what others have trained of its next epochs, with their durable states."""
+        """Give the trial its next epochs that others have trained, with their durable states."""
         for source in self._prefixes.take_over(study, trial):
             self._checkpoints.share(study, trial, source.parents)
 

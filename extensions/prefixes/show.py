@@ -1,7 +1,8 @@
-"""Shows what trials have in common: in reports and pages, in progress, and in stories of trials.
+"""Shows common epochs of trials: in reports, on pages, in progress, and in trials' stories.
 
-A trial that took over an epoch at the moment when the other trial ended it was its companion and
-had waited for it. If the other trial ended it earlier, this trial did not need it yet.
+If a trial took over an epoch at the moment when another trial ended it, the first was a companion
+that had waited for the epoch. If the other trial ended the epoch earlier, the first did not need it
+then.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def common_section(
     epochs: Sequence[EpochRow],
     names: Mapping[str, str],
 ) -> Markup:
-    """Return a section of reports as HTML; empty for a study whose trials have none in common.
+    """Return the report's section as HTML; empty if the trials have no epochs in common.
 
     ``names`` are those of studies by id.
     """
@@ -55,14 +56,14 @@ def common_section(
 
 
 def left_to_others(spec: StudySpec, trials: Iterable[TrialRow], epochs: Sequence[EpochRow]) -> int:
-    """Return the number of epochs up to the trials' targets that other trials train for them."""
+    """Return the number of epochs to come that other trials of the study train."""
     from . import common
 
     return common.left_to_others(spec, trials, epochs)
 
 
 class TakenOver(NamedTuple):
-    """Epochs in a row that the trial took over: when the last one was (seconds), what, and why."""
+    """Consecutive epochs that a trial took over: the time of the last (s), which, and why."""
 
     at: float
     what: str
@@ -76,9 +77,10 @@ def story_lines(
     epochs: Sequence[EpochRow],
     names: Mapping[str, str],
 ) -> list[TakenOver]:
-    """Return the epochs that ``trial`` took over from others, in order.
+    """Return the epochs that ``trial`` took over from other trials, in order.
 
-    ``epochs`` are those of all ``trials`` of the study, ``names`` those of studies by id.
+    ``epochs`` are the epochs of all ``trials`` of the study, and ``names`` the names of all studies
+    by id.
     """
     numbers = {row.id: row for row in trials}
     trained = {(row.trial, row.epoch): row for row in epochs}
@@ -132,7 +134,7 @@ def _cause(spec: StudySpec, trial: TrialRow, source: TrialRow | None, *, beside:
 
 
 def waits_for(spec: StudySpec, trial: TrialRow, trials: Sequence[TrialRow]) -> str:
-    """Return a sentence that ``trial`` waits for another one now; empty if it does not."""
+    """Return a sentence that ``trial`` now waits for another trial; empty if it does not."""
     if trial.state != TrialState.WAITING or not has_prefixes(spec):
         return ""
     from .common import ways_of

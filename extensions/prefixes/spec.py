@@ -1,4 +1,4 @@
-"""Checks what a study says of epochs in common, alike in script, command and scheduler."""
+"""Checks of a study's settings for common epochs, the same in script, command and scheduler."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .chain import obstacle
 if TYPE_CHECKING:
     from ...scheduler.model.study import StudySpec
 
-#: Letters of a data token at most.
+#: The most letters of a data token.
 _LONGEST_TOKEN = 200
 
 
 def _token(field: str, token: Any) -> str | None:
-    """Return ``token`` as a data token, if it is a line of text that people can read."""
+    """Return ``token`` if it is a valid data token: one line of readable text."""
     if token is None:
         return None
     is_text = isinstance(token, str) and token.strip() and token.isprintable()
@@ -27,7 +27,7 @@ def _token(field: str, token: Any) -> str | None:
     return str(token)
 
 
-#: The check of each field, as of every extension. That of ``seeding`` is the core's.
+#: The check of each field, as in every extension. The core checks ``seeding``.
 CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "seeding": lambda _, value: value,
     "data_token": _token,
@@ -35,7 +35,10 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
 
 
 def check_spec(spec: StudySpec) -> None:
-    """Refuse a data token of a study whose trials cannot have other studies' epochs. UsageError."""
+    """Refuse a data token if the study's trials cannot take over epochs of other studies.
+
+    Raises UsageError.
+    """
     if spec.data_token is None:
         return
     token = _token("share.data_token", spec.data_token)

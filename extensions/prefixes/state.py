@@ -1,7 +1,7 @@
-"""State of studies whose trials have epochs in common, and an index of it.
+"""State of studies whose trials have epochs in common, and an index of these trials.
 
-The index finds trials of a study whose bits are equal up to an epoch, by the links' keys. It is not
-stored: all of it follows from the parameters of the trials.
+The index finds trials of a study whose bits are equal up to an epoch, by the keys of their links.
+It is not stored, since it follows from the parameters of the trials.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from ...scheduler.state.core import Core
 from ...scheduler.state.state import EngineState, StudyState
 from .chain import Chain, Link, chain_of, is_checked, link_at
 
-#: The name of the extension, and of its state.
+#: The name of the extension and of its state.
 NAME = "prefixes"
 
 
 @dataclass(slots=True)
 class OfTrial:
-    """The accepted epochs of a trial, as far as others may take them over."""
+    """The accepted epochs of a trial, with the facts that others need to take them over."""
 
     #: The reported metrics, by epoch.
     reports: dict[int, Metrics] = field(default_factory=dict)
-    #: The trials that trained epochs which it took over, by epoch.
+    #: For each epoch that this trial took over, the id of the trial that trained it.
     taken: dict[int, str] = field(default_factory=dict)
-    #: The trainers of its epochs, each by the first of those in a row; in rising order.
+    #: The trainers of this trial's epochs. Consecutive epochs with one trainer have one entry,
+    #: under the first of them; in ascending order.
     holders: dict[int, str] = field(default_factory=dict)
 
 
@@ -37,15 +38,15 @@ class OfTrial:
 class OfStudy:
     """State of a study that is not over."""
 
-    #: Waiting trials whose next epoch another one trains, in the order of their arrival.
+    #: Waiting trials whose next epoch another trial trains, in the order of arrival.
     companions: list[str] = field(default_factory=list)
     #: True if no trial takes over epochs any more, because bits were seen to differ.
     apart: bool = False
-    #: Trials of studies that are over, whose epochs its trials may take over (``between``).
+    #: Trials of finished studies whose epochs this study's trials may take over (``between``).
     earlier: list[EarlierTrial] = field(default_factory=list)
     #: True if no epochs of other studies are taken over any more, because bits differed.
     apart_from_others: bool = False
-    #: Its trials with an accepted epoch, by id.
+    #: The facts about this study's trials with an accepted epoch, by trial id.
     trials: dict[str, OfTrial] = field(default_factory=dict)
 
 
@@ -54,36 +55,36 @@ class State:
     """State of the extension in ``EngineState.ext``."""
 
     version: int = 1
-    #: By the ids of the studies that need the extension, in the order in which they began.
+    #: The state of each study that needs the extension, by id, in the order in which they started.
     studies: dict[str, OfStudy] = field(default_factory=dict)
 
 
 _NOTHING, _NO_TRIAL = State(), OfTrial()
 
-#: A trial of which epochs are taken over: of a study that is over, or of one at work.
+#: A trial whose epochs are taken over: of a finished study, or of a running one.
 Trained = EarlierTrial | Trial
 
 
 def known_of(state: EngineState) -> State:
-    """Return the extension's state, to read only."""
+    """Return the extension's state, to be read only."""
     knowledge: State = state.ext.get(NAME, _NOTHING)
     return knowledge
 
 
 def epochs_of(state: EngineState, trial: Trained) -> EarlierTrial | OfTrial:
-    """Return the facts about a trial's epochs, to read only."""
+    """Return the facts about a trial's epochs, to be read only."""
     if isinstance(trial, EarlierTrial):
         return trial
     return known_of(state).studies[trial.study].trials.get(trial.id, _NO_TRIAL)
 
 
 def note_trial(state: EngineState, trial: Trial) -> OfTrial:
-    """Return the mutable record of a trial's epochs; it is created if missing."""
+    """Return the record of a trial's epochs, to be changed. It is created if missing."""
     return known_of(state).studies[trial.study].trials.setdefault(trial.id, OfTrial())
 
 
 def forget_study(state: EngineState, study: str) -> None:
-    """Drop what is known of the study of this id, and all of the state with the last one."""
+    """Drop the state of this study. With the last study, drop the extension's whole state."""
     knowledge = known_of(state)
     if knowledge.studies.pop(study, None) is not None and not knowledge.studies:
         del state.ext[NAME]
@@ -91,14 +92,14 @@ def forget_study(state: EngineState, study: str) -> None:
 
 @dataclass(slots=True)
 class Index:
-    """Facts of a study's trials."""
+    """An index of the chains of one study's trials."""
 
     chains: dict[str, Chain] = field(default_factory=dict)
-    #: Trials that have a link, and the last epoch that it governs in each, by the link's key.
+    #: For each link's key, the trials with that link, and the last epoch of the link in each trial.
     by_key: defaultdict[str, dict[str, int | None]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    #: The trials that take over nothing.
+    #: The trials that take over no epochs.
     checked: set[str] = field(default_factory=set)
 
     def add(self, name: str, chain: Chain) -> None:
@@ -107,7 +108,7 @@ class Index:
             self.by_key[link.key][name] = link.until
 
     def alike(self, link: Link, epoch: int) -> Iterator[str]:
-        """Yield the trials whose bits after ``epoch``, which ``link`` governs, are the same."""
+        """Yield the trials with the same bits after ``epoch``, for which ``link`` applies."""
         for name, until in self.by_key.get(link.key, {}).items():
             if until is None or epoch <= until:
                 yield name
@@ -122,7 +123,7 @@ class Indices:
         self._indices: dict[str, Index] = {}
 
     def of(self, study: StudyState) -> Index:
-        """Return the study's index, with all of its trials by their numbers."""
+        """Return the study's index, updated for all of its trials."""
         name = study.spec.id
         if name in self._core.reparametrised:
             self._core.reparametrised.discard(name)
@@ -138,7 +139,7 @@ class Indices:
         return index
 
     def alike(self, study: StudyState, trial: Trial, epoch: int) -> Iterator[Trial]:
-        """Yield the other trials whose bits after ``epoch`` are those of ``trial``, by number."""
+        """Yield the other trials with the same bits as ``trial`` after ``epoch``, by number."""
         index = self.of(study)
         link = link_at(index.chains[trial.id], epoch)
         for name in () if link is None else index.alike(link, epoch):

@@ -1,12 +1,13 @@
-"""The tree of a study's prefixes: which epochs its trials have in common, and which not.
+"""The tree of a study's prefixes, which shows the epochs that its trials have in common.
 
 Theory of operation. An *edge* is a run of consecutive epochs that the same trials have, with equal
-bits. It ends where some of these trials part, and where one of them ends. So each epoch of an edge
-is trained once for all of its trials, the epochs of all edges are the *distinct* ones, and each
-trial's epochs are one path through the tree. A forked trial is an edge of its own.
+bits. An edge ends where the bits of some of these trials start to differ, and where one of the
+trials ends. So each epoch of an edge is trained once for all of its trials, the epochs of all edges
+are the *distinct* ones, and each trial's epochs are one path through the tree. A forked trial is an
+edge of its own.
 
-Counted are the epochs that trials have and, for a trial that waits or runs, those up to its
-target. Nothing is known yet of trials to be proposed, and of promotions to come.
+The numbers include the epochs that trials have reached and, for a waiting or running trial, the
+epochs up to its target. Later proposals and promotions are not known yet.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _AT_WORK = (TrialState.WAITING, TrialState.RUNNING)
 
 
 class Way(NamedTuple):
-    """A trial's epochs: it has those after ``begin`` up to ``reached``, and is to have ``last``.
+    """A trial's epochs after ``begin``: it has reached ``reached``, and its target is ``last``.
 
-    ``checked``: it trains all of them itself. ``chain`` is empty if it was forked.
+    ``checked``: the trial trains all of its epochs itself. ``chain`` is empty if it was forked.
     """
 
     number: int
@@ -38,21 +39,21 @@ class Way(NamedTuple):
     checked: bool = False
 
     def key(self, epoch: int) -> str:
-        """Equal for trials that have equal bits after ``epoch``."""
+        """Return a key that is equal for trials with equal bits after ``epoch``."""
         link = link_at(self.chain, epoch)
         return f"trial {self.number}" if link is None else link.key
 
     def until(self, epoch: int) -> int:
-        """Return the last epoch of the trial that ``epoch``'s link governs."""
+        """Return the trial's last epoch under the same link as ``epoch``."""
         link = link_at(self.chain, epoch)
         return self.last if link is None or link.until is None else min(self.last, link.until)
 
 
 class Edge(NamedTuple):
-    """The epochs ``after`` + 1 to ``until`` of these trials, which have the same bits in them.
+    """The epochs ``after`` + 1 to ``until`` of the trials ``ways``, which have equal bits in them.
 
-    ``above`` is the index of the edge that they come from; None: it is the first. ``entering`` are
-    the hyperparameters that come into force at its begin.
+    ``above`` is the index of the edge before this one, or None for a first edge. ``entering`` are
+    the hyperparameters that apply from its first epoch on.
     """
 
     above: int | None
@@ -68,9 +69,9 @@ class Edge(NamedTuple):
 
 
 class Epochs(NamedTuple):
-    """Numbers of epochs: of all trials, the distinct ones, those to come, and what needs training.
+    """Numbers of epochs: of all trials, distinct ones, those to come, and those to be trained.
 
-    ``to_train`` are the fewest of those to come that have to be trained.
+    ``to_train`` is the least number of epochs to come that must be trained.
     """
 
     total: int
@@ -82,7 +83,7 @@ class Epochs(NamedTuple):
 class Companion(NamedTuple):
     """A trial that waits while ``trainee`` trains epochs that both have in common.
 
-    ``until`` is the last of these epochs; None: all.
+    ``until`` is the last of these epochs, or None if all are in common.
     """
 
     trial: int
@@ -91,7 +92,7 @@ class Companion(NamedTuple):
 
     @property
     def why(self) -> str:
-        """That it waits, and for what, in words."""
+        """The reason why the trial waits, as part of a sentence."""
         how_far = "" if self.until is None else f" (up to epoch {self.until})"
         return (
             f"waits for trial {self.trainee}, which trains epochs that both have in common{how_far}"
@@ -113,7 +114,7 @@ def way_of(spec: StudySpec, trial: Trial) -> Way:
 
 
 def tree(ways: Iterable[Way]) -> list[Edge]:
-    """Return the edges, each behind the one above it and before that one's next."""
+    """Return the edges in depth-first order: each is followed by all edges below it."""
     edges: list[Edge] = []
     todo = list(_parting(None, 0, ways))[::-1]
     while todo:
@@ -126,7 +127,7 @@ def tree(ways: Iterable[Way]) -> list[Edge]:
 def _parting(
     above: int | None, depth: int, ways: Iterable[Way], done: int | None = None
 ) -> Iterator[Edge]:
-    """Yield the edges on which ``ways`` go on after ``done`` epochs (None: where each begins)."""
+    """Yield the edges on which ``ways`` continue after ``done`` epochs (None: from the start)."""
     parted: dict[tuple[int, str], list[Way]] = {}
     for way in ways:
         after = way.begin if done is None else done
@@ -139,7 +140,7 @@ def _parting(
 
 
 def count_epochs(edges: Iterable[Edge], *, merged: bool) -> Epochs:
-    """Count the tree's epochs. Not ``merged``: every trial trains all of its own."""
+    """Count the tree's epochs. If not ``merged``, every trial trains all of its own epochs."""
     total = distinct = to_come = to_train = 0
     for edge in edges:
         total += edge.epochs * len(edge.ways)
@@ -157,9 +158,10 @@ def count_epochs(edges: Iterable[Edge], *, merged: bool) -> Epochs:
 
 
 def companions(ways: Sequence[Way]) -> list[Companion]:
-    """Return the trials that wait for another one to train their common epochs, if merged.
+    """Return the trials that wait while another trial trains their common epochs.
 
-    If several could train the common epochs and none of them runs, the first is taken to.
+    If several trials could train the common epochs and none of them is running, the first one is
+    assumed to train them.
     """
     together: dict[tuple[int, str], list[Way]] = {}
     for way in ways:

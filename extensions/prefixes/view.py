@@ -1,4 +1,4 @@
-"""The prefixes of a study for the terminal: numbers in sentences, and the tree."""
+"""The prefixes of a study for the terminal: sentences with numbers, and the tree."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from .common import StudyPrefixes
     from .tree import Edge
 
-#: The most edges that are shown, those near the root first; trials named in a line.
+#: The most edges shown (those near the root come first), and the most trials named in a line.
 MAX_EDGES, NAMED = 40, 6
 
 
 def prefixes_view(found: StudyPrefixes) -> RenderableType:
-    """Return ``found`` for the terminal."""
+    """Return the prefixes ``found``, laid out for the terminal."""
     from rich.console import Group
     from rich.text import Text
 
@@ -32,14 +32,14 @@ def prefixes_view(found: StudyPrefixes) -> RenderableType:
 
 
 def count_words(found: StudyPrefixes) -> str:
-    """*810 epochs of 81 trials, 390 distinct*."""
+    """Return the numbers as text, such as *810 epochs of 81 trials, 390 distinct*."""
     epochs = found.epochs
     distinct = "none in common" if found.obstacle else f"{epochs.distinct} distinct"
     return f"{count(epochs.total, 'epoch')} of {count(found.trials, 'trial')}, {distinct}"
 
 
 def facts_in_words(found: StudyPrefixes) -> Iterator[str]:
-    """Yield the other facts about the study's prefixes, as one sentence each."""
+    """Yield further facts about the study's prefixes, one sentence each."""
     epochs = found.epochs
     if found.obstacle:
         yield f"it has no prefixes: {found.obstacle}"
@@ -94,14 +94,14 @@ def _checks(prefixes: StudyPrefixes) -> Iterator[str]:
 
 
 def _trials(numbers: Sequence[int]) -> str:
-    """Return ``trial 3``, ``trials 1, 2``, ``trials 1, 2, 3, 4, 5, 6 and 9 more``."""
+    """Return text such as ``trial 3`` or ``trials 1, 2, 3, 4, 5, 6 and 9 more``."""
     first_numbers = ", ".join(map(str, numbers[:NAMED]))
     more = f" and {len(numbers) - NAMED} more" if len(numbers) > NAMED else ""
     return f"{'trial' if len(numbers) == 1 else 'trials'} {first_numbers}{more}"
 
 
 def _tree(edges: Sequence[Edge]) -> Tree:
-    """Return the tree, without the deepest edges where there are many."""
+    """Return the tree, without its deepest edges if there are too many."""
     from rich.text import Text
     from rich.tree import Tree
 
@@ -124,7 +124,7 @@ def _tree(edges: Sequence[Edge]) -> Tree:
 
 
 def edge_words(edge: Edge) -> str:
-    """*epochs 1 to 9: lr 0.1, 27 trials*."""
+    """Return an edge as text, such as *epochs 1 to 9: lr 0.1, 27 trials*."""
     first = edge.after + 1
     which = f"epoch {first}" if edge.epochs == 1 else f"epochs {first} to {edge.until}"
     values = "  ".join(f"{name} {number(value)}" for name, value in edge.entering)

@@ -1,1 +1,1 @@
-"""Rows of the ledger as one HTML page."""
+"""Reports: a study, or a comparison of studies, from the ledger as one HTML page."""

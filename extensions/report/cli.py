@@ -1,4 +1,4 @@
-"""``penstock report``: a study, or several compared, as one HTML file."""
+"""``penstock report``: a study, or a comparison of several, as one HTML file."""
 
 from __future__ import annotations
 

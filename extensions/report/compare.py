@@ -45,24 +45,24 @@ _NOT_SETTINGS = {"id", "name", "code", "space", "strategy", "sampler"}
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A study with everything that is compared."""
+    """A study in the comparison, with all its data."""
 
     study: StudyRow
     spec: StudySpec
-    #: All its trials, by number.
+    #: All trials of the study, by number.
     trials: Sequence[TrialRow]
-    #: All its accepted epochs, in order.
+    #: All accepted epochs of the study, in order.
     epochs: Sequence[EpochRow]
     progress: StudyProgress
-    #: Its colour in the charts.
+    #: The study's colour in the charts.
     colour: str
 
 
 def write_comparison(reader: Reader, study_ids: Sequence[str], path: Path) -> Path:
     """Write the comparison to ``path`` (its folder is created) and return the path.
 
-    Raises UsageError if the studies are unknown or cannot be compared, or the file cannot be
-    written.
+    Raises UsageError if a study is unknown, if the studies cannot be compared, or if the file
+    cannot be written.
     """
     rows = [reader.study(each) for each in study_ids]
     check_comparable(rows)
@@ -78,7 +78,7 @@ def write_comparison(reader: Reader, study_ids: Sequence[str], path: Path) -> Pa
 
 
 def check_comparable(rows: Sequence[StudyRow]) -> None:
-    """Raise UsageError if a study is named twice, or metrics or directions differ."""
+    """Raise UsageError unless the studies are different and have the same single objective."""
     ids = [row.id for row in rows]
     if len(set(ids)) < len(ids):
         raise UsageError.refuse("STUDY", ", ".join(ids), "each study once")
@@ -91,7 +91,7 @@ def check_comparable(rows: Sequence[StudyRow]) -> None:
 
 
 def render(studies: Sequence[Compared], now: datetime) -> str:
-    """Return the page as text; ``now`` is when it was created."""
+    """Return the page as text; ``now`` is the time of its creation."""
     curves = [(s.study, s.colour, _progress(s)) for s in studies]
     charts = {
         "epochs": figures.best_so_far(curves, by="epochs"),
@@ -107,10 +107,10 @@ def render(studies: Sequence[Compared], now: datetime) -> str:
 
 
 def _progress(of: Compared) -> list[tuple[int, float, float]]:
-    """(epochs accepted so far, seconds since submission, value), in order.
+    """Return the points of a study's curve: (epochs so far, seconds since submission, value).
 
-    Trials that failed or violate a constraint are left out, because they are never the best. For an
-    objective that reports nothing, the values of its trials are used.
+    Trials that failed or violate a constraint are left out, because they are never the best. If the
+    objective reports no epochs, the values of its trials are used.
     """
     out = {t.id for t in of.trials if t.state == TrialState.FAILED or not t.feasible}
     if of.epochs:
@@ -152,7 +152,7 @@ def _differing(studies: Sequence[Compared]) -> list[dict[str, str]]:
 
 
 def _settings(spec: StudySpec) -> dict[str, str]:
-    """Return the study's settings by readable names."""
+    """Return the study's settings by the names under which they are shown."""
     code = Markup("<code>{}</code> {}")
     settings = {
         "strategy": strategy_words(spec),
@@ -183,7 +183,7 @@ def _best(of: Compared) -> dict[str, str]:
 def _table(
     studies: Sequence[Compared], cells: Sequence[Mapping[str, str]]
 ) -> tuple[list[Column[str]], list[str]]:
-    """Return a table's columns, one for each study, and the names of its rows."""
+    """Return a table's columns, the first for names and one for each study, and its rows' names."""
     title = Markup('<b class="swatch" style="background:{}"></b>{}')
     columns: list[Column[str]] = [Column("", str)]
     columns += [

@@ -1,8 +1,8 @@
-"""Finds which trials shared a device and when, from epochs of a study and of concurrent ones.
+"""Finds the trials that shared a device, and when, from the epochs of concurrent studies.
 
-A trial is on a device from the begin of its first epoch there to the end of its last, except for
-gaps longer than ``GAP``. Shorter gaps count, because the device also works between two epochs of a
-slot.
+A trial is on a device from the start of its first epoch there to the end of its last one, except
+for gaps longer than ``GAP``. Shorter gaps are included, because the device also works between two
+epochs of a slot.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from ...app.ledger.rows import EpochRow, StudyRow
     from ...scheduler.model.events import EpochReported
 
-#: Device, slot, and the trial there.
+#: A device, a slot, and the trial in that slot.
 TrialSlot = tuple[str, int, str]
-#: The longest gap in seconds between two epochs in which a trial counts as on the device.
+#: The longest gap (seconds) between two epochs in which a trial is still taken to be on the device.
 GAP = 1.0
-#: The number of spans listed, the longest ones.
+#: Number of spans that are listed: the longest ones.
 SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
 class SharedSpan:
-    """``trials`` (ids, at least two) were on ``device`` at once from ``begin`` to ``end`` (s)."""
+    """A time in which two or more trials were on ``device``, from ``begin`` to ``end`` (s)."""
 
     device: str
     trials: tuple[str, ...]
@@ -43,9 +43,9 @@ class SharedSpan:
 
 
 def shared_spans(study: str, epochs: Iterable[EpochRow]) -> list[SharedSpan]:
-    """Return all spans in which a trial of ``study`` (an id) shared a device, by their begin.
+    """Return the spans in which a trial of ``study`` (an id) shared a device, in order of start.
 
-    ``epochs`` are the study's own and those of other studies that may have run at the same time.
+    ``epochs`` are those of the study and of other studies that may have run at the same time.
     """
     stays_on: defaultdict[str, list[tuple[float, float, TrialSlot]]] = defaultdict(list)
     for begin, end, trial_slot in _stays(epochs):
@@ -68,10 +68,11 @@ def shared_spans(study: str, epochs: Iterable[EpochRow]) -> list[SharedSpan]:
 
 
 def _stays(epochs: Iterable[EpochRow]) -> list[tuple[float, float, TrialSlot]]:
-    """(begin, end, place) of each stay: the epochs of a trial in a slot, joined across short gaps.
+    """Return (begin, end, place) of each stay of a trial in a slot.
 
-    The begin of an epoch is known only to some milliseconds. A slot holds one trial at a time, so a
-    stay never begins before the stay before it in the slot has ended.
+    A stay is a row of epochs, joined across short gaps. The start of an epoch is known only to a
+    few milliseconds. A slot has one trial at a time, so a stay never starts before the previous
+    stay in the slot has ended.
     """
     last: dict[tuple[str, int], tuple[float, float, TrialSlot]] = {}
     stays = []
@@ -89,7 +90,7 @@ def _stays(epochs: Iterable[EpochRow]) -> list[tuple[float, float, TrialSlot]]:
 
 
 def group_words(reports: Sequence[EpochReported]) -> str:
-    """Say how many epochs were trained together or shared their batches; empty if none did."""
+    """Return sentence parts on epochs trained together or with shared batches; empty if none."""
     total = count(len(reports), "epoch")
     counts = (
         ([each.together for each in reports if each.together > 1], "were trained together"),
@@ -108,9 +109,10 @@ def group_words(reports: Sequence[EpochReported]) -> str:
 def section(
     study: StudyRow, found: Sequence[SharedSpan], names: Mapping[str, str], group_text: str
 ) -> Markup:
-    """Return the report's section on ``found``, at least one span. ``names`` are by study id.
+    """Return the report's section on the spans ``found``, of which there must be at least one.
 
-    ``group_text`` says how many epochs its trials trained together (``group_words``).
+    ``names`` are the studies' names by id. ``group_text`` is on epochs that trials trained together
+    (``group_words``).
     """
     longest = sorted(found, key=lambda each: each.begin - each.end)[:SHOWN]
     columns: Sequence[Column[SharedSpan]] = (

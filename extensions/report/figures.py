@@ -1,4 +1,4 @@
-"""Charts of results: rows of the ledger in, Plotly figures (plain JSON values) out."""
+"""Charts of results: functions from rows of the ledger to Plotly figures (plain JSON values)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ...app.show.views.progress import best_of, scores
 if TYPE_CHECKING:
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow
 
-#: The most trials of a front that are named in the chart.
+#: The most trials of a Pareto front that are labelled in the chart.
 NAMED = 40
-#: The most learning curves with a dot at each epoch. Among more they tell nothing, and cost a
-#: browser as much as the lines.
+#: The most learning curves with a dot at each epoch. With more curves the dots show nothing, and
+#: drawing them costs a browser as much as the lines.
 DOTTED = 20
 
 
 def history(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow], *, by: str
 ) -> Figure | None:
-    """Return each trial's value and the best so far, by ``time`` of its last epoch or by ``trial``.
+    """Return each trial's value and the best so far, ``by`` "time" of the last epoch or "trial".
 
-    None when no trial has a value.
+    Returns None if no trial has a value.
     """
     last_at = {row.trial: row.at for row in epochs}
     scale, unit = unit_of(max((at - study.created_at for at in last_at.values()), default=0.0))
@@ -76,8 +76,9 @@ def history(
 def pareto(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
     """Return the trials by their first two objectives, with a line along the Pareto front.
 
-    Infeasible trials are hollow. None with one objective, or if no trial has values. Further
-    objectives are shown only in the hover text, so a trial of the front may look beaten.
+    Infeasible trials are hollow. Returns None if there is only one objective or no trial has
+    values. Further objectives are shown only in the hover text, so a trial of the front may look
+    dominated.
     """
     order = ranked(study, trials)
     if not study.further or not order:
@@ -132,9 +133,10 @@ def pareto(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
 def best_so_far(
     curves: Sequence[tuple[StudyRow, str, Sequence[tuple[int, float, float]]]], *, by: str
 ) -> Figure | None:
-    """Draw each study's best value by ``epochs`` of training or by ``time``, as a line each.
+    """Draw one line for each study: its best value ``by`` "epochs" of training or by "time".
 
-    A curve's points are (epochs so far, seconds, value), in order. None if no curve can be drawn.
+    A curve's points are (epochs so far, seconds, value), in order. Returns None if no curve can be
+    drawn.
     """
     if by == "epochs":
         scale, title = 1.0, "epochs of training"
@@ -165,7 +167,7 @@ def best_so_far(
 
 
 def _running_best(study: StudyRow, values: Iterable[float | None]) -> list[float | None]:
-    """Return the best of ``values`` up to each of them; None is never the best."""
+    """Return, for each of ``values``, the best up to it; None is never the best."""
     best: float | None = None
     best_values = []
     for value in values:
@@ -178,9 +180,10 @@ def _running_best(study: StudyRow, values: Iterable[float | None]) -> list[float
 def learning_curves(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> Figure | None:
-    """Return the metric over epochs, a line per trial; the best one is drawn last and thickest.
+    """Return the metric over epochs, one line for each trial; the best is last and thickest.
 
-    Up to ``DOTTED`` lines have a dot at each epoch.
+    If there are up to ``DOTTED`` lines, they have a dot at each epoch. Returns None if there is no
+    line.
     """
     curves: dict[str, list[EpochRow]] = {}
     for row in sorted(epochs, key=lambda row: row.epoch):

@@ -1,7 +1,8 @@
-"""Draws where trials come from that go on from others: forks of a population, and branches.
+"""Draws the origins of trials that continue other trials: forks of a population, and branches.
 
-Each trial has a lane along its own epochs. An arrow leads from the trial whose state was taken, at
-the epoch of that state, to the trial that continues it. Of a branch it says what has changed.
+Each trial has a line along its own epochs. An arrow leads from the trial whose state was taken, at
+the epoch of that state, to the trial that continues from it. For a branch, the arrow has a text
+with the changed hyperparameters.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def lineage(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
-    """Return the chart of a study with forked trials; None of any other study."""
+    """Return the chart of a study with forked trials; None for other studies."""
     forked = [trial for trial in trials if trial.origin_trial is not None]
     if not forked:
         return None

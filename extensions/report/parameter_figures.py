@@ -1,4 +1,4 @@
-"""The report's charts of parameters: how important each is, and which values gave which result."""
+"""Charts of parameters for the report: the importance of each, and the result of each value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...app.ledger.rows import StudyRow, TrialRow
     from ...app.server.optuna_bridge.importances import Importances
 
-#: Up to this many different numbers are drawn evenly spaced, as choices are (32, 64, 128, 256).
+#: The most different numbers that are drawn evenly spaced, as choices are (32, 64, 128, 256).
 MAX_EVEN_TICKS = 6
 
 
@@ -44,7 +44,10 @@ def importances(found: Importances) -> Figure:
 
 
 def parallel(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
-    """Parameters and result of every trial with a value, a line each. None for fewer than two."""
+    """Draw the parameters and the result of each trial as a line across axes.
+
+    Returns None if fewer than two trials have a result.
+    """
     order = ranked(study, trials)[::-1]
     if len(order) < 2:
         return None
@@ -68,7 +71,7 @@ def parallel(study: StudyRow, trials: Sequence[TrialRow]) -> Figure | None:
 
 
 def _dimension(name: str, values: Sequence[Any]) -> dict[str, Any]:
-    """Return an axis: evenly spaced for choices and few numbers, logarithmic for wide ranges."""
+    """Return an axis: evenly spaced for choices or few numbers, logarithmic for wide ranges."""
     numbers = [float(v) for v in values if _is_number(v)]
     if len(numbers) < len(values) or len(set(numbers)) <= MAX_EVEN_TICKS:
         texts = {number(v): v for v in values}

@@ -1,6 +1,6 @@
-"""Writes the report of a study: one HTML file that opens anywhere, offline and years later.
+"""Writes the report of a study: one HTML file that can be opened anywhere, offline, years later.
 
-A running, failed or empty study also has a report, of whatever exists.
+A running, failed or empty study also has a report, of the data that there are.
 """
 
 from __future__ import annotations
@@ -54,28 +54,28 @@ if TYPE_CHECKING:
     from ...scheduler.model.study import StrategySpec, StudySpec
 
 
-#: The number of trials of a front that are listed; the table has all.
+#: Number of trials of a Pareto front that are listed here; the table lists all.
 FRONT_SHOWN = 8
 #: The most characters of an attribute that are shown.
 LONGEST = 300
-#: The beginning of the names of a study's system attributes in which optuna-dashboard keeps its
-#: note, in parts; after it the number of the part.
+#: Prefix of the names of system attributes in which optuna-dashboard keeps a study's note in parts.
+#: The number of the part follows.
 NOTE = "dashboard:note_str:"
 _CODE = Markup("<code>{}</code>")
 
 
 class Best(NamedTuple):
-    """The result of a study: a number, its meaning, and lists by their titles."""
+    """The best result of a study: a number, its meaning, and lists by their titles."""
 
     value: str
     words: str
     lists: Mapping[str, Mapping[str, object]]
-    #: The number of a front's trials that are not in the list.
+    #: Number of the front's trials that are not in the list.
     more: int = 0
 
 
 class Written(NamedTuple):
-    """The note of optuna-dashboard and the attributes that users wrote to a study."""
+    """The note from optuna-dashboard, and the attributes that users gave a study."""
 
     note: str = ""
     attributes: Mapping[str, object] = {}
@@ -92,7 +92,7 @@ def write_report(reader: Reader, study_id: str, path: Path) -> Path:
 
 
 def report_text(reader: Reader, study_id: str) -> str:
-    """Return the report of ``study_id`` as of now. Raises UsageError if the study is unknown."""
+    """Return the current report of ``study_id``. Raises UsageError if the study is unknown."""
     study = reader.study(study_id)
     trials, epochs = reader.trials(study.id), reader.epochs(study.id)
     shares = _importances(reader, study, trials, epochs)
@@ -122,7 +122,7 @@ def report_text(reader: Reader, study_id: str) -> str:
 def common_section(
     reader: Reader, spec: StudySpec, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> Markup:
-    """Return the section on what trials have in common as HTML; empty where they have nothing."""
+    """Return the section on trials' common epochs as HTML; empty if there are none."""
     if spec.seeding != "shared":
         return Markup()
     names = reader.study_names()
@@ -133,7 +133,7 @@ def common_section(
 
 
 def _shared(reader: Reader, study: StudyRow, epochs: Sequence[EpochRow]) -> Markup:
-    """HTML of which trials shared a device, of this study and of others at the same time."""
+    """Return a section as HTML on the trials, also of other studies, that shared a device."""
     if not epochs:
         return Markup()
     other_studies = beside(reader, study, study.finished_at or max(row.at for row in epochs))
@@ -170,9 +170,9 @@ def render(  # noqa: PLR0917 - what the page is of, and when
     leading: Sequence[Markup] = (),
     forecast: Forecast | None = None,
 ) -> str:
-    """Return the page as text; ``now`` is when it was created.
+    """Return the page as text; ``now`` is the time of its creation.
 
-    ``leading`` are sections that come first.
+    ``leading`` are the sections that come first.
     """
     spec = spec_from_json(study.spec_json)
     progress = study_progress(study, trials, epochs)
@@ -212,7 +212,7 @@ def render(  # noqa: PLR0917 - what the page is of, and when
 
 
 def lead(study: StudyRow, spec: StudySpec) -> Markup:
-    """Return one sentence: what the study did."""
+    """Return one sentence on the task of the study: its configurations, strategy and objectives."""
     n_trials_words = "" if study.n_trials >= ENDLESS else f"{study.n_trials} "
     to = Markup(", ").join(
         Markup("{} <b>{}</b>").format(each.direction, each.metric) for each in study.objectives
@@ -222,7 +222,7 @@ def lead(study: StudyRow, spec: StudySpec) -> Markup:
 
 
 def sampler_words(spec: StudySpec) -> str:
-    """Return the source of configurations: *TPE sampling*, or the sampler of its script."""
+    """Return the source of configurations, such as *TPE sampling*, or the script's own sampler."""
     return tools_words(spec) or f"{label(spec.sampler)} sampling"
 
 
@@ -249,9 +249,9 @@ def tiles(
     epochs: Sequence[EpochRow],
     end: float,
 ) -> Sequence[tuple[str, str, str]]:
-    """Return four numbers, each with its name and more: trials, epochs, clock, time of training.
+    """Return four figures, each as name, number and details: trials, epochs, clock, training time.
 
-    The clock stops at ``end`` (seconds since 1970).
+    The clock time ends at ``end`` (seconds since 1970).
     """
     states = ", ".join(f"{progress.counts[s]} {s}" for s in TrialState if progress.counts[s])
     full = study.n_trials * plan.max_epochs if plan.max_epochs and not study.endless else None
@@ -280,9 +280,9 @@ def _waited(study: StudyRow, progress: StudyProgress) -> str:
 
 
 def best_card(study: StudyRow, progress: StudyProgress, epochs: Sequence[EpochRow]) -> Best | None:
-    """Return the best trial's value, parameters and other metrics, or those of the Pareto front.
+    """Return the best trial's value, parameters and other metrics, or facts on the Pareto front.
 
-    The front is ordered by the first objective.
+    The trials of the front are ordered by the first objective.
     """
     best, front = progress.best, progress.front
     if study.further:
@@ -303,7 +303,7 @@ def best_card(study: StudyRow, progress: StudyProgress, epochs: Sequence[EpochRo
 
 
 def shares_words(study: StudyRow, shares: Importances | None) -> str:
-    """Return a sentence about what the chart of importances shows."""
+    """Return a sentence that explains the chart of importances."""
     if shares is None:
         return f"They need {LEAST} trials with results after the same epoch."
     when = f" after {count(shares.epoch, 'epoch')}" if shares.epoch else ""
@@ -323,7 +323,7 @@ def facts_of(  # noqa: PLR0917 - all that it tells of
     end: float,
     forecast: Forecast | None = None,
 ) -> dict[str, object]:
-    """Return the study's facts and usage by their labels; unknown ones are left out."""
+    """Return facts about the study and its usage by their labels. Unknown facts are left out."""
     # A trial that reports no epochs has had a device all the same.
     of_trials = {trial.device for trial in trials if trial.device}
     devices = sorted({row.device for row in epochs} | of_trials)
@@ -358,7 +358,7 @@ def facts_of(  # noqa: PLR0917 - all that it tells of
 
 
 def _expected(forecast: Forecast) -> str:
-    """*3 May 2026, 10:02:33 UTC, 20 min 00 s after its deadline*."""
+    """Return the end, such as *about 3 May 2026, 10:02:33 UTC, 20 min 00 s after its deadline*."""
     late = f", {duration(forecast.misses)} after its deadline" if forecast.misses else ""
     return f"about {moment(forecast.ends)}{late}"
 
@@ -375,7 +375,7 @@ def _written(reader: Reader, study: StudyRow) -> Written:
 
 
 def _short(value: object) -> object:
-    """Return a text or a number as it is, all else as JSON; what is long is cut."""
+    """Return a text or a number as it is, and other values as JSON. Long text is cut."""
     text = value if isinstance(value, str | int | float) else json.dumps(value)
     return f"{text[:LONGEST]}…" if isinstance(text, str) and len(text) > LONGEST else text
 
@@ -385,7 +385,7 @@ def _constraints(spec: StudySpec) -> str:
 
 
 def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]:
-    """Return the promise about bits, and where the signature that they depend on has changed."""
+    """Return the promise about equal bits, and the epochs at which the signature changed."""
     if spec.contract == "objective":
         return {}
     facts: dict[str, object] = {"Exactness": spec.exactness}
@@ -397,9 +397,9 @@ def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]
 
 
 def code_name(target: str) -> str:
-    """Return ``script.py:attr`` of ``/a/b/script.py:attr``: reports are shared, folders private.
+    """Return ``script.py:attr`` for ``/a/b/script.py:attr``: reports are shared, paths private.
 
-    Of code by value the name is followed by ``(by value)``.
+    For code sent by value, the name is followed by ``(by value)``.
     """
     if is_by_value(target):
         return f"{target.removeprefix(PREFIX)} (by value)"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def best_first(study: StudyRow, trials: Sequence[TrialRow]) -> list[TrialRow]:
-    """Return all trials, best first and those without a result last."""
+    """Return all trials, the best first and those without a result last."""
     first = ranked(study, trials)
     listed = {trial.id for trial in first}
     return first + [trial for trial in trials if trial.id not in listed]
@@ -34,7 +34,7 @@ def trial_columns(
     epochs: Sequence[EpochRow],
     name: Callable[[TrialRow], object] = lambda trial: trial.number,
 ) -> list[Column[TrialRow]]:
-    """Return the columns of the table of ``trials``; ``name`` names one."""
+    """Return the columns of the table of ``trials``; ``name`` returns a trial's first cell."""
     seconds: defaultdict[str, float] = defaultdict(float)
     of_trial: defaultdict[str, list[EpochRow]] = defaultdict(list)
     for row in epochs:

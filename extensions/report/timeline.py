@@ -1,4 +1,4 @@
-"""Charts of devices: which slot held which trial when, of one study or of all of them."""
+"""Charts of devices: the trials in each slot over time, for one study or for all studies."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from ...scheduler.model.study import number_of, study_of_trial
 if TYPE_CHECKING:
     from ...app.ledger.rows import EpochRow, StudyRow, TrialRow, Work
 
-#: The most bars with the number of their trial in them: the longest ones. To fit a number in costs
-#: a browser as much as several bars.
+#: The most bars with their trial's number inside: the longest ones. Fitting a number into a bar
+#: costs a browser as much as drawing several bars.
 NUMBERED = 40
 
-#: A device and the number of one of its slots.
+#: A device, and the number of one of its slots.
 Slot = tuple[str, int]
 
 
 def timeline(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> Figure | None:
-    """Draw the trials of each device and slot over time; a bar is a run of epochs without a gap.
+    """Draw one study's trials in each slot over time; a bar is a run of epochs without a gap.
 
     Returns None if no epoch was trained.
     """
@@ -72,10 +72,10 @@ def timeline(
 
 
 def holdings(epochs: Sequence[EpochRow], works: Mapping[Slot, Work], now: float) -> Figure | None:
-    """Draw the trials of all studies in each slot over time, a bar for each run without a gap.
+    """Draw the trials of all studies in each slot over time, with a bar for each attempt.
 
-    ``epochs`` are of all studies, and ``works`` are the trials that run at ``now`` (seconds since
-    1970). Returns None if there are neither. A bar has its study's colour (``study_colours``).
+    ``epochs`` are those of all studies, and ``works`` are the trials that run at ``now`` (seconds
+    since 1970). Returns None if both are empty. A bar has its study's colour (``study_colours``).
     """
     runs = _runs([row for row in epochs if not row.taken_from])
     spans = [
@@ -110,12 +110,12 @@ def holdings(epochs: Sequence[EpochRow], works: Mapping[Slot, Work], now: float)
 
 
 def study_colours(ids: Iterable[str]) -> dict[str, str]:
-    """Return the studies' colours, in the order of their ids; colours are few and repeat."""
+    """Return a colour for each study, in the order of ids; after the last colour they repeat."""
     return dict(zip(sorted(set(ids)), itertools.cycle(STUDIES), strict=False))
 
 
 def _runs(epochs: Sequence[EpochRow]) -> list[list[EpochRow]]:
-    """Return the epochs of each attempt, in their order."""
+    """Return the epochs of each attempt as a list, in their order."""
     runs: list[list[EpochRow]] = []
     # By end time within a trial; ties (epochs reported together) in the order of the epochs.
     for row in sorted(epochs, key=lambda row: (row.trial, row.epoch)):
@@ -128,19 +128,19 @@ def _runs(epochs: Sequence[EpochRow]) -> list[list[EpochRow]]:
 
 
 def _words(run: Sequence[EpochRow]) -> str:
-    """Return the words for a bar's epochs: *epoch 2 to 5, attempt 17*."""
+    """Return a bar's epochs as text, such as *epoch 2 to 5, attempt 17*."""
     last = f" to {run[-1].epoch}" if len(run) > 1 else ""
     return f"epoch {run[0].epoch}{last}, attempt {run[0].fence}"
 
 
 def _lanes(slots: Collection[Slot]) -> dict[Slot, str]:
-    """Return the names of the slots' lanes; with its number if its device has several slots."""
+    """Return each slot's label: the device's name, and a number if it has several slots."""
     several = {device for device, slot in slots if slot > 0}
     return {(device, slot): slot_name(device, slot, several) for device, slot in slots}
 
 
 def _date(at: float) -> str:
-    """Seconds since 1970 as Plotly reads a date."""
+    """Return seconds since 1970 as a date that Plotly reads."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")[:-6]
 
 
@@ -152,7 +152,7 @@ def _bars(  # noqa: PLR0917 - what a bar has, one list each
     shades: Sequence[str],
     texts: Sequence[str],
 ) -> dict[str, Any]:
-    """Return a trace of bars, with the trials' numbers in the longest; ``texts`` are Plotly's."""
+    """Return a trace of bars, the longest with trials' numbers; ``texts`` are hover texts."""
     longest = set(sorted(range(len(lengths)), key=lambda k: -lengths[k])[:NUMBERED])
     return {
         "type": "bar",

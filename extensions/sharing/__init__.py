@@ -1,1 +1,1 @@
-"""Data that several trials read or compute only once: activations, and batches."""
+"""Data that several trials share, so that it is computed or read once: activations and batches."""

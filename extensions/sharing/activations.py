@@ -1,10 +1,10 @@
-"""An encoder's activations of whole data sets: in memory, else in a file, else computed again.
+"""An encoder's activations of whole data sets: in memory, in a file, or computed when needed.
 
 Theory of operation. All three give the bits of the canonical blocks (``blocks``), so a trial's
 results do not depend on the space available. Activations that fit into memory become a
-``TensorDataset``, and so does a file, which is mapped. Trials read these as any data in memory.
-Blocks of activations that fit into neither are computed when a batch needs them: slow, but with the
-same bits.
+``TensorDataset``. Those in a file are mapped, and become a ``TensorDataset``, too. Trials read both
+like any data in memory. If activations fit into neither, their blocks are computed when a batch
+needs them, which is slow but gives the same bits.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Known:
-    """A data set, its encoded one while that is referenced, and the bytes of that in memory."""
+    """A data set, the encoded data set while it is referenced, and its bytes in memory."""
 
     plain: Dataset[Any]
     encoded: ref[Dataset[Any]]
     bytes: int
-    #: The encoded data set, if it is held for trials to come.
+    #: The encoded data set, if it is kept in memory for later trials.
     held: Dataset[Any] | None
 
 
@@ -45,7 +45,7 @@ class Activations:
     """The encoded data sets of one trainer."""
 
     def __init__(self, capacity: Callable[[int], int], files: KeptFiles | None) -> None:
-        """Begin without data sets.
+        """Start without data sets.
 
         Args:
             capacity: Gives the bytes that may be held, from those that are held.
@@ -53,20 +53,20 @@ class Activations:
         """
         self._capacity = capacity
         self._files = files
-        #: Data sets by identity and the encoder's digest, the last used at the end.
+        #: Data sets by their identity and the encoder's digest, in order of last use.
         self._known: dict[tuple[int, str], _Known] = {}
         #: Number of data sets that were encoded here.
         self.encodings = 0
 
     def bytes(self) -> int:
-        """Return the bytes of the encoded data sets in memory, including those only trials hold."""
+        """Return the bytes of encoded data sets in memory, also of those only trials hold."""
         dropped = [name for name, entry in self._known.items() if entry.encoded() is None]
         for name in dropped:
             del self._known[name]
         return sum(entry.bytes for entry in self._known.values())
 
     def find(self, data: Dataset[Any], encoder: FrozenEncoder) -> Dataset[Any] | None:
-        """Return ``data`` as encoded by ``encoder``, or None if that has not been done."""
+        """Return ``data`` encoded by ``encoder``, or None if it has not been encoded."""
         name = id(data), encoder.digest
         if (entry := self._known.pop(name, None)) is None or (encoded := entry.encoded()) is None:
             return None
@@ -79,8 +79,8 @@ class Activations:
     ) -> Dataset[Any]:
         """Return ``data`` encoded. Its examples are tuples that begin with activations.
 
-        ``in_memory``: it may be held in memory. Raises ``TrialFailed`` if activations cannot be
-        assigned to single examples, and any error of the user's code.
+        ``in_memory``: the result may be kept in memory. Raises ``TrialFailed`` if activations
+        cannot be assigned to single examples, and any error of the user's code.
         """
         blocks = Blocks(data, encoder)
         first = blocks.encoded(0)
@@ -104,7 +104,7 @@ class Activations:
         return encoded
 
     def release(self) -> None:
-        """Hold only the data sets that trials use."""
+        """Drop the data sets that no trial uses."""
         for entry in self._known.values():
             entry.held = None
         self.bytes()  # forgets data sets without references, and their plain data
@@ -114,7 +114,7 @@ class Activations:
         return max(0, self._capacity(used_bytes) - used_bytes)
 
     def _make_space(self, size: int) -> bool:
-        """Release the data sets used longest ago; return True if ``size`` bytes are free then."""
+        """Drop the data sets unused for longest; return True if ``size`` bytes are then free."""
         for entry in list(self._known.values()):
             if size <= self._free():
                 break
@@ -123,7 +123,7 @@ class Activations:
 
 
 def outline(data: Dataset[Any], encoder: FrozenEncoder) -> Dataset[Any]:
-    """Return a data set with the shapes of ``data`` encoded, without memory for its examples."""
+    """Return a data set with the shapes of ``data`` encoded, but no memory for its examples."""
     blocks = Blocks(data, encoder)
     columns = [each[:1].expand(blocks.examples, *each.shape[1:]) for each in blocks.encoded(0)]
     return TensorDataset(*columns)
@@ -132,11 +132,11 @@ def outline(data: Dataset[Any], encoder: FrozenEncoder) -> Dataset[Any]:
 class ComputedAgain(Rows):
     """An encoded data set whose blocks are computed as they are needed.
 
-    The blocks used last are held.
+    The last used blocks are kept in memory.
     """
 
     def __init__(self, blocks: Blocks, capacity: int) -> None:
-        """Begin without blocks. ``capacity``: bytes of blocks to hold; at least one is held."""
+        """Start without blocks. Up to ``capacity`` bytes are kept, and at least one block."""
         self._blocks = blocks
         self._capacity = capacity
         self._held: OrderedDict[int, Columns] = OrderedDict()
@@ -184,10 +184,10 @@ def _in_memory(blocks: Blocks, first: Columns, extents: Sequence[Extent]) -> lis
 
 
 def _in_file(files: KeptFiles, blocks: Blocks, extents: Sequence[Extent]) -> list[Tensor] | None:
-    """Return the activations from a file named by their content, written now if there is none.
+    """Return the activations from a file named after their content. Write it if it is missing.
 
-    Returns None if it cannot be written. One block of a file that is found is computed again and
-    compared, since the code of the encoder may have changed.
+    Returns None if the file cannot be written. If the file exists, one of its blocks is computed
+    again and compared, since the code of the encoder may have changed.
     """
     digest = hashlib.sha256(f"{blocks.encoder.digest} {BLOCK}".encode())
     for i in range(blocks.count):
@@ -206,7 +206,7 @@ def _in_file(files: KeptFiles, blocks: Blocks, extents: Sequence[Extent]) -> lis
 def _all_of(
     blocks: Blocks, extents: Sequence[Extent], first: Columns | None = None
 ) -> Iterator[Columns]:
-    """Yield all blocks, which must have the shapes of ``extents``. ``first`` is block 0."""
+    """Yield all blocks. They must have the shapes of ``extents``. ``first`` is block 0, if read."""
     for i in range(blocks.count):
         block = first if i == 0 and first is not None else blocks.encoded(i)
         shapes = [(each.dtype, tuple(each.shape[1:])) for each in block]

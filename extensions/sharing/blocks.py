@@ -1,9 +1,9 @@
-"""The examples of a data set in canonical blocks, as they are and encoded.
+"""The examples of a data set in canonical blocks, as they are and as encoded.
 
-Theory of operation. A row's activations depend on which rows are computed with it: alone, or at
-another place, it has other bits. So block ``i`` is always the examples from ``BLOCK * i`` on, and
-never a trial's batch. Whether activations were kept or are computed again, they are those of the
-block.
+Theory of operation. The bits of a row's activations depend on the rows computed with it, and on its
+place among them. So activations are never computed for a trial's batch, but for blocks: block ``i``
+always has the examples from ``BLOCK * i`` on. So kept activations and recomputed ones have equal
+bits.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from ...tasks.training.seeding import generators
 if TYPE_CHECKING:
     from .frozen_encoder import FrozenEncoder
 
-#: Examples a block.
+#: Number of examples in a block.
 BLOCK = 64
-#: A block's tensors, a row an example. The first are the activations, once it is encoded.
+#: The tensors of a block, with one row for each example. In an encoded block the first tensor has
+#: the activations.
 Columns = tuple[Tensor, ...]
 
 
 class Blocks:
-    """The blocks of ``data``, whose examples are tensors, or tuples that begin with one."""
+    """The blocks of ``data``, whose examples are tensors, or tuples that begin with a tensor."""
 
     def __init__(self, data: Dataset[Any], encoder: FrozenEncoder) -> None:
         self.examples = length(data)
@@ -39,10 +40,10 @@ class Blocks:
         self.encoder = encoder
 
     def plain(self, i: int) -> Columns:
-        """Block ``i`` before it is encoded.
+        """Return block ``i`` before it is encoded.
 
-        Raises ``TrialFailed`` (inexact) if reading draws random numbers, (data) if the examples are
-        no tensors.
+        Raises ``TrialFailed`` (inexact) if reading draws random numbers, and ``TrialFailed`` (data)
+        if the examples are no tensors.
         """
         indices = torch.arange(i * BLOCK, min((i + 1) * BLOCK, self.examples))
         tensors = in_memory(self._data)
@@ -69,14 +70,14 @@ class Blocks:
         return tuple(columns)
 
     def encoded(self, i: int, plain: Columns | None = None) -> Columns:
-        """Block ``i``, from ``plain`` where it has been read."""
+        """Return block ``i`` encoded. ``plain`` is the block itself, if it was already read."""
         first, *targets = self.plain(i) if plain is None else plain
         return self.encoder.encode(first), *targets
 
     def check_steady(self) -> None:
-        """Raise ``TrialFailed`` (inexact) if the first block is another one when read again.
+        """Raise ``TrialFailed`` (inexact) if the first block differs when it is read again.
 
-        Reading may draw from a generator of its own. It is found by this sample only.
+        Reading may draw from a random generator of its own, which only this check can find.
         """
         if in_memory(self._data) is not None:
             return
@@ -89,5 +90,5 @@ class Blocks:
 
 
 def same_blocks(one: Columns, other: Columns) -> bool:
-    """Return True if two blocks have the same tensors."""
+    """Return True if two blocks have tensors with the same bits."""
     return len(one) == len(other) and all(map(same_bits, one, other))

@@ -1,8 +1,9 @@
-"""A frozen encoder: what must hold of it, its digest, and how it computes.
+"""A frozen encoder: the conditions for it, its digest, and its computation.
 
-Theory of operation. Its bits must depend on nothing but its weights and the block it is given. So
-it is in evaluation mode, nothing in it is trained, it draws no random numbers, and it computes at
-one thread in full precision, whatever devices and system parameters the trial has.
+Theory of operation. The activations' bits must depend on nothing but the encoder's weights and the
+block. So the encoder is in evaluation mode, nothing in it is trained, it draws no random numbers,
+and it computes in one thread in full precision, whatever devices and system parameters the trial
+has.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ class FrozenEncoder:
     """The module that ``encoder()`` has returned, on ``device``."""
 
     def __init__(self, module: object, device: torch.device) -> None:
-        """Raises ``TrialFailed`` (data) if it is no module, (inexact) if it is not frozen."""
+        """Check ``module`` and move it to ``device``.
+
+        Raises ``TrialFailed`` (data) if it is not a module, and ``TrialFailed`` (inexact) if it is
+        not frozen.
+        """
         if not isinstance(module, nn.Module):
             kind = named(type(module))
             raise TrialFailed("data", f"encoder() must return a torch module or None, not {kind}")
@@ -41,16 +46,16 @@ class FrozenEncoder:
 
     @property
     def digest(self) -> str:
-        """Equal for encoders that compute the same, as this machine is set now."""
+        """A digest, equal for encoders with equal results on this machine as it is set now."""
         _, _, machine = machine_signature(self._device).partition(";")  # without its threads
         names = f"{self._structure} {self._weights} {machine}"
         return hashlib.sha256(names.encode()).hexdigest()
 
     def encode(self, block: Tensor) -> Tensor:
-        """Return the activations of a block of examples, in memory of the CPU.
+        """Return the activations of a block of examples, in the CPU's memory.
 
-        Raises ``TrialFailed`` (data) if they are not one tensor with a row for each example,
-        (inexact) if the encoder draws random numbers.
+        Raises ``TrialFailed`` (data) if they are not one tensor with a row for each example, and
+        ``TrialFailed`` (inexact) if the encoder draws random numbers.
         """
         before = generators()
         with _computing():
@@ -131,14 +136,14 @@ def _weights(module: nn.Module) -> str:
 
 
 def tensor_digest(tensor: Tensor) -> bytes:
-    """Return the digest of a tensor's dtype, shape and bytes."""
+    """Return a digest of a tensor's dtype, shape and bytes."""
     digest = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
     digest.update(bytes_of(tensor.cpu()).numpy().data)
     return digest.digest()
 
 
 def _structure(module: nn.Module) -> str:
-    """Return the digest of the module's pickle, with tensors by digest; random if that fails."""
+    """Return a digest of the module's pickle without tensors' values; random if pickling fails."""
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it is untyped

@@ -1,9 +1,10 @@
-"""Files of tensors that are too large for memory, and that can be computed again.
+"""Files of tensors that are too large for memory and can be computed again if lost.
 
-Theory of operation. A file's name identifies its content, so trainers of a node share it. It is
-written under another name, and renamed once it is whole: a writer that is killed leaves an
-unfinished file, which the next one removes. A file is checked when it is opened, and read through
-the page cache. It may be removed at any time: a process that has opened it can still read it.
+Theory of operation. A file's name identifies its content, so the trainers of a node share it. A
+file is written under another name, and renamed once it is complete. A writer that is killed leaves
+an unfinished file, which the next writer removes. A file is checked when it is opened, and read
+through the page cache. It may be removed at any time: a process that has opened it can still read
+it.
 """
 
 from __future__ import annotations
@@ -26,27 +27,28 @@ from ...tasks.system.tensor_bytes import bytes_of
 
 #: A tensor's dtype and shape.
 Extent = tuple[torch.dtype, tuple[int, ...]]
-#: Size of the header (bytes); each tensor begins at a multiple of it.
+#: Size of the header (bytes). Each tensor begins at a multiple of it.
 _PAGE = 4096
 _SUFFIX, _UNFINISHED = ".activations", ".unfinished"
-#: Divisor of the bytes that are free on the disk or taken by the files, for those they may take.
+#: The files may take this fraction (one over the number) of the bytes that are free or already
+#: theirs.
 PART = 10
 
 
 class KeptFiles:
-    """Files in a folder. The least recently used are removed when their bytes exceed ``budget``."""
+    """Files in a folder. If they exceed ``budget``, the least recently used are removed."""
 
     def __init__(self, folder: Path, budget: Callable[[int], int] | None = None) -> None:
         """Set the folder.
 
-        ``budget`` gives the bytes that the files may have, from those that they have. By default it
-        is a tenth of the sum of these and the free bytes of the disk.
+        ``budget`` is a function from the files' present bytes to the bytes that they may have. The
+        default is a tenth of the sum of the present bytes and the free bytes of the disk.
         """
         self._folder = folder
         self._budget = budget or self._tenth
 
     def find(self, name: str) -> list[Tensor] | None:
-        """Return the tensors of this name, or None. A damaged file is removed."""
+        """Return the tensors of the file ``name``, or None. A damaged file is removed."""
         path = self._folder / (name + _SUFFIX)
         try:
             with path.open("rb") as file:
@@ -63,16 +65,16 @@ class KeptFiles:
         return tensors
 
     def remove(self, name: str) -> None:
-        """Remove what has this name."""
+        """Remove the file ``name``, if there is one."""
         with suppress(OSError):
             (self._folder / (name + _SUFFIX)).unlink()
 
     def write(
         self, name: str, extents: Sequence[Extent], blocks: Iterable[Sequence[Tensor]]
     ) -> list[Tensor] | None:
-        """Keep tensors that ``blocks`` give, rows by rows; None if the disk has no space for them.
+        """Write the tensors of ``blocks`` to a file; return None if the disk lacks the space.
 
-        Raises whatever ``blocks`` raise.
+        Each block has further rows of all tensors. Raises any error of ``blocks``.
         """
         unfinished = self._folder / f"{name}.{os.getpid()}{_UNFINISHED}"
         try:
@@ -123,7 +125,7 @@ class KeptFiles:
 
 
 def _fill(file: BinaryIO, extents: Sequence[Extent], blocks: Iterable[Sequence[Tensor]]) -> bool:
-    """Write the tensors; returns whether the disk had space for them."""
+    """Write the tensors; return True if the disk had space for them."""
     at = [begin for begin, _ in _spans(extents)]
     for block in blocks:
         for i, tensor in enumerate(block):
@@ -139,7 +141,7 @@ def _fill(file: BinaryIO, extents: Sequence[Extent], blocks: Iterable[Sequence[T
 
 
 def _spans(extents: Sequence[Extent]) -> list[tuple[int, int]]:
-    """Return the bytes at which each tensor begins and ends."""
+    """Return the first byte of each tensor, and the byte after its end."""
     spans, end = [], 0
     for dtype, shape in extents:
         begin = -(-max(end, 1) // _PAGE) * _PAGE
@@ -153,7 +155,7 @@ def _end(extents: Sequence[Extent]) -> int:
 
 
 def _mapped(file: BinaryIO, extents: Sequence[Extent]) -> list[Tensor]:
-    """Return the tensors in a file, whose bytes are read only when they are needed."""
+    """Return the tensors in a file. Their bytes are read only when they are needed."""
     flat = np.memmap(file, dtype=np.uint8, mode="r")
     if len(flat) < _end(extents):
         raise ValueError("the file has been cut")

@@ -1,17 +1,17 @@
-"""Batches that trials in several trainers of a node read once.
+"""Batches that are read once for trials in several trainers of a node.
 
-Theory of operation. With shared seeding a batch is decided by its key and its examples, no matter
-which trial reads it (``streams``). Trainers of a node put the batches that they have read into a
-cache (``node_cache``). A trainer whose next batch is being read by another one reads a later batch
-meanwhile, which the other will find. So each reads its part, and no trainer waits for long. A trial
-that is behind finds its batches and catches up. A trial that is alone, or whose batches are read as
-fast as they are found, reads for itself. Both ways are timed all the time, so each trial decides
-for itself, and reports the result.
+Theory of operation. With shared seeding a batch is determined by its key and its examples, no
+matter which trial reads it (``streams``). Trainers of a node put the batches that they have read
+into a cache (``node_cache``). If another trainer is just reading a trainer's next batch, the
+trainer reads a later batch meanwhile, which the other will find. So each reads a part, and no
+trainer waits for long. A trial that is behind finds its batches and catches up. A trial reads all
+batches itself if it is alone, or if reading a batch is as fast as finding it. Both are timed
+throughout, so each trial decides for itself, and reports the result.
 
 Two trainers call ``data()`` separately, and must get the same data. Names in the cache include the
 study, its code, the parameters that ``data()`` has read, the machine, and the digest of two
-examples. Inputs that change between two calls, other than in these examples, are not noticed, just
-as when a trial moves.
+examples. If the data change between two calls, but not in these examples, this is not noticed, just
+as when a trial moves to another trainer.
 """
 
 from __future__ import annotations
@@ -34,26 +34,28 @@ if TYPE_CHECKING:
 
     from ...tasks.training.data import Item
 
-#: Number of later batches of which one is read ahead while another trainer reads the next.
+#: Number of later batches, one of which is read while another trainer reads the next batch.
 AHEAD = 4
-#: Number of batches that are read before the time of reading is known.
+#: Number of batches that a trial reads before the time of reading is taken as known.
 TIMED = 4
-#: Seconds between two looks for other readers.
+#: Seconds between two checks for other readers.
 LOOK_EVERY = 0.5
-#: Smallest time of reading a batch, over that of putting or finding one, for which sharing pays.
+#: Least ratio of the time of reading a batch to the time of putting or finding one for which
+#: sharing pays.
 PAYS = 8.0
-#: Longest wait for a batch that another trainer reads, over the time of reading one.
+#: Longest wait for a batch that another trainer reads, divided by the time of reading one.
 PATIENCE = 2.0
-#: Number of batches after which their time is judged, and the share of the time of reading them
-#: that it must stay below. Else that number is read alone, and twice as many the next time.
+#: Number of batches after which their time is judged, and the largest ratio of that time to the
+#: time of reading them. If the ratio is larger, this number of batches is read alone, and twice as
+#: many the next time.
 JUDGED, FASTER = 32, 0.95
-#: Seconds between two looks for a batch that is awaited.
+#: Seconds between two checks for a batch that another trainer reads.
 PAUSE = 0.0005
 _LAST = 32
 
 
 class NodeBatches:
-    """The batches of one trial, some read by trials in other trainers of the node."""
+    """The batches of one trial. Trials in other trainers of the node read some of them."""
 
     def __init__(
         self,
@@ -69,7 +71,7 @@ class NodeBatches:
         Args:
             cache: The batches of the node's trainers.
             study: Name of the trial's study.
-            source: Text of all that decides the trial's data, except its content.
+            source: Text of all that determines the trial's data, except its content.
             clock: Gives the time in seconds.
             sleep: Waits for a number of seconds.
         """
@@ -78,27 +80,28 @@ class NodeBatches:
         self._sleep = sleep
         self._study = token(study)
         self._source = self._study + _short(source)
-        #: First part of its batches' names, by the ``id`` of their data set.
+        #: The first part of the batches' names, by the ``id`` of their data set.
         self._groups: dict[int, str] = {}
         self._reads: deque[float] = deque(maxlen=_LAST)
         self._handled: deque[float] = deque(maxlen=_LAST)
         self._looked = -math.inf
         self._company = False
         self._possible = True
-        #: Reason that it reads each batch itself, or did for a while, though others read the same.
+        #: Reason why this trial reads all batches itself, or did for a while, though others read
+        #: the same; or "".
         self.apart = ""
         self._found = False
-        #: Names of the batches that it has read ahead.
+        #: Names of the batches that this trial has read ahead.
         self._ahead: set[str] = set()
-        #: Number of batches since the last judgement, and their seconds; number of batches that are
-        #: still to be read alone, and that number for the next time.
+        #: Number of batches since the last judgement, and their seconds; number of batches still to
+        #: be read alone, and that number for the next time.
         self._count, self._seconds = 0, 0.0
         self._alone, self._next_alone = 0, JUDGED
 
     def get(
         self, data: Dataset[Any], items: Sequence[Item], i: int, read: Callable[[Item], Any]
     ) -> Any:
-        """Return the batch ``items[i]`` of ``data``, found or read; more may be read ahead."""
+        """Return the batch ``items[i]`` of ``data``, found or read. More may be read ahead."""
         if not self._pays(data, read):
             return self._timed(read, items[i])
         began = self._clock()
@@ -107,7 +110,7 @@ class NodeBatches:
         return batch
 
     def found(self) -> bool:
-        """Return True if others have read some of the epoch's batches, and begin the next epoch."""
+        """Return True if others have read some of the epoch's batches. Reset for the next epoch."""
         is_shared, self._found = self._found, False
         return is_shared
 
@@ -126,7 +129,7 @@ class NodeBatches:
         return entry[0]
 
     def _judge(self, seconds: float) -> None:
-        """Count a batch that took ``seconds`` to get; judge the last ones if there are enough."""
+        """Count a batch that took ``seconds`` to get. Judge the last ones if there are enough."""
         self._count += 1
         self._seconds += seconds
         if self._count == JUDGED:
@@ -138,7 +141,7 @@ class NodeBatches:
             self._count, self._seconds = 0, 0.0
 
     def _pays(self, data: Dataset[Any], read: Callable[[Item], Any]) -> bool:
-        """Return True if other readers are there, and finding batches is faster than reading."""
+        """Return True if there are other readers, and if finding batches is faster than reading."""
         if not self._possible or len(self._reads) < TIMED:
             return False
         if self._alone:
@@ -163,7 +166,7 @@ class NodeBatches:
         return False
 
     def _named(self, data: Dataset[Any], read: Callable[[Item], Any]) -> str:
-        """Return the first part of the names of batches of ``data``, from two of its examples."""
+        """Return the first part of the names of ``data``'s batches, from two of its examples."""
         count = len(data)  # type: ignore[arg-type]  # it has a length (``materialise``)
         sample_indices = [key("node batches", self._source, n) % count for n in range(2)]
         sample = read((key("node batches", self._source), torch.tensor(sample_indices)))
@@ -172,7 +175,7 @@ class NodeBatches:
         return self._study + _short(description)
 
     def _check(self, batch: Any) -> None:
-        """Note if batches such as this one cannot be handed over."""
+        """Note the reason if batches like this one cannot be handed to other trainers."""
         if not can_be_put(batch):
             self._possible = False
             self.apart = "they are not plain tensors, texts and numbers"
@@ -197,7 +200,7 @@ class NodeBatches:
         return batch
 
     def _read_ahead(self, group: str, items: Sequence[Item], read: Callable[[Item], Any]) -> bool:
-        """Read the first of ``items`` that is neither read nor being read; return False if none."""
+        """Read the first of ``items`` that no trainer has read or reads; return False if none."""
         for item in items:
             name = _name(group, item)
             if not self._cache.has(name) and self._cache.claim(name):

@@ -1,16 +1,16 @@
-"""Batches of a node's trainers, as files in memory that all of them can open.
+"""The batches of a node's trainers, as files in memory that all of these trainers can open.
 
 Theory of operation. A batch is one file, written under another name and then renamed, so that no
-reader sees half of it. Its name identifies all that decides its bits. A trainer that is about to
-read a batch of the data set marks its name (``claim``), so that no other reads it at the same time;
-a mark whose trainer has died only makes others wait a little. A file stays when it was taken, since
-other trials may still come to it. The oldest files go when there are too many bytes, and those of a
-study when it is over, including those of trainers that died: their names begin with the study's
-``token``.
+reader sees half of it. Its name identifies all that determines its bits. A trainer that is about to
+read a batch of the data set marks the batch's name (``claim``), so that no other trainer reads it
+at the same time. If a trainer dies, its marks only make others wait a little. A file stays after a
+trial has read it, since other trials may still need it. The oldest files are removed if there are
+too many bytes. When a study is over, all its files are removed, including those of trainers that
+died: the names of its files begin with its ``token``.
 
-A file holds a description in JSON and the bytes of the tensors; nothing is unpickled. A tensor is
-read into new memory of torch's own, aligned as any other, so that results computed with it do not
-depend on its source.
+A file contains a description in JSON and the bytes of the tensors; nothing is unpickled. A tensor
+is read into new memory of torch's own, aligned like any other tensor, so that results computed with
+it do not depend on its source.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from torch import Tensor
 
 from ...tasks.system.tensor_bytes import bytes_of
 
-#: Divisor of the bytes that ``capacity`` gives, and of those of the file system, for the bytes that
-#: the files may have: the users' loader workers need the same file system.
+#: The files may take this fraction (one over the number) of the bytes that ``capacity`` gives, or
+#: of the file system's if those are fewer. The users' loader workers need the same file system.
 PART = 8
-#: Seconds for which a reader counts as present.
+#: Seconds for which a trainer counts as a reader after it has announced itself.
 FRESH = 30.0
-#: Number of files written between two counts of the bytes.
+#: Number of files written between two checks of the files' total bytes.
 _LOOK_EVERY = 8
 _MARK, _READER = ".claim", ".reader"
 _HEADER = 8
@@ -42,7 +42,7 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 class NodeCache:
-    """One trainer's view of the batches; it seems empty if the folder cannot be used."""
+    """One trainer's view of the node's batches. It seems empty if the folder cannot be used."""
 
     def __init__(self, folder: Path, capacity: Callable[[], int], reader: str) -> None:
         """Set the folder; nothing is opened yet.
@@ -58,7 +58,7 @@ class NodeCache:
         self._written = self._most = 0
 
     def open(self) -> bool:
-        """Make the folder if needed; return True if it is there, and this user's alone."""
+        """Create the folder if needed; return True if it exists and is this user's alone."""
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             status, system = self._folder.lstat(), os.statvfs(self._folder)
@@ -68,7 +68,7 @@ class NodeCache:
         return self._folder.is_dir() and status.st_uid == os.getuid() and not status.st_mode & 0o077
 
     def others(self, group: str) -> bool:
-        """Announce that this trainer reads batches of ``group``; return True if another does."""
+        """Announce that this trainer reads ``group``; return True if another trainer does."""
         own = f"{group}.{self._reader}{_READER}"
         before = time.time() - FRESH
         has_others = False
@@ -86,7 +86,7 @@ class NodeCache:
                 self._remove(path.name)
 
     def find(self, name: str) -> tuple[Any] | None:
-        """Return the batch of this name in a tuple, since a batch may be None, or None."""
+        """Return a tuple with the batch of this name (a batch may be None), or None."""
         try:
             with (self._folder / name).open("rb", buffering=0) as file:
                 return (_read(file),)
@@ -100,7 +100,7 @@ class NodeCache:
         return (self._folder / name).exists()
 
     def claim(self, name: str) -> bool:
-        """Mark the batch as being read by this trainer; return False if another one reads it."""
+        """Mark the batch as read by this trainer; return False if another trainer reads it."""
         try:
             os.close(os.open(self._folder / (name + _MARK), os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
@@ -114,9 +114,10 @@ class NodeCache:
         self._remove(name + _MARK)
 
     def put(self, name: str, batch: Any) -> None:
-        """Write a batch that ``can_be_put`` for others to find. It is neither changed nor kept.
+        """Write a batch for others to find. It must be one that ``can_be_put``.
 
-        A batch is left out if it is so large that only a few would fit.
+        The batch is not changed, and no reference to it is kept. A batch is not written if it is so
+        large that only a few like it would fit.
         """
         unfinished = self._folder / f"{name}.{self._reader}"
         try:
@@ -154,7 +155,7 @@ def token(study: str) -> str:
 
 
 def can_be_put(batch: Any) -> bool:
-    """Return True if a batch would be found with the same types and the same bits."""
+    """Return True if other trainers would find a batch with the same types and bits."""
     if type(batch) is Tensor:
         plain = batch.device.type == "cpu" and batch.layout == torch.strided
         return plain and batch.is_contiguous() and not batch.requires_grad
@@ -166,7 +167,7 @@ def can_be_put(batch: Any) -> bool:
 
 
 def digest(batch: Any) -> str:
-    """Return a digest, equal for batches with the same bits."""
+    """Return a digest that is equal for batches with the same bits."""
     tensors: list[Tensor] = []
     hasher = hashlib.sha256(json.dumps(_described(batch, tensors)).encode())
     for each in tensors:

@@ -12,7 +12,7 @@ from .node_cache import NodeCache
 
 
 class NodeTrials:
-    """The batches of each trial, as long as the trial is here."""
+    """The batches of each trial, for as long as the trial is in this trainer."""
 
     def __init__(self, kept: Path | None, capacity: Callable[[], int]) -> None:
         """Open the node's cache.
@@ -25,13 +25,13 @@ class NodeTrials:
         if kept is not None:
             self._cache = NodeCache(folder_of(kept), capacity, str(os.getpid()))
         self._batches: dict[str, NodeBatches] = {}
-        #: Trials for which the reason that their batches are read for them alone was reported.
+        #: Trials that were told why their batches are read for them alone.
         self._told: set[str] = set()
 
     def batches(
         self, trial: str, study: str, source: Callable[[], str | None]
     ) -> NodeBatches | None:
-        """Return a trial's batches; None if it is unknown what decides its data (``source``)."""
+        """Return a trial's batches, or None if ``source`` cannot describe the trial's data."""
         if self._cache is not None and trial not in self._batches:
             decides = source()
             if decides is not None:
@@ -41,7 +41,8 @@ class NodeTrials:
     def found(self, trial: str, remark: Callable[[str], None]) -> bool:
         """Return True if others have read some batches of the epoch that the trial has ended.
 
-        If not, though others read the same batches, ``remark`` is called once with the reason.
+        If they have not, although they read the same batches, ``remark`` is called once for the
+        trial with the reason.
         """
         batches = self._batches.get(trial)
         if batches is None:
@@ -53,7 +54,7 @@ class NodeTrials:
         return is_shared
 
     def forget(self, trial: str) -> None:
-        """Drop the batches of a trial that is no longer here."""
+        """Drop the batches of a trial that is no longer in this trainer."""
         self._batches.pop(trial, None)
         self._told.discard(trial)
 

@@ -1,9 +1,9 @@
-"""Times of a trial's batches: the time that it saves if batches are read once.
+"""Times of reading a trial's batches, and the time that the trial would save by sharing them.
 
-Theory of operation. Reading is timed as it happens: the batches that the trial reads, those that it
+Theory of operation. Three things are timed: the batches that the trial reads, the batches that it
 finds (by the time that another trial took to read them), and copies. So the time that an epoch
 would have taken alone is known. A few batches are copied even if no other trial wants them, so that
-a trial alone knows the time that sharing would save.
+a trial without company knows the time that sharing would save.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
-#: Number of batches of which a copy is timed even if no trial wants it.
+#: Number of copies that are made for timing, even if no other trial wants them.
 TIMED = 6
-#: The smallest number of readers: two trials, each of which reads half of the batches.
+#: The least number of readers: two trials, each of which reads half of the batches.
 _TWO = 2
-#: Number of batches and of copies that are remembered. Medians are robust to interruptions.
+#: Number of reads and of copies whose times are remembered. Medians are robust to interruptions.
 _LAST = 256
 
 
@@ -26,34 +26,35 @@ def _last() -> deque[float]:
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """Seconds of one trial's batches in its current epoch, and of its last ones one by one."""
+    """Times (seconds) of one trial's batches: sums of its current epoch, and single recent ones."""
 
-    #: Number of batches that it came to.
+    #: Number of batches that the trial has reached in this epoch.
     batches: int = 0
-    #: Seconds that others took to read the batches that it found.
+    #: Seconds that other trials took to read the batches that this trial found.
     spared: float = 0.0
-    #: Seconds in which batches were copied, for it and for others.
+    #: Seconds in which batches were copied, for this trial and for others.
     copying: float = 0.0
-    #: Largest number of trials that a batch was read for, if a second one has had it.
+    #: Largest number of trials that a batch was read for, among batches that a second trial has
+    #: had.
     readers: int = 1
     _reads: deque[float] = field(default_factory=_last)
     _copies: deque[float] = field(default_factory=_last)
 
     @property
     def races(self) -> bool:
-        """True while too few copies were timed."""
+        """True until enough copies have been timed."""
         return len(self._copies) < TIMED
 
     def begin(self) -> None:
-        """Begin an epoch."""
+        """Start the sums of a new epoch."""
         self.batches, self.readers, self.spared, self.copying = 0, 1, 0.0, 0.0
 
     def read(self, seconds: float) -> None:
-        """Note that it has read a batch in ``seconds``."""
+        """Note that the trial has read a batch in ``seconds``."""
         self._reads.append(seconds)
 
     def found(self, seconds: float, readers: int) -> None:
-        """Note that it has found a batch, which was read in ``seconds`` for ``readers`` trials."""
+        """Note that the trial found a batch, read in ``seconds`` for ``readers`` trials."""
         self._reads.append(seconds)
         self.spared += seconds
         self.joined(readers)
@@ -68,14 +69,15 @@ class Reading:
         self.copying += seconds
 
     def alone(self, seconds: float) -> float:
-        """Return the seconds that an epoch that took ``seconds`` would have taken alone."""
+        """Return the seconds without sharing for an epoch that took ``seconds``."""
         return seconds - self.copying + self.spared
 
     def pays(self, seconds: float, at_most: float) -> bool:
-        """Return True if sharing with one other trial pays for an epoch that took ``seconds``.
+        """Return True if sharing an epoch's batches with one other trial would pay.
 
-        It pays if the epoch would take at most the share ``at_most`` of its time alone. False while
-        nothing was copied, since batches may not be copyable.
+        The epoch took ``seconds``. Sharing pays if the epoch would take at most ``at_most`` times
+        its time alone. Returns False until a batch has been copied, since batches may not be
+        copyable.
         """
         if not self._copies:
             return False

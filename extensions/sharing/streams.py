@@ -1,16 +1,16 @@
-"""Batches that several trials of a lane read once.
+"""Batches that are read once for several trials of a lane.
 
-Theory of operation. A key and the examples' indices decide a batch (``tasks.training.data``).
-Trials with shared seeding have equal keys, so if they also have one data set, each would read the
-same batches. A batch is kept for the trials at work in the lane that will come to it, which is
-known from their epochs, and each gets a copy, since code may change a batch in place. No trial
-waits for another. The kept batches are bounded in bytes and in number: beyond that the oldest one
-goes, and a trial that comes to it later reads it for itself, to the same bits. A trial that finds
-its batches is soon ahead of the one that reads them, and reads the next ones. So the trials stay
-close together by themselves.
+Theory of operation. A batch is determined by a key and the examples' indices
+(``tasks.training.data``). Trials with shared seeding have equal keys, so if they also have the same
+data set, they would all read the same batches. A batch is kept for those trials running in the lane
+that will still need it, which is known from their epochs. Each gets a copy, since code may change a
+batch in place. No trial waits for another. The kept batches are limited in bytes and in number.
+Beyond the limit the oldest batch is dropped, and a trial that needs it later reads it again, with
+the same bits. A trial that finds its batches soon overtakes the trial that reads them, and then
+reads the next ones. So the trials stay close together by themselves.
 
-The time saved for each trial is measured (``reading``), so that the engine knows if such trials
-should share a lane.
+The time saved for each trial is measured (``reading``), so that the engine can decide if such
+trials should share a lane.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from ...tasks.training.data import Batches, Item
     from ...tasks.training.training import Training
 
-#: Largest number of batches that are kept, of all data sets together.
+#: The most batches that are kept, of all data sets together.
 BATCHES = 256
-#: Divisor of the bytes that ``capacity`` gives, for the bytes of kept batches.
+#: Kept batches may take this fraction (one over the number) of the bytes that ``capacity`` gives.
 PART = 4
 #: Types that cannot be changed in place.
 _UNCHANGING = (str, bytes, int, float, bool, type(None))
@@ -43,7 +43,7 @@ _UNCHANGING = (str, bytes, int, float, bool, type(None))
 
 @dataclass(eq=False)
 class _Reader:
-    """A trial that reads, and the names of the batches that it came to in its epoch."""
+    """A trial that reads batches, and the names of the batches it has reached in its epoch."""
 
     training: Training
     epoch: int = 0
@@ -51,7 +51,7 @@ class _Reader:
     reading: Reading = field(default_factory=Reading)
 
     def come_to(self, name: int) -> None:
-        """Note that the trial has come to this batch."""
+        """Note that the trial has reached the batch ``name``."""
         if self.epoch != self.training.epoch:
             self.epoch, self.had = self.training.epoch, set()
             self.reading.begin()
@@ -66,45 +66,45 @@ class _Reader:
         return id(run.data.train), run.seed, run.number, sizes
 
     def wants(self, name: int, epoch: int) -> bool:
-        """Return True if it will come to this batch of ``epoch``, as far as is known."""
+        """Return True if the trial will still need batch ``name`` of ``epoch``, as known now."""
         now = self.training.epoch
         return now == epoch - 1 or (now == epoch and not (self.epoch == now and name in self.had))
 
 
 @dataclass
 class _Kept:
-    """A batch, its data set and indices, the trials that want it, and its bytes."""
+    """A kept batch, its data set and indices, the trials that still need it, and its bytes."""
 
     data: Dataset[Any]
     indices: Tensor
     batch: Any
     wanted: set[_Reader]
     bytes: int
-    #: The trial that has read it, its seconds, and the number of trials it was read for, itself
-    #: included.
+    #: The trial that read the batch, the seconds that it took, and the number of trials for which
+    #: the batch was read, this one included.
     reader: _Reader
     seconds: float
     readers: int
 
 
 class Streams:
-    """The batches that trials of a trainer have in common. Only the trial in turn calls it."""
+    """The batches that trials of a trainer share. Only the trial whose turn it is calls it."""
 
     def __init__(self, capacity: Callable[[], int]) -> None:
-        """Begin without readers. ``capacity`` gives the bytes of which a fourth may be kept."""
+        """Start without readers. A fourth of the bytes that ``capacity`` gives may be kept."""
         self._capacity = capacity
         self._readers: dict[str, _Reader] = {}
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
         self._bytes = 0
         #: Bytes that may be kept; None until a segment keeps a batch.
         self._most: int | None = None
-        #: Number of batches that were found here.
+        #: Number of batches that were found among the kept ones.
         self.found = 0
 
     def join(self, trial: str, training: Training, of_node: Batches | None = None) -> None:
-        """Let the trial get batches here from now on, until it is forgotten.
+        """Let the trial get its batches here, until ``forget`` is called for it.
 
-        It gets batches that are not kept here from ``of_node``, or reads them if that is None.
+        Batches that are not kept here come from ``of_node``, or are read if it is None.
         """
         existing = self._readers.get(trial)
         if existing is None or existing.training is not training:
@@ -114,7 +114,7 @@ class Streams:
         training.batches = LaneBatches(self, self._readers[trial], of_node)
 
     def forget(self, trial: str) -> None:
-        """Drop a trial that is no longer in memory, and batches that only it wanted."""
+        """Drop a trial that is no longer in memory, and batches that only this trial needed."""
         if (reader := self._readers.pop(trial, None)) is not None:
             reader.training.batches = None
             for name, entry in list(self._kept.items()):
@@ -131,7 +131,7 @@ class Streams:
         *,
         read: Callable[[], Any],
     ) -> Any:
-        """Return the batch with the key ``name``: a kept one, or the one that ``read`` reads."""
+        """Return the batch with the key ``name``: a kept one, or the result of ``read``."""
         reader.come_to(name)
         entry = self._kept.get(name)
         if entry is not None and entry.data is data and torch.equal(entry.indices, indices):
@@ -152,12 +152,12 @@ class Streams:
         return batch
 
     def shared(self, trial: str, seconds: float, at_most: float) -> tuple[int, float]:
-        """Return the number of trials that shared an epoch's batches, and its time alone.
+        """Return the number of trials that shared an epoch's batches, and the epoch's time alone.
 
-        The number includes the trial itself. It is 0 if sharing does not pay, since with two trials
-        an epoch would take more than the share ``at_most`` of its time alone. The time is the
-        seconds that this epoch, which took ``seconds``, would have taken alone; 0.0 if no batch was
-        shared.
+        The number includes the trial itself. It is 0 if sharing does not pay: with two trials, an
+        epoch would take more than ``at_most`` times its time alone. The time alone is the number of
+        seconds that this epoch, which took ``seconds``, would have taken without sharing. It is 0.0
+        if no batch was shared.
         """
         reader = self._readers.get(trial)
         if reader is None or reader.epoch != reader.training.epoch:
@@ -167,7 +167,7 @@ class Streams:
         return reading.readers if reading.pays(seconds, at_most) else 0, alone
 
     def _others(self, reader: _Reader, name: int) -> set[_Reader]:
-        """Return the trials at work here that will come to the batch that ``reader`` has read."""
+        """Return the running trials that still need the batch that ``reader`` has read."""
         readers = self._readers.values()
         at_work = [
             each for each in readers if each is not reader and each.training.turn is not None
@@ -188,7 +188,7 @@ class Streams:
             self._drop(next(iter(self._kept)))
 
     def _take(self, name: int, reader: _Reader) -> Any:
-        """Return a copy of a kept batch; the last trial that wants it gets the batch itself."""
+        """Return a copy of a kept batch. The last trial that needs it gets the batch itself."""
         entry = self._kept[name]
         entry.wanted.discard(reader)
         reader.reading.found(entry.seconds, entry.readers)
@@ -204,7 +204,7 @@ class Streams:
 
 @dataclass(frozen=True)
 class LaneBatches:
-    """The batches of one trial (``tasks.training.data.Batches``)."""
+    """The batches of one trial in a lane (``tasks.training.data.Batches``)."""
 
     streams: Streams
     reader: _Reader
@@ -225,7 +225,7 @@ class LaneBatches:
 
 
 def is_copyable(batch: Any) -> bool:
-    """Return True if a copy of the batch is complete, and shares nothing mutable with it."""
+    """Return True if ``copied`` makes a complete copy that shares nothing mutable."""
     leaves = tree_leaves(batch)
     tensors = [each for each in leaves if isinstance(each, Tensor)]
     plain = all(type(each) is Tensor and not each.requires_grad for each in tensors)
@@ -237,12 +237,12 @@ def is_copyable(batch: Any) -> bool:
 
 
 def copied(batch: Any) -> Any:
-    """Return a copy of a batch that is copyable."""
+    """Return a copy of a batch that ``is_copyable``."""
     return tree_map(lambda each: each.clone() if isinstance(each, Tensor) else each, batch)
 
 
 def _timed_copy(batch: Any, reader: _Reader) -> Any:
-    """Return a copy of a batch, whose time counts for ``reader``."""
+    """Return a copy of a batch, and add the time of copying to ``reader``."""
     began = time.perf_counter()
     copy = copied(batch)
     reader.reading.copied(time.perf_counter() - began)

@@ -1,10 +1,10 @@
-"""The trainer's end of sharing: data that its trials compute or read only once.
+"""The trainer's end of sharing: data that is computed or read once for several of its trials.
 
 Theory of operation. A trial whose code has an encoder reads its data in encoded form
-(``activations``). ``encoder()`` is called once for each distinct set of the parameters that it and
-``__init__`` read, as ``data()`` is. If trials have equal keys of random numbers, the trials of a
-lane get batches that one of them has read (``streams``), and the trials of a node get batches that
-any of its trainers has read (``node_batches``).
+(``activations``). Like ``data()``, ``encoder()`` is called once for each distinct set of the
+parameters that it and ``__init__`` read. If trials have equal keys of random numbers, a trial may
+get batches that another trial in its lane has read (``streams``), or that another trainer on its
+node has read (``node_batches``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .streams import Streams
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
-#: Largest time of an epoch with one other trial, over its time alone, for which sharing pays.
+#: Largest ratio of an epoch's time with one other trial to its time alone for which sharing pays.
 FASTER = 0.95
 
 
@@ -46,13 +46,13 @@ class Sharing(Hook):
         self._streams = streams
         self._of_node = of_node
         self._encoders = MadeOnce()
-        #: Number of data sets that had been encoded when a trial was resumed last.
+        #: Number of data sets that had been encoded when a trial was last resumed.
         self._encodings = 0
 
     def data(self, loaded: Loaded) -> Data | None:
-        """Return the data as the code's encoder encodes it; None if it has no encoder.
+        """Return the data as encoded by the code's encoder; None if the code has no encoder.
 
-        If the data is not kept, and is not encoded yet, the result has only the shapes.
+        If the data are neither kept nor encoded yet, the result has only their shapes.
         """
         code, data = loaded.code, loaded.data
         if type(code).encoder is TorchTrainable.encoder:
@@ -77,13 +77,16 @@ class Sharing(Hook):
         return Data(train, validation, None if data.test is None else encoded(data.test))
 
     def resumed(self, segment: Segment) -> None:
-        """Restart the count of the trial's memory after encoding: activations are the process's."""
+        """Restart the measurement of the trial's memory if data were encoded.
+
+        The activations belong to the process, not to the trial.
+        """
         if self._activations.encodings > self._encodings:
             self._encodings = self._activations.encodings
             segment.run.memory.begin()
 
     def before(self, segment: Segment) -> None:
-        """Let the trial get batches that others in its lane and on its node have read."""
+        """Let the trial get batches that other trials in its lane or on its node have read."""
         task, training = segment.task, segment.training
         if task.replicate is None:
             return
@@ -94,7 +97,7 @@ class Sharing(Hook):
             self._streams.join(task.trial, training, of_node)
 
     def report(self, epoch: Epoch) -> None:
-        """Report the number of trials for which batches were read once, and the time alone."""
+        """Report for how many trials batches were read once, and the epoch's time without that."""
         trial, run = epoch.segment.task.trial, epoch.segment.run
         epoch.values["readers"] = 2 * self._of_node.found(trial, run.remarks)
         if epoch.values.get("together") == 0:
@@ -102,7 +105,7 @@ class Sharing(Hook):
             epoch.values |= {"readers": readers, "alone": alone}
 
     def forget(self, trial: str) -> None:
-        """Drop everything kept of a trial that is no longer in memory."""
+        """Drop all data kept for a trial that is no longer in memory."""
         self._streams.forget(trial)
         self._of_node.forget(trial)
 
@@ -113,7 +116,7 @@ class Sharing(Hook):
 
 
 def _source(segment: Segment) -> str | None:
-    """Return a text of all that decides the data of a trial of this study; None if unknown."""
+    """Return a text of all that determines the data of a trial; None if that is unknown."""
     task, training = segment.task, segment.training
     read = segment.maker.read_for(training.data.train)
     if read is None:

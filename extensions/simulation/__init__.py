@@ -1,1 +1,1 @@
-"""The same runner under simulated time, and what its experiments show."""
+"""Simulations: the real runner under simulated time, and the outcome of each policy."""

@@ -1,4 +1,4 @@
-"""``penstock simulate``: what a workload would come to, under each policy, on devices one names."""
+"""``penstock simulate``: the outcome of a workload on given devices under each policy."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def simulate(
 def _workload(
     name: str, devices: int, *, max_width: int | None, seed: int | None, count: int | None
 ) -> Workload:
-    """Return the workload ``name``. Raises UsageError for an option that does not apply to it."""
+    """Return the workload ``name``. Raises UsageError for options that do not apply to it."""
     if max_width is not None and not name.startswith(_STUDY):
         raise UsageError.refuse(
             "--max-width", max_width, f"no value, because the workload is not {_STUDY}NAME"

@@ -1,8 +1,8 @@
 """Simulates a workload under several policies and collects the outcome of each.
 
-The engine, its policies and the runner are those of a real run. Only time is simulated, and an
-epoch takes as long as the workload says. A policy learns the duration of epochs as it would in a
-real run, or knows it from the start (``known``).
+The engine, its policies and the runner are the same as in a real run. Only time is simulated, and
+an epoch takes as long as the workload states. A policy learns the duration of epochs as it would in
+a real run, or knows it from the start (``known``).
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ _ALLOWED = (
 
 
 def simulated_devices(spec: str, memory: float | None = None) -> tuple[Device, ...]:
-    """Devices in the form of ``profiling.devices.discovery.parse_spec``, which need not exist here.
+    """Return devices that ``spec`` describes. They need not exist on this machine.
 
-    ``gpu:8`` means eight GPUs, because there are no GPU numbers to choose from; ``gpu:0,1`` is two.
-    ``memory`` is what each has (GiB); with None nobody runs out of memory.
+    ``spec`` has the form of ``profiling.devices.discovery.parse_spec``. ``gpu:8`` means eight GPUs,
+    because there are no GPU numbers to choose from; ``gpu:0,1`` is two. ``memory`` is the memory of
+    each device (GiB); if it is None, no trial runs out of memory.
 
     Raises:
         UsageError: for ``auto`` and ``gpu:all``, which depend on a machine, malformed text, and a
@@ -85,7 +86,8 @@ def run(
     """Simulate ``workload`` under each of ``policies``.
 
     With ``known``, policies know every trial's speed curve and the cost of a resize from the start.
-    ``tell`` is called with the policy, the simulated seconds and the epochs trained so far.
+    ``tell`` is called repeatedly with the policy, the simulated seconds, and the number of epochs
+    trained so far.
 
     Raises:
         UsageError: an unknown policy or one twice, devices that no trial can use, or a trial that
@@ -108,9 +110,9 @@ def run(
 
 
 def check_usable(workload: Workload, devices: Sequence[Device]) -> None:
-    """Raise UsageError if the workload's times were taken on another kind of device.
+    """Raise UsageError if the workload's times were measured on another kind of device.
 
-    The same if a trial needs more memory alone than a device has.
+    Also raises UsageError if a single trial needs more memory than a device has.
     """
     needs = [
         (trial.memory.peak(), study.spec.name)
@@ -215,7 +217,7 @@ def _memory_share(
     epochs: Iterable[AcceptedEpoch],
     makespan: float,
 ) -> float | None:
-    """Return the share of all memory in the time until ``makespan`` that trials at work needed."""
+    """Return the share of all memory, until ``makespan``, that running trials needed."""
     sizes = [device.memory for device in devices if device.memory is not None]
     if len(sizes) < len(devices):
         return None
@@ -229,7 +231,7 @@ def _memory_share(
 
 
 def occupied(held: Iterable[tuple[str, float, float]]) -> Iterator[tuple[float, float]]:
-    """Begin and end of each span in which a device was occupied, from (device, begin, end)."""
+    """Yield (begin, end) of each span in which a device was occupied."""
     device, begin, end = "", 0.0, 0.0
     for name, first, last in sorted(held):
         if name == device and first <= end:
@@ -245,15 +247,16 @@ def occupied(held: Iterable[tuple[str, float, float]]) -> Iterator[tuple[float, 
 def lower_bound(
     workload: Workload, epochs: Mapping[str, int], devices: int, slots: int = 1
 ) -> float:
-    """Simulated seconds before which no plan can end these ``epochs`` of each trial (by id).
+    """Return the simulated seconds that any plan needs at least for these ``epochs``.
 
-    Trials that share a device together run at most at the best total speed of ``slots`` trials or
-    fewer, and those that are trained together take at least what the most of them take.
+    ``epochs`` are numbers of epochs by trial id. Trials that share a device run at most at the best
+    total speed of up to ``slots`` trials. For trials that are trained together, the least time per
+    trial of any group size is taken.
 
-    Studies that arrive at or after a time t cannot begin before t. So the bound is the largest,
-    over all times of arrival t, of t plus the bounds of ``scheduler.policies.planner.bounds`` for
-    what arrives from t on. The epochs of one trial may differ; the second bound counts each as the
-    shortest.
+    Studies that arrive at or after a time t cannot start before t. So for each time of arrival t, t
+    plus the bounds of ``scheduler.policies.planner.bounds`` for the studies that arrive from t on
+    is a lower bound, and the largest of these is returned. If the epochs of one trial take
+    different times, the second of those bounds counts each as the shortest.
     """
     bound_so_far = 0.0
     dense = min(workload.slowdown(at_work) / at_work for at_work in range(1, slots + 1))

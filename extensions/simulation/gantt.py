@@ -1,7 +1,7 @@
-"""Draws a simulation's charts as SVG: which trial held which device when, and busy devices.
+"""Draws a simulation's charts as SVG: the trials on each device over time, and busy devices.
 
-The charts need no library. The description of a bar is its ``title``, which browsers show under the
-pointer. The page (``frame.html``) sets the colours of text and lines, light or dark.
+The charts need no library. The description of a bar is its ``title`` element, which browsers show
+under the pointer. The page (``frame.html``) sets the colours of text and lines, light or dark.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ from ...scheduler.model.trial import AcceptedEpoch
 from .experiment import occupied
 from .outcome import ExperimentResult, Simulation
 
-#: Pixels: the width of a chart, the margins right of its plot and below it, a character's width.
+#: Pixels: the width of a chart, the margin to the right of its plot, the margin below it, and the
+#: width of a character.
 WIDTH, RIGHT, BELOW, CHARACTER = 1140, 12, 40, 6.7
-#: Heights in pixels: a lane, a narrow lane, and the chart of busy devices.
+#: Pixels: the height of a lane, of a narrow lane, and of the chart of busy devices.
 LANE, NARROW_LANE, BUSY = 26, 14, 220
-#: With more bars than this a chart has neither numbers nor titles: they would be unreadable, and
-#: most of the page.
+#: The most bars of a chart for which it has numbers and titles. With more bars, they would be
+#: unreadable, and would be most of the page.
 MAX_TITLES = 1000
-#: A bar narrower than this, in pixels, is merged with the one before it if that has its colour.
+#: Pixels. A bar that is narrower is merged with the bar before it if they have the same colour.
 MIN_BAR = 0.25
-#: A gap within a trial that is narrower than this, in pixels, is not drawn.
+#: Pixels. A narrower gap between spans of one trial is not drawn.
 MIN_GAP = 0.5
-#: The number of points of a curve of busy devices.
+#: The number of points of a curve in the chart of busy devices.
 _POINTS = 400
-#: Device and slot.
+#: A device and a slot.
 Slot = tuple[str, int]
-#: (trial, its segment's fence, slot, begin and end in seconds)
+#: A trial, its segment's fence, a slot, and begin and end in seconds.
 Span = tuple[str, int, Slot, float, float]
-#: The same without the segment.
+#: A span without the segment's fence.
 Held = tuple[str, Slot, float, float]
 
 
 def spans(epochs: Iterable[AcceptedEpoch], devices: Sequence[Device] = ()) -> list[Span]:
-    """Return the spans in which trials held slots: one per segment and device.
+    """Return the spans in which trials were on slots: one for each segment and slot.
 
-    An epoch that took turns with others in a lane has a span for each time without another one.
+    An epoch that took turns with others in a lane has a span for each of its turns.
     """
     order = sorted(epochs, key=lambda row: (row.trial, row.epoch))
     shared = [row for row in order if row.began is not None]
@@ -64,9 +65,9 @@ def spans(epochs: Iterable[AcceptedEpoch], devices: Sequence[Device] = ()) -> li
 
 
 def gantt(simulation: Simulation, outcome: ExperimentResult, longest: float) -> Markup:
-    """Return a lane per slot, a bar per span, and the bound as a dashed line.
+    """Return a chart with a lane for each slot and a bar for each span; the bound is dashed.
 
-    The axis ends at ``longest`` (seconds), the same for all charts.
+    The axis ends at ``longest`` (seconds), which is the same for all charts.
     """
     lanes = _lanes(simulation)
     left = CHARACTER * max(map(len, lanes.values())) + 12
@@ -100,7 +101,7 @@ def gantt(simulation: Simulation, outcome: ExperimentResult, longest: float) -> 
 
 
 def busy(simulation: Simulation, longest: float) -> Markup:
-    """Busy devices over time, a line per policy: means over equal parts of the time."""
+    """Return a chart of busy devices over time: a line per policy, with means over equal parts."""
     most = len(simulation.devices)
     left = CHARACTER * len(str(most)) + 20
     plot_width = WIDTH - left - RIGHT
@@ -124,7 +125,7 @@ def busy(simulation: Simulation, longest: float) -> Markup:
 def shares(held: Sequence[Span], longest: float, parts: int) -> list[float]:
     """Return the mean number of busy devices in ``parts`` equal parts of ``longest`` seconds.
 
-    A device that several trials share counts once.
+    A device that several trials share is counted once.
     """
     width = longest / parts
     means = [0.0] * parts
@@ -137,7 +138,7 @@ def shares(held: Sequence[Span], longest: float, parts: int) -> list[float]:
 
 
 def colours(simulation: Simulation) -> dict[str, str]:
-    """Colours by study id if there are several studies, otherwise by trial id."""
+    """Return a colour by study id if there are several studies, otherwise by trial id."""
     studies = simulation.workload.studies
     if len(studies) > 1:
         order = [study.spec.id for study in studies]
@@ -159,17 +160,17 @@ def _lanes(simulation: Simulation) -> dict[Slot, str]:
     }
 
 
-#: A bar to be drawn: its lane, left edge and width (pixels), and its trial.
+#: A bar to draw: its lane, its left edge and width (pixels), and its trial.
 Bar = tuple[int, float, float, str]
 
 
 def _key(simulation: Simulation, trial: str) -> str:
-    """Return the key of a trial's colour: its study if there are several, else the trial."""
+    """Return the id that determines a trial's colour: its study's if there are several studies."""
     return trial.rpartition("-")[0] if len(simulation.workload.studies) > 1 else trial
 
 
 def _joined(held: Iterable[Span], gap: float) -> list[Held]:
-    """Return the spans; those of a trial in a slot are joined if at most ``gap`` seconds apart."""
+    """Return the spans. Those of one trial in one slot are joined across gaps up to ``gap``."""
     joined: list[Held] = []
     for slot, trial, begin, end in sorted((s, t, begin, end) for t, _, s, begin, end in held):
         if joined and joined[-1][:2] == (trial, slot) and begin - joined[-1][3] <= gap:
@@ -180,7 +181,7 @@ def _joined(held: Iterable[Span], gap: float) -> list[Held]:
 
 
 def _titles(simulation: Simulation, held: Iterable[Held], longest: float) -> list[str]:
-    """Return the description of each bar: *digits, trial 3, 2 to 4.5 min*."""
+    """Return the description of each bar, such as *digits, trial 3, 2 to 4.5 min*."""
     scale, unit = unit_of(longest)
     names = {study.spec.id: f"{study.spec.name}, " for study in simulation.workload.studies}
     several = len(names) > 1
@@ -201,7 +202,7 @@ def _bar(of: Bar, fill: str, lane: int, title: str) -> Markup:
 
 
 def _paths(bars: Sequence[Bar], fills: Sequence[str], lane: int) -> list[Markup]:
-    """Many bars as SVG, with one shape per colour."""
+    """Return many bars as SVG, with one shape for each colour."""
     paths: defaultdict[str, list[str]] = defaultdict(list)
     ends: dict[tuple[int, str], float] = {}
     for (lane_index, x, width, _), fill in sorted(zip(bars, fills, strict=True)):
@@ -215,7 +216,7 @@ def _paths(bars: Sequence[Bar], fills: Sequence[str], lane: int) -> list[Markup]
 
 
 def axis(left: float, plot_width: float, height: float, longest: float) -> list[Markup]:
-    """Return lines and numbers of the time axis, and its unit."""
+    """Return the time axis: its lines, its numbers, and its unit."""
     scale, unit = unit_of(longest)
     parts = []
     for tick in _ticks(longest / scale):
@@ -227,17 +228,17 @@ def axis(left: float, plot_width: float, height: float, longest: float) -> list[
 
 
 def text(kind: str, x: float, y: float, words: str) -> Markup:
-    """Return words at a place; ``kind`` is their class: ``m`` in the middle, ``e`` at the end."""
+    """Return text at a place; ``kind`` is its class: ``m`` to centre it, ``e`` to end it there."""
     return element("text", words, class_=kind, x=x, y=y)
 
 
 def _ticks(high: float) -> list[float]:
-    """Round numbers from 0 to ``high``, four to ten of them."""
+    """Return four to ten round numbers from 0 to ``high``."""
     power = 10.0 ** math.floor(math.log10(high))
     step = next(each * power for each in (0.1, 0.2, 0.5, 1.0) if high / (each * power) <= 10)
     return [index * step for index in range(int(high / step) + 1)]
 
 
 def svg(height: float, parts: Iterable[Markup], what: str) -> Markup:
-    """Return the picture of ``parts``; ``what`` says what it shows."""
+    """Return the drawing of ``parts``; ``what`` describes it to readers who cannot see it."""
     return drawing(f"0 0 {WIDTH} {height:.0f}", parts, what)

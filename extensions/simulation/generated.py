@@ -1,14 +1,15 @@
-"""Generates workloads: trials with speed curves of real trainings, studies that arrive in bursts.
+"""Generates workloads: trials with speed curves of real trainings, in studies that come in bursts.
 
-The workloads never change: instance k of a family depends only on
-``Random(f"penstock {family} {k}")``. Speed curves are those of
-``profiling.costs.reference_curves`` (our fits to measured trainings, node boundaries included), or
-synthetic ones for CPU cores, whose efficiency falls with every core.
+The workloads are reproducible: instance k of a family depends only on ``Random(f"penstock {family}
+{k}")``. Speed curves are those of ``profiling.costs.reference_curves`` (our fits to measured
+trainings, including node boundaries), or synthetic curves for CPU cores, whose efficiency falls
+with every further core.
 
-Studies arrive in bursts, as the jobs of published clusters do. In Helios's cluster Venus (Hu et
-al., SC 2021), counted in bins of ten minutes as in the simulator of Lucid (Hu et al., ASPLOS 2023),
-the variance is 15.4 times the mean. For bursts with exponential gaps and geometric sizes B, that
-ratio is E[B^2] / E[B] = 2 E[B] - 1. So a burst has 8.2 studies on average.
+Studies arrive in bursts, as jobs do in published traces of clusters. In Helios's cluster Venus (Hu
+et al., SC 2021), the variance of the number of arrivals in ten minutes is 15.4 times its mean; the
+simulator of Lucid (Hu et al., ASPLOS 2023) uses the same intervals. For bursts with exponential
+gaps and geometric sizes B, that ratio is E[B^2] / E[B] = 2 E[B] - 1. So a burst has 8.2 studies on
+average.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from .workload import StudyWork, TrialWork, Workload, shape_of, study_spec, wide
 
 Curves = Mapping[tuple[str, str], Family]
 
-#: Numbers of devices, some of them odd.
+#: Numbers of devices to draw from, some of them odd.
 DEVICES = (4, 5, 7, 8, 11, 16, 16, 24, 32, 33, 48, 64)
 TRIALS = (4, 6, 8, 9, 12, 16, 27, 27, 40, 60, 81, 120, 200)
-#: Seconds of a resize by application: larger models take longer. Pollux assumes 15 to 250 s.
+#: Seconds of a resize, by application: larger models take longer. Pollux assumes 15 to 250 s.
 PRICES = {
     "cifar10": (0.0, 0.05, 5.0, 25.0),
     "deepspeech2": (0.0, 0.05, 15.0, 60.0),
     "yolov3": (0.0, 0.1, 30.0, 120.0),
     "imagenet": (0.0, 0.5, 60.0, 250.0),
 }
-#: Global batch sizes, in examples.
+#: Global batch sizes (examples), by application.
 BATCHES = {
     "cifar10": (128, 256, 512, 1024),
     "deepspeech2": (20, 40, 80, 160),
@@ -46,15 +47,16 @@ BATCHES = {
 FAMILIES = ("cifar10", "deepspeech2", "yolov3", "imagenet", "mixed", "cores")
 #: The mean number of studies in a burst; see the module's docstring.
 BURST = 8.2
-#: The most studies; more is most likely a typing error.
+#: The most studies. A larger number is most likely a typing error.
 MAX_COUNT = 1_000
-#: The share of the devices' time that the studies would take with each trial on one device.
+#: Device time that all studies need with each trial on one device, divided by the available device
+#: time.
 LOAD = 0.7
 
 
 @dataclass(frozen=True)
 class Instance:
-    """Trials to place. ``price`` is the seconds of a resize; ``about`` describes what was drawn."""
+    """Trials to place. ``price`` is the seconds of a resize; ``about`` describes the draw."""
 
     name: str
     devices: int
@@ -94,7 +96,7 @@ def generated(family: str, devices: int, *, seed: int = 0, count: int = 1) -> Wo
 
 
 def _burst(rng: Random) -> int:
-    """Return a geometric number, at least 1."""
+    """Return the size of a burst: a geometric random number, at least 1."""
     return 1 + int(math.log(1 - rng.random()) / math.log(1 - 1 / BURST))
 
 
@@ -106,7 +108,7 @@ def instances(each: int, curves: Curves) -> Iterator[Instance]:
 
 
 def instance(family: str, number: int, curves: Curves) -> Instance:
-    """Instance ``number`` of a family."""
+    """Return instance ``number`` of a family."""
     rng = Random(f"penstock {family} {number}")  # noqa: S311 - a workload is no secret
     devices, trials = rng.choice(DEVICES), rng.choice(TRIALS)
     work, price, about = _sampled(rng, family, devices, trials, curves)
@@ -116,7 +118,7 @@ def instance(family: str, number: int, curves: Curves) -> Instance:
 def _sampled(
     rng: Random, family: str, devices: int, trials: int, curves: Curves
 ) -> tuple[tuple[TrialWork, ...], float, str]:
-    """Trials, the seconds of a resize, and a description."""
+    """Return random trials, the seconds of a resize, and a description."""
     most = rng.choice((9, 27, 81))
     budgets = rng.choice(("equal", "hyperband", "uniform"))
     deviation = rng.choice((0.1, 0.3, 0.6))
@@ -163,7 +165,7 @@ def _trained(family: Family, batch: int, devices: int) -> tuple[Shape, float]:
 
 
 def _cores(rng: Random, devices: int) -> Shape:
-    """Return a speed curve by Amdahl's law, with a cost for every further core."""
+    """Return a speed curve by Amdahl's law with an additional cost for each further core."""
     serial, cost = rng.choice((0.02, 0.1, 0.3)), rng.choice((0.0, 0.01, 0.03))
     return tuple(
         (width, serial + (1 - serial) / width + cost * (width - 1))

@@ -1,6 +1,6 @@
-"""The outcome of a workload under one policy and under several, as values.
+"""The outcomes of a workload under one policy and under several, as plain values.
 
-``extensions.simulation.experiment`` makes them; tables, pages and pictures show them.
+``extensions.simulation.experiment`` computes them; tables, pages and charts show them.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ class ExperimentResult:
     """The outcome of a workload under one policy. Times are simulated seconds."""
 
     policy: str
-    #: When the last study ended.
+    #: The time at which the last study ended.
     makespan: float
-    #: A makespan that no plan can beat for the epochs that were trained here.
+    #: The least makespan of any plan for the epochs that were trained here.
     bound: float
-    #: The share of the devices' time until the end in which they trained, 0 to 1.
+    #: The part (0 to 1) of the devices' time, until the makespan, in which they trained.
     utilisation: float
-    #: Mean times of trials until their start, waiting, and until their completion.
+    #: Mean times of trials: until their start, of waiting, and until their completion.
     delays: Delays
     #: The mean time from a study's arrival to its last epoch.
     response: float
-    #: Number of times that a trial went on at another width.
+    #: Number of times that a trial continued at another width.
     resizes: int
     #: All accepted epochs, in order.
     epochs: tuple[AcceptedEpoch, ...]
-    #: Number of times that a trial ran out of memory together with others.
+    #: Number of times that a trial ran out of memory because of other trials.
     out_of_memory: int = 0
-    #: The share of the devices' memory until the end that trials at work needed; None if it is not
-    #: limited.
+    #: The part of the devices' memory, until the makespan, that running trials needed; None if
+    #: memory is not limited.
     memory: float | None = None
-    #: Why a user's policy gave no plan, once for each time.
+    #: The reason for each time that a user's policy gave no plan.
     planless: tuple[str, ...] = ()
 
     @property
@@ -49,7 +49,7 @@ class ExperimentResult:
 
     @property
     def ended(self) -> Completion:
-        """The completion times of its trials, all of which are over."""
+        """The completion times of the trials, all of which are over."""
         assert self.delays.completion is not None
         return self.delays.completion
 
@@ -61,7 +61,7 @@ class ExperimentResult:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """A workload, the devices that it was simulated on, and the outcome under each policy."""
+    """A workload, its simulated devices, and its outcome under each policy."""
 
     workload: Workload
     devices: tuple[Device, ...]
@@ -69,7 +69,7 @@ class Simulation:
     known: bool
 
     def facts(self) -> dict[str, Any]:
-        """Return the figures as plain values."""
+        """Return the figures of the simulation as plain values."""
         return {
             "simulated": True,
             "workload": self.workload.name,
@@ -104,7 +104,7 @@ class Simulation:
         }
 
     def notes(self) -> tuple[str, ...]:
-        """Return the assumptions behind the figures beyond the workload, a sentence each."""
+        """Return sentences on assumptions behind the figures that the workload does not state."""
         failed = [
             f"{each.policy} gave no plan {count(len(each.planless), 'time')}, and the previous"
             f" plan stayed in force: it {each.planless[-1]}"
@@ -117,7 +117,7 @@ class Simulation:
         return (*self.workload.assumed, *self.uneven(), *shared, *self.unseen(), *failed)
 
     def uneven(self) -> tuple[str, ...]:
-        """Return a note if policies have different bounds because they stopped other trials."""
+        """Return a note if policies have different bounds because other trials were stopped."""
         epochs = [len(each.epochs) for each in self.outcomes]
         if min(epochs) == max(epochs):
             return ()
@@ -127,7 +127,7 @@ class Simulation:
         return (f"{note} epochs. Each policy has a bound of its own, so compare makespans",)
 
     def unseen(self) -> tuple[str, ...]:
-        """Return a note for each policy that ran epochs without a record in the workload."""
+        """Return a note for each policy under which epochs ran that were never recorded."""
         work = self.workload
         if not any(trial.levels for study in work.studies for trial in study.trials):
             return ()

@@ -1,13 +1,13 @@
 """Turns a finished study into a workload, to simulate how it would run on other devices.
 
-Trial number k is the study's trial k: each of its epochs takes the recorded seconds and has the
-recorded value. The strategy decides again from those values, in the order in which they arrive in
-the simulation. An epoch that was never trained takes the trial's mean seconds and has its last
-value. Seconds at widths that were not measured come from the fitted model.
+Simulated trial k is the study's trial k: each of its epochs takes the recorded seconds and has the
+recorded value. The strategy decides again from these values, in the order in which they arrive in
+the simulation. An epoch that was never trained takes the mean seconds of its trial, and has the
+trial's last value. Seconds at widths that were not measured come from the fitted model.
 
-If trials have epochs in common they keep their hyperparameters, so that the simulated engine finds
-these epochs again. An epoch that was taken over takes the time of the trial that trained it.
-Replicates do not keep theirs: the epochs that they took over take no time.
+If trials have epochs in common, they keep their hyperparameters, so that the simulated engine finds
+these epochs again. An epoch that was taken over takes as long as in the trial that trained it.
+Replicates do not keep their hyperparameters: the epochs that they took over take no time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ...profiling.costs.throughput import Shape
     from ...scheduler.model.study import StudySpec
 
-#: A longer gap between two segments on a device, in seconds, is a wait and not overhead.
+#: Seconds. A longer gap between two segments on a device is taken as waiting and not as overhead.
 MAX_OVERHEAD = 1.0
 
 
@@ -104,7 +104,8 @@ def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> W
 def _fused_times(reader: Reader, study: str) -> tuple[GroupSlowdown, dict[tuple[str, int], float]]:
     """Return the slowdown of fused groups, and the seconds alone by trial and epoch.
 
-    Both are of the epochs of fused groups, or whose batches were read once.
+    Both cover only epochs of fused groups and epochs whose batches were read once for several
+    trials.
     """
     alone: dict[tuple[str, int], float] = {}
     ratios: dict[int, list[float]] = defaultdict(list)
@@ -117,7 +118,7 @@ def _fused_times(reader: Reader, study: str) -> tuple[GroupSlowdown, dict[tuple[
 
 
 def _as_if_trained(epochs: Iterable[EpochRow]) -> Iterator[EpochRow]:
-    """Yield the epochs; ones taken over have the seconds and devices of their training."""
+    """Yield the epochs. Those taken over have the seconds and devices of their training."""
     row_of = {(row.trial, row.epoch): row for row in epochs}
     for row in row_of.values():
         source = row_of.get((row.taken_from, row.epoch), row)
@@ -127,9 +128,9 @@ def _as_if_trained(epochs: Iterable[EpochRow]) -> Iterator[EpochRow]:
 def _spec(
     spec: StudySpec, trials: int, max_width: int | None, *, merges: bool, fuses: bool
 ) -> StudySpec:
-    """Return the same study with a contract that needs no code, state or sampler.
+    """Return ``spec`` with a contract that needs no code, no state and no sampler.
 
-    ``fuses``: its trials may be trained together, so they keep their contract.
+    ``fuses``: the trials may be trained together, so the study keeps its contract.
     """
     plain = replace(
         spec,
@@ -149,7 +150,7 @@ def _spec(
 
 
 def _shape(epochs: Iterable[EpochRow], widest: int) -> tuple[Shape, list[str]]:
-    """Return the change of seconds with the width, and sentences about widths not measured."""
+    """Return the seconds by width as ratios, and sentences about widths that were not measured."""
     seconds: dict[int, list[float]] = defaultdict(list)
     for row in epochs:
         if not row.taken_from:
@@ -169,7 +170,7 @@ def _shape(epochs: Iterable[EpochRow], widest: int) -> tuple[Shape, list[str]]:
 def _trials(
     curves: Sequence[Sequence[EpochRow]], shape: Shape, worst: float
 ) -> tuple[TrialWork, ...]:
-    """Return each trial as recorded; without an epoch, with the mean time and the worst value."""
+    """Return each trial as recorded. Without epochs, it has the mean time and the worst value."""
     factors = dict(shape)
     trained = [[row for row in rows if not row.taken_from] for rows in curves]
     means = [fmean(_levels(rows, factors)) if rows else None for rows in trained]
@@ -188,12 +189,12 @@ def _trials(
 
 
 def _levels(rows: Iterable[EpochRow], factors: Mapping[int, float]) -> tuple[float, ...]:
-    """Return the seconds of each epoch, on one device."""
+    """Return the seconds that each epoch would take on one device."""
     return tuple(max(row.seconds, 1e-6) / factors[row.width] for row in rows)
 
 
 def _gaps(epochs: Iterable[EpochRow]) -> list[float]:
-    """Seconds from a segment's last step to the next one's first, on the same slot."""
+    """Return the seconds from each segment's last step to the next segment's first on a slot."""
     slots: dict[tuple[str, int], list[EpochRow]] = defaultdict(list)
     for row in epochs:
         for slot in () if row.taken_from else row.members:
@@ -208,7 +209,7 @@ def _gaps(epochs: Iterable[EpochRow]) -> list[float]:
 
 
 def _resizes(curves: Iterable[Sequence[EpochRow]]) -> list[float]:
-    """Seconds from a trial's last step at one width to its first at another."""
+    """Return the seconds from a trial's last step at one width to its first at another width."""
     return [
         after.begin - before.at
         for rows in curves

@@ -1,6 +1,6 @@
-"""Runs the same engine and runner under simulated time, on simulated devices.
+"""Runs the real engine and runner under simulated time, on simulated devices.
 
-Nothing is trained and nothing sleeps.
+Nothing is trained, and nothing waits for real time.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ from .devices.transport import OVERHEAD, SimulatedTransport, SimulatedWork
 
 #: Simulated seconds between two surveys of the devices.
 SURVEY_EVERY = 60.0
-#: Studies that arrive within this many simulated seconds arrive together.
+#: Studies whose arrivals differ by less than this (simulated seconds) arrive together.
 INSTANT = 1e-6
 
 
 def _tell_footprints(runner: Runner, needs: Callable[[Segment], MemoryNeed], now: float) -> None:
-    """Tell the engine what memory trials need, as trainers would that have measured them.
+    """Report trials' memory needs to the engine, as trainers that have measured them do.
 
-    Without it each would count with its seat's part of the lane.
+    Without these reports, the engine would assume for each trial its seat's part of the lane's
+    memory.
     """
     state = runner.engine.state
     reporter = next((each for each in state.attempts.values() if not each.segment.widths), None)
@@ -68,9 +69,9 @@ def _tell_footprints(runner: Runner, needs: Callable[[Segment], MemoryNeed], now
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """A simulated run: its events and its accepted epochs, in order, and its engine at the end.
+    """A simulated run: its events and its accepted epochs in order, and the engine at the end.
 
-    ``makespan`` is when the last study ended, in simulated seconds.
+    ``makespan`` is the time at which the last study ended, in simulated seconds.
     """
 
     trace: tuple[Event, ...]
@@ -102,18 +103,17 @@ def simulate(
 ) -> Simulated:
     """Run ``studies`` on ``devices`` under simulated time.
 
-    ``cross_study`` is whether ``policy`` orders the trials of all studies; by default it is looked
-    up among our own policies. ``costs`` and ``sharing`` are what the engine knows from the start.
+    ``cross_study``: ``policy`` orders the trials of all studies; by default this is looked up among
+    our own policies. ``costs`` and ``sharing`` are the engine's knowledge at the start.
     ``strategies`` makes the strategy of each study. ``arrivals`` are the times of submission by
-    study id, 0 by default;
-    ``enqueued`` are the configurations that each study tries first. ``needs`` is what memory the
-    trial of a segment needs, nothing by default. ``group_slowdown`` is an epoch's time in a fused
-    group of a study's trials of that size, over its time alone. ``watts``
-    is what each of its devices draws in an epoch of a trial; 0: that is not measured. ``prices``
-    are those of a device-hour, by kind of device. ``tell`` is called repeatedly with the simulated
-    time and the number of epochs trained. ``clock`` is the simulated time, by default one that
-    stands still while the engine decides. Raises BackendError if the studies are not over after
-    ``longest`` simulated seconds.
+    study id, 0 by default. ``enqueued`` are the configurations that each study tries first.
+    ``needs`` returns the memory need of a segment's trial; by default nothing is needed.
+    ``group_slowdown`` returns the time of an epoch in a fused group, divided by its time alone,
+    from a study and the size of the group. ``watts`` returns the watts of each device in an epoch
+    of a trial, or 0 if they are not measured. ``prices`` has the price of a device-hour by kind of
+    device. ``tell`` is called repeatedly with the simulated time and the number of epochs trained.
+    ``clock`` gives the simulated time; the default clock stands still while the engine decides.
+    Raises BackendError if the studies are not over after ``longest`` simulated seconds.
     """
     # Nobody is told of what only may be.
     studies = [replace(spec, notify=(), on_end="", on_error="") for spec in studies]

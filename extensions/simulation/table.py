@@ -1,4 +1,4 @@
-"""Shows a simulation on the terminal: two tables with a row per policy, and the assumptions."""
+"""Shows a simulation on the terminal: two tables with a row for each policy, and assumptions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def headline(of: Simulation) -> str:
 
 
 class Progress:
-    """Shows a simulation's progress in a line on standard error, if that is a terminal."""
+    """Shows a simulation's progress on one line of standard error, if that is a terminal."""
 
     def __init__(self) -> None:
         self._status = PlainConsole(stderr=True, highlight=False).status("")

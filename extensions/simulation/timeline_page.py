@@ -1,6 +1,6 @@
-"""Writes a simulation as one HTML file, with charts of devices and waiting for each policy.
+"""Writes a simulation as one HTML file, with charts of devices and of waiting for each policy.
 
-The page's frame (style, footer) is that of reports. Its charts are SVG, so it needs no library.
+The page has the same style and footer as reports. Its charts are SVG, so it needs no library.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from .waits import MAX_LANES, waits_chart
 
 
 def write_simulation(simulation: Simulation, path: Path) -> Path:
-    """Write the page to ``path`` (its folder is created). UsageError if that cannot be done."""
+    """Write the page to ``path`` and return the path. The folder is created if needed.
+
+    Raises UsageError if the page cannot be written.
+    """
     write_atomic(path, render(simulation, datetime.now(UTC)), "report")
     return path
 
 
 def render(simulation: Simulation, now: datetime) -> str:
-    """Return the page as text; ``now`` is when it was created."""
+    """Return the page as text; ``now`` is the time of its creation."""
     outcomes, work, colour_of = simulation.outcomes, simulation.workload, colours(simulation)
     longest = max(each.makespan for each in outcomes)
     many = sum(len(study.trials) for study in work.studies) > MAX_LANES

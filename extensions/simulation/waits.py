@@ -1,9 +1,9 @@
-"""The waits of each trial of a simulation, with the trials waited for, the reasons, and a chart.
+"""The waits of each trial in a simulation: the trials it waited for, the reasons, and a chart.
 
 A trial waits from its study's arrival to its first epoch, and between two epochs of one rung. It
-waits *for* the trials that ran meanwhile on the device that it then got. The reason is worked out
-from the workload's own times, by the rule of the policy, so it says when a trial was only ahead
-because its epoch had not ended.
+waits *for* the trials that ran meanwhile on the device that it then got. The reason is found from
+the workload's times by the policy's rule. There is a separate reason for a trial that was ahead
+only because its epoch had already started.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from .gantt import BELOW, CHARACTER, RIGHT, WIDTH, axis, colour, svg, text
 from .outcome import ExperimentResult, Simulation
 from .simulator import INSTANT
 
-#: The most trials of a chart: those that waited longest.
+#: The most trials in a chart: those that waited longest.
 MAX_LANES = 40
-#: Pixels: a lane's height.
+#: The height of a lane (pixels).
 LANE = 16
-#: The reason where a trial arrived in the middle of another's epoch.
+#: The reason if a trial arrived during another trial's epoch.
 BEGUN = "its epoch had begun"
 
 
 class Wait(NamedTuple):
-    """``trial`` waited from ``begin`` to ``end`` (simulated seconds) while ``ahead`` ran."""
+    """A time, ``begin`` to ``end`` (simulated seconds): ``trial`` waited while ``ahead`` ran."""
 
     trial: str
     ahead: str
@@ -46,7 +46,7 @@ class Wait(NamedTuple):
 
 
 def waits(simulation: Simulation, outcome: ExperimentResult) -> list[Wait]:
-    """Return all waiting of a simulation under one policy during which another trial ran."""
+    """Return all waits under one policy during which another trial ran."""
     arrives = {study.spec.id: study.arrives for study in simulation.workload.studies}
     rungs = {s.spec.id: {*pauses_of(s.spec.strategy)} for s in simulation.workload.studies}
     turns = _turns(simulation, outcome)
@@ -72,7 +72,7 @@ def waits(simulation: Simulation, outcome: ExperimentResult) -> list[Wait]:
 
 
 def _turns(simulation: Simulation, outcome: ExperimentResult) -> dict[int, list[Span]]:
-    """Return the spans in which each epoch had its turns, by the ``id`` of its row."""
+    """Return the spans of each epoch's turns, by the ``id`` of the epoch's row."""
     seats = {device.name: device.seats for device in simulation.devices}
     return dict(zip(map(id, outcome.epochs), epoch_spans(outcome.epochs, seats), strict=True))
 
@@ -92,9 +92,9 @@ def _within(gap: Span, spans: Sequence[Span]) -> Iterator[Span]:
 
 
 def _joined(in_gap: list[Wait]) -> Iterator[Wait]:
-    """Waits for epochs of one trial in a row as one, with the reason of the first.
+    """Yield waits for consecutive epochs of one trial as one wait, with the first reason.
 
-    An epoch that had begun is apart: then no policy had a choice.
+    Waits for an epoch that had already started stay separate, since no policy had a choice there.
     """
     in_gap.sort(key=lambda each: (each.begin, each.end))
     for _, group in groupby(in_gap, key=lambda each: (each.ahead, each.why == BEGUN)):
@@ -135,12 +135,12 @@ def _why(
 
 
 def _left(chain: list[AcceptedEpoch], at: float) -> float:
-    """Seconds that a trial still trains after ``at``."""
+    """Return the seconds for which a trial still trains after ``at``."""
     return sum(row.seconds for row in chain if row.at > at)
 
 
 def _had(chain: list[AcceptedEpoch], at: float) -> float:
-    """Device-seconds that a trial has trained until ``at``."""
+    """Return the device-seconds that a trial has trained until ``at``."""
     return sum(row.seconds * len(row.members) for row in chain if row.at <= at)
 
 
@@ -149,10 +149,11 @@ def _study(trial: str) -> str:
 
 
 def waits_chart(simulation: Simulation, outcome: ExperimentResult, longest: float) -> Markup:
-    """Draw a lane per trial as SVG: thick bars while it ran, thin ones while it waited.
+    """Draw a lane for each trial as SVG: thick bars for running, thin bars for waiting.
 
-    A thin bar has the colour of the trial that ran meanwhile, and its description names it and the
-    reason. The axis ends at ``longest`` (seconds). Empty if no trial waited for another one.
+    A thin bar has the colour of the trial that ran meanwhile, and its description names that trial
+    and the reason. The axis ends at ``longest`` (seconds). The result is empty if no trial waited
+    for another.
     """
     spells = waits(simulation, outcome)
     waited: defaultdict[str, float] = defaultdict(float)

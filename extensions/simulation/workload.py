@@ -1,4 +1,4 @@
-"""Workloads as plain values: the studies that a simulation runs, and how long training takes."""
+"""Workloads as plain values: the studies that a simulation runs, and the times of training."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from ...scheduler.strategies.registry import AnyStrategy, make_strategy
 from .devices.device_memory import UNKNOWN, MemoryNeed
 from .devices.transport import OVERHEAD
 
-#: Steps of an epoch where a workload says nothing of them.
+#: Number of steps of an epoch if the workload does not state it.
 STEPS_PER_EPOCH = 200
-#: The name of the step function of a study whose trials have epochs in common.
+#: The name of the step function's parameter in studies whose trials have epochs in common.
 PIECES = "x"
 #: The space of studies whose trials depend on no parameter.
 SPACE = (("x", distribution_to_json(FloatDistribution(0.0, 1.0))),)
@@ -40,20 +40,21 @@ class TrialWork:
 
     #: Seconds of an epoch on one device.
     level: float
-    #: Relative time by width. It has every width from 1 on; beyond its widest, more devices gain
-    #: nothing.
+    #: The time of an epoch by width, divided by the time on one device. It has every width from 1
+    #: on. Devices beyond its largest width gain nothing.
     shape: Shape
-    #: The trial's budget, if the study has budgets.
+    #: The trial's own number of epochs, if the study has budgets.
     epochs: int = 0
-    #: Seconds of its first epochs on one device, in order; later epochs take ``level``.
+    #: Seconds of the trial's first epochs on one device, in order. Later epochs take ``level``.
     levels: tuple[float, ...] = ()
-    #: The study's metric after its first epochs, in order; later epochs have the last value.
+    #: The study's metric after the trial's first epochs, in order. Later epochs have the last
+    #: value.
     values: tuple[float, ...] = ()
-    #: Its hyperparameters, as far as they help to predict its level.
+    #: The trial's hyperparameters, as far as they help to predict its level.
     params: Params = ()
     #: Number of steps of an epoch.
     steps: int = STEPS_PER_EPOCH
-    #: Its memory need.
+    #: The trial's memory need.
     memory: MemoryNeed = UNKNOWN
 
     def seconds(self, epoch: int, width: int) -> float:
@@ -68,7 +69,7 @@ class TrialWork:
 
 @dataclass(frozen=True, slots=True)
 class StudyWork:
-    """A study that arrives after ``arrives`` seconds. Trial number k is ``trials[k]``.
+    """A study that arrives after ``arrives`` seconds. Its trial number k is ``trials[k]``.
 
     With ``budgets`` each trial is trained for its own number of epochs, whatever the strategy.
     """
@@ -77,54 +78,55 @@ class StudyWork:
     trials: tuple[TrialWork, ...]
     arrives: float = 0.0
     budgets: bool = False
-    #: Slowdown of fused groups of its trials.
+    #: The slowdown of fused groups of the study's trials.
     group_slowdown: GroupSlowdown = field(default_factory=GroupSlowdown)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Studies, and the costs of running them."""
+    """A set of studies, and the costs of running them."""
 
     name: str
     studies: tuple[StudyWork, ...]
-    #: Seconds of a resize.
+    #: Seconds that a resize takes.
     resize: float = 0.0
     #: Seconds from a dispatch to the first step, and from the last step to the report.
     overhead: float = OVERHEAD
-    #: The kind of device that its times hold for; empty: any.
+    #: The kind of device on which the times hold; empty for any.
     kind: str = ""
-    #: A description for readers.
+    #: A description for readers of the results.
     about: str = ""
-    #: Sentences about what was not measured.
+    #: Sentences about values that were not measured.
     assumed: tuple[str, ...] = ()
-    #: The factors by which an epoch takes longer with 2, 3, ... trials on its device.
+    #: The time of an epoch with 2, 3, ... trials on its device, divided by its time alone.
     sharing: tuple[float, ...] = ()
 
     def slowdown(self, at_work: int) -> float:
-        """Return the factor on an epoch's time when ``at_work`` trials share its device.
+        """Return an epoch's time if ``at_work`` trials share its device, divided by its time alone.
 
-        It comes from ``sharing``; for more trials than that has, it grows with their number.
+        The factor comes from ``sharing``. For more trials than ``sharing`` has, it grows in
+        proportion to their number.
         """
         factors = (1.0, *self.sharing)
         return factors[min(at_work, len(factors)) - 1] * max(1.0, at_work / len(factors))
 
     @cached_property
     def by_id(self) -> dict[str, StudyWork]:
-        """The studies by the id of their spec."""
+        """The studies by id."""
         return {study.spec.id: study for study in self.studies}
 
     @property
     def enqueued(self) -> dict[str, tuple[Params, ...]]:
-        """The hyperparameters of each study's trials, by study id, where trials have any."""
+        """The hyperparameters of each study's trials that have any, by study id."""
         return {
             name: tuple(trial.params for trial in study.trials if trial.params)
             for name, study in self.by_id.items()
         }
 
     def trial(self, study: str, trial: str) -> TrialWork:
-        """Return the work of a trial by id.
+        """Return the work of the trial with this id.
 
-        Forked trials reuse the work of the first ones in turn.
+        Forked trials reuse the work of the first trials, in order.
         """
         trials = self.by_id[study].trials
         return trials[number_of(trial) % len(trials)]
@@ -138,9 +140,9 @@ class Workload:
         return self.trial(segment.trial.rpartition("-")[0], segment.trial).memory
 
     def peaks(self, kinds: Collection[str]) -> SharingTable:
-        """Return the engine's memory table, given the peak of the largest trial of each study.
+        """Return the engine's memory table, with the peak of the largest trial of each study.
 
-        ``kinds`` are the kinds of devices.
+        ``kinds`` are the kinds of devices in the table.
         """
         table = SharingTable()
         for study in self.studies:
@@ -150,7 +152,7 @@ class Workload:
         return table
 
     def strategy(self, spec: StudySpec) -> AnyStrategy:
-        """Return a new strategy for one of its studies."""
+        """Return a new strategy for one of the workload's studies."""
         study = self.by_id[spec.id]
         if not study.budgets:
             return make_strategy(spec)
@@ -160,7 +162,7 @@ class Workload:
 
 @dataclass
 class SimulatedTraining:
-    """A ``Work`` for ``simulate``: training takes as long as the workload says."""
+    """The ``SimulatedWork`` of a workload: training takes as long as the workload states."""
 
     workload: Workload
 
@@ -170,21 +172,21 @@ class SimulatedTraining:
         return trial.seconds(epoch, len(dispatch.segment.members)), trial.value(epoch)
 
     def resize(self, dispatch: Dispatch, spec: StudySpec) -> float:
-        """Return the workload's seconds of a resize."""
+        """Return the seconds of a resize in the workload."""
         return self.workload.resize
 
     def steps(self, dispatch: Dispatch, spec: StudySpec) -> int:
-        """Return the trial's steps of an epoch."""
+        """Return the number of steps in an epoch of the trial."""
         return self.workload.trial(spec.id, dispatch.segment.trial).steps
 
     def slowdown(self, at_work: int) -> float:
-        """Return the workload's factor."""
+        """Return the workload's slowdown with ``at_work`` trials on a device."""
         return self.workload.slowdown(at_work)
 
 
 @dataclass(slots=True)
 class Budgets(FullBudget):
-    """One TrialGroup whose trials each have a budget of their own."""
+    """A strategy with one group of trials, each of which has its own budget."""
 
     budgets: tuple[int, ...] = ()
 
@@ -195,11 +197,11 @@ class Budgets(FullBudget):
 
 @dataclass
 class KnownCosts(CostTable):
-    """A cost table that knows the workload from the start.
+    """A cost table that knows the times of a workload from the start.
 
-    It compares policies without the effect of learning. ``beliefs`` are factors by which it is
-    wrong about some trials. ``error`` is the uncertainty that it states (standard deviation of the
-    logarithm).
+    With it, policies are compared without the effect of learning. ``beliefs`` are factors by which
+    its estimates for some trials are wrong. ``error`` is the uncertainty that it states (standard
+    deviation of the logarithm).
     """
 
     workload: Workload = field(default_factory=lambda: Workload("nothing", ()))
@@ -214,22 +216,22 @@ class KnownCosts(CostTable):
         width: int,
         features: Callable[[], tuple[float, ...]] = tuple,
     ) -> bool:
-        """Learn nothing: it is known."""
+        """Do nothing, since the workload's times are known."""
         return False
 
     def observe_group(self, study: str, size: int, ratio: float) -> None:
-        """Learn nothing: it is known."""
+        """Do nothing, since the workload's ratios are known."""
 
     def group_slowdown(self, study: str, size: int) -> float:
-        """Return the workload's ratio."""
+        """Return the workload's slowdown of a fused group."""
         return self.workload.group_slowdown(study, size)
 
     def group_slowdown_is_known(self, study: str) -> bool:
-        """Return True: the workload states it."""
+        """Return True, since the workload states the slowdown."""
         return True
 
     def worthwhile(self, study: str) -> int:
-        """Return the worthwhile size of a fused group, by the workload's ratios."""
+        """Return the size of a fused group that is worthwhile by the workload's ratios."""
         ratios = self.workload.by_id[study].group_slowdown.ratios
         return GroupSlowdown(rehearsed=ratios).worthwhile() if ratios else 1
 
@@ -243,7 +245,7 @@ class KnownCosts(CostTable):
         start: SegmentStart,
         resized: bool,
     ) -> None:
-        """Learn nothing: it is known."""
+        """Do nothing, since the workload's times are known."""
 
     def observe_window(
         self,
@@ -256,12 +258,12 @@ class KnownCosts(CostTable):
         meeting: float,
         met: bool,
     ) -> None:
-        """Learn nothing: it is known."""
+        """Do nothing, since the workload's times are known."""
 
     def expected(
         self, study: str, trial: str, widest: int, features: tuple[float, ...] = ()
     ) -> Expected:
-        """Return the workload's seconds, times the factor in ``beliefs``."""
+        """Return the workload's seconds, multiplied by the trial's factor in ``beliefs``."""
         trial_work = self.workload.trial(study, trial)
         level = trial_work.level * self.beliefs.get(trial, 1.0)
         shape = trial_work.shape[:widest]
@@ -269,10 +271,10 @@ class KnownCosts(CostTable):
 
 
 def shape_of(points: Iterable[tuple[int, float]], widest: int | None = None) -> tuple[float, Shape]:
-    """Return an epoch's seconds on one device, and the shape, from a (width, seconds) curve.
+    """Return an epoch's seconds on one device, and the shape of a (width, seconds) curve.
 
-    Widths in the curve keep their values. The others, up to its widest (or ``widest``), come from
-    the fitted model (``profiling.costs.fitting``).
+    Widths in the curve keep their values. The values of other widths, up to the curve's largest (or
+    ``widest``), come from the fitted model (``profiling.costs.fitting``).
     """
     seconds_of = dict(points)
     last = max(seconds_of) if widest is None else widest
@@ -297,10 +299,10 @@ def study_spec(
 ) -> StudySpec:
     """Return a study of ``trials`` trials, each on at most ``width`` devices.
 
-    ``number`` is in its id. It minimises ``loss``. The workload determines its trials, whatever
-    their parameters. ``params`` are all parameters that occur. ``pieces`` are those of a step
-    function, of which trials have epochs in common. ``fuses``: trials in one lane are trained
-    together.
+    The study minimises ``loss``, and its id contains ``number``. The workload determines the course
+    of its trials, whatever their parameters. ``params`` are the parameters of all trials.
+    ``pieces`` are those of a step function by which trials have epochs in common. ``fuses``: trials
+    in one lane are trained together.
     """
     values: dict[str, dict[Scalar, None]] = {}
     for name_of, value in (pair for each in params for pair in each):
@@ -327,5 +329,5 @@ def study_spec(
 
 
 def widest(trials: Sequence[TrialWork]) -> int:
-    """Return the most devices that any of these trials gains from."""
+    """Return the largest number of devices from which any of these trials gains."""
     return max(len(trial.shape) for trial in trials)

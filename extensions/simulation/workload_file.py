@@ -1,7 +1,7 @@
-"""Reads a workload from a YAML file; docs/simulate.md describes the format.
+"""Reads a workload from a YAML file in the format that docs/simulate.md describes.
 
-A file contains no code, only numbers: trials with their seconds, or a tuner and the course of its
-trials' values. Errors name the line, the key and what is allowed.
+A file contains no code, only numbers: trials with their seconds, or a tuner and a model of its
+trials' values. Errors name the line, the key and the allowed values.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _LEARNING = ("start", "best", "rate")
 _FAMILY = ("application", "cluster", "batch")
 _AMDAHL = ("serial", "cost", "widest")
 _KINDS = ("cpu", "cuda")
-#: The largest number of trials, epochs or devices; more is most likely a typing error.
+#: The most trials, epochs or devices. A larger number is most likely a typing error.
 MAX_COUNT = 100_000
-#: The most epochs of all trials of a tuner together: each has a value of its own.
+#: The most epochs of all trials of a tuner in total, since each epoch has a value of its own.
 MAX_VALUES = 5_000_000
-#: The longest time, and the shortest one that must be positive (seconds).
+#: The longest time, and the shortest time that must be positive (seconds).
 MAX_SECONDS, MIN_SECONDS = 1e6, 1e-6
-#: The largest standard deviation of a logarithm: two of them are a factor of 400.
+#: The largest standard deviation of a logarithm. Two such deviations are a factor of 400.
 MAX_DEVIATION = 3.0
-#: The default widest width of a curve that is given by a formula.
+#: The default for the largest width of a curve that is given by a formula.
 DEFAULT_WIDEST = 16
 
 
@@ -60,7 +60,7 @@ def read_workload(file: Path) -> Workload:
 
 
 class _Reading:
-    """Reads one file, with the curves that it names."""
+    """Reads one file, including the curves that it names."""
 
     def __init__(self, document: YamlFile, name: str) -> None:
         self._document = document
@@ -155,7 +155,7 @@ class _Reading:
         return StudyWork(spec, trials, arrives, budgets=plan is None, group_slowdown=group_slowdown)
 
     def _pieces(self, key_path: KeyPath, value: Any) -> dict[int, range]:
-        """Return the range of a step function's values in each piece, by the epoch before it."""
+        """Return the values of a step function in each piece as a range, by the epoch before it."""
         allowed = "epochs and how many values there are from then on, as {0: 3, 9: 3}, from 0 on"
         counts = self._document.mapping(key_path, "pieces", value, numbers=True)
         fits = all(
@@ -168,7 +168,11 @@ class _Reading:
         return pieces
 
     def _group_slowdown(self, key_path: KeyPath, value: Any) -> GroupSlowdown:
-        """Pairs of a number of trials, and what an epoch takes of each over what it takes alone."""
+        """Return the slowdown of fused groups from pairs of numbers.
+
+        The first of a pair is a number of trials. The second is the seconds of an epoch in a group
+        of that many trials, per trial, divided by its seconds alone.
+        """
         allowed = (
             "pairs of a rising number of trials together and the part of its time alone that each"
             " takes, as [[4, 0.54], [32, 0.15]]"
@@ -199,7 +203,7 @@ class _Reading:
     def _tuned(
         self, key_path: KeyPath, mapping: dict[str, Any], plan: StrategySpec, rng: Random
     ) -> tuple[TrialWork, ...]:
-        """Return a tuner's trials: times are lognormal around ``seconds``, values a power law.
+        """Return a tuner's trials: lognormal times around ``seconds``, values by a power law.
 
         The value after epoch e is ``best + (start - best) e ** -rate``, with ``best`` and ``rate``
         drawn uniformly for each trial (the form pow3 of Domhan et al., IJCAI 2015).
@@ -240,7 +244,7 @@ class _Reading:
         return MemoryNeed(round(persistent * GIB), round(ephemeral * GIB))
 
     def _timed(self, key_path: KeyPath, mapping: dict[str, Any]) -> tuple[float, Shape]:
-        """Return an epoch's seconds on one device, and the shape, from a curve, seconds or both."""
+        """Return an epoch's seconds on one device, and its shape, from a curve, seconds or both."""
         level: float | None = None
         shape: Shape = ((1, 1.0),)
         if "curve" in mapping:
@@ -261,7 +265,10 @@ class _Reading:
         return level, shape
 
     def _curve(self, key_path: KeyPath, value: Any) -> tuple[float | None, Shape]:
-        """Seconds on one device (None where only ratios are known), and the shape."""
+        """Return an epoch's seconds on one device, and the shape of the curve.
+
+        The seconds are None if only ratios are known.
+        """
         if isinstance(value, list):
             return shape_of(self._points(key_path, value))
         mapping = self._mapping(key_path, value)

@@ -1,1 +1,1 @@
-"""Commands for one trial: stop it, pause it, send it further, try it again."""
+"""Commands for single trials: stop, pause, resume, promote, retry."""

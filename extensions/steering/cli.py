@@ -22,7 +22,7 @@ commands.add_typer(trial, name="trial", rich_help_panel=STUDIES)
 
 @trial.callback()
 def of_one() -> None:
-    """Stop, pause, resume, promote or retry single trials while others go on."""
+    """Stop, pause, resume, promote or retry single trials while other trials continue."""
 
 
 @trial.command()
@@ -33,13 +33,13 @@ def stop(trials: TrialNames, reason: Reason = "") -> None:
 
 @trial.command()
 def pause(trials: TrialNames, reason: Reason = "") -> None:
-    """Have trials wait at the end of their epoch until they are resumed."""
+    """Let trials wait after their current epoch until they are resumed."""
     _steer(trials, "pause", reason)
 
 
 @trial.command()
 def resume(trials: TrialNames, reason: Reason = "") -> None:
-    """Continue trials that were paused, before others that wait."""
+    """Continue trials that were paused, before other waiting trials."""
     _steer(trials, "resume", reason)
 
 

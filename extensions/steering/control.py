@@ -1,4 +1,4 @@
-"""Commands about one trial, for the command line, scripts and pages: offered, sent, and told."""
+"""Commands for single trials: offering them, sending them, and describing their effects."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def steer(
     client: Client, study: str, number: int, verb: Verb, *, to: int | None = None, why: str = ""
 ) -> None:
-    """Have the scheduler do ``verb`` to a trial of the study with this id.
+    """Let the scheduler carry out ``verb`` on a trial of the study with this id.
 
-    ``to`` is the epoch that a promoted trial reaches; None: its next rung. Raises UsageError if it
-    is refused, BackendError if no scheduler answers.
+    ``to`` is the epoch that a promoted trial is to reach, or None for its next rung. Raises
+    UsageError if the command is refused, and BackendError if no scheduler answers.
     """
     more = {} if to is None else {"to": whole("to", to, low=1)}
     checked_number = whole("trial", number, low=0)
@@ -40,7 +40,7 @@ def steer(
 
 
 def done(study: StudyRow, number: int, verb: Verb, to: int | None = None) -> str:
-    """Say what was done to trial ``number`` of a study."""
+    """Return a sentence on the effect of a command on trial ``number`` of a study."""
     trial, typed = f"trial {number} of {study.name}", f"{in_shell(study.name, study.id)}/{number}"
     then = ", once its study is resumed" if study.status == "paused" else ""
     if verb == "stop":
@@ -57,15 +57,15 @@ def done(study: StudyRow, number: int, verb: Verb, to: int | None = None) -> str
 
 
 class Offer(NamedTuple):
-    """Something that can be done to a trial as it stands."""
+    """A command that is possible for a trial in its present state."""
 
     verb: str
-    #: The least epoch that may be given with it; None: it takes none.
+    #: The least epoch that may be given with the command; None if the command takes no epoch.
     least: int | None = None
 
 
 def offers(reader: Reader, study: StudyRow, trial: TrialRow) -> list[Offer]:
-    """Return the actions offered for a trial; the scheduler refuses those that no longer apply."""
+    """Return the commands offered for a trial. The scheduler refuses those that no longer apply."""
     if study.contract == "ask" or trial.state == TrialState.CANCELLED:
         return []
     if trial.state == TrialState.FAILED:
@@ -79,7 +79,10 @@ def offers(reader: Reader, study: StudyRow, trial: TrialRow) -> list[Offer]:
 def act(
     settings: Settings, study: StudyRow, number: int, verb: str, *, to: int | None, why: str
 ) -> str:
-    """Do it, and say what was done. Errors as ``steer``."""
+    """Carry out ``verb`` on a trial, and return a sentence on the effect.
+
+    Raises errors as ``steer`` does.
+    """
     from ...app.client.study.control import client_of
 
     steer(client_of(settings), study.id, number, cast(Verb, verb), to=to, why=why)
@@ -87,6 +90,6 @@ def act(
 
 
 def _is_paused(reader: Reader, trial: TrialRow) -> bool:
-    """Return True if its user has paused the trial."""
+    """Return True if a user has paused the trial."""
     verbs = [event.verb for _, event in reader.events(trial.id) if isinstance(event, Steered)]
     return verbs[-1:] == ["pause"]

@@ -1,4 +1,4 @@
-"""The event of steering: a person has decided about one trial."""
+"""The event of steering: a user's decision on one trial."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Literal
 from ...base.values import Natural, value_class
 from ...scheduler.model.events import Event
 
-#: The things that can be done to a trial.
+#: The commands for a single trial.
 Verb = Literal["stop", "pause", "resume", "promote", "retry"]
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Steered(Event):
-    """A user stops, pauses, resumes or promotes a trial, or has a failed one tried again."""
+    """A user stops, pauses, resumes or promotes a trial, or lets a failed trial be tried again."""
 
     #: The trial's id.
     trial: str
     verb: Verb
-    #: To promote: the epoch that it is to reach; 0: its next rung.
+    #: For a promotion: the epoch to reach, or 0 for the next rung.
     to: Natural = 0
-    #: The user, as they call themselves.
+    #: The name of the user, as the user's machine gives it.
     who: str = ""
-    #: Their reason; empty if they gave none.
+    #: The user's reason; empty if none was given.
     why: str = ""
 
 

@@ -1,12 +1,13 @@
-"""Stops, pauses and sends on single trials by their user's will: the scheduler's end.
+"""The scheduler's end: stops, pauses, promotes and retries single trials as users decide.
 
-Theory of operation. A stopped trial is pruned at its last accepted epoch: its attempt is fenced
-off, and its trainer leaves it within a step. A paused one ends its epoch, and is then in no queue
-(``StudyState.withheld``) until it is resumed; a rung whose trials wait for each other goes on
-without it. A promoted trial has a *goal*, an epoch that it reaches whatever its strategy decides:
-it goes from rung to rung, where its strategy counts it as any trial, and to an epoch between or
-after them, of which the strategy hears nothing. A trial that is over goes on from its newest state
-that is kept, or computes again what is not, to the same bits.
+Theory of operation. A stopped trial is pruned at its last accepted epoch: reports of its attempt
+are refused, and its trainer drops it within a step. A paused trial ends its epoch, and is then in
+no queue (``StudyState.withheld``) until it is resumed. If the trials of a rung wait for each other,
+they do not wait for a paused one. A promoted trial has a *goal*, an epoch that it reaches whatever
+its strategy decides. It goes from rung to rung, where its strategy treats it like any trial. If the
+goal is between rungs or after them, the strategy is not told when the trial reaches it. A trial
+that is over continues from its newest kept state. If none is kept, its epochs are computed again,
+with the same bits.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ...scheduler.strategies.base import comparison_epochs
 from .events import Steered
 from .verbs import SYNCHRONOUS, goal, refusal
 
-#: The name of the extension, and of its state.
+#: The name of the extension and of its state.
 NAME = "steering"
 _ON_ITS_WAY = (TrialState.WAITING, TrialState.RUNNING)
 
@@ -46,7 +47,7 @@ def plug(parts: Parts) -> Extension:
 
 
 class _Steering:
-    """Carries out what users decide about single trials."""
+    """Carries out users' decisions on single trials."""
 
     def __init__(self, parts: Parts) -> None:
         self._core = parts.core
@@ -55,7 +56,7 @@ class _Steering:
         self._proposals = parts.proposals
 
     def _goals(self) -> dict[str, int]:
-        """Return the epochs that users send trials to, by trial."""
+        """Return the epochs that promoted trials are to reach, by trial."""
         own: dict[str, Any] = self._state.ext.setdefault(NAME, {"goals": {}})
         goals: dict[str, int] = own["goals"]
         return goals
@@ -100,7 +101,7 @@ class _Steering:
         self._go_on_without(study, trial)
 
     def _go_on_without(self, study: StudyState, trial: Trial) -> None:
-        """Have no rung wait for a paused trial."""
+        """Let no rung wait for a paused trial."""
         if study.spec.strategy.name in SYNCHRONOUS and trial.state in _ON_ITS_WAY:
             self._proposals.abandon(study, trial)
 
@@ -131,16 +132,16 @@ class _Steering:
         self._proposals.put_first(trial)
 
     def _next_target(self, study: StudyState, trial: Trial, to: int) -> int:
-        """Return the next epoch at which its strategy counts it, up to its goal."""
+        """Return the trial's next rung, or its goal if that comes first."""
         rungs = comparison_epochs(study.spec.strategy)
         return min((epoch for epoch in rungs if trial.epoch < epoch < to), default=to)
 
     def keeps(self, study: StudyState, trial: Trial, after: Attempt | None) -> bool:
-        """Keep a paused trial out of the queue; one before its first epoch as it comes there."""
+        """Keep a paused trial out of the queue after an attempt."""
         return after is not None and trial.id in study.withheld
 
     def goes_on(self, study: StudyState, trial: Trial) -> int:
-        """Return the next target of a trial that has not reached its goal."""
+        """Return the next target of a trial that has not reached its goal; 0 for other trials."""
         to = self._goals().get(trial.id, 0)
         return self._next_target(study, trial, to) if trial.epoch < to else 0
 
@@ -150,7 +151,7 @@ class _Steering:
                 yield name, why
 
     def on_moved(self, study: StudyState) -> None:
-        """Keep promoted trials before others, and forget what concerns trials that are over."""
+        """Keep promoted trials ahead of others, and forget entries of trials that are over."""
         goals = self._goals()
         for name in list(study.withheld):
             trial = self._state.trials[name]

@@ -1,4 +1,4 @@
-"""Turns users' commands about one trial into events, checked against the engine's state."""
+"""Turns users' commands for single trials into events, and checks them against the state."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def _steered(
     return Steered(at=context.at, trial=trial.id, verb=verb, to=to, who=who, why=why)
 
 
-#: Kinds of command, each with the function whose arguments are its fields.
+#: The kinds of command, each with a function whose arguments are the command's fields.
 COMMANDS: Mapping[str, Callable[..., Event]] = {"steer": _steered}
 
 
 def check_past(body: Mapping[str, Any], record: StudyRecord, past: FinishedStudy) -> None:
-    """Check a command on a trial of a study that is over, before that is reopened for it.
+    """Check a command for a trial of a finished study, before the study is reopened for it.
 
     Raises UsageError as the command itself would.
     """
@@ -59,5 +59,5 @@ def _refuse(study: StudyState, trial: Trial, verb: Any, to: int) -> None:
 
 
 def reopens(body: Mapping[str, Any]) -> bool:
-    """Return True if a command may continue a trial of a study that is over."""
+    """Return True if a command may continue a trial of a finished study."""
     return body.get("kind") == "steer" and body.get("verb") in REVIVES

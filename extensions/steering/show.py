@@ -1,4 +1,4 @@
-"""Shows what users decided about single trials: in stories, in status, in reports and on pages."""
+"""Shows users' decisions on single trials: in stories, in status, in reports and on pages."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _DONE = {
 
 
 def steered(event: Steered) -> str:
-    """Return a sentence about a user's command on the trial, and the reason."""
+    """Return a sentence on a user's command for the trial, with the reason."""
     to = f"epoch {event.to}" if event.to else "its next rung"
     did = _DONE.get(event.verb, f"promoted it to {to}, before other trials")
     return f"{event.who or 'a user'} {did}{f': {event.why}' if event.why else ''}"
 
 
 def status_lines(reader: Reader, study: StudyRow) -> str:
-    """Return the line of a study's status on the trials that users have paused."""
+    """Return the line of a study's status on trials that users have paused."""
     if study.finished_at is not None:
         return ""
     newest = {event.trial: event for _, event in reader.of_trials(study.id, Steered)}
@@ -49,7 +49,7 @@ def status_lines(reader: Reader, study: StudyRow) -> str:
 
 
 def report_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> Section:
-    """Return the report's table of decisions; empty where there are none."""
+    """Return the report's table of users' decisions; empty if there are none."""
     from markupsafe import Markup
 
     from ...app.show.drawings.charts import Section

@@ -1,4 +1,4 @@
-"""The checks of what may be done to a trial as it is, alike for command and engine."""
+"""Checks of the commands that a trial's state allows, the same for command line and engine."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ...scheduler.state.state import StudyState
 from ...scheduler.strategies.base import UNBOUNDED, comparison_epochs
 from .events import Verb
 
-#: Reasons against a verb: if each holds, and its words.
+#: Possible reasons against a command: True if the reason holds, and its text.
 Reasons = Iterator[tuple[bool, str]]
-#: Verbs that have a trial go on which is over, so that they reopen a study that is.
+#: Commands that continue a trial that is over, so they reopen a finished study.
 REVIVES = ("promote", "retry")
 #: Strategies whose trials wait for each other at a rung.
 SYNCHRONOUS = ("halving", "hyperband")
-#: Words of a trial that was forked, which cannot be computed again from its beginning.
+#: The reason for a forked trial that cannot be computed again from its start.
 _NO_STATE = "it was forked from another trial, and none of its states is kept"
 
 
 def refusal(study: StudyState, trial: Trial, verb: Verb, to: int = 0) -> str:
-    """Return the reason why ``verb`` is refused, and the alternatives; empty if it is not."""
+    """Return the reason why ``verb`` is refused, with alternatives; empty if it is allowed."""
     if study.spec.contract == "ask" or trial.id in study.handed_out or trial.id in study.waiting:
         return "its user trains it: tell() its result, or ask for another"
     if study.ending:
@@ -43,7 +43,7 @@ def refusal(study: StudyState, trial: Trial, verb: Verb, to: int = 0) -> str:
 def goal(study: StudyState, trial: Trial, to: int = 0) -> int:
     """Return the epoch that a promoted trial is to reach: ``to``, or its next rung.
 
-    0 if it has none after the one that it goes to.
+    Returns 0 if there is no rung after the one that the trial is already to reach.
     """
     plan = study.spec.strategy
     last = plan.max_epochs or UNBOUNDED
@@ -57,7 +57,10 @@ def goal(study: StudyState, trial: Trial, to: int = 0) -> int:
 
 
 def _has_no_state(study: StudyState, trial: Trial) -> bool:
-    """Return True if a forked trial cannot be computed again; a branch of an exact study can."""
+    """Return True if the trial has no kept state and cannot be computed again.
+
+    A forked trial cannot be, except for a branch in an exact study.
+    """
     can_be_computed = trial.origin is None or (trial.branched and study.spec.replays)
     return not can_be_computed and not trial.parents
 

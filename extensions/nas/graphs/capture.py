@@ -18,13 +18,14 @@ from .tracing import traced
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """The graph of a model. Printed, it lists the opaque modules, which cannot be mutated."""
+    """The graph of a model. Its text lists the opaque modules, which cannot be mutated."""
 
     #: The graph; None if the model's own forward cannot be traced.
     graph: Graph | None
-    #: Reasons that modules are opaque, by their names; "" is the model itself.
+    #: The reason why each opaque module is opaque, by the module's name. The name "" is the model
+    #: itself.
     opaque: Mapping[str, str]
-    #: Classes of the layers and opaque modules that are called, by name.
+    #: The class of each layer and opaque module that is called, by its name.
     layers: Mapping[str, str]
 
     def __str__(self) -> str:
@@ -34,12 +35,12 @@ class Captured:
 
 
 def captured(model: nn.Module, *inputs: Any) -> Captured:
-    """Return the graph of ``model`` on ``inputs``, or on those of its ``example()``.
+    """Return the graph of ``model`` on ``inputs`` (default: the model's ``example()``).
 
     No model is refused. Modules that cannot be traced are opaque: they are trained as they are, and
-    can be replaced as a whole, but nothing in them is mutated or repaired. A graph that gives other
-    numbers than the model, in training or evaluation, is not used. Raises UsageError without
-    inputs, and any error that the model raises on them.
+    can be replaced as a whole, but nothing in them is mutated or repaired. If the graph computes
+    other numbers than the model does, in training or in evaluation, the graph is not used. Raises
+    UsageError if there are no inputs, and any error that the model raises on its inputs.
     """
     inputs = inputs or inputs_of(model)
     graph, opaque = traced(model, inputs)
@@ -61,9 +62,10 @@ def captured(model: nn.Module, *inputs: Any) -> Captured:
 
 
 def inputs_of(model: nn.Module, example: Any = None) -> tuple[Any, ...]:
-    """``example`` as inputs of the model; None: those that its ``example()`` gives.
+    """Return ``example`` as a tuple of inputs, or those of the model's ``example()`` if it is None.
 
-    Raises UsageError where it has none, for a class, and for a shape, which is no input.
+    Raises UsageError if there is no example, if ``model`` is a class and not an instance, and if
+    the example is a shape, which is no input.
     """
     if not isinstance(model, nn.Module):
         raise UsageError.refuse("the model", model, "a torch.nn.Module that was made")
@@ -86,7 +88,7 @@ def inputs_of(model: nn.Module, example: Any = None) -> tuple[Any, ...]:
 
 
 def forward_of(model: nn.Module, graph: Graph) -> Callable[..., Any]:
-    """Return a graph's function, to be called with the model and its inputs."""
+    """Return the function that computes ``graph``. Its arguments are the model and its inputs."""
     forward: Callable[..., Any] = type(GraphModule(model, graph)).forward
     return forward
 

@@ -1,4 +1,4 @@
-"""A mutated model: mutators applied, shapes repaired, tried once; and its derivation, replayed."""
+"""Apply mutators to a model, repair its shapes and try it; or replay a recorded derivation."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ Model = TypeVar("Model", bound=nn.Module)
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """The changes that made an architecture. Digests are of structure, not of weights or names."""
+    """The changes that made an architecture. Its digests cover structure, not weights or names."""
 
     #: The digest of the model before any mutator.
     base: str
-    #: The primitives applied to it, in order, including repairs.
+    #: The primitives applied to the base, in order, including repairs.
     log: tuple[Primitive, ...]
-    #: The digest of the result. Equal architectures have equal digests, however they were made.
+    #: The digest of the resulting model. Equal architectures have equal digests, however they were
+    #: made.
     digest: str
 
     def __hash__(self) -> int:
@@ -45,7 +46,7 @@ class Derivation:
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> Derivation:
-        """Return the derivation that ``as_json`` gave. Raises UsageError for anything else."""
+        """Return the derivation that ``as_json`` described. Raises UsageError for other values."""
         try:
             log = tuple(Primitive(**each) for each in given["log"])
             return cls(given["base"], log, given["digest"])
@@ -54,7 +55,10 @@ class Derivation:
 
 
 def sketched(model: nn.Module, mutators: Sequence[Mutator], choose: Choose) -> None:
-    """Apply the mutators only for their choices: for a dry run, on a model without weights."""
+    """Apply the mutators to ``model``, only to let ``choose`` record their choices.
+
+    This is part of the dry run, whose models have no weights.
+    """
     capture = captured(model)
     graph = ModelGraph(model, capture.graph or Graph())
     for each in mutators:
@@ -64,9 +68,9 @@ def sketched(model: nn.Module, mutators: Sequence[Mutator], choose: Choose) -> N
 def mutated(model: Model, mutators: Sequence[Mutator], repair: Repair, choose: Choose) -> Model:
     """Apply the mutators to ``model``, in their order, repair its shapes, and try it.
 
-    ``choose`` answers their choices. Returns ``model``, in a class like its own that has another
-    ``forward`` and a ``derivation``. Raises UsageError, with the names of mutators and nodes, for a
-    change that is refused; ``model`` is unusable then.
+    ``choose`` answers the mutators' choices. Returns ``model`` itself, whose class is replaced by a
+    similar one with another ``forward`` and a ``derivation``. Raises UsageError, with the names of
+    mutators and nodes, for a change that is refused; ``model`` is unusable then.
     """
     inputs = inputs_of(model)
     capture = captured(model, *inputs)
@@ -84,9 +88,10 @@ def mutated(model: Model, mutators: Sequence[Mutator], repair: Repair, choose: C
 
 
 def replay(model: Model, derivation: Derivation) -> Model:
-    """Apply the log of ``derivation`` to ``model``, without mutators or repairs, and return it.
+    """Apply the log of ``derivation`` to ``model`` and return ``model``. No mutator or repair runs.
 
-    Raises UsageError if ``model`` is not the base, or if the log gives another architecture.
+    Raises UsageError if ``model`` is not the base of the derivation, or if the result is another
+    architecture than the recorded one.
     """
     if not isinstance(derivation, Derivation):
         allowed = "a nas.Derivation, as nas.Derivation.from_json(...) gives it"
@@ -114,7 +119,7 @@ def replay(model: Model, derivation: Derivation) -> Model:
 def described(model: nn.Module) -> tuple[Derivation, list[dict[str, Any]]]:
     """Return the derivation of a model, and its outline (empty if it cannot be traced).
 
-    A model that no mutator changed has an empty log. It is traced for this, and not run.
+    A model that no mutator changed has an empty log. Such a model is traced here, but not run.
     """
     outline_then = vars(type(model)).get("_outline")
     if outline_then is not None:
@@ -128,7 +133,7 @@ def described(model: nn.Module) -> tuple[Derivation, list[dict[str, Any]]]:
 
 
 def _try(graph: ModelGraph, inputs: Sequence[Any], derivation: Derivation) -> None:
-    """Give the model of a graph its new ``forward``, and run it forward and backward once."""
+    """Give the graph's model its new ``forward``, and run the model forward and backward once."""
     model = graph.model
     outline = outlined(model, graph.graph, graph.changed)
     _derive(model, forward_of(model, graph.graph), derivation, outline)
@@ -145,7 +150,7 @@ def _try(graph: ModelGraph, inputs: Sequence[Any], derivation: Derivation) -> No
 def _derive(
     model: Any, forward: Callable[..., Any], derivation: Derivation, outline: Any = None
 ) -> None:
-    """Give ``model`` a class like its own, with this ``forward`` and ``derivation``."""
+    """Replace the class of ``model`` by a similar one with this ``forward`` and ``derivation``."""
     names = [each for each in forward.__code__.co_names if each in forward.__globals__]
     names_used = tuple((each, forward.__globals__[each]) for each in names)
     base: Any = type(model)
@@ -154,7 +159,7 @@ def _derive(
 
 
 class _Forward:
-    """A function that equals another one with the same code and the same globals."""
+    """A function that compares equal to another with the same code and the same globals."""
 
     def __init__(self, function: Callable[..., Any], used: tuple[tuple[str, Any], ...]) -> None:
         self.function = function
@@ -170,7 +175,11 @@ class _Forward:
 
 @lru_cache(maxsize=1024)
 def _class_of(base: Any, forward: _Forward, derivation: Derivation) -> type:
-    """Return a class like ``base``, the same for equal models, so these may be trained together."""
+    """Return a subclass of ``base`` with this ``forward`` and ``derivation``.
+
+    Equal arguments give the same class, so that models of equal architecture can be trained
+    together.
+    """
     own = {
         "__module__": base.__module__,
         "__qualname__": base.__qualname__,

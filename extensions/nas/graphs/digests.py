@@ -1,10 +1,11 @@
 """The canonical digest of a graph: equal for equal architectures, however they were made.
 
-Theory of operation. Nodes and modules are numbered by a walk from the output, so their names and
-the order in which they were made do not count. A node counts by its operation, its inputs, and the
-module that it calls: two calls of one module differ from calls of two equal modules, since shared
-weights are not equal weights. The sides of an addition or a product are ordered by the nodes above
-them, and an ``Identity`` is skipped. Weights do not count, constant buffers do.
+Theory of operation. Nodes and modules are numbered by a walk from the output, so the digest does
+not depend on their names or on the order in which they were made. It covers each node's operation,
+inputs and called module. Two calls of one module differ from calls of two equal modules, since
+shared weights are not equal weights. The sides of an addition or a product are ordered by the nodes
+above them, and an ``Identity`` is skipped. The digest covers the values of constant buffers, but
+not of weights.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch.fx import Graph, Node
 from ....base.moved_modules import module_then
 from .layers import settings
 
-#: Commutative operations of several names, each with its one name.
+#: The one name of each commutative operation that has several names.
 _ONE: dict[Any, str] = dict.fromkeys((operator.add, torch.add, "add"), "add") | dict.fromkeys(
     (operator.mul, torch.mul, "mul"), "mul"
 )
@@ -36,9 +37,10 @@ def digest(model: nn.Module, graph: Graph | None) -> str:
 
 
 def described(module: nn.Module) -> Any:
-    """Return a module's class, arguments or attributes, shapes and parts, as JSON.
+    """Return the class of a module, its arguments or attributes, shapes and submodules, as JSON.
 
-    Names of buffers and parameters count, their values do not, but for buffers of opaque modules.
+    The result has the names of buffers and parameters. Of their values it has only those of an
+    opaque module's buffers.
     """
     kind = f"{module_then(type(module).__module__)}.{type(module).__qualname__}"
     arguments = settings(module)
@@ -134,7 +136,7 @@ class _Walk:
         return [node.op, _value(node.target)]
 
     def _held(self, node: Node) -> Any:
-        """Return the object by which nodes of one kind differ: a module with state, or a tensor."""
+        """Return the stateful module or the tensor that ``node`` uses; None if it uses neither."""
         if node.op == "call_module":
             module = self._model.get_submodule(str(node.target))
             return module if [*module.parameters(), *module.buffers()] else None
@@ -154,7 +156,7 @@ def _attribute(model: nn.Module, path: str) -> Any:
 
 
 def _content(tensor: torch.Tensor) -> str:
-    """Return the hash of a constant's values; empty for parameters and on the meta device."""
+    """Return a hash of a constant tensor's values; empty for parameters and on the meta device."""
     if isinstance(tensor, nn.Parameter) or tensor.device.type == "meta":
         return ""
     data = tensor.detach().cpu().contiguous().view(torch.uint8) if tensor.dim() else tensor.cpu()

@@ -1,7 +1,8 @@
 """Rules that fit a layer to the shape of its input, if there is exactly one way.
 
-Each rule takes a layer and the shape of its input, and returns the arguments to change: none if the
-layer fits. If there are several ways, it raises ``Ambiguous`` with all of them.
+Each rule takes a layer and the shape of its input, and returns the layer's arguments to change,
+with their new values. The result is empty if the layer fits. If there are several ways, the rule
+raises ``Ambiguous`` with all of them.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from .shapes import Shape
 
 
 class Ambiguous(Exception):
-    """A layer does not fit, and there is more than one way, or none, to make it fit."""
+    """A layer does not fit its input, and there are several ways, or none, to make it fit."""
 
 
 def convolution(layer: Any, shape: Shape) -> dict[str, Any]:
-    """Fit the channels; a depthwise layer keeps its multiplier, a grouped one its groups."""
+    """Fit the input channels. Depthwise layers keep their multiplier, others their groups."""
     channels = _channels(layer, shape, len(layer.kernel_size))
     if channels == layer.in_channels:
         return {}
@@ -42,19 +43,19 @@ def convolution(layer: Any, shape: Shape) -> dict[str, Any]:
 
 
 def batch_norm(layer: Any, shape: Shape) -> dict[str, Any]:
-    """Fit the number of channels, of instance norms as well."""
+    """Fit the number of channels of a batch norm or an instance norm."""
     channels = shape[1] if len(shape) > 1 else shape[0]
     return {} if channels == layer.num_features else {"num_features": channels}
 
 
 def layer_norm(layer: Any, shape: Shape) -> dict[str, Any]:
-    """Fit the last dimensions, as many as the layer has."""
+    """Fit the normalized shape to as many last dimensions as the layer normalizes."""
     last = shape[len(shape) - len(layer.normalized_shape) :]
     return {} if last == tuple(layer.normalized_shape) else {"normalized_shape": last}
 
 
 def group_norm(layer: Any, shape: Shape) -> dict[str, Any]:
-    """Channels, if the groups divide them."""
+    """Fit the number of channels, if the layer's groups divide it."""
     if shape[1] == layer.num_channels:
         return {}
     if shape[1] % layer.num_groups == 0:
@@ -66,17 +67,17 @@ def group_norm(layer: Any, shape: Shape) -> dict[str, Any]:
 
 
 def linear(layer: Any, shape: Shape) -> dict[str, Any]:
-    """Fit the last dimension."""
+    """Fit the number of input features to the last dimension."""
     return {} if shape[-1] == layer.in_features else {"in_features": shape[-1]}
 
 
 def recurrent(layer: Any, shape: Shape) -> dict[str, Any]:
-    """Fit the last dimension."""
+    """Fit the input size to the last dimension."""
     return {} if shape[-1] == layer.input_size else {"input_size": shape[-1]}
 
 
 def prelu(layer: Any, shape: Shape) -> dict[str, Any]:
-    """Fit the number of parameters: one per channel, or one for all."""
+    """Fit the number of parameters: one for each channel, or one for all channels."""
     fits = layer.num_parameters in {1, shape[1] if len(shape) > 1 else 1}
     return {} if fits else {"num_parameters": shape[1]}
 
@@ -84,7 +85,7 @@ def prelu(layer: Any, shape: Shape) -> dict[str, Any]:
 def attention(
     layer: Any, query: Shape, key: Shape | None = None, value: Shape | None = None
 ) -> dict[str, Any]:
-    """Fit the last dimensions of query, key and value; the output is as wide as the query."""
+    """Fit the widths of query, key and value; the output is as wide as the query."""
     key, value = key or query, value or key or query
     now = {"embed_dim": query[-1], "kdim": key[-1], "vdim": value[-1]}
     if now == {each: getattr(layer, each) for each in now}:
@@ -97,7 +98,7 @@ def attention(
     )
 
 
-#: The rule of each class of layers. Classes that derive from them have other constructors.
+#: The rule of each class of layers. Subclasses have none, since their constructors may differ.
 RULES: dict[type[nn.Module], Callable[..., dict[str, Any]]] = {
     **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), convolution),
     **dict.fromkeys((nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), convolution),

@@ -1,4 +1,4 @@
-"""Joins of two values: adaptors before an addition, and the layer that a gate must change."""
+"""Nodes that join two values: adaptors for additions, and the layer to change before a product."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.fx import Node
 from .primitives import ModelGraph
 from .shapes import Shape
 
-#: Policies for an addition whose sides differ.
+#: Policies for an addition whose two sides have different shapes.
 POLICIES = ("shortcut", "branch", "refuse")
 _ADDITIONS = {
     operator.add, operator.iadd, operator.sub, operator.isub, torch.add, torch.sub,
@@ -31,7 +31,7 @@ def is_addition(node: Node) -> bool:
 
 
 def joined_along(node: Node) -> int | None:
-    """Return the dimension along which a node concatenates; None if it does something else."""
+    """Return the dimension along which ``node`` concatenates; None if it does not concatenate."""
     if node.op != "call_function" or node.target not in _CONCATENATIONS:
         return None
     dimension = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else 0)
@@ -44,11 +44,12 @@ def is_product(node: Node) -> bool:
 
 
 def adaptor(given: Shape, target: Shape) -> dict[str, Any] | None:
-    """Return the recipe of a 1 x 1 or linear layer from one shape to another, or None.
+    """Return the recipe of a 1 x 1 or linear layer from shape ``given`` to ``target``, or None.
 
-    Channels are dimension 1 of images, and the last one of two dimensions. Three dimensions may be
-    either, so there the one that differs counts. If an image shrinks by one whole number in all its
-    dimensions, that is the stride of the convolution.
+    In images, dimension 1 has the channels; in values of two dimensions, the last one has. In
+    values of three dimensions it may be either, so the dimension that differs is taken. If an image
+    shrinks by the same whole number in all its dimensions, that number is the stride of the
+    convolution.
     """
     if len(given) != len(target) or given[0] != target[0]:
         return None
@@ -68,11 +69,11 @@ def adaptor(given: Shape, target: Shape) -> dict[str, Any] | None:
 def producer(
     graph: ModelGraph, sides: Sequence[Node], shapes: Sequence[Shape], before: Sequence[Any]
 ) -> tuple[Node, dict[str, Any]] | None:
-    """Return the layer whose out size must follow the other side of a product, and its arguments.
+    """Return the layer to change so that the sides of a product fit, and its new arguments.
 
-    It is the last layer of a gate: the side that was broadcast in the base, else the one side that
-    is unchanged. Returns None if there is no such side, if more than its width differs, or if other
-    nodes read that layer too.
+    The layer is the last one of the gate. The gate is the side that was broadcast in the base, or
+    else the only side that is unchanged. Returns None if there is no gate, if more than its width
+    differs, or if other nodes read that layer, too.
     """
     if len(before) != 2 or None in before:
         return None

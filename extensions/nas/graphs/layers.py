@@ -1,4 +1,4 @@
-"""Layers as values: their arguments, recipes to make them again, and weights carried over."""
+"""Layers as values: their arguments, recipes to make them again, and copying of their weights."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from torch.nn.parameter import is_lazy
 
 from ....base.errors import UsageError
 
-#: A class or function of a module, or the name of a class in torch.nn.
+#: A class or function of a module that makes a layer, or the name of a class in torch.nn.
 Maker = str | Callable[..., nn.Module]
-#: Arguments that do not describe a layer, such as its device.
+#: Arguments of constructors that do not describe a layer, such as its device.
 _ELSEWHERE = {"self", "device", "dtype", "_weight", "_freeze"}
 _HOOKS = [each for each in vars(nn.Module()) if each.endswith("_hooks")]
 _RECURRENT = [
     "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional",
 ]  # fmt: skip
-#: Arguments of classes whose signature does not name them.
+#: Names of the arguments of classes whose signature does not list them.
 _NAMES: dict[type, list[str]] = {
     nn.RNN: [*_RECURRENT, "nonlinearity"],
     nn.GRU: _RECURRENT,
@@ -32,7 +32,10 @@ _NAMES: dict[type, list[str]] = {
 
 
 def settings(module: nn.Module) -> dict[str, Any] | None:
-    """Return the arguments that make a layer; None if not of torch.nn, or if not kept by it."""
+    """Return the arguments that make a layer again.
+
+    Returns None if its class is not in torch.nn, or if the layer does not keep its arguments.
+    """
     kind = type(module)
     if getattr(nn, kind.__name__, None) is not kind:
         return None
@@ -61,8 +64,8 @@ def settings(module: nn.Module) -> dict[str, Any] | None:
 def rebuilt(module: nn.Module, changes: Mapping[str, Any]) -> nn.Module:
     """Return a layer like ``module`` with ``changes`` and new weights, on the same device.
 
-    Raises UsageError for a layer whose arguments are not known, for names that it does not have,
-    and for values that it refuses.
+    Raises UsageError if the arguments of ``module`` are not known, for names in ``changes`` that
+    its class does not take, and for values that its class refuses.
     """
     arguments = settings(module)
     kind = type(module).__name__
@@ -111,7 +114,10 @@ def recipe(make: Maker, args: Any, kwargs: Any) -> dict[str, Any]:
 
 
 def made(recipe: Mapping[str, Any], like: nn.Module | None = None) -> nn.Module:
-    """Return the layer of a recipe, on the device of ``like``. Raises UsageError if that fails."""
+    """Return the layer that ``recipe`` makes, on the device of ``like``.
+
+    Raises UsageError if the layer cannot be made.
+    """
     make = _at(recipe["make"])
     arguments = as_tuples(recipe["args"]), as_tuples(recipe["kwargs"])
     try:
@@ -125,10 +131,11 @@ def made(recipe: Mapping[str, Any], like: nn.Module | None = None) -> nn.Module:
 
 
 def carried(old: nn.Module, new: nn.Module) -> dict[str, list[int]]:
-    """Copy the common part of weights of equal names and dimensions; return its sizes by name.
+    """Copy weights from ``old`` to ``new`` where names and numbers of dimensions are equal.
 
-    T. Chen, I. Goodfellow, J. Shlens, Net2Net, ICLR 2016, begin in the same way; the rest of the
-    new layer stays as it was made, so the function of the model is not kept.
+    Only the part that both tensors have in common is copied. Returns the size of that part, by
+    name. T. Chen, I. Goodfellow, J. Shlens, Net2Net, ICLR 2016, start in the same way. Here the
+    rest of the new layer keeps its initial values, so the function of the model is not preserved.
     """
     sizes = {}
     before = old.state_dict(keep_vars=True)
@@ -143,7 +150,7 @@ def carried(old: nn.Module, new: nn.Module) -> dict[str, list[int]]:
 
 
 def as_tuples(value: Any) -> Any:
-    """Return ``value`` from JSON with tuples for lists, which torch accepts everywhere."""
+    """Return ``value``, which was read from JSON, with tuples in place of lists."""
     if isinstance(value, Mapping):
         return {key: as_tuples(each) for key, each in value.items()}
     return tuple(as_tuples(each) for each in value) if isinstance(value, list | tuple) else value
@@ -157,7 +164,7 @@ def _as(module: nn.Module, like: nn.Module) -> nn.Module:
 
 
 def _check_numbers(module: nn.Module) -> None:
-    """Raise UsageError if a parameter has no numbers. Torch makes such layers, with a warning."""
+    """Raise UsageError if a parameter is empty. Torch makes such layers with only a warning."""
     for name, parameter in module.named_parameters():
         if not is_lazy(parameter) and not parameter.numel():
             kind, shape = type(module).__name__, list(parameter.shape)
@@ -174,7 +181,7 @@ def _is_layer(value: object) -> bool:
 
 
 def _at(path: str) -> Any:
-    """Return the object at ``module:name``; None if there is none."""
+    """Return the object at ``module:name``; None if there is no such object."""
     module, _, name = path.partition(":")
     try:
         value: Any = sys.modules.get(module) or import_module(module)

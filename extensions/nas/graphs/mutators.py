@@ -13,21 +13,23 @@ from ....base.errors import UsageError
 from .layers import Maker, recipe
 from .primitives import ModelGraph, Primitive
 
-#: Most primitives of one mutator in one model: more come from a mutator that does not end.
+#: Most primitives of one mutator in one model. A mutator that needs more is taken to be endless.
 LIMIT = 1000
 T = TypeVar("T")
-#: A function that answers a mutator's choice: takes a label and candidates, returns a candidate.
+#: A function that answers a mutator's choice: it takes a label and candidates, and returns a
+#: candidate.
 Choose = Callable[[str, Sequence[Any]], Any]
 #: Classes of layers, or a function that takes a site and returns True if it matches.
 Match = type[nn.Module] | tuple[type[nn.Module], ...] | Callable[["Site"], bool]
 
 
 class Site:
-    """A place of a graph that a mutator may change: a layer with all its calls, or an operation.
+    """A place in a graph that a mutator may change: a layer with all its calls, or an operation.
 
-    Each method that changes the graph is a primitive, which is noted in the log. Layers are given
-    by the name of a class in torch.nn, or as a class or function of a module, with its arguments,
-    which must be JSON. Their in sizes need not be right: shapes are repaired after all mutators.
+    Each method that changes the graph is a primitive, which is noted in the log. A new layer is
+    given as the name of a class in torch.nn, or as a class or function of a module, together with
+    its arguments, which must be JSON. Its input sizes need not be right: shapes are repaired after
+    all mutators have run.
     """
 
     def __init__(self, graph: ModelGraph, node: Node, mutator: str, choose: Choose) -> None:
@@ -38,7 +40,7 @@ class Site:
 
     @property
     def name(self) -> str:
-        """The name of the layer in the model, such as "body.0.conv3"; else of the operation."""
+        """The layer's name in the model, such as "body.0.conv3", or the operation's name."""
         node = self._node
         return str(node.target) if node.op == "call_module" else node.name
 
@@ -49,12 +51,12 @@ class Site:
 
     @property
     def function(self) -> Any:
-        """The function or the name of the method that is called; None for a layer."""
+        """The function, or the name of the method, that the operation calls; None for a layer."""
         return self._node.target if self.module is None else None
 
     @property
     def inputs(self) -> list[Site]:
-        """The places whose values it reads, in their order."""
+        """The sites whose values this site reads, in the order of its arguments."""
         return [self._site(each) for each in self._node.all_input_nodes]
 
     def find(self, name: str) -> Site:
@@ -65,39 +67,39 @@ class Site:
         return sites[name]
 
     def choose(self, label: str, candidates: Sequence[T]) -> T:
-        """Return one of ``candidates``, like ``nas.choice``: a parameter ``label`` of the space.
+        """Return one of ``candidates``, as ``nas.choice`` does. ``label`` names the parameter.
 
-        Sites with the same label share one choice; put ``site.name`` into the label for separate
-        ones.
+        Sites that use the same label share one choice. Put ``site.name`` into the label to give
+        each site its own.
         """
         candidate: T = self._choose(label, candidates)
         return candidate
 
     def replace(self, make: Maker, *args: Any, **kwargs: Any) -> Site:
-        """Put another layer in its place, under its name; return its site."""
+        """Put another layer in this site's place, under its name; return the new layer's site."""
         return self._apply("replace", layer=recipe(make, args, kwargs))
 
     def insert(self, make: Maker, *args: Any, **kwargs: Any) -> Site:
-        """Insert a layer behind it, for all that have read it; return the new layer's site."""
+        """Insert a layer after this site, before all its readers; return the new layer's site."""
         return self._apply("insert", layer=recipe(make, args, kwargs))
 
     def remove(self) -> None:
-        """Remove it, so that all that have read it read its input."""
+        """Remove this site, so that its readers read its input."""
         self._apply("remove")
 
     def connect(self, other: Site, how: str = "add") -> Site:
-        """Add the value of ``other`` to it, or concatenate both along dimension 1 ("cat").
+        """Add the value of ``other`` to this site's, or concatenate both along dimension 1 ("cat").
 
         Returns the site of the result.
         """
         return self._apply("connect", other=_node_of(other), how=how)
 
     def rewire(self, index: int, other: Site) -> Site:
-        """Let it read ``other`` in place of its input ``index``, counted as in ``inputs``."""
+        """Let this site read ``other`` in place of input ``index``, counted as in ``inputs``."""
         return self._apply("rewire", index=index, other=_node_of(other))
 
     def update(self, **arguments: Any) -> Site:
-        """Make its layer again with other arguments, such as ``kernel_size=5, padding=2``."""
+        """Make this layer again with changed arguments, such as ``kernel_size=5, padding=2``."""
         return self._apply("update", arguments=recipe(nn.Module, (), arguments)["kwargs"])
 
     @property
@@ -116,7 +118,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Mutator:
-    """A rule that changes graphs: where it matches, and what it does there."""
+    """A rule that changes graphs: which sites it matches, and what it does at each of them."""
 
     name: str
     match: Match
@@ -124,11 +126,11 @@ class Mutator:
     needed: bool
 
     def apply(self, graph: ModelGraph, opaque: Mapping[str, str], choose: Choose) -> None:
-        """Apply it to each site that matches now, in the order of the graph.
+        """Apply the mutator to each site that matches now, in the order of the graph.
 
-        A site that it has removed meanwhile is left out, and what it adds is not matched. Raises
-        UsageError, with its name, where nothing matches, and for a primitive that is impossible.
-        ``choose`` answers its choices.
+        Sites that the mutator itself has removed meanwhile are skipped, and sites that it adds are
+        not matched. ``choose`` answers its choices. Raises UsageError with the mutator's name if no
+        site matches, and for a primitive that is impossible.
         """
         sites = [each for each in sites_of(graph, self.name, choose) if self._matches(each)]
         if not sites and self.needed:
@@ -178,11 +180,11 @@ def sites_of(graph: ModelGraph, mutator: str, choose: Choose) -> list[Site]:
 
 
 def mutator(*, match: Match, needed: bool = True) -> Callable[[Callable[[Site], None]], Mutator]:
-    """Decorate a function, which becomes a mutator: it is called with each site that matches.
+    """Return a decorator that makes a mutator of a function, to be called with each matching site.
 
-    ``match``: a class of layers, several in a tuple, or a function of a site. Mutators are applied
-    in the order in which they are given, each to the sites of the graph that the ones before have
-    made. ``needed``: a model in which it matches nothing is refused.
+    ``match``: a class of layers, several in a tuple, or a function of a site. ``needed``: refuse a
+    model in which no site matches. Mutators are applied in the order in which they are given, each
+    to the graph that the earlier ones have made.
     """
     classes = match if isinstance(match, tuple) else ()
     is_predicate = callable(match) and not isinstance(match, nn.Module)

@@ -1,6 +1,6 @@
 """The outline of a model: its graph as plain values, which can be drawn without torch.
 
-Nodes that are no part of the picture are left out: sizes of tensors, and the mode.
+Nodes that a picture does not show are left out: those that give sizes of tensors or the mode.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from typing import Any
 from torch import nn
 from torch.fx import Graph, Node
 
-#: The most parts of an outline: each is in the ledger for each trial.
+#: The most parts of an outline. The limit exists because the ledger has an outline for each trial.
 MOST = 400
-#: Attributes of layers that give two numbers, and of those that give one.
+#: Attributes of layers to show: first the pairs of input and output size, then the single ones.
 _PAIRS = (
     *(("in_channels", "out_channels"), ("in_features", "out_features")),
     *(("input_size", "hidden_size"), ("num_embeddings", "embedding_dim")),
 )
 _SINGLE = ("num_features", "normalized_shape", "num_channels", "embed_dim")
-#: Functions and methods of tensors that give no tensor.
+#: Functions and methods of tensors whose result is not a tensor.
 _SIZES = frozenset({"getattr", "size", "dim", "numel"})
 
 
 def outlined(model: nn.Module, graph: Graph, changed: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the parts of a model in the order of their graph, empty if more than ``MOST``.
+    """Return the parts of a model in the order of its graph; empty if more than ``MOST``.
 
     Each part has its ``text``, the indices of the parts that it ``reads``, the ``choice`` that put
-    it there ("" for none), and ``by``: the mutators (or "repair") that changed it, which
-    ``changed`` has by the names of nodes.
+    it there ("" if there is none), and ``by``: the mutators (or "repair") that changed it.
+    ``changed`` has these by the names of nodes.
     """
     modules = dict(model.named_modules(remove_duplicate=False))
     indices: dict[Node, int] = {}
@@ -64,7 +64,7 @@ def _name(node: Node) -> str:
 
 
 def layer_words(layer: nn.Module) -> str:
-    """Return a layer in a few words: ``Conv2d 16→32, 3x3, stride 2``."""
+    """Return a short description of a layer, such as ``Conv2d 16→32, 3x3, stride 2``."""
     words = type(layer).__name__
     for before, after in _PAIRS:
         if hasattr(layer, before):
@@ -88,7 +88,7 @@ def _times(sizes: Any) -> str:
 
 
 def _choice(modules: Mapping[str, nn.Module], node: Node) -> str:
-    """Return the choice that put the node there: that of the innermost choosing module around."""
+    """Return the choice of the innermost choosing module that contains ``node``; empty if none."""
     path = str(node.target) if node.op == "call_module" else _module_of(node)
     while path:
         if made_by := getattr(modules.get(path), "_choice", ""):

@@ -1,9 +1,9 @@
 """The graph of a model and the log of changes to it: six primitives, and nothing else.
 
-Theory of operation. A graph is changed only by ``ModelGraph.apply``. It takes a primitive, which is
-a value that JSON can hold, changes graph and modules, and appends it to the log. Mutators, repairs
-and replays all use it. So a log applied to the same base gives the same graph, and documents its
-origin. New nodes are named by the graph, deterministically.
+Theory of operation. A graph is changed only by ``ModelGraph.apply``. That method takes a primitive,
+which is a value that JSON can hold, changes the graph and the modules, and appends the primitive to
+the log. Mutators, repairs and replays all use it. So a log applied to the same base gives the same
+graph, and documents how the graph was made. The graph names new nodes deterministically.
 
 Modules that are not touched stay the same objects under the same names. A replaced or updated one
 keeps its name; a new one is ``mutated.NAME``.
@@ -23,7 +23,7 @@ from torch.fx import Graph, Node
 from ....base.errors import UsageError
 from .layers import carried, made, rebuilt
 
-#: Name of the module that holds new modules.
+#: The name of the submodule that contains new modules.
 ADDED = "mutated"
 _JOINED: dict[str, Callable[[Node, Node], tuple[Any, tuple[Any, ...]]]] = {
     "add": lambda one, other: (operator.add, (one, other)),
@@ -33,7 +33,7 @@ _JOINED: dict[str, Callable[[Node, Node], tuple[Any, tuple[Any, ...]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """One change: its operation, node, author (a mutator, or "repair") and values."""
+    """One change: its operation, its node, its author (a mutator or "repair"), and its values."""
 
     operation: str
     at: str
@@ -55,15 +55,16 @@ class ModelGraph:
     def __init__(self, model: nn.Module, graph: Graph, *, carry: bool = False) -> None:
         self.model = model
         self.graph = graph
-        #: True if a layer that is made again takes over the weights in common with the old one.
+        #: True if a layer that is made again takes the weights that it has in common with the old
+        #: one.
         self.carry = carry
         #: The primitives applied, in order.
         self.log: list[Primitive] = []
-        #: Authors of the changes of each changed node, by its name, joined by commas.
+        #: The authors of each changed node's changes, joined by commas, by the node's name.
         self.changed: dict[str, str] = {}
 
     def node(self, name: str) -> Node:
-        """Return the node of this name. Raises UsageError if there is none (any more)."""
+        """Return the node of this name. Raises UsageError if there is none, or none any more."""
         for node in self.graph.nodes:
             if node.name == name:
                 return node  # type: ignore[no-any-return]
@@ -75,7 +76,7 @@ class ModelGraph:
         return self.model.get_submodule(str(node.target)) if calls_module else None
 
     def calls(self, node: Node) -> list[Node]:
-        """Return all nodes that call the module of ``node``, or ``node`` alone."""
+        """Return all nodes that call the same module as ``node``, or else ``node`` alone."""
         if node.op != "call_module":
             return [node]
         return [
@@ -87,7 +88,7 @@ class ModelGraph:
     def apply(self, primitive: Primitive) -> str:
         """Change the graph, note it in the log, and return the name of the resulting node.
 
-        Raises UsageError, naming nodes, if that is impossible. Nothing is changed then.
+        Raises UsageError, naming nodes, if the primitive is impossible. Nothing is changed then.
         """
         node = self.node(primitive.at)
         name, recorded = _OPERATIONS[primitive.operation](self, node, **primitive.values)
@@ -181,7 +182,10 @@ class ModelGraph:
         return node.name, {}
 
     def _source(self, node: Node, other: str) -> Node:
-        """Return the node ``other``, from which ``node`` can read without a loop."""
+        """Return the node named ``other``.
+
+        Raises UsageError if ``node`` cannot read that node without a loop.
+        """
         if len(self.calls(node)) > 1:
             raise UsageError(
                 f"{node.target} is called in several places: {_names(self.calls(node))}", node.name
@@ -195,7 +199,10 @@ class ModelGraph:
         return source
 
     def _check_shared(self, node: Node, module: nn.Module | None) -> None:
-        """Raise UsageError where other modules have parameters of this one: they would part."""
+        """Raise UsageError if other modules share parameters with ``module``.
+
+        A change of this module would end the sharing.
+        """
         own = {id(each) for each in module.parameters()} if module is not None else set()
         names = [
             name
@@ -210,7 +217,11 @@ class ModelGraph:
             )
 
     def _carried(self, old: nn.Module | None, new: nn.Module, before: Any) -> dict[str, Any]:
-        """Weights taken over, as a replay finds them in the log, or as ``carry`` says."""
+        """Copy common weights from ``old`` to ``new`` if needed; return the sizes for the log.
+
+        They are copied if ``carry`` is set, or if ``before``, which a replay has from the log, has
+        some.
+        """
         if type(old) is not type(new) or old is None or not (self.carry or before):
             return {}
         return {"carried": carried(old, new)}
@@ -222,7 +233,7 @@ class ModelGraph:
         self.model.get_submodule(path).register_module(name, module)
 
     def _drop(self, nodes: Iterable[Node]) -> None:
-        """Delete modules that nothing calls any more: they would be parameters of nothing."""
+        """Delete each module of ``nodes`` that no node calls any more, with its parameters."""
         called_targets = {str(each.target) for each in self.graph.nodes if each.op == "call_module"}
         for target in {
             str(each.target) for each in nodes if each.op == "call_module"
@@ -231,7 +242,7 @@ class ModelGraph:
             delattr(self.model.get_submodule(path), name)
 
     def _prune(self, node: Node) -> None:
-        """Erase ``node``, and what it read, as far as nothing reads them."""
+        """Erase ``node`` if nothing reads it, and then its inputs in the same way."""
         erased, open_ = [], [node]
         while open_:
             each = open_.pop()
@@ -242,7 +253,7 @@ class ModelGraph:
         self._drop(erased)
 
     def _order(self) -> None:
-        """Move nodes behind what they read, and no others."""
+        """Move each node that stands before one of its inputs behind that input."""
         ordered: dict[Node, None] = {}
 
         def visit(node: Node) -> None:
@@ -264,7 +275,7 @@ class ModelGraph:
 
 
 def above(nodes: Iterable[Node]) -> set[Node]:
-    """``nodes``, and all nodes that they read, directly or not."""
+    """Return ``nodes`` and all nodes that they read, directly or indirectly."""
     upstream: set[Node] = set()
     open_ = list(nodes)
     while open_:

@@ -4,7 +4,8 @@ Theory of operation. The graph is walked in order with fake tensors, so nothing 
 layer the rule of its class gives the arguments that fit its input (``insizes``); a layer with other
 arguments is made again. An addition whose sides differ gets an adaptor, according to the policy
 (``joins``). A product has a gate: the side that was broadcast, else the side that is unchanged. Its
-last layer is changed to fit the other side. That layer was passed before, so the walk begins again.
+last layer is changed to fit the other side. The walk has already passed that layer, so it starts
+again.
 
 Each change is a primitive in the log, so a replay repairs nothing. A repair with several solutions
 is refused, with the names of the nodes and the solutions. So is a model whose outputs have other
@@ -28,7 +29,7 @@ from .joins import POLICIES, adaptor, is_addition, is_product, joined_along, pro
 from .primitives import ModelGraph, Primitive, above
 from .shapes import Shapes, output_shapes, shapes_of
 
-#: Most walks through one graph: each but the last has changed a gate.
+#: Most walks through one graph. Every walk but the last has changed the layer of a gate.
 WALKS = 20
 REPAIR = "repair"
 
@@ -37,12 +38,12 @@ REPAIR = "repair"
 class Repair:
     """The policy of shape repair.
 
-    ``additions``: policy for additions whose sides differ. "shortcut" adapts the side that is
-    computed first, so the result has the size of the other one; "branch" adapts the side computed
-    last, so the result keeps its size; "refuse" stops. With the first two, concatenated images get
-    the size of the smallest one, if they shrink by whole numbers. ``carry``: layers that are made
-    again, in mutators and repairs, take over the weights that the old ones have in common with
-    them. Raises UsageError for another policy.
+    ``additions``: policy for additions whose sides have different shapes. "shortcut" adapts the
+    side that is computed first, so the result has the shape of the other side. "branch" adapts the
+    side that is computed last. "refuse" raises an error. With the first two, concatenated images
+    get the size of the smallest one, if they shrink by whole numbers. ``carry``: layers that are
+    made again, by mutators or repairs, take the weights that they have in common with the old
+    layers. Raises UsageError for an unknown policy.
     """
 
     additions: str = "shortcut"
@@ -58,18 +59,18 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """Facts of the base before mutators, by the names of its nodes."""
+    """Facts about the base, taken before mutators, by the names of its nodes."""
 
-    #: Shapes of nodes' values; None for values that are no tensors, a list for the output.
+    #: The shape of each node's value: None if it is no tensor, and a list for the output.
     shapes: Mapping[str, Any]
-    #: Shapes of nodes' inputs.
+    #: The shapes of each node's inputs.
     read: Mapping[str, list[Any]]
-    #: Number of rows of embeddings.
+    #: The number of rows of each embedding.
     rows: Mapping[str, int]
 
 
 def before_of(graph: ModelGraph, inputs: Sequence[Any]) -> Before:
-    """Return the facts of the base. Raises torch's error if it does not run on ``inputs``."""
+    """Return the facts about the base. Raises torch's error if it does not run on ``inputs``."""
     shapes = shapes_of(graph.model, graph.graph, inputs)
     read, rows = {}, {}
     for node in graph.graph.nodes:
@@ -80,9 +81,9 @@ def before_of(graph: ModelGraph, inputs: Sequence[Any]) -> Before:
 
 
 def repaired(graph: ModelGraph, inputs: Sequence[Any], before: Before, policy: Repair) -> None:
-    """Make all layers fit.
+    """Change layers and add adaptors until all layers of the graph fit their inputs.
 
-    Raises UsageError with names of nodes, mutators and choices if that is impossible.
+    Raises UsageError with names of nodes, mutators and solutions if that is impossible.
     """
     for _ in range(WALKS):
         if _Walk(graph, inputs, before, policy).done():
@@ -96,7 +97,7 @@ def repaired(graph: ModelGraph, inputs: Sequence[Any], before: Before, policy: R
 
 
 class _Walk:
-    """One walk through the graph."""
+    """One walk through the graph, in which each layer is fitted to its input."""
 
     def __init__(
         self, graph: ModelGraph, inputs: Sequence[Any], before: Before, policy: Repair
@@ -109,7 +110,7 @@ class _Walk:
         self._first: dict[str, str] = {}
 
     def done(self) -> bool:
-        """Walk; return False if a layer that was passed has changed, so that another is needed."""
+        """Walk the graph; return False if a layer that was already passed has changed."""
         for node in list(self._graph.graph.nodes):
             try:
                 if not self._fit(node):
@@ -126,7 +127,7 @@ class _Walk:
         return True
 
     def _fit(self, node: Node) -> bool:
-        """Change ``node``, or adapt its input, if needed; return False if a new walk is needed."""
+        """Change ``node`` or adapt its input, if needed. Return False if a new walk is needed."""
         module = self._graph.module(node)
         if module is not None:
             self._fit_layer(node, module)
@@ -155,16 +156,17 @@ class _Walk:
             self._apply("update", node, arguments=changes)
 
     def _fit_embedding(self, node: Node, module: nn.Embedding) -> None:
-        """Keep at least the base's number of rows, since mutators do not change the tokens."""
+        """Keep at least as many rows as in the base, since mutators do not change the tokens."""
         rows = self._before.rows.get(node.name, 0)
         if module.num_embeddings < rows:
             self._apply("update", node, arguments={"num_embeddings": rows})
 
     def _differ(self, node: Node, shapes: Sequence[Any]) -> bool:
-        """Return True if the sides must be adapted.
+        """Return True if the two sides of an addition or a product must be adapted.
 
-        They must if a size differs, unless it is broadcast: one side has 1 there, and the sizes
-        differed in the base, too. Sides that are not known from the base must be equal.
+        They must be if a size differs, unless that size is broadcast: one side has size 1 there,
+        and the sizes differed in the base, too. Sides that are not known from the base must be
+        equal.
         """
         one, other = shapes
         if len(one) != len(other):
@@ -180,7 +182,7 @@ class _Walk:
         )
 
     def _concatenate(self, node: Node, along: int) -> None:
-        """Give all inputs the image size of the smallest one, by adaptors with strides."""
+        """Bring all inputs to the image size of the smallest one, by adaptors with strides."""
         shapes = {each: self._shapes.of(each) for each in node.all_input_nodes}
         if along != 1 or None in shapes.values() or len({*map(len, shapes.values())}) > 1:
             return
@@ -224,9 +226,9 @@ class _Walk:
         return True
 
     def _check(self, node: Node) -> None:
-        """Refuse outputs of another shape, and views with sizes that no longer hold.
+        """Raise ``Ambiguous`` for an output with another shape, and for a view that no longer fits.
 
-        ``forward`` may have sizes as numbers, which are not repaired.
+        The code of ``forward`` may contain the sizes of a view as numbers, which are not repaired.
         """
         before = self._before.shapes.get(node.name)
         if node.op == "output":
@@ -248,7 +250,7 @@ class _Walk:
         return self._graph.apply(Primitive(operation, node.name, REPAIR, values))
 
     def _refused(self, node: Node, reason: str) -> UsageError:
-        """Return the error, naming the mutators that this node depends on, or else all."""
+        """Return an error that names the mutators of what ``node`` depends on, or else all."""
         names = {each.name for each in above([node])}
         log = [each for each in self._graph.log if each.by != REPAIR]
         mutators = dict.fromkeys(each.by for each in log if each.at in names)

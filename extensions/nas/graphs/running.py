@@ -1,4 +1,4 @@
-"""Running a model on its example, after which buffers, modes and random numbers are as before."""
+"""Run a model on its example, and leave buffers, modes and random states as they were."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ....tasks.system.unchanged import unchanged
 def run(
     model: nn.Module, forward: Callable[..., Any], inputs: Sequence[Any], *, training: bool
 ) -> Any:
-    """Return the output of ``forward`` without gradients, always with the same random numbers."""
+    """Return the output of ``forward`` without gradients. Each call has the same random numbers."""
     with unchanged(model), torch.no_grad():
         model.train(training)
         torch.manual_seed(0)
@@ -29,9 +29,9 @@ def run(
 
 
 def trains(model: nn.Module, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
-    """Run the model forward and backward in training; return the shapes of its outputs.
+    """Run the model forward and backward in training mode; return the shapes of its outputs.
 
-    Raises torch's errors, and UsageError for a model that gives no tensor.
+    Raises torch's errors, and UsageError if the model returns no tensor.
     """
     with unchanged(model), torch.enable_grad():
         model.train()

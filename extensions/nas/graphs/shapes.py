@@ -1,4 +1,4 @@
-"""The values of a graph's nodes as fake tensors, which have shapes only, one node at a time.
+"""The values of a graph's nodes as fake tensors, which have only shapes, computed node by node.
 
 Fake tensors compute nothing. An opaque module whose code needs values is run with random ones.
 """
@@ -30,7 +30,7 @@ class Shapes:
         self._read = 0
 
     def of(self, node: Node) -> Any:
-        """Return the shape of the value of ``node``, or None if that is no tensor."""
+        """Return the shape of the value of ``node``, or None if the value is no tensor."""
         value = self._values[node]
         return tuple(value.shape) if isinstance(value, Tensor) else None
 
@@ -41,7 +41,7 @@ class Shapes:
         return args, kwargs
 
     def run(self, node: Node) -> None:
-        """Compute the value of ``node``. Raises any error of its operation."""
+        """Compute the value of ``node``. Raises any error that the node's operation raises."""
         args, kwargs = self.arguments(node)
         if node.op == "placeholder":
             value = self._inputs[self._read]
@@ -85,7 +85,7 @@ class Shapes:
 
 
 def shapes_of(model: nn.Module, graph: Graph, inputs: Sequence[Any]) -> dict[str, Any]:
-    """Return the shape of each node by its name; for the output, those of all its tensors.
+    """Return the shape of each node's value by name; for the output, the shapes of all its tensors.
 
     Raises the error of ``torch`` if the model does not run on ``inputs``.
     """
@@ -98,7 +98,7 @@ def shapes_of(model: nn.Module, graph: Graph, inputs: Sequence[Any]) -> dict[str
 
 
 def output_shapes(shapes: Shapes, node: Node) -> list[Shape]:
-    """Return the shapes of all tensors that the model gives."""
+    """Return the shapes of all tensors that the model returns, in a flat list."""
     values, _ = tree_flatten(shapes.arguments(node))
     return [tuple(each.shape) for each in values if isinstance(each, Tensor)]
 

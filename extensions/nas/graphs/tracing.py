@@ -1,12 +1,12 @@
 """A tracer that refuses no model: a module that it cannot trace stays one node, with the reason.
 
 Theory of operation. torch.fx calls ``forward`` with proxies, and each operation on them becomes a
-node. Modules of torch.nn are nodes, others are traced into. If that fails, the nodes since the
-module was entered are taken back, and the module becomes a node itself: *opaque*. So a branch on a
-value makes only its own module opaque, not the model.
+node. Modules of torch.nn become nodes; other modules are traced into. If tracing fails inside a
+module, the nodes made since the module was entered are removed, and the module becomes one node: it
+is *opaque*. So a branch on a value makes only its own module opaque, not the model.
 
-Some code is traced without an error, but wrongly, because it runs once now and never again. Each
-such case is made an error, so its module becomes opaque:
+Some code is traced without an error, but wrongly, because it runs once during tracing and never
+again. Each such case is turned into an error, so its module becomes opaque:
 
 - tensors computed from no input (noise, positions): no operation may reach torch itself;
 - numbers drawn with ``random`` or NumPy: their states are compared;
@@ -36,7 +36,7 @@ from ....tasks.system.unchanged import ALONE
 
 
 def traced(model: nn.Module, inputs: Sequence[Any]) -> tuple[Graph | None, dict[str, str]]:
-    """Return the graph of ``model`` and, by name, the reason that each opaque module is one.
+    """Return the graph of ``model`` and, by name, the reason why each opaque module is opaque.
 
     The graph has one placeholder for each of ``inputs``. It is None, with a reason for the name "",
     if the model's own ``forward`` cannot be traced.
@@ -54,13 +54,14 @@ def traced(model: nn.Module, inputs: Sequence[Any]) -> tuple[Graph | None, dict[
 
 
 class _Untraceable(Exception):
-    """The traced code would not do the same in each call."""
+    """The traced code would do something else in another call."""
 
 
 class _Tracer(Tracer):
     """A tracer that makes a node of each module that cannot be traced."""
 
-    #: True, so that buffers are nodes like parameters. Else arithmetic on them would be done now.
+    #: True, so that buffers are nodes like parameters. Otherwise arithmetic on buffers would be
+    #: computed while tracing.
     proxy_buffer_attributes = True
 
     def __init__(self, inputs: Sequence[Any]) -> None:
@@ -69,7 +70,7 @@ class _Tracer(Tracer):
         self._modes = _modes()
         self._thread = threading.get_ident()
         self._proxies: dict[str, Proxy] = {}
-        #: Reasons that modules are opaque, by name.
+        #: The reason why each opaque module is opaque, by the module's name.
         self.opaque: dict[str, str] = {}
 
     def create_args_for_root(
@@ -136,7 +137,7 @@ class _Tracer(Tracer):
 
 
 class _OnlyInputs(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """No operation is computed while code is traced."""
+    """A mode that lets no operation be computed while code is traced."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         raise _Untraceable(f"it computes {func} from no input, once and for all")
@@ -144,7 +145,7 @@ class _OnlyInputs(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @contextmanager
 def _watched(model: nn.Module, tracer: _Tracer) -> Iterator[None]:
-    """Within it, ``training`` of traced modules is a node, and none of them can be changed."""
+    """Make ``training`` of traced modules a node and refuse changes of them, within the context."""
     changed: list[tuple[nn.Module, type]] = []
     try:
         for module in model.modules():
@@ -175,7 +176,7 @@ def _watching(kind: type, tracer: _Tracer) -> dict[str, Any]:
 
 @contextmanager
 def _no_draws() -> Iterator[None]:
-    """Within it, code draws no number with ``random`` or NumPy. States are put back if it did."""
+    """Raise if code draws from ``random`` or NumPy within the context; restore their states."""
     numpy = sys.modules.get("numpy")
     state = random.getstate()
     numpy_state = numpy.random.get_state() if numpy else None

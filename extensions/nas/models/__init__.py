@@ -1,1 +1,1 @@
-"""Models with choices: what users write them with, the model of a configuration, the dry run."""
+"""Models with choices: the classes to write them with, ``build`` and ``supernet``, the dry run."""

@@ -1,15 +1,16 @@
-"""Counts of the models of a study whose trials have different architectures.
+"""Counts of the models of a study, and what they predict of models with other architectures.
 
 Theory of operation. A trainer counts the operations of a model on one example, before it is
 trained. So the cost of a new architecture can be predicted from those of others with similar
-counts. Choices predict less: it matters little which block is longer, and a lot how much work it
-is. So the counts replace a model's choices among a trial's features. They are logarithms of ratios
-to the first architecture of the study: effects are then powers, and an architecture like the first
-one has none.
+counts. The choices themselves predict less well: it matters little which block is longer, and a lot
+how much work the model is. So the counts replace a model's choices among a trial's features. As a
+feature, a count is the logarithm of its ratio to the same count of the study's first architecture.
+Its effect on the cost is then a power, and an architecture like the first one has no effect.
 
-Bytes of tensors are predicted from counts, too. Those that stay between steps grow with the
-parameters, and those that a step adds grow with the activations of its examples. An architecture
-that was not measured is assumed to need as many bytes for each as the largest ratio measured.
+Bytes of tensors are predicted from counts, too. The bytes that stay between steps grow with the
+parameters, and the bytes that a step adds grow with the activations of its examples. An
+architecture that was not measured is assumed to need, per parameter and per activation, the most
+bytes measured so far.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from ....profiling.similarity.profile import COUNTED
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """Counts of a model, and of computing the loss of one example in evaluation.
+    """Counts of a model, and of the operations that compute the loss of one example in evaluation.
 
-    A count that is unknown is 0.
+    An unknown count is 0.
     """
 
     #: Number of learned parameters.
@@ -35,7 +36,7 @@ class Architecture:
     flops: Natural
     #: Number of elements of the results of all operators.
     activations: Natural
-    #: Number of calls of operators, one after the other: the depth.
+    #: Number of calls of operators, a measure of depth.
     operators: Natural
 
     @property
@@ -44,10 +45,10 @@ class Architecture:
 
     @property
     def size(self) -> str:
-        """A name shared by architectures of similar work and depth.
+        """A name that architectures of similar work and depth share.
 
-        That is about a factor of 4 in operations (in parameters, if these were not counted), and of
-        2 in depth.
+        Similar means within a factor of about 4 in operations (in parameters if the operations were
+        not counted), and of about 2 in depth.
         """
         kind, large = ("work", self.flops) if self.flops else ("weights", self.parameters)
         deep = round(math.log2(max(1, self.operators)))
@@ -65,21 +66,22 @@ class Architecture:
 
 @dataclass(slots=True)
 class Architectures:
-    """Counts of a study's architectures."""
+    """Counts of all architectures of a study."""
 
     #: The first architecture that was counted.
     first: Architecture | None = None
-    #: Hyperparameters by which models are made, which the counts replace.
+    #: Hyperparameters that determine the model. The counts replace them as features.
     choices: list[str] = field(default_factory=list)
     #: Number of trials whose models were counted, and the sums of their features.
     counted: int = 0
     sums: list[float] = field(default_factory=list)
-    #: Most bytes that stay per parameter, and most that a step adds per activation.
+    #: The most bytes that stay between steps per parameter, and the most that a step adds per
+    #: activation.
     per_parameter: float = 0.0
     per_activation: float = 0.0
 
     def observe(self, found: Architecture, choices: Iterable[str]) -> None:
-        """Note the architecture of a trial, which the hyperparameters ``choices`` describe."""
+        """Note the architecture of a trial, which the hyperparameters ``choices`` determine."""
         self.first = self.first or found
         if found.operators:
             self.choices = sorted({*self.choices, *choices})
@@ -89,11 +91,11 @@ class Architectures:
 
     @property
     def mean(self) -> tuple[float, ...]:
-        """Means of the features of all architectures that were counted."""
+        """Return the means of the features of all architectures that were counted."""
         return tuple(each / self.counted for each in self.sums)
 
     def features(self, found: Architecture) -> tuple[float, ...]:
-        """Return the features of an architecture: logarithms of its counts over the first one's."""
+        """Return logarithms of an architecture's counts over those of the first architecture."""
         assert self.first is not None
         pairs = zip(found.counts, self.first.counts, strict=True)
         return tuple(math.log(own / first) if own and first else 0.0 for own, first in pairs)
@@ -101,7 +103,7 @@ class Architectures:
     def observe_tensors(
         self, of: Architecture, examples: float, persistent: int, ephemeral: int
     ) -> None:
-        """Note the bytes of the tensors of a trial with ``examples`` a step (``Footprint``)."""
+        """Note the bytes of a trial's tensors (``Footprint``), with ``examples`` in each step."""
         if of.parameters:
             self.per_parameter = max(self.per_parameter, persistent / of.parameters)
         if of.activations and examples:
@@ -109,7 +111,7 @@ class Architectures:
             self.per_activation = max(self.per_activation, ratio)
 
     def tensors(self, of: Architecture, examples: float) -> tuple[int, int]:
-        """Return the bytes that stay, and those that a step adds; both 0 if not known."""
+        """Return the bytes that stay between steps and the bytes that a step adds, or 0 and 0."""
         stay = self.per_parameter * of.parameters
         ephemeral = self.per_activation * of.activations * examples
         return (math.ceil(stay), math.ceil(ephemeral)) if stay and ephemeral else (0, 0)

@@ -1,4 +1,4 @@
-"""``Cell``: a small graph whose nodes choose their inputs, and an operation for each of them."""
+"""``Cell``: a small graph whose nodes choose their inputs, and an operation for each input."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from .layers import LayerChoice, input_sets
 
 
 class Cell(nn.Module):
-    """``nodes`` nodes, each the sum of ``inputs_per_node`` earlier ones, each by its operation.
+    """A cell of ``nodes`` nodes. Each node adds the results of operations on chosen inputs.
 
-    ``operations`` are functions by name, each given the index of its input: from 0 the ``inputs``
-    inputs of the cell, after them the nodes. So an operation knows whether it reads an input of the
-    cell, as one with a stride must. Node n of cell "c" has the choices ``c.n.inputs`` (where there
-    is one to make) and ``c.n.op0``, ``c.n.op1`` ..., in the order of its inputs. ``forward`` takes
-    the inputs and concatenates the nodes along dimension 1. Cells with one label are alike.
+    A node reads ``inputs_per_node`` inputs of the cell or earlier nodes. ``operations`` are
+    functions by name that make a module. Each is called with the index of the value that the module
+    reads: the ``inputs`` inputs of the cell come first, from 0, and then the nodes. So a module
+    with a stride can have the stride only for inputs of the cell. Node n of cell "c" has the
+    choices ``c.n.inputs`` (unless there is only one set of inputs) and ``c.n.op0``, ``c.n.op1``
+    ..., in the order of its inputs. ``forward`` takes the inputs of the cell and concatenates the
+    results of all nodes along dimension 1. Cells with the same label make the same choices.
 
     H. Liu, K. Simonyan, Y. Yang, DARTS: Differentiable Architecture Search, ICLR 2019. Raises
     UsageError for operations without names, for fewer than one node, and for more inputs of a node
-    than the cell has.
+    than the cell has inputs.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class Cell(nn.Module):
 
 
 class Node(nn.Module):
-    """The sum of some of the states before it, each by an operation."""
+    """A node of a cell: the sum of some of the states before it, each after an operation."""
 
     def __init__(
         self,
@@ -86,8 +88,8 @@ class Node(nn.Module):
                     self.add_module(_name(slot, state), module)
 
     def take(self, candidate: Any) -> None:
-        """Choose the inputs that ``candidate`` names."""
-        #: The indices of the states that are read.
+        """Read the states that ``candidate`` names."""
+        #: The indices of the states that the node reads.
         self.chosen = self._sets[candidate]
 
     @staticmethod
@@ -105,6 +107,7 @@ class Node(nn.Module):
 def _name(slot: int, state: int) -> str:
     """Return the name of the operation in ``slot`` that reads ``state``.
 
-    The state is in it, so that equal names are equal parts: an operation knows what it reads.
+    The name contains the state, because an operation may depend on what it reads. So parts with
+    equal names are equal.
     """
     return f"op{slot}_{state}"

@@ -3,8 +3,8 @@
 Theory of operation. A model with choices is plain Python. Wherever it calls ``choice``, or makes
 one of the layers that do so, the current ``Answers`` object returns one candidate. ``build``
 answers from a configuration. The dry run answers with one candidate after the other, and records
-the choices. The current object is kept in a context variable, so no argument is passed through the
-user's code, and two threads may build at the same time.
+the choices. The current ``Answers`` object is in a context variable, so no argument is passed
+through the user's code, and two threads may build models at the same time.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Answers(Protocol):
     """An object that answers the choices of a model that is being made."""
 
     def choose(self, label: str, candidates: Sequence[Any], *, seen: bool) -> Any:
-        """Return one of ``candidates``. ``seen``: the user's code may branch on it."""
+        """Return one of ``candidates``. ``seen``: the user's code gets it and may branch on it."""
 
     def part(self, label: str, values: Sequence[Any], make: Callable[[], Any], used: bool) -> Any:
-        """Return ``make()``, a part that exists if ``label`` has one of ``values``, or None.
+        """Return ``make()``, or None if the part is not used.
 
-        ``used``: the answer was one of them. If not, returns None, and the part is made at most to
-        inspect it.
+        The part exists if the answer for ``label`` is one of ``values``. ``used``: it is one of
+        them. An unused part is made at most to inspect it.
         """
 
 
@@ -41,7 +41,7 @@ _ANSWERS: ContextVar[Answers | None] = ContextVar("penstock_nas_answers", defaul
 
 @contextmanager
 def answered_by(answers: Answers) -> Iterator[None]:
-    """Let ``answers`` answer the choices of this thread in the context."""
+    """Let ``answers`` answer all choices of this thread within the context."""
     token = _ANSWERS.set(answers)
     try:
         yield
@@ -50,7 +50,7 @@ def answered_by(answers: Answers) -> Iterator[None]:
 
 
 def answers(label: str) -> Answers:
-    """Return the current answers. Raises UsageError, naming ``label``, if there are none."""
+    """Return the current ``Answers``. Raises UsageError, naming ``label``, if there is none."""
     current = _ANSWERS.get()
     if current is None:
         raise UsageError(
@@ -62,18 +62,19 @@ def answers(label: str) -> Answers:
 
 
 def choice(label: str, candidates: Sequence[T]) -> T:
-    """Return one of ``candidates``: strings, numbers, booleans or None. ``label`` is its name.
+    """Return one of ``candidates`` (strings, numbers, booleans or None) for the choice ``label``.
 
-    It is a plain value, so ``2 * nas.choice("width", [16, 32])`` is an expression like any other.
-    The same label is the same choice, and has the same candidates everywhere. Raises UsageError
-    outside of ``nas.build`` and ``nas.space``, and if the configuration has no such candidate.
+    The result is a plain value, so ``2 * nas.choice("width", [16, 32])`` is an ordinary expression.
+    Calls with the same label are the same choice, and must have the same candidates. Raises
+    UsageError outside of ``nas.build`` and ``nas.space``, and if the configuration has no such
+    candidate.
     """
     candidate: T = answers(label).choose(label, listed(label, candidates), seen=True)
     return candidate
 
 
 def listed(label: str, candidates: Sequence[Any]) -> list[Any]:
-    """Return ``candidates`` as a list. Raises UsageError, naming ``label``, if not valid."""
+    """Return ``candidates`` as a list. Raises UsageError, naming ``label``, if they are invalid."""
     if not isinstance(label, str) or not label:
         raise UsageError.refuse("the label of a choice", label, "a string that is not empty")
     if isinstance(candidates, str) or not isinstance(candidates, Sequence) or not candidates:
@@ -83,30 +84,30 @@ def listed(label: str, candidates: Sequence[Any]) -> list[Any]:
 
 
 def agree(label: str, before: Sequence[Any], now: Sequence[Any]) -> None:
-    """Raise UsageError unless both are the same candidates, in one order."""
+    """Raise UsageError unless ``before`` and ``now`` are the same candidates in the same order."""
     if [(type(each), each) for each in before] != [(type(each), each) for each in now]:
         allowed = f"{list(before)}, as the other choice with this label has, or another label"
         raise UsageError.refuse(f"the candidates of {label!r}", list(now), allowed)
 
 
 class Chosen(dict[str, Any]):
-    """Choices that a model made, by label."""
+    """The choices that a model made: the chosen candidates by label."""
 
-    #: Models are compared by their parts, without it.
+    #: True: models are compared by their parts, and this attribute is skipped.
     told_by_parts = True
 
 
 class FromParams:
-    """Answers from a configuration, which may have more names than the model has choices."""
+    """Answers from a configuration, which may also have names that are no choices of the model."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:
         self._params = params
         self._candidates: dict[str, list[Any]] = {}
-        #: Chosen candidates by label, in the order in which the model asked.
+        #: The chosen candidates by label, in the order in which the model asked for them.
         self.chosen = Chosen()
 
     def choose(self, label: str, candidates: Sequence[Any], *, seen: bool) -> Any:
-        """Return the value that the configuration has. Raises UsageError if it lacks ``label``."""
+        """Return the configuration's value of ``label``. Raises UsageError if it has none."""
         agree(label, self._candidates.setdefault(label, list(candidates)), candidates)
         if label not in self._params:
             names = ", ".join(self._params) or "nothing"
@@ -122,11 +123,11 @@ class FromParams:
         return self.chosen[label]
 
     def part(self, label: str, values: Sequence[Any], make: Callable[[], Any], used: bool) -> Any:
-        """Return ``make()`` if the part is used, else None: other parts are never made."""
+        """Return ``make()`` if the part is used, else None: unused parts are not made."""
         return make() if used else None
 
 
 def choices_of(model: nn.Module) -> list[str]:
-    """Return the hyperparameters by which ``nas.build`` made the model, or parts of it."""
+    """Return the names of the choices of all parts of ``model`` that ``nas.build`` made."""
     architectures = (getattr(each, "architecture", None) for each in model.modules())
     return sorted({name for each in architectures if isinstance(each, Chosen) for name in each})

@@ -1,9 +1,9 @@
 """Counts of a model before it is trained, on torch's ``meta`` device.
 
-Theory of operation. The user's code makes a trial's model there, without memory for weights, and
-calls the loss of one example. Nothing is computed, so the count costs only the calls of operators.
-If code needs the values of tensors, only parameters are counted; if it cannot make its model there,
-nothing is.
+Theory of operation. The user's code makes a trial's model on that device, without memory for
+weights, and calls the loss of one example. Nothing is computed, so the count costs only the calls
+of operators. If the code needs the values of tensors, only parameters are counted. If it cannot
+make its model on that device, nothing is counted.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 def counted(
     code: TorchTrainable, params: Mapping[str, Any], batch: Any
 ) -> tuple[Architecture, list[str]] | None:
-    """Return the counts of the model of a trial with ``params``, and the choices that made it.
+    """Return the counts of the model for ``params``, and the choices that determine the model.
 
-    ``code`` is that of any trial of the study, ``batch`` a batch of one example, or None if there
-    is none. Returns None if no model can be made without memory.
+    ``code`` is the user's object of any trial of the study. ``batch`` is a batch of one example, or
+    None if there is no example. Returns None if the model cannot be made without memory for its
+    weights.
     """
     like = copy.copy(code)
     like._pieces = Pieces(params)
@@ -59,7 +60,7 @@ def counted(
 
 
 class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
-    """A mode that counts calls of operators, their operations, and the elements of results."""
+    """A mode that counts calls of operators, their operations, and their results' elements."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -78,9 +79,10 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
 
 
 def batch_of_one(data: Dataset[Any], examples: Callable[[], Mapping[int, Any]]) -> Any:
-    """Return a batch of one example, without values; None if no example can be read.
+    """Return a batch of one example, without its values; None if no example can be read.
 
-    ``examples`` gives the first example of data sets that are loaded, by their ``id``.
+    ``examples`` returns the first example of each data set that is loaded, by the data set's
+    ``id``.
     """
     tensors = in_memory(data)
     if tensors is not None:

@@ -1,9 +1,10 @@
 """Counts of a model: its parameters, and the floating point operations of one forward pass.
 
 Operations are counted by torch's own counter while the model runs on torch's ``meta`` device. So
-nothing is computed, no weights are needed, and the count does not depend on the machine: on a CPU
-or a GPU recurrent layers and attention run as one kernel each, which the counter may not know. A
-model whose code reads the values of tensors runs on its own device, with those kernels off.
+nothing is computed, no weights are needed, and the count does not depend on the machine. On a CPU
+or a GPU, a recurrent layer or attention may run as one kernel that the counter does not know. If a
+model's code reads the values of tensors, the model runs on its own device, with those kernels
+switched off.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ def parameters(net: nn.Module) -> int:
 
 
 def flops(net: nn.Module, example: Any = None) -> int:
-    """Return the floating point operations of one forward pass of ``net``, in evaluation.
+    """Return the number of floating point operations of one forward pass of ``net`` in evaluation.
 
-    The multiplications and the additions of convolutions, matrix products and attention are
-    counted: a multiply-add is two. Normalisation, activations, pooling and additions of tensors are
-    not, nor are a layer's biases. Divide by 2 for multiply-adds, and give a batch of one as
-    ``example`` for the count of a single example.
+    The multiplications and additions of convolutions, matrix products and attention are counted, so
+    a multiply-add is two operations. Normalisation, activations, pooling, additions of tensors and
+    biases are not counted. Divide by 2 to get multiply-adds. Give a batch of one as ``example`` to
+    get the count of a single example.
 
     ``example`` is the input, or several in a tuple; by default it is ``net.example()``. Only its
-    shapes count. ``net`` may be on the ``meta`` device, without weights. Raises UsageError if there
-    is no example, and any error of the model.
+    shapes matter. ``net`` may be on the ``meta`` device, without weights. Raises UsageError if
+    there is no example, and any error of the model.
     """
     inputs = inputs_of(net, example)
     with unchanged(net), torch.no_grad():
@@ -70,7 +71,7 @@ def _where_it_is(net: nn.Module, inputs: Sequence[Any]) -> int:
 
 @contextmanager
 def _in_small_kernels() -> Iterator[None]:
-    """Run recurrent layers and attention as matrix products, which the counter knows."""
+    """Run recurrent layers and attention as matrix products, which torch's counter knows."""
     switches = [
         (torch.backends.mha.get_fastpath_enabled(), torch.backends.mha.set_fastpath_enabled),
         (torch._C._get_mkldnn_enabled(), torch._C._set_mkldnn_enabled),

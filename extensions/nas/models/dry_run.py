@@ -1,27 +1,29 @@
-"""The dry run: which choices a model makes, and under which others.
+"""The dry run: find the choices that a model makes, and the conditions under which it makes them.
 
 Theory of operation. A *walk* makes the model once and answers each choice with one candidate. It
-notes what was asked, and under which conditions.
+notes the choices that the model asked for, and their conditions.
 
-*Layers* are walked completely. ``LayerChoice``, ``Repeat`` and ``Cell`` say which of their parts is
-there under which values (``Answers.part``). Each walk makes all those parts, also the ones that
-were not chosen, and drops these. So what a part asks is found with its conditions, however deep,
-in one walk; the work is the sum of all parts and not the product of all choices.
+*Layers* are walked completely. ``LayerChoice``, ``Repeat`` and ``Cell`` say for which values each
+of their parts exists (``Answers.part``). Each walk makes all these parts, and drops those that were
+not chosen. So one walk finds all choices in all parts with their conditions, however deep they are
+nested. The work is the sum of all parts and not the product of all choices.
 
-*Values* go to the user's code, which may do with them what it likes: ``if nas.choice("se", [True,
-False]): ...``. There is no looking into it, so the model is walked at several points. Where no
-value is seen by user code, one walk is all. Otherwise there are at least ``WALKS``, in which each
-choice takes each of its candidates, independently of the others. A choice that some walk did not
-ask for is then varied around a walk that did: all its candidates, and all candidates of each value
-before it, one at a time. The values with which it is still asked for are its condition. What such
-a walk asks for the first time is varied in turn. So a choice that depends on one value, or on a
-chain of such choices, is always found. One that needs two values or more together, none of which
-has an effect alone, is found if one of the walks has them together. One that is not found is
-refused by name when a model that asks for it is built (``FromParams``).
+*Values* go to the user's code, which may do anything with them: ``if nas.choice("se", [True,
+False]): ...``. The dry run cannot look into that code, so it makes the model with several
+combinations of values. If user code sees no value, one walk is enough. Otherwise there are at least
+``WALKS`` walks, in which each choice takes each of its candidates, independently of the others. If
+some walk did not ask for a choice, more walks are made that each differ in one value from a walk
+that did ask. They take all candidates of that choice, and all candidates of each choice before it.
+The values with which the model still asks for the choice are its condition. If such a walk asks for
+a new choice, that choice is treated in the same way. So a choice that depends on one value, or on a
+chain of such choices, is always found. A choice that needs two or more values together, none of
+which has an effect alone, is found only if one of the walks has them together. A choice that is not
+found is refused by name when a model that asks for it is built (``FromParams``).
 
-Conditions are conjunctions: each name has one of its values. Where a choice is reached in several
-ways its condition is the narrowest that covers all of them. So it is never absent where the model
-asks for it. It may be there where the model does not, which costs a dimension and no error.
+Conditions are conjunctions: each name in it must have one of the listed values. If a choice is
+reached in several ways, its condition is the narrowest one that covers all of them. So the space
+never lacks a choice that the model asks for. It may have a choice that the model does not ask for,
+which costs a dimension but causes no error.
 """
 
 from __future__ import annotations
@@ -33,17 +35,17 @@ from typing import Any
 
 from .choices import agree, answered_by
 
-#: Walks where user code sees a value: two choices of three candidates meet in a given pair of
-#: values in all but 6 % of such spaces.
+#: Number of walks if user code sees a value. With it, two choices of three candidates take a given
+#: pair of values in some walk in all but 6 % of such spaces.
 WALKS = 24
 
-#: By label, the values that it must have.
+#: A condition: for each label, the values of which it must have one.
 When = dict[str, list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A choice of a model: its candidates, and what other choices must be where it is made."""
+    """A choice of a model: its candidates, and the values of other choices for which it exists."""
 
     candidates: list[Any]
     when: When
@@ -51,14 +53,14 @@ class Choice:
 
 @dataclass(slots=True)
 class _Walk:
-    """Answers with the values given, else by the number of the walk, and notes what is asked."""
+    """A walk: it answers with the given values or by its number, and notes each choice."""
 
     number: int
     given: Mapping[str, Any]
     candidates: dict[str, list[Any]]
     seen: set[str]
     values: dict[str, Any] = field(default_factory=dict)
-    #: The conditions of the parts around each time a choice was made.
+    #: The conditions of the enclosing parts, for each time that the choice was asked for.
     around: dict[str, list[When]] = field(default_factory=dict)
     _parts: list[tuple[str, Sequence[Any]]] = field(default_factory=list)
 
@@ -86,7 +88,7 @@ class _Walk:
         return module if used else None
 
     def _value(self, label: str, candidates: Sequence[Any]) -> Any:
-        """Return the first candidate in walk 0, then each in turn, in an order by the label."""
+        """Return the first candidate in walk 0, then each in turn, in an order drawn by label."""
         if self.number == 0:
             return candidates[0]
         turn, index = divmod(self.number - 1, len(candidates))
@@ -96,16 +98,16 @@ class _Walk:
 
 
 def explored(make: Callable[[], object], *, seen: bool = False) -> dict[str, Choice]:
-    """Return all choices that ``make`` makes, by label, each after those in its condition.
+    """Return all choices that ``make`` makes, by label, each after those that its condition names.
 
-    ``seen``: code looks at what layers chose as well, as mutators do. Raises UsageError for one
-    label with different candidates, naming it, and what ``make`` raises.
+    ``seen``: code also looks at the choices of layers, as mutators do. Raises UsageError naming a
+    label that has different candidates, and any error that ``make`` raises.
     """
     return _DryRun(make, seen=seen).choices()
 
 
 class _DryRun:
-    """The walks of one model."""
+    """The dry run of one model: all its walks."""
 
     def __init__(self, make: Callable[[], object], *, seen: bool) -> None:
         self._make = make
@@ -139,7 +141,7 @@ class _DryRun:
         return walk
 
     def _with(self, values: Mapping[str, Any]) -> _Walk:
-        """Return the cached walk with these values, and the first candidate of any other choice."""
+        """Return the cached walk with these values and the first candidate of any other choice."""
         key = frozenset(values.items())
         if key not in self._at:
             self._at[key] = self._walk(0, values)
@@ -148,7 +150,7 @@ class _DryRun:
     def _conditions(self) -> dict[str, When]:
         """Return the condition of each choice that some walk did not ask for.
 
-        A condition covers every walk that asks for its choice, also walks made on the way.
+        A condition covers every walk that asks for its choice, including the walks made here.
         """
         conditions: dict[str, When] = {}
         while open_ := self._not_covered(conditions):
@@ -170,7 +172,7 @@ class _DryRun:
         return None
 
     def _around(self, label: str, walk: _Walk) -> When:
-        """Return the values of choices before ``label`` with which ``walk`` still asks for it."""
+        """Return the values of earlier choices for which the model still asks for ``label``."""
         if label in self._seen:
             for value in self._candidates[label]:
                 self._with(walk.values | {label: value})
@@ -187,7 +189,7 @@ class _DryRun:
         return condition
 
     def _joined(self, one: When, other: When) -> When:
-        """Both conditions, without names that may have any value."""
+        """Return the condition that both must hold, without names that may have any value."""
         both = dict(one)
         for name, values in other.items():
             both[name] = [each for each in both.get(name, values) if each in values]
@@ -199,7 +201,7 @@ class _DryRun:
 
 
 def _covering(ways: Sequence[When]) -> When:
-    """Return the narrowest condition that holds wherever one of ``ways`` does."""
+    """Return the narrowest condition that holds whenever one of ``ways`` does."""
     first, *rest = ways
     return {
         name: values + [each for each in _union(name, rest) if each not in values]
@@ -217,7 +219,7 @@ def _holds(when: When, values: Mapping[str, Any]) -> bool:
 
 
 def _shortest(when: When, choices: Mapping[str, Choice]) -> When:
-    """``when`` without what another name in it implies, which has that condition itself."""
+    """Return ``when`` without the names that the condition of another name in it implies."""
     implied = {
         name
         for other in when

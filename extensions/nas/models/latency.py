@@ -21,15 +21,15 @@ from .counts import device_of, moved
 class Latency:
     """The measured times of ``runs`` forward passes, and the conditions of the measurement."""
 
-    #: The median (milliseconds).
+    #: The median time of a pass (milliseconds).
     ms: float
-    #: The quartiles (milliseconds).
+    #: The quartiles of the times (milliseconds).
     quartiles: tuple[float, float]
-    #: Number of passes that were timed, after those of the warm-up.
+    #: Number of passes that were timed. The passes of the warm-up are not among them.
     runs: int
-    #: The name of the device: that of the GPU, or ``cpu``.
+    #: The name of the GPU, or ``cpu``.
     device: str
-    #: Number of torch's threads.
+    #: Number of threads that torch used.
     threads: int
     #: The shapes of the inputs.
     shapes: tuple[tuple[int, ...], ...]
@@ -44,11 +44,11 @@ class Latency:
 def latency(net: nn.Module, example: Any = None, *, runs: int = 30, warm_up: int = 5) -> Latency:
     """Return the time of one forward pass of ``net`` on ``example``, on the device of ``net``.
 
-    It is measured in evaluation, without gradients, with torch's current number of threads. In
-    ``fixed_metrics`` that is the trial's own device, under the load at which the trial is trained:
-    other work there lengthens the time. ``warm_up`` passes come first and are not timed.
-    ``example`` is as for ``flops``; it is moved to the device before. Raises UsageError for a model
-    without weights (``meta``), fewer than one run, and if there is no example.
+    The time is measured in evaluation mode, without gradients, with torch's current number of
+    threads. If called in ``fixed_metrics``, it is measured on the trial's own device, where other
+    trials' work lengthens it. ``warm_up`` passes come first and are not timed. ``example`` has the
+    same form as for ``flops``, and is moved to the device first. Raises UsageError for a model
+    without weights (on ``meta``), for fewer than one run, and if there is no example.
     """
     if not isinstance(runs, int) or isinstance(runs, bool) or runs < 1:
         raise UsageError.refuse("runs", runs, "an int of 1 or more")

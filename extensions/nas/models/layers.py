@@ -1,8 +1,8 @@
-"""Layers that choose: one of several modules, some of several inputs, how many of a kind.
+"""Layers that make choices: one of several modules, some of several inputs, a number of blocks.
 
-Each is a module in which only what was chosen is there. Its name in a state dict holds the key of
-what was chosen (``op.conv3.weight``), so equal names are equal parts, whichever architectures they
-are in. A candidate given as a function is made only if it is chosen.
+Each is a module that contains only its chosen parts. The names in its state dict contain the key of
+the chosen candidate (``op.conv3.weight``), so parts with equal names are equal in all
+architectures. A candidate given as a function is made only if it is chosen.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Candidate = nn.Module | Callable[[], nn.Module]
 
 
 class LayerChoice(nn.Module):
-    """One of ``candidates``: modules, or functions that make one, by name or in a list.
+    """A choice of one of ``candidates``: modules, or functions that make one, by name or in a list.
 
-    A function is called only where its candidate is chosen: give functions where candidates are
-    large, or make choices themselves. ``forward`` is that of the chosen module. Raises UsageError
-    for no candidates, and for a name that a module cannot have.
+    A function is called only if its candidate is chosen: give functions if candidates are large, or
+    make choices themselves. ``forward`` is that of the chosen module. Raises UsageError for no
+    candidates, and for a name that a module cannot have.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class LayerChoice(nn.Module):
 
     @property
     def _choice(self) -> str:
-        """The choice in words, for outlines."""
+        """The choice as text, for outlines."""
         return f"{self.label} = {self.key}"
 
     @property
@@ -63,7 +63,7 @@ class LayerChoice(nn.Module):
         return self.get_submodule(str(self.key))
 
     def take(self, candidate: Any) -> None:
-        """Choose another one of the candidates, in a super-net, which has all of them."""
+        """Choose another candidate. This works in a super-net, which contains all of them."""
         self.key = candidate
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
@@ -72,10 +72,11 @@ class LayerChoice(nn.Module):
 
 
 class InputChoice(nn.Module):
-    """``n_chosen`` of ``n_candidates`` inputs, in their order, reduced to one.
+    """A choice of ``n_chosen`` out of ``n_candidates`` inputs, which are reduced to one value.
 
-    ``reduction``: "sum", "mean", "concat" (along dimension 1) or "none" (a list). The choice is a
-    number, or numbers as "0+2". Raises UsageError for other values.
+    ``reduction``: "sum", "mean", "concat" (along dimension 1) or "none" (a list). The chosen inputs
+    keep their order. A candidate is the index of an input, or several as in "0+2". Raises
+    UsageError for other values.
     """
 
     def __init__(
@@ -97,19 +98,19 @@ class InputChoice(nn.Module):
         self.chosen = self._sets[candidate]
 
     def forward(self, inputs: Sequence[Tensor]) -> Any:
-        """Return the chosen ones of ``inputs``, reduced."""
+        """Return the chosen ``inputs``, reduced to one value."""
         if len(inputs) != self.n_candidates:
             raise ValueError(f"{len(inputs)} inputs for a choice of {self.n_candidates}")
         return _REDUCTIONS[self.reduction]([inputs[index] for index in self.chosen])
 
 
 class Repeat(nn.Module):
-    """Blocks in a row, each made by ``block(index)`` with its index from 0.
+    """A row of blocks, each made by ``block(index)``; indices start at 0.
 
-    ``depth`` is their number, or (least, most), which makes it a choice with the name ``label``. A
-    block that is not always there, and the choices in it, are there where the depth is large
-    enough. Raises UsageError for a depth below 0, an empty range, a range without a label, and a
-    module as ``block``, since all blocks would be the same one.
+    ``depth`` is the number of blocks, or a range (least, most), from which it is chosen under the
+    name ``label``. A block beyond the least depth, and the choices in it, exist only if the depth
+    is large enough. Raises UsageError for a depth below 0, an empty range, a range without a label,
+    and a module as ``block``, since all blocks would be the same module.
     """
 
     def __init__(
@@ -145,21 +146,21 @@ class Repeat(nn.Module):
                 self.add_module(str(index), module)
 
     def take(self, candidate: int) -> None:
-        """Choose another depth, in a super-net, which has all blocks."""
+        """Choose another depth. This works in a super-net, which contains all blocks."""
         self.depth = candidate
 
     def __len__(self) -> int:
         return self.depth
 
     def forward(self, value: Any) -> Any:
-        """``value`` through all blocks."""
+        """Return ``value``, passed through all blocks."""
         for index in range(self.depth):
             value = self.get_submodule(str(index))(value)
         return value
 
 
 def input_sets(n_candidates: int, n_chosen: int, label: str) -> dict[Any, tuple[int, ...]]:
-    """Return all sets of ``n_chosen`` of ``n_candidates`` indices, by candidate name."""
+    """Return all sets of ``n_chosen`` out of ``n_candidates`` indices, by the candidate's name."""
     if not isinstance(n_candidates, int) or n_candidates < 1:
         allowed = "a whole number >= 1"
         raise UsageError.refuse(f"the inputs of {label!r}", n_candidates, allowed)

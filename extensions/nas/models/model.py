@@ -1,4 +1,4 @@
-"""``ModelSpace``: a model with choices, the model of one configuration, and all its choices."""
+"""``ModelSpace``, the base of models with choices; how to build one and to list its choices."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ from .dry_run import Choice, explored
 
 Model = TypeVar("Model", bound="ModelSpace")
 
-#: Derivation to replay, set while a model is made that mutators have made before.
+#: The derivation to replay while a model is made. Mutators made that model before.
 _RECORDED: ContextVar[Derivation | None] = ContextVar("penstock_nas_recorded", default=None)
 
 
 class ModelSpace(nn.Module):
-    """The base of models that make choices in ``__init__``; else an ordinary ``torch.nn.Module``.
+    """The base of models that make choices in ``__init__``, otherwise as ``torch.nn.Module``.
 
-    A model may contain others with choices of their own: all are choices of the outermost one, by
-    their labels. ``penstock.nas.space`` gives them as a space, ``penstock.nas.build`` the model of
-    one configuration.
+    A model may contain other models that make choices. All these are choices of the outermost
+    model, told apart by their labels. ``penstock.nas.space`` returns the choices as a space, and
+    ``penstock.nas.build`` returns the model of one configuration.
     """
 
-    #: Chosen candidates by label, if ``build`` made this model.
+    #: The chosen candidates by label, if ``build`` made this model.
     architecture: Mapping[str, Any] | None = None
-    #: Changes by which mutators made this model, if ``build`` was given some.
+    #: The changes that mutators made to this model, if ``build`` was given mutators.
     derivation: Derivation | None = None
 
     def example(self) -> Any:
-        """Return inputs of this model, whose shapes mutators need: a tensor, or several in a tuple.
+        """Return inputs of this model, for mutators: a tensor, or several in a tuple.
 
-        Their values should be small, and their sizes those of a batch of two or more examples.
+        Mutators need the inputs' shapes. Their values should be small, and their sizes those of a
+        batch of two or more examples.
         """
         return None
 
@@ -53,15 +54,15 @@ def build(
     repair: Repair | None = None,
     **arguments: Any,
 ) -> Model:
-    """Return the model of class ``model`` that ``params`` describe; ``arguments`` go to the class.
+    """Return the model that class ``model`` makes of ``arguments`` with the choices in ``params``.
 
-    ``params`` may have other names, such as hyperparameters, and choices that this model does not
-    make. Its ``architecture`` has its chosen candidates. ``mutators`` are then applied in their
-    order, and shapes are repaired as ``repair`` says (default: ``nas.Repair()``). The result has
-    run forward and backward on its ``example()``. Its ``derivation`` has the changes made to it.
-    Raises UsageError for a choice that ``params`` lacks, for a value that is none of its
-    candidates, for one label with different candidates, and, naming mutators and layers, for
-    mutations that cannot be applied or repaired.
+    ``params`` may have other names, too, such as hyperparameters and choices that this model does
+    not make. The model's ``architecture`` has the chosen candidates. ``mutators`` are then applied
+    in their order, and shapes are repaired as ``repair`` says (default: ``nas.Repair()``). A
+    mutated model has run forward and backward once on its ``example()``, and its ``derivation`` has
+    the changes made to it. Raises UsageError for a choice that ``params`` lacks, for a value that
+    is not among the candidates, for one label with different candidates, and, naming mutators and
+    layers, for mutations that cannot be applied or repaired.
     """
     check_class(model)
     _check_mutators(mutators)
@@ -83,7 +84,7 @@ def build(
 
 @contextmanager
 def as_recorded(derivation: Derivation | None) -> Iterator[None]:
-    """Within it, ``build`` applies this log instead of mutators: neither they nor repair matter."""
+    """Let ``build`` apply this log within the context, in place of its mutators and repair."""
     token = _RECORDED.set(derivation)
     try:
         yield
@@ -96,7 +97,7 @@ def choices_of(
 ) -> dict[str, Choice]:
     """Return all choices of ``model`` and ``mutators``, each after those that it depends on.
 
-    Raises UsageError where there is none, and as ``explored``.
+    Raises UsageError if there is no choice, and as ``explored`` does.
     """
     check_class(model)
     _check_mutators(mutators)

@@ -1,15 +1,15 @@
-"""A super-net: one model with all candidates of its choices, of which each batch trains one path.
+"""Super-nets: models with all candidates of their choices. Each batch trains one candidate of each.
 
 Z. Guo, X. Zhang, H. Mu, W. Heng, Z. Liu, Y. Wei, J. Sun, Single Path One-Shot Neural Architecture
 Search with Uniform Sampling, ECCV 2020, section 3.2. A *path* has one candidate of each choice,
-each drawn uniformly and independently. It is drawn at each forward pass of the outermost model, by
-torch's random numbers on the CPU. These are keyed by (trial, epoch, step, shard), so a path follows
-from these, whatever trained before and on however many devices; and each shard of a batch has a
-path of its own. A candidate that no shard of a batch used has no gradient in its step.
+drawn uniformly and independently. A path is drawn at each forward pass of the outermost model, with
+torch's random numbers on the CPU. These are keyed by (trial, epoch, step, shard). So a path depends
+on these alone, not on earlier training or on the number of devices, and each shard of a batch has a
+path of its own. A candidate that no shard of a batch used has no gradient in that step.
 
-Parameters have the names that they have in the model of one configuration (``nas.build``), so its
-weights are those of their names. A value of ``nas.choice`` goes to the user's code, which may shape
-weights by it: it has to be given.
+A parameter has the same name as in the model of one configuration (``nas.build``), so that model
+can take its weights by name. A value of ``nas.choice`` goes to the user's code, which may give
+weights a shape that depends on the value. So such a value must be given.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Model = TypeVar("Model", bound=ModelSpace)
 def supernet(
     model: type[Model], params: Mapping[str, Any] | None = None, **arguments: Any
 ) -> Model:
-    """Return the super-net of class ``model``; ``arguments`` go to the class.
+    """Return the super-net of class ``model``, made with ``arguments``.
 
-    ``params`` fixes the choices that it has values for, and may have other names. In training and
-    in evaluation each forward pass takes another path. Raises UsageError naming a ``nas.choice``
-    that ``params`` does not have, for a model that leaves nothing open, and as ``nas.build``.
+    ``params`` fixes the choices for which it has values, and may have other names. In training and
+    in evaluation each forward pass draws a new path. Raises UsageError naming a ``nas.choice`` that
+    ``params`` lacks, for a model in which no choice is open, and as ``nas.build`` does.
     """
     check_class(model)
     answers = _AllCandidates({} if params is None else params)
@@ -48,14 +48,14 @@ def supernet(
 
 
 class _AllCandidates:
-    """Answers with all parts of the choices that ``params`` leaves open."""
+    """Answers that make all parts of the choices that ``params`` leaves open."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:
         if not isinstance(params, Mapping):
             raise UsageError.refuse("params", params, "a mapping of names to values")
         self._params = params
         self._given = FromParams(params)
-        #: The candidates of each choice that is open.
+        #: The candidates of each open choice, by label.
         self.open: dict[str, list[Any]] = {}
 
     def choose(self, label: str, candidates: Sequence[Any], *, seen: bool) -> Any:

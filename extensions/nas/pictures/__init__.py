@@ -1,1 +1,1 @@
-"""Architectures of models as the ledger has them: in words, as boxes with places, as pictures."""
+"""Architectures of models, read from the ledger: as text, as boxes, and as pictures."""

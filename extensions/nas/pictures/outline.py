@@ -1,7 +1,7 @@
-"""The parts of a model as a trainer reported them, and the boxes that they are drawn as.
+"""The parts of a model as a trainer reported them, and the boxes in which they are drawn.
 
-Parts in a row are one box where nothing else reads what is between them. What a trainer says is
-checked: a report must be written whatever it said.
+Consecutive parts share a box if no other part reads the values between them. Outlines from trainers
+are checked, so that a malformed one cannot prevent a report.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: The most parts of one box, and the most characters of one line.
+#: The most parts in one box, and the most characters in one line.
 MOST_LINES, LONGEST = 8, 36
-#: These stand alone.
+#: Parts that always have a box of their own.
 _ENDS = frozenset({"input", "output"})
 
 
 @dataclass(slots=True)
 class Box:
-    """Parts in a row, which one choice or one mutator put there, if any did."""
+    """Consecutive parts, which the same choice or the same mutator put there, if any did."""
 
     lines: list[str]
-    #: The boxes that it reads, by index.
+    #: The indices of the boxes that this box reads.
     reads: list[int]
-    #: ``op0 = conv3``; empty if no choice put it there.
+    #: The choice that put the parts there, as in ``op0 = conv3``; empty if there is none.
     choice: str
-    #: The mutator, or "repair"; empty if it is as the model had it.
+    #: The mutator or "repair" that put the parts there; empty if they are in the original model.
     by: str
-    #: All that it has to say, also what lines are too short for.
+    #: The full text of the box, including what is too long for its lines.
     whole: list[str] = field(default_factory=list)
 
     @property
     def label(self) -> str:
-        """The name of its choice."""
+        """The label of the choice."""
         return self.choice.partition(" = ")[0]
 
 
 def boxes_of(text: str) -> list[Box]:
-    """Return the boxes of an outline (``events.Derived``); none where it has no parts."""
+    """Return the boxes of an outline (``events.Derived``); none if its parts are invalid."""
     try:
         parts = [_checked(part, index) for index, part in enumerate(json.loads(text))]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -68,7 +68,11 @@ def _goes_on(box: Box, part: Mapping[str, Any]) -> bool:
 
 
 def _checked(part: Any, index: int) -> dict[str, Any]:
-    """``part``, which only reads parts before it. Raises ValueError, TypeError or KeyError."""
+    """Return ``part`` with only its known fields.
+
+    Raises ValueError if the part reads a part that is not before it, and TypeError or KeyError if
+    it is malformed.
+    """
     reads = [each for each in part["reads"] if type(each) is int and 0 <= each < index]
     if len(reads) != len(part["reads"]):
         raise ValueError("a part reads what comes after it")
@@ -76,12 +80,12 @@ def _checked(part: Any, index: int) -> dict[str, Any]:
 
 
 def shortened(text: str, most: int = LONGEST) -> str:
-    """``text``, cut to the most characters with a mark."""
+    """Return ``text``, or its beginning and an ellipsis if it has more than ``most`` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def primitive_words(done: Mapping[str, Any]) -> str:
-    """Return a log's primitive in words: ``widen: update second(out_channels=24)``."""
+    """Return a primitive of a log as text, such as ``widen: update second(out_channels=24)``."""
     values: list[str] = []
     for name, value in done["values"].items():
         if name == "arguments":

@@ -1,9 +1,9 @@
 """Draw an architecture as SVG: boxes from the input at the top to the output at the bottom.
 
-Theory of operation. A box is below all boxes that it reads, as far up as possible. In its row it is
-below the middle of the boxes that it reads, as far as its neighbours leave space. A line to the
-next row is a curve between both. A longer one runs down a *rail* to the right of the rows that it
-passes. So no line crosses a box. Text and lines have the colours of the page (``.drawn`` in its
+Theory of operation. Each box is below all boxes that it reads, as far up as possible. In its row it
+is centred below the boxes that it reads, as far as its neighbours leave space. A line to the next
+row is a curve between the two boxes. A longer line runs down a *rail* to the right of the rows that
+it passes. So no line crosses a box. Text and lines have the colours of the page (``.drawn`` in its
 style); the colours of choices are translucent, so that they are legible on a light and on a dark
 page.
 """
@@ -18,17 +18,17 @@ from markupsafe import Markup
 from ....app.show.drawings.svg import drawing, element
 from .outline import Box, shortened
 
-#: Sizes in pixels of a letter, a line and a box's margin; distances of boxes, rows and rails.
+#: Pixels: width of a letter, height of a line, margin in a box; distances of boxes, rows and rails.
 LETTER, LINE, INSIDE, BESIDE, BETWEEN, RAIL = 6.9, 15.0, 8.0, 18.0, 26.0, 9.0
-#: Width of a letter of a head, over that of other text.
+#: The width of a letter in a box's head, divided by the width of a letter in other text.
 BOLD = 1.1
-#: The colour of boxes that mutators made.
+#: The colour of boxes that mutators put there.
 MUTATED = "#d55e00"
 
 
 @dataclass(slots=True)
 class _Frame:
-    """The place of a box: its row, the middle of its top edge, its size, and its row's end."""
+    """The position of a box: row, middle of its top edge, size, and right end of its row."""
 
     row: int
     width: float
@@ -51,10 +51,10 @@ class _Frame:
 
 
 def picture(boxes: Sequence[Box], colours: Mapping[str, str], what: str) -> tuple[Markup, float]:
-    """Return the boxes, one or more, as an ``svg`` element, and its natural width in pixels.
+    """Return the boxes as an ``svg`` element, and the natural width of the picture in pixels.
 
-    ``colours`` are those of choices by their labels. ``what`` describes the picture to readers who
-    cannot see it.
+    There must be at least one box. ``colours`` has the colour of each choice by its label. ``what``
+    describes the picture to readers who cannot see it.
     """
     frames = _arranged(boxes)
     rails = _rails(boxes, frames)
@@ -70,7 +70,7 @@ def picture(boxes: Sequence[Box], colours: Mapping[str, str], what: str) -> tupl
 
 
 def _heads(box: Box) -> list[str]:
-    """Return the lines of a box's head: its choice, and the mutators that made it."""
+    """Return the lines of a box's head: its choice, and the mutators that put it there."""
     by = f"by {box.by}" if box.by else ""
     return [shortened(each) for each in (box.choice, by) if each]
 
@@ -98,7 +98,7 @@ def _arranged(boxes: Sequence[Box]) -> list[_Frame]:
 
 
 def _beside(row: Sequence[int], boxes: Sequence[Box], frames: list[_Frame]) -> None:
-    """Give the boxes of a row their x from left to right."""
+    """Set the x of each box in a row, from left to right."""
     aims = {}
     for index in row:
         above = [frames[each].x for each in boxes[index].reads]
@@ -115,7 +115,7 @@ def _beside(row: Sequence[int], boxes: Sequence[Box], frames: list[_Frame]) -> N
 
 
 def _rails(boxes: Sequence[Box], frames: Sequence[_Frame]) -> dict[tuple[int, int], float]:
-    """Return the x of each rail by the ends of its line; short lines are further inside."""
+    """Return the x of each rail, by the two boxes of its line; shorter lines have inner rails."""
     edges = [
         (read, index)
         for index, box in enumerate(boxes)

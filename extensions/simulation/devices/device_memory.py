@@ -1,15 +1,17 @@
-"""The memory of simulated devices: the needs of trials, and trials that find too little left.
+"""The memory of simulated devices: the needs of trials, and trials that run out of memory.
 
-Theory of operation. Every trial at work is a process of its own, as in a real run. It holds its
-*persistent* bytes (weights, optimiser state, data, the process itself) all the time, and in every
-step its *ephemeral* bytes on top (activations, gradients, workspaces). Steps of neighbours are not
-in time with each other, so their peaks meet sooner or later: trials fit on a device together if the
-sum of their peaks does. One that does not fit runs out of memory at once; those before it go on.
+Theory of operation. Every running trial is a process of its own, as in a real run. It needs its
+*persistent* bytes (weights, optimiser state, data, the process itself) all the time, and in
+addition its *ephemeral* bytes (activations, gradients, workspaces) in every step. The steps of
+different trials are not synchronised, so their peaks coincide sooner or later: trials fit on a
+device together if the sum of their peaks fits. A trial that does not fit runs out of memory at
+once, and the trials that were there before continue.
 
-In the seats of one lane only one step is taken at a time. So residents need what all of them have
-persistently, and the ephemeral bytes of one.
+In one lane only one step runs at a time. So the residents of a lane together need the persistent
+bytes of all of them, and the largest ephemeral bytes of any of them.
 
-A gang divides each batch among its members, and so the ephemeral bytes; each has all of the rest.
+A gang divides each batch among its members, and with it the ephemeral bytes. Each member needs all
+of the persistent bytes.
 """
 
 from __future__ import annotations
@@ -22,31 +24,31 @@ from ....profiling.devices.device import Device
 from ....scheduler.model.decisions import Member
 
 GIB = 2**30
-#: The least memory of a device, and the most of a device or a trial (GiB).
+#: The least memory of a device, and the most memory of a device or a trial (GiB).
 MIN_MEMORY, MAX_MEMORY = 1e-3, 1e5
 
 
 class MemoryNeed(NamedTuple):
-    """Memory need of a trial in bytes; both are 0 if it is not known."""
+    """The memory need of a trial in bytes; both numbers are 0 if it is not known."""
 
     persistent: int = 0
     ephemeral: int = 0
 
     def peak(self, width: int = 1) -> int:
-        """Return the most that each of ``width`` members needs."""
+        """Return the most bytes that each of ``width`` members needs at a time."""
         return self.persistent + -(-self.ephemeral // width)
 
 
-#: The need of a trial that states none.
+#: The need of a trial for which no need is given.
 UNKNOWN = MemoryNeed()
 
 
 @dataclass
 class DeviceMemory:
-    """Memory held on each device. Devices without a stated memory have enough."""
+    """The memory in use on each device. A device without a stated memory always has enough."""
 
     devices: Sequence[Device]
-    #: Lane and need of each holder, by device with a stated memory and by fence.
+    #: For each device with a stated memory, the lane and the need of each attempt, by fence.
     _held: dict[str, dict[int, tuple[int, MemoryNeed]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -54,10 +56,10 @@ class DeviceMemory:
         self._of = {each.name: each for each in self.devices}
 
     def claim(self, fence: int, members: Sequence[Member], need: MemoryNeed) -> str:
-        """Claim the need of an attempt on the device of each of its ``members``.
+        """Claim the memory of an attempt on the device of each of its ``members``.
 
-        Returns the first device that has too little left, and then claims nothing; "" if all have
-        enough.
+        Returns "" if all devices have enough. Otherwise returns the first device that has too
+        little left, and claims nothing.
         """
         limited = [member for member in members if member.device in self._held]
         claimed = MemoryNeed(need.persistent, need.peak(len(members)) - need.persistent)
@@ -70,12 +72,12 @@ class DeviceMemory:
         return ""
 
     def release(self, fence: int) -> None:
-        """Give back what an attempt has taken, if anything."""
+        """Release the memory of an attempt, if it has claimed any."""
         for of_device in self._held.values():
             of_device.pop(fence, None)
 
     def free(self, device: str) -> int:
-        """Bytes that nobody holds on a device with a stated memory."""
+        """Return the unclaimed bytes of a device with a stated memory."""
         lanes: dict[int, list[MemoryNeed]] = {}
         for lane, need in self._held[device].values():
             lanes.setdefault(lane, []).append(need)

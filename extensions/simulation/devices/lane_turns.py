@@ -1,12 +1,14 @@
-"""Residents of simulated lanes: they share a lane's time by the weights of their turns.
+"""Residents of simulated lanes, which share a lane's time by the weights of their turns.
 
 Theory of operation. Turns are short compared with epochs, so a resident of weight w is taken to run
-at the rate w / (sum of weights): generalised processor sharing, which deficit round robin comes
-within a turn of (Shreedhar and Varghese, SIGCOMM 1995). A resident of weight 0 stands still, unless
-all have that weight. Rates change when a resident comes or goes; its reports are then rescheduled.
+at the rate w / (sum of weights). This is generalised processor sharing; deficit round robin differs
+from it by at most a turn (Shreedhar and Varghese, SIGCOMM 1995). A resident of weight 0 stands
+still, unless all have that weight. Rates change when a resident enters or leaves the lane; the
+reports of its residents are then rescheduled.
 
-Residents of one study may be a fused group: then each needs only a part of its time alone, which
-depends on their number. Real residents meet at the beginnings of epochs; simulated ones at once.
+Residents of one study may be a fused group. Then each needs only a part of the time that it would
+need alone, and the part depends on their number. Real residents are fused at the start of an epoch,
+simulated ones at once.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any
 
 from ....profiling.costs.group_slowdown import COPIES
 
-#: A report to come: simulated time, tie-breaking counter, fence, and the report itself.
+#: A future report: simulated time, tie-breaking counter, fence, and the report itself.
 Entry = tuple[float, int, int, dict[str, Any]]
 
 
@@ -28,17 +30,17 @@ class _Resident:
     lane: tuple[str, int]
     study: str
     trial: str
-    #: Time in turn until ``counted_at`` (seconds), and at its last report.
+    #: Seconds of this resident's turns until ``counted_at``, and at its last report.
     in_turn: float
     counted_at: float
     reported: float = 0.0
     weight: float = 1.0
-    #: Its part of the lane's time, and the size of its fused group, itself included.
+    #: The resident's part of the lane's time, and the size of its fused group, itself included.
     part: float = 1.0
     group_size: int = 1
-    #: Speed of its epoch, relative to that alone.
+    #: The speed of the resident's epoch, divided by its speed alone.
     rate: float = 1.0
-    #: Reports to come while it stands still, with the time alone until each of them.
+    #: Future reports while the resident stands still, with the time alone until each of them.
     parked: list[Entry] = field(default_factory=list)
 
     def count(self, now: float) -> None:
@@ -50,7 +52,7 @@ class _Resident:
 class LaneTurns:
     """The residents of each lane, and the rates at which they run."""
 
-    #: A function from a study and a size to the slowdown of a fused group of its trials.
+    #: A function from a study and a size to the slowdown of a fused group of that many trials.
     group_slowdown: Callable[[str, int], float]
     _residents: dict[int, _Resident] = field(default_factory=dict)
 
@@ -64,15 +66,15 @@ class LaneTurns:
     def enter(
         self, fence: int, trial: str, study: str, lane: tuple[str, int], begins: float
     ) -> None:
-        """Seat a segment, whose first step begins at ``begins`` if it is alone there."""
+        """Seat a segment. Its first step starts at ``begins`` if the lane is empty."""
         self._residents[fence] = _Resident(lane, study, trial, 0.0, begins)
 
     def weigh(
         self, heap: list[Entry], now: float, fence: int, weights: Mapping[str, float]
     ) -> None:
-        """Set the weights, by trial, in the lane of the segment from now on.
+        """Set weights, by trial, for the residents of the segment's lane from now on.
 
-        ``heap`` has the reports to come of its residents.
+        ``heap`` has the future reports of these residents.
         """
         lane = self._residents[fence].lane
         for each in self._residents.values():
@@ -81,44 +83,46 @@ class LaneTurns:
         self._reschedule(heap, now, lane)
 
     def device(self, fence: int) -> str:
-        """Return the device that a resident is on."""
+        """Return the device of the resident with this fence."""
         return self._residents[fence].lane[0]
 
     def leave(self, heap: list[Entry], now: float, fence: int) -> None:
-        """Take out a segment that is over."""
+        """Remove a segment that is over from its lane."""
         lane = self._residents.pop(fence).lane
         self._reschedule(heap, now, lane)
 
     def seconds(self, fence: int, now: float) -> float:
-        """Return the time in turn since the last report of a segment, which reports now."""
+        """Return the seconds of a segment's turns from its last report until this one."""
         resident = self._residents[fence]
         resident.count(now)
         since, resident.reported = resident.in_turn - resident.reported, resident.in_turn
         return max(0.0, since)  # below it if the first step began later than it took
 
     def group_size(self, fence: int) -> int:
-        """Return the size of the fused group in a segment's epoch, or 1."""
+        """Return the size of the fused group in which a segment's epoch runs; 1 if none."""
         resident = self._residents[fence]
         n = resident.group_size
         return n if self.group_slowdown(resident.study, n) < 1.0 else 1
 
     def expected(self, fence: int) -> list[tuple[int, float]]:
-        """Return the gains that a trainer would find with copies of a segment's trial.
+        """Return the gains that a trainer would measure with copies of a segment's trial.
 
-        These are pairs of a number of copies and their time per trial over that alone, below 1.
+        The result has pairs: a number of copies, and their time per trial divided by the time of
+        one copy alone. Only ratios below 1 are returned.
         """
         study = self._residents[fence].study
         slowdowns = [(n, self.group_slowdown(study, n)) for n in COPIES]
         return [each for each in slowdowns if each[1] < 1.0]
 
     def parked(self, fence: int) -> list[Entry]:
-        """Return the reports to come of a segment that stands still."""
+        """Return the future reports of a segment that stands still."""
         return self._residents[fence].parked if fence in self._residents else []
 
     def slow_down(self, device: str, factor: float) -> set[int]:
-        """Steps on ``device`` take ``factor`` times as long from now on.
+        """Let steps on ``device`` take ``factor`` times as long from now on.
 
-        What stands still is rescheduled; it returns the fences of all residents there.
+        Reports of residents that stand still are rescheduled. Returns the fences of all residents
+        of the device, so that the caller can reschedule the others.
         """
         fences = {fence for fence, each in self._residents.items() if each.lane[0] == device}
         for fence in fences:

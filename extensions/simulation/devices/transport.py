@@ -1,8 +1,8 @@
 """Devices on which nothing is trained: reports of dispatched segments come at simulated times.
 
-Reports stand on a heap, ordered by simulated time and then by a counter. So ties break in the order
-of dispatch, and one study with one seed has one trace. The caller's ``SimulatedWork`` gives the
-seconds of an epoch, and its value.
+Future reports are in a heap, ordered by simulated time and then by a counter. So ties are broken in
+the order of dispatch, and a study with the same seed always has the same trace. The caller's
+``SimulatedWork`` gives the seconds and the value of each epoch.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class SimulatedWork(Protocol):
         """Return the number of steps of an epoch."""
 
     def slowdown(self, at_work: int) -> float:
-        """Return the factor on an epoch's time when ``at_work`` trials share its device."""
+        """Return an epoch's time if ``at_work`` trials share its device, over its time alone."""
 
 
 @dataclass
 class SimulatedTransport:
-    """Devices that are always there, and reports that arrive at their simulated time."""
+    """Devices that are always available, and reports that arrive at their simulated time."""
 
     clock: SimulatedClock
     devices: Sequence[Device]
@@ -60,25 +60,26 @@ class SimulatedTransport:
     overhead: float = OVERHEAD
     #: A function from a segment to the memory need of its trial.
     needs: Callable[[Segment], MemoryNeed] = lambda _: UNKNOWN
-    #: A function from a study and a size to the slowdown of a fused group of its trials.
+    #: A function from a study and a size to the slowdown of a fused group of that many trials.
     group_slowdown: Callable[[str, int], float] = lambda _study, _size: 1.0
-    #: A function from a trial and an epoch to the watts of each of its devices; 0: not measured.
+    #: A function from a trial and an epoch to the watts of each of its devices; 0 if not measured.
     watts: Callable[[str, int], float] = lambda _trial, _epoch: 0.0
-    #: Reports to come.
+    #: Future reports.
     _heap: list[Entry] = field(default_factory=list)
     #: The fence of the open segment of each trial.
     _open: dict[str, int] = field(default_factory=dict)
-    #: The width at which each trial was trained last.
+    #: The width at which each trial was last trained.
     _widths: dict[str, int] = field(default_factory=dict)
-    #: The device of each open segment that may share it, by fence.
+    #: The device of each open segment that may share its device, by fence.
     _device_of: dict[int, str] = field(default_factory=dict)
-    #: When the present epoch of each such segment began, by fence.
+    #: The start of the current epoch of each such segment, by fence.
     _since: dict[int, float] = field(default_factory=dict)
-    #: When each open segment closes with its epoch, where a limit of its study is near, by fence.
+    #: The time at which each open segment ends with its epoch because a limit of its study is near,
+    #: by fence.
     _until: dict[int, float] = field(default_factory=dict)
-    #: When each width of an open window has been measured, by fence.
+    #: The times at which each width of an open window will have been measured, by fence.
     _ends: dict[int, list[float]] = field(default_factory=dict)
-    #: Breaks ties in the heap.
+    #: A counter that breaks ties in the heap.
     _count: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
@@ -87,10 +88,10 @@ class SimulatedTransport:
         self._turns = LaneTurns(self.group_slowdown)
 
     def open(self) -> None:
-        """Do nothing: there is nothing to create."""
+        """Do nothing, since there is nothing to create."""
 
     def receive(self, timeout: float) -> list[Message]:
-        """Return the next report, and set the clock to its time; if none, advance the clock."""
+        """Return the next report and set the clock to its time; if none, advance the clock."""
         end = self.clock.now() + timeout
         while self._heap and self._heap[0][0] <= end:
             at, number, fence, body = heapq.heappop(self._heap)
@@ -106,7 +107,7 @@ class SimulatedTransport:
         return []
 
     def _time(self, body: dict[str, Any], fence: int, at: float) -> None:
-        """Add to an epoch's report what depends on others at the device until its end."""
+        """Add the time to an epoch's report, which depends on other trials at the device."""
         if fence in self._device_of:
             body["seconds"] = at - self._since[fence]
             self._since[fence] = at
@@ -123,7 +124,7 @@ class SimulatedTransport:
             body["closes"] = True
 
     def carry_out(self, effects: Effects) -> None:
-        """Schedule the reports of dispatched segments, and forget those of revoked ones."""
+        """Schedule the reports of dispatched segments, and drop those of revoked segments."""
         for revoke in effects.revokes:
             if self._open.get(revoke.trial) == revoke.fence:
                 self._end(revoke.trial)
@@ -133,11 +134,11 @@ class SimulatedTransport:
             self._dispatch(dispatch, spec)
 
     def drop(self, message: Message, why: Forged) -> None:
-        """Raise, because a forged message can only be a bug of the simulator."""
+        """Raise an error, because a forged message can only be a bug of the simulator."""
         raise why
 
     def scripts(self, studies: Collection[str]) -> Collection[str]:
-        """Return all ``studies``: a simulation has no scripts that could go."""
+        """Return all ``studies``: in a simulation, no study's script can end early."""
         return studies
 
     def survey(self, attempts: Sequence[OpenAttempt]) -> Survey:
@@ -207,7 +208,7 @@ class SimulatedTransport:
             self._turns.weigh(self._heap, self.clock.now(), segment.fence, weights)
 
     def _take_seat(self, study: str, segment: Segment, begins: float) -> int:
-        """Take a seat in a lane; returns how many lanes of its device are then at work."""
+        """Take a seat in a lane; return the number of busy lanes of its device after that."""
         [member] = segment.members
         before = len(self._turns.lanes_at_work(member.device))
         lane = member.device, self._devices[member.device].lane(member.slot)
@@ -217,7 +218,7 @@ class SimulatedTransport:
         return after
 
     def _run_out_of_memory(self, dispatch: Dispatch, device: str, peak: int) -> None:
-        """Schedule the report of an attempt that found too little memory on ``device``."""
+        """Schedule the report of an attempt that had too little memory on ``device``."""
         segment = dispatch.segment
         free = self._memory.free(device)
         body = {
@@ -232,7 +233,7 @@ class SimulatedTransport:
         heapq.heappush(self._heap, (self.clock.now(), next(self._count), segment.fence, body))
 
     def _measure(self, dispatch: Dispatch, spec: StudySpec, at: float) -> None:
-        """Schedule the report of a width window."""
+        """Schedule the report of a window in which widths are measured."""
         segment, chance = dispatch.segment, Random(dispatch.segment.fence)  # noqa: S311 - no secret
         ends: list[float] = []
         window = WidthWindow(segment.widths, math.inf)
@@ -289,7 +290,7 @@ class SimulatedTransport:
             self._rescale(device, before, len(self._turns.lanes_at_work(device)))
 
     def _rescale(self, device: str, before: int, after: int) -> None:
-        """Reschedule what runs on ``device``, now shared by ``after`` trials, not ``before``."""
+        """Reschedule reports of ``device`` when its trials rise from ``before`` to ``after``."""
         factor = self.work.slowdown(after) / self.work.slowdown(before) if before and after else 1.0
         if factor == 1.0:
             return
