@@ -264,8 +264,7 @@ class Dispatcher:
                 self._core.decide(Cut, trial=attempt.segment.trial, fence=fence)
 
     def _resize(self, free: list[Member]) -> None:
-        """Cut each trial whose planned width differs from its present one, at the end of its epoch.
-        """
+        """Cut each trial at the end of its epoch if the plan gives it another width."""
         if not self._state.elastic():
             return
         # A study that has nothing at work yet comes before wider trials, too.

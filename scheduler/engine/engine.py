@@ -182,8 +182,7 @@ class Engine:
 
     @property
     def strategies(self) -> Callable[[StudySpec], AnyStrategy]:
-        """Function that makes a study's strategy. An engine that replaces this one needs it, too.
-        """
+        """Function that makes a study's strategy. An engine that replaces this one needs it."""
         return self._core.strategies
 
     def handle(self, event: Event) -> tuple[Decision, ...]:

@@ -62,8 +62,7 @@ class Proposals:
             entries += self._begin_to_wait(study, trial)
 
     def enter_queue(self, study: StudyState, trial: Trial) -> None:
-        """Put a trial in the queue that an extension has kept until now, as if the trial were new.
-        """
+        """Queue a trial that an extension has kept until now, as if the trial were new."""
         self.enter(study, self._begin_to_wait(study, trial))
 
     def _begin_to_wait(self, study: StudyState, trial: Trial) -> tuple[Entry | Fork, ...]:
@@ -105,8 +104,7 @@ class Proposals:
         return (*entries, Entry(trial.id, further)) if further else entries
 
     def _fork(self, study: StudyState, fork: Fork) -> None:
-        """Stop the fork's trial, and ask for the configuration of the trial that takes its place.
-        """
+        """Stop the fork's trial, and ask for the configuration of the one that replaces it."""
         trial = self._state.trials[fork.trial]
         self._core.move(study, trial, Step.STOP)
         self._checkpoints.trial_over(study, trial)
@@ -155,8 +153,7 @@ class Proposals:
         self._core.decide(Release, trial=trial.id)
 
     def go_on(self, study: StudyState, extension: str) -> None:
-        """Note that a study needs the extension from now on, and reopen the study if it was over.
-        """
+        """Note that a study needs the extension from now on; reopen the study if it was over."""
         if extension not in study.needs:
             study.needs.append(extension)
             self._core.extensions.study_begins(study)
@@ -352,8 +349,7 @@ class Proposals:
             self.finish(study, "complete" if study.succeeded else "failed")
 
     def _settle_ending(self, study: StudyState) -> None:
-        """End the waiting trials of a study that ends. If no trial is at work, the study is over.
-        """
+        """End the waiting trials of a study that ends, and the study if no trial is at work."""
         users = {*study.waiting, *study.handed_out}
         for trial in self._core.trials_of(study):
             if trial.state in _NOT_AT_WORK and study.ends(trial) and trial.id not in users:

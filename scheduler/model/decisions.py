@@ -151,8 +151,7 @@ class Release(Decision):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Discard(Decision):
-    """Delete durable states that are not needed any more. Files that other states name must stay.
-    """
+    """Delete durable states that are not needed any more. Keep files that other states name."""
 
     uris: tuple[str, ...]
 

@@ -161,8 +161,7 @@ def _attributes(text: str) -> Mapping[str, Any]:
 
 
 def _one_sided(values: Sequence[Scalar], attributes: Mapping[str, Any]) -> str:
-    """Return the one value, or the side of their range, that all ``values`` share; empty if none.
-    """
+    """Return the value, or the side of the range, that all ``values`` share; empty if none."""
     choices, bounds = attributes.get("choices"), [attributes.get("low"), attributes.get("high")]
     if len({_key(value) for value in values}) == 1:
         only = isinstance(choices, list) and len(choices) == 1
@@ -208,8 +207,7 @@ def _may_differ(spec: StudySpec, ended: Sequence[Trial]) -> bool:
 
 
 def _space(spec: StudySpec, ended: Sequence[Trial]) -> Space:
-    """Return the space of the study, or else the distributions that all ``ended`` trials drew from.
-    """
+    """Return the study's space, or else the distributions that all ``ended`` trials drew from."""
     if spec.space is not None:
         return spec.space
     ranges = [{(each.name, each.distribution) for each in trial.suggestions} for trial in ended]
@@ -217,8 +215,7 @@ def _space(spec: StudySpec, ended: Sequence[Trial]) -> Space:
 
 
 def _alike(spec: StudySpec, trials: Sequence[Trial]) -> Sequence[Trial]:
-    """Return the ended trials if all failed alike and no running trial may get further; else none.
-    """
+    """Return the ended trials if all failed alike and no running one may get further; else none."""
     ended = [trial for trial in trials if trial.state in FINAL]
     if not spec.fail_early or len(ended) < spec.fail_early:
         return ()

@@ -334,8 +334,7 @@ class Suggested(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class DeviceJoined(Event):
-    """A worker serves ``device``. A new ``incarnation`` is a new process without states in memory.
-    """
+    """A worker serves ``device``. A new ``incarnation`` is a new process, without any states."""
 
     device: Device
     incarnation: str
