@@ -1,11 +1,11 @@
-"""Ask and tell: studies whose trials are trained by users, on devices that are not ours.
+"""Ask and tell: studies whose trials users train themselves, on devices outside the pool.
 
 Theory of operation. A study with the contract ``ask`` has no strategy to pull and needs no slot. It
 ends when the user closes it. Its trials are added and written as Optuna does (``user_trials``).
 
-No command asks for a trial or tells its result any more: ``TrialAsked`` and ``TrialTold`` are in
-ledgers of older versions, whose events are handled again at every start. There the sampler proposed
-one trial, which counted as running until the user told its result.
+No command asks for a trial or tells its result any more. ``TrialAsked`` and ``TrialTold`` are in
+ledgers of older versions only, whose events are handled again at every start. In those versions,
+the sampler proposed one trial, which counted as running until the user told its result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .proposals import Proposals
 
 
 class AskTell:
-    """Closes studies that users train, and takes in older ledgers' asks and tells."""
+    """Closes studies that users train, and handles the asks and tells of older ledgers."""
 
     def __init__(
         self,

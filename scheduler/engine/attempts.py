@@ -1,10 +1,11 @@
 """The end of an attempt: its objective returns, its code fails, or the infrastructure loses it.
 
-Theory of operation. An attempt is one dispatched segment, and counts while its fence is the
-trial's. The module ``epochs`` takes in its epochs, the last of which may close it. This module
-handles every other end. Failures of the user's code and losses by the infrastructure are treated
-differently. A failure is the trial's own, and its kind decides whether the trial is tried again. A
-loss counts against the devices where it happened; a device rests after several losses in a row.
+Theory of operation. An attempt is one dispatched segment. It counts as long as the trial still has
+the attempt's fence. The module ``epochs`` handles the attempt's epochs, the last of which may close
+it. This module handles every other end. Failures of the user's code and losses by the
+infrastructure are treated differently. A failure belongs to the trial, and the kind of the failure
+decides whether the trial is tried again. A loss counts against the devices where it happened; a
+device rests after several losses in a row.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ RESTS = Backoff(first=1.0, longest=30.0, free=2)
 
 
 class Attempts:
-    """Takes in reports of attempts other than their epochs, and ends attempts."""
+    """Handles reports of attempts, other than reports of epochs, and ends attempts."""
 
     def __init__(
         self,
@@ -158,10 +159,10 @@ class Attempts:
     def _continue_after_window(
         self, study: StudyState, trial: Trial, step: Step, *, learned: bool = False
     ) -> None:
-        """Put the trial back as it was before its widths were measured.
+        """Put the trial back in the state it had before its widths were measured.
 
-        If nothing was learned, its planned width stands: the next plan may be due only after its
-        epoch has begun, and without a width that epoch would be on one device.
+        If nothing was learned, the trial keeps its planned width: the next plan may come only after
+        the trial's epoch has begun, and without a width that epoch would run on one device.
         """
         if learned or not self._state.keep_widths:
             self._planning.forget(trial)
@@ -240,9 +241,9 @@ class Attempts:
             self._end_trial(study, trial)
 
     def _has_neighbours(self, trial: Trial) -> bool:
-        """Return True if other trials are in its lane.
+        """Return True if other trials are in the trial's lane.
 
-        If their trainer has ended, only the loss of the last trial counts.
+        If the trainer of the lane has ended, only the loss of the lane's last trial counts.
         """
         attempt = self._state.attempts[trial.fence]
         if attempt.counted_at is None:
@@ -252,7 +253,7 @@ class Attempts:
         return len(self._state.residents(device, device.device.lane(member.slot))) > 1
 
     def _end_trial(self, study: StudyState, trial: Trial) -> None:
-        """Do what follows when the trial will reach no further target."""
+        """Release a trial that will reach no further target, and end or advance its study."""
         self._core.invalidate_plan()
         self._checkpoints.trial_over(study, trial)
         self._core.decide(Release, trial=trial.id)
@@ -269,10 +270,10 @@ class Attempts:
         self._core.offer_slots()
 
     def trials_of_this_call(self, study: StudyState) -> list[Trial]:
-        """Return the study's trials but those of an earlier call of ``optimize``, or copied.
+        """Return the trials that say something about the code of the present call of ``optimize``.
 
-        Those say nothing of the code of this one. Neither does a branch, whose values are its
-        user's.
+        Left out are trials of earlier calls, copied trials, and branches, whose values the user
+        chose.
         """
         own_trials = [trial for trial in self._core.trials_of(study) if not trial.branched]
         return [t for t in own_trials if (t.finished_at or study.extended_at) >= study.extended_at]

@@ -2,12 +2,12 @@
 
 Theory of operation. A trial's ``parents`` are exactly its rows in the ledger's table of durable
 states. When a state is added, or a trial or study ends, ``policies.retention`` says which states
-stay. The others lose their rows in the same commit, and ``Discard`` has their files deleted in the
+stay. The others lose their rows in the same commit. ``Discard`` then has their files deleted in the
 background, unless another row names the same file (files are named by their content). If a crash
-loses a deletion, the file has no row, and the janitor finds it by that.
+loses a deletion, the janitor deletes the file later, because no row names it.
 
 A trial's last state is often durable only after its study is over. So the engine remembers the best
-trials of the studies that ended last, with what it needs to check such a report.
+trials of the studies that ended last, with the facts it needs to check such a report.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..state.core import Core, Refused
 from ..state.state import EndedTrial, StudyState
 from ..strategies.base import rungs_of
 
-#: Number of the studies that ended last whose best trials are remembered.
+#: Number of ended studies whose best trials are remembered; the newest ones count.
 ENDED_KEPT = 32
 
 
@@ -47,9 +47,9 @@ class Checkpoints:
         self._core.extensions.durable(trial.id, event.epoch, trial.parents)
 
     def share(self, study: StudyState, trial: Trial, states: Iterable[Parent]) -> None:
-        """Record those durable states of another trial that are states of ``trial``, too.
+        """Record those durable ``states`` of another trial that ``trial`` has too, by their hashes.
 
-        Both then name the same files, and the row of either one keeps them.
+        Both trials then name the same files, and the row of either trial keeps a file.
         """
         if trial.state in FINAL and trial.id not in study.best:
             return  # it keeps none
@@ -75,15 +75,15 @@ class Checkpoints:
         return trial.target != study.spec.strategy.max_epochs and forks(study.spec)
 
     def inherit(self, study: StudyState, trial: Trial, fork: Fork) -> None:
-        """Have a new trial begin with the state of the fork's source."""
+        """Have a new trial start from the state of the fork's source."""
         origin = Origin(fork.source, fork.epoch, fork.trial)
         self.begin_after(trial, origin, self._state.trials[fork.source].parents)
         assert trial.parents or not forks(study.spec)
 
     def begin_after(self, trial: Trial, origin: Origin, states: Iterable[Parent]) -> None:
-        """Have a new trial begin after its origin, with that one of the durable ``states``.
+        """Have a new trial start after its origin, from the state among ``states`` at that epoch.
 
-        Both trials name the same file, and the row of either one keeps it.
+        Both trials name the same file, and the row of either trial keeps the file.
         """
         trial.origin, trial.epoch = origin, origin.epoch
         for state in states:
@@ -100,9 +100,10 @@ class Checkpoints:
         self._core.touch_study(study)
 
     def _on_late_durable(self, event: Durable) -> None:
-        """Take in a durable state of a study that is over.
+        """Handle the report of a durable state whose study is over.
 
-        It is kept if it is the last state of one of the study's best trials, else discarded.
+        The state is kept if it is the last one of one of the study's best trials, else it is
+        discarded.
         """
         ended_trials = self._state.ended.get(event.trial.rpartition("-")[0])
         if ended_trials is None:
@@ -131,7 +132,8 @@ class Checkpoints:
     def trial_over(self, study: StudyState, trial: Trial) -> None:
         """Discard the states that are not needed any more once ``trial`` is over.
 
-        These are its own, or those of the trial that it displaces from the study's best.
+        These are states of ``trial``, or of the trial that ``trial`` displaces from the study's
+        best.
         """
         before = [self._state.trials[name] for name in study.best]
         if trial.state is TrialState.COMPLETED:
@@ -158,8 +160,8 @@ class Checkpoints:
         """Return the epochs whose states are kept in addition to the newest ones.
 
         These are the rungs. In population based training they are the end of the last interval,
-        which other trials may continue from. A forked trial keeps the state that it began with,
-        since it cannot be replayed from its own start.
+        from which other trials may continue. A forked trial also keeps the state that it started
+        from, since no replay from epoch 0 could compute that state.
         """
         plan = study.spec.strategy
         if forks(study.spec):
@@ -174,7 +176,7 @@ class Checkpoints:
             self._core.decide(Discard, uris=tuple(state.uri for state in discarded))
 
     def study_over(self, study: StudyState) -> None:
-        """Remember the best trials of a study that is over, as all its trials are."""
+        """Remember the best trials of a study that is over. All its trials must be over, too."""
         trials = self._core.trials_of(study)
         resting = (*study.waiting, *study.handed_out)
         assert all(trial.state in FINAL or trial.id in resting for trial in trials)

@@ -1,11 +1,11 @@
 """Devices: they join, drain and leave, and the operator takes them out and gives them back.
 
 Theory of operation. A ``Drain`` is the operator's drain of a device. It belongs to the device's
-*name* and is separate from what the device's worker reports (``DeviceState.draining``). So it
-outlasts a restart of the worker, and a node that leaves and joins again; only the operator lifts
-it. What runs on a held device is cut at the end of its epoch and continues elsewhere. With a
-deadline, what still runs then is revoked: its current epoch is lost and replayed elsewhere. This
-counts as a loss neither of the trial nor of the device.
+*name* and is separate from what the device's worker reports (``DeviceState.draining``). So the
+drain outlasts a restart of the worker, and a node that leaves and joins again; only the operator
+lifts it. A trial that runs on a held device is cut at the end of its epoch and continues elsewhere.
+If the drain has a deadline, an attempt that still runs then is revoked: its current epoch is lost
+and replayed elsewhere. Such a revocation counts as a loss neither of the trial nor of the device.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from ..state.state import ERA, DeviceRecord, DeviceState, Drain
 from .attempts import Attempts
 from .proposals import Proposals
 
-#: The most trials of a study, in addition to its ``n_trials``, that a restored ledger may have
-#: forgotten: forks, extensions.
+#: The most trials, beyond ``n_trials``, that a study may have begun since the copy from which a
+#: ledger was restored: forks, extensions.
 FORGOTTEN_TRIALS = 100
 
 
 class Devices:
-    """Takes in what happens to devices, and carries out the operator's drains."""
+    """Handles events about devices, and carries out the operator's drains."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Devices:
         self._core.offer_slots()
 
     def _record_departure(self, name: str, reason: str) -> None:
-        """Record that a device leaves. Its hold stays."""
+        """Record that a device leaves. The operator's drain of the device stays."""
         device, drain = self._state.devices[name], self._state.held.get(name)
         state = "left" if drain is None else "held"
         record = DeviceRecord(device.device, device.incarnation, state, self._core.at, reason)
@@ -110,12 +110,12 @@ class Devices:
         self._proposals.wait(trial, first=True)
 
     def on_ledger_restored(self, event: LedgerRestored) -> None:
-        """Begin a new era of fences: those sent after the backup are unknown, and none may be
-        reused.
+        """Start a new era of fences after a restore, so that no fence is used twice.
 
-        A new trial may get the id of a forgotten one, with other parameters. So workers drop what
-        they hold of every trial that may have been forgotten. Slots are filled by a later event,
-        since a release in the same batch as a dispatch would undo the dispatch.
+        Fences sent after the backup are unknown. A new trial may get the id of a forgotten one,
+        with other parameters, so workers drop all states of every trial that may have been
+        forgotten. Slots are filled by a later event, since a release in the same batch as a
+        dispatch would undo the dispatch.
         """
         for attempt in list(self._state.attempts.values()):
             self._requeue(self._state.trials[attempt.segment.trial])

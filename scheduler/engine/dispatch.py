@@ -30,9 +30,10 @@ from ..state.state import Attempt, StudyState
 from .checkpoints import Checkpoints
 from .proposals import Proposals
 
-#: The most later trials that may join devices that had no room for a trial.
+#: The most later trials that may overtake a waiting trial and join devices that had no room for it.
 MAX_PASSED = 4
-#: Number of waiting trials without room from which on no more, perhaps smaller ones are drawn.
+#: Number of waiting trials without room at which no further trials, perhaps smaller ones, are
+#: drawn.
 AHEAD = 2
 
 
@@ -62,7 +63,7 @@ class Dispatcher:
     def fill(self) -> None:
         """Give free slots to waiting trials, and pull the strategies while slots stay free.
 
-        Devices that are left over, or missing, then change the widths of running trials.
+        If devices are left over or missing afterwards, the widths of running trials change.
         """
         self._end_backoffs()
         competing = self._shares.competing()
@@ -93,9 +94,9 @@ class Dispatcher:
             self._shares.release_unused(competing)
 
     def _recompute_shares(self, competing: list[StudyState]) -> None:
-        """Compute the studies' shares.
+        """Compute the studies' shares of the slots.
 
-        A study below its share that has no waiting trial is pulled first.
+        Studies below their share that have no waiting trial are pulled first.
         """
         idle = frozenset(s.spec.id for s in competing) - self._shares.studies_waiting()
         self._shares.recompute(competing, unbounded=idle)
@@ -112,7 +113,10 @@ class Dispatcher:
             self._state.shared_at = None
 
     def _end_backoffs(self) -> None:
-        """End the rests that are over. Until then ``Engine.wake_at`` keeps asking for a tick."""
+        """End the rests of devices whose time is over.
+
+        Until a rest is over, ``Engine.wake_at`` keeps asking for a tick.
+        """
         for name, device in self._state.devices.items():
             if 0.0 < device.backoff_until <= self._core.at:
                 device.backoff_until = 0.0
@@ -122,8 +126,9 @@ class Dispatcher:
     def _to_draw(self, free: list[Member], blocked: list[Trial]) -> int:
         """Return the number of trials to ask the strategies for: one for each free slot.
 
-        If waiting trials have no room next to others, it is one for each empty device, and a few
-        more, which may be smaller, if an extension foresees which trials have room.
+        If some waiting trials have no room next to others (``blocked``), the number is one for each
+        empty device. If an extension foresees which trials have room, a few more trials are asked
+        for, since these may be smaller.
         """
         empty = sum(self._state.is_free(slot.device) for slot in free)
         if not blocked:
@@ -132,9 +137,9 @@ class Dispatcher:
         return empty + min(len(free) - empty, ahead)
 
     def _draw_for_seats(self) -> bool:
-        """Ask the strategies of studies whose trials gain by fused groups for lanes' seats.
+        """Ask strategies for trials for free seats in lanes; return True if any was entered.
 
-        Returns whether any trial was entered.
+        Only studies whose trials gain by fused groups are asked.
         """
         fused_groups, entered = self._core.extensions.fused_groups, False
         for study in list(self._state.studies.values()):
@@ -151,12 +156,12 @@ class Dispatcher:
     def _dispatch_waiting(
         self, free: list[Member], seats: list[Member], blocked: list[Trial]
     ) -> bool:
-        """Give free slots to waiting trials in their order; returns whether any got one.
+        """Give free slots to waiting trials in their order; return True if any trial got one.
 
-        A trial that may have none of them takes one of the ``seats`` in other trials' lanes.
-        Trials that may join no device in use are added to ``blocked``. Up to ``MAX_PASSED`` later
-        trials may overtake such a trial; then no later trial joins others until it has its place.
-        A packed plan has no such bound until it is patient.
+        A trial that may have no free slot takes one of the ``seats`` in other trials' lanes. Trials
+        that may join no device in use are added to ``blocked``. Up to ``MAX_PASSED`` later trials
+        may overtake a blocked trial. After that, no later trial joins others until the blocked
+        trial has its place. Under a packed plan the number is unlimited until the plan is patient.
         """
         dispatched = False
         shared = self._state.shared_at is not None
@@ -211,9 +216,9 @@ class Dispatcher:
         return free_slots(self._state, self._core.extensions)
 
     def _open_window(self, study: StudyState, trial: Trial, free: list[Member]) -> bool:
-        """Measure widths of a waiting trial, if the plan has a window for it and devices are free.
+        """Measure widths of a waiting trial if the plan has a window for it.
 
-        Its devices are taken from ``free``.
+        Return True if it starts. The window's devices are taken from ``free`` and must be empty.
         """
         if not self._planning.has_window(trial):
             return False
@@ -244,7 +249,7 @@ class Dispatcher:
     def _cut_windows(self) -> None:
         """End width windows if trials wait: windows are for devices that no trial wants.
 
-        The newest ones end, and no more than leave a device for each trial.
+        The newest windows end first, and only as many as leave a device for each waiting trial.
         """
         missing = len(self._core.ready())
         windows = [(f, each) for f, each in self._state.attempts.items() if each.segment.widths]
@@ -259,7 +264,7 @@ class Dispatcher:
                 self._core.decide(Cut, trial=attempt.segment.trial, fence=fence)
 
     def _resize(self, free: list[Member]) -> None:
-        """Cut the trials that the plan gives another width at the end of their epoch."""
+        """Cut each trial at the end of its epoch if the plan gives it another width."""
         if not self._state.elastic():
             return
         # A study that has nothing at work yet comes before wider trials, too.
@@ -285,7 +290,7 @@ class Dispatcher:
     ) -> None:
         """Send the trial's next segment to ``members``.
 
-        ``at_once``: the segment before has just ended there.
+        ``at_once``: True if the trial's previous segment has just ended on these members.
         """
         values, until = NO_VALUES, None
         if study.spec.id in self._core.extensions.by_study:
@@ -311,9 +316,9 @@ class Dispatcher:
         width_epochs: float = 0.0,
         until: float | None = None,
     ) -> Attempt:
-        """Dispatch ``n`` epochs, or the measuring of ``widths`` for ``width_epochs`` epochs' time.
+        """Dispatch ``n`` epochs, or have ``widths`` measured if there are any.
 
-        ``until``: see ``Dispatch``.
+        Measuring takes at most the time of ``width_epochs`` epochs. ``until``: see ``Dispatch``.
         """
         width = len(members)
         resized = not widths and len(trial.members) not in (0, width)

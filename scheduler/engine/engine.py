@@ -6,8 +6,9 @@ same state and the same decisions, so a restart needs only the ledger's event ta
 
 An event either counts or it does not. An event that is late, repeated or fenced off raises
 ``Refused`` and changes nothing; the runner drops it. An event that cannot happen raises
-``IllegalTransition``, which is a bug of ours: the runner drops it and rebuilds the engine, because
-the state may be half changed. So every handler checks first and changes the state after.
+``IllegalTransition``, which is a bug in Penstock: the runner drops the event and rebuilds the
+engine, because the state may be half changed. So every handler checks first and changes the state
+after.
 
 The engine is made of parts. Each part takes the ``Core`` (the state, the current event, the
 decisions and changes that follow from it) and the parts that it calls. ``__init__`` below lists all
@@ -100,16 +101,16 @@ class Parts(NamedTuple):
     proposals: Proposals
 
 
-#: Makes an extension of an engine.
+#: A function that makes an extension of an engine.
 Plug = Callable[[Parts], Extension]
-#: The events of the core's that extensions may hear, too: those that it never refuses.
+#: The events that the core handles and never refuses, so extensions may hear them, too.
 _NEVER_REFUSED = frozenset({PricesChosen, Tick})
 
 
 class Engine:
     """The reducer. ``state`` is its whole state, and only ``handle`` changes it.
 
-    ``plugs`` make its extensions, which are called in this order.
+    ``plugs`` make the engine's extensions, which are called in the order of ``plugs``.
     """
 
     def __init__(
@@ -181,15 +182,16 @@ class Engine:
 
     @property
     def strategies(self) -> Callable[[StudySpec], AnyStrategy]:
-        """Function that makes a study's strategy. An engine in place of this one needs the same."""
+        """Function that makes a study's strategy. An engine that replaces this one needs it."""
         return self._core.strategies
 
     def handle(self, event: Event) -> tuple[Decision, ...]:
         """Apply one event and return the decisions that follow.
 
-        Raises ``Refused``, and then nothing has changed; or ``IllegalTransition``, a bug of ours
-        (``BrokenExtension``: of an extension): the trial keeps its state, and what the handler did
-        before is not undone. The engine must then not be used any more.
+        Raises ``Refused`` if the event does not count; nothing has changed then. Raises
+        ``IllegalTransition`` at a bug in Penstock, or ``BrokenExtension`` at one in an extension.
+        Then the trial keeps its state, but earlier changes by the handler are not undone, and the
+        engine must not be used any more.
         """
         handler = self._handlers.get(type(event))
         if handler is None:
@@ -214,7 +216,7 @@ class Engine:
         return tuple(core.out)
 
     def _settle(self) -> None:
-        """Let extensions act and free slots be taken, until nothing moves."""
+        """Let extensions act and fill free slots, until nothing changes any more."""
         core = self._core
         while core.after or core.moved or core.slots_offered:
             if core.after:
@@ -228,9 +230,9 @@ class Engine:
                 self._dispatcher.fill()
 
     def _tell_moved(self) -> None:
-        """Tell extensions of which studies a trial has moved or has a new epoch.
+        """Tell extensions which studies have a trial that changed its state or has a new epoch.
 
-        Trials may reach their targets by what follows, and studies their ends.
+        An extension's answer may bring trials to their targets, and studies to their ends.
         """
         moved = self._core.moved
         while moved:
@@ -249,16 +251,19 @@ class Engine:
     def story(self, trial: str) -> tuple[str, ...]:
         """Return a trial's last steps, for error messages: event, cause, state before and after.
 
-        Its study must not be over. The whole story is in the ledger's events.
+        The trial's study must not be over. All steps of the trial are in the ledger's events.
         """
         return tuple(self._core.trial(trial).story)
 
     def queue(self) -> tuple[str, ...]:
-        """Return all waiting trials, in the order in which they would get one slot each."""
+        """Return all waiting trials, in the order in which each would get one slot."""
         return self._shares.queue()
 
     def aside(self) -> dict[str, str]:
-        """Return the trials that extensions have wait in no queue, by their ids, and why."""
+        """Return the trials that wait outside the queue, by id, each with the reason.
+
+        Extensions keep them, or their parameters are drawn again.
+        """
         return self._proposals.resampling() | self._core.extensions.aside()
 
     def outstanding(self) -> tuple[Ask, ...]:
@@ -326,7 +331,7 @@ class Engine:
         }
 
     def _plugged(self, plugs: Sequence[Plug], parts: Parts) -> list[tuple[str, Extension]]:
-        """Make the extensions, each with its module. One that cannot be made is left out."""
+        """Make the extensions, and return each with its module. Failing ones are left out."""
         extensions = []
         for plug in plugs:
             try:
@@ -339,7 +344,10 @@ class Engine:
     def _heard(
         self, name: str, hear: Callable[[Any], None], then: Callable[[Any], None] | None
     ) -> Callable[[Any], None]:
-        """Return a handler that calls the extension's, unless that is off, and then ``then``."""
+        """Return a handler that calls extension ``name``'s ``hear``, and then ``then`` if given.
+
+        With ``then`` given, ``hear`` is skipped while the extension is off.
+        """
         extensions, trials = self._core.extensions, self._core.state.trials
 
         def heard(event: Any) -> None:

@@ -1,14 +1,15 @@
 """Reports of epochs: from the report to the next segment.
 
 Theory of operation. A report counts only under all of these conditions: it has the trial's open
-fence; it is for the epoch after the last accepted one; an objective reports it under the draws that
-were accepted of the trial; it has the metrics that the study asks for;
-the study admits its signature; and its state is in the store if other trials may continue from it.
-Then the epoch is accepted: the trial, the estimates and the tallies are updated, and its row is
+fence; it is for the epoch after the last accepted one; if an objective reports it, it names the
+draws that were accepted for the trial; it has the metrics that the study asks for; the study admits
+its signature; and its state is in the store if other trials may continue from that state. Then the
+epoch is accepted: the trial, the estimates and the tallies are updated, and the epoch's row is
 noted for the ledger. If the epoch closes its segment, the trial either continues where it is, waits
-for another place, or has reached its target; in the last case its strategy says what comes next.
+for another place, or has reached its target; in the last case the trial's strategy decides the next
+step.
 
-To follow an epoch, begin at ``on_epoch_reported``: each part that an epoch concerns is called by
+To follow an epoch, start at ``on_epoch_reported``: each part that an epoch concerns is called by
 name.
 """
 
@@ -34,7 +35,7 @@ from .signatures import Signatures
 
 
 class Epochs:
-    """Takes in reports of epochs."""
+    """Handles reports of epochs."""
 
     def __init__(
         self,
@@ -102,9 +103,9 @@ class Epochs:
     def _signs(
         self, study: StudyState, trial: Trial, attempt: Attempt, event: EpochReported
     ) -> bool:
-        """Take the epoch's signature for the trial's, or have the device lose the trial.
+        """Record the epoch's signature as the trial's, and return True, if the study admits it.
 
-        Returns whether the study admits it.
+        Otherwise the device is excluded from the study and loses the trial.
         """
         if self._signatures.accepts(study, trial, event.signature):
             self._signatures.record(study, trial, event.epoch, event.signature)
@@ -117,9 +118,9 @@ class Epochs:
         return False
 
     def _compare(self, study: StudyState, trial: Trial, event: EpochReported) -> None:
-        """Compare a late report of an accepted epoch with what was accepted.
+        """Compare a late report of an accepted epoch with the accepted state.
 
-        This is a free check of the epoch's bits. Nothing else comes of the report.
+        This is a free check that the epoch's bits repeat. The report has no other effect.
         """
         accepted = trial.hashes.get(event.epoch, "")
         statistical = study.spec.exactness == "statistical"
@@ -140,7 +141,7 @@ class Epochs:
         event: EpochReported,
         metrics: Mapping[str, float],
     ) -> bool:
-        """Accept the epoch; returns whether its device may now hold another number of trials."""
+        """Accept the epoch; return True if its device may now hold another number of trials."""
         self._core.accept(study, trial, event.epoch, metrics, event.state_hash)
         trial.holder = event.holder
         trial.signature = event.signature
@@ -211,8 +212,8 @@ class Epochs:
     ) -> tuple[float, bool]:
         """Tell extensions of an epoch in a fused group, or on a device with several slots.
 
-        Returns its seconds as they would have been alone, and whether its device may now hold
-        another number of trials.
+        Return the seconds that the epoch would have taken alone, and True if its device may now
+        hold another number of trials.
         """
         members, changed = attempt.segment.members, False
         if self._state.devices[members[0].device].device.slots > 1 and len(members) == 1:
@@ -248,7 +249,7 @@ class Epochs:
         self._core.offer_slots()
 
     def _continue_trial(self, study: StudyState, trial: Trial, attempt: Attempt) -> None:
-        """Dispatch the next segment on the same slots if the plan stands, else queue the trial."""
+        """Dispatch the next segment on the same slots if the plan holds, else queue the trial."""
         if study.ends(trial):
             self._proposals.wait(trial)
             self._core.offer_slots()

@@ -4,16 +4,17 @@ Theory of operation. A paused study gets no slots, and its strategy is not pulle
 trials are cut at the end of their epoch and wait in the queue like any other, so nothing is lost,
 and a resume only fills slots again.
 
-Extending a study to more trials depends on its strategy. Strategies that take trials one by one
-(``EXTENSIBLE``) continue with all that they know: old and new trials compete. The other strategies
-size their rungs by the number of trials before they begin, and their decisions cannot be undone.
-With them the additional trials are a run of their own, after everything before is decided.
+The way a study is extended to more trials depends on its strategy. Strategies that take trials one
+by one (``EXTENSIBLE``) continue with all that they know: old and new trials compete. The other
+strategies fix the sizes of their rungs by the number of trials before they start, and their
+decisions cannot be undone. Under such a strategy the additional trials are a run of their own,
+after every earlier decision.
 
-A study that was over is no longer in the state, so the event brings its trials back. A growing
-strategy is made again and told what the trials reached, in the order of their numbers. A trial that
-was stopped at its rung becomes paused again, and may be promoted, if its last state is still
-durable. Otherwise it stays stopped and only its scores count. Failed, cancelled and completed
-trials stay as they are.
+A study that was over is no longer in the state, so the event brings its trials back. A strategy
+that can grow is made again and told which results the trials reached, in the order of their
+numbers. A trial that was stopped at its rung becomes paused again, and may be promoted, if its last
+state is still durable. Otherwise it stays stopped and only its scores count. Failed, cancelled and
+completed trials stay as they are.
 """
 
 from __future__ import annotations
@@ -54,14 +55,14 @@ from ..strategies.stopping import Stopping
 from .attempts import Attempts
 from .proposals import ORDER_FREE, Proposals
 
-#: The message of a study whose script has gone while its callbacks counted.
+#: The message of a study that waited for its script's callbacks, after that script has gone.
 UNHEARD = "its script has gone: its callbacks are called no more"
 #: Strategies to which trials can be added at any time.
 EXTENSIBLE = (FullBudget, Asha, FreezeThaw, Stopping)
 
 
 class Lifecycle:
-    """Begins, interrupts, extends and ends studies."""
+    """Starts, interrupts, extends and ends studies."""
 
     def __init__(self, core: Core, *, proposals: Proposals, attempts: Attempts) -> None:
         self._core = core
@@ -105,7 +106,7 @@ class Lifecycle:
         exclude_unable(self._core, study, devices)
 
     def on_unread(self, event: Unread) -> None:
-        """Note that a study needs an extension that is not there."""
+        """Note that a study needs an extension that is not loaded."""
         study = self._state.studies.get(event.study or "")
         if study is not None and event.extension not in study.needs:
             study.needs.append(event.extension)
@@ -159,10 +160,11 @@ class Lifecycle:
             self._changed(study)
 
     def on_callbacks_called(self, event: CallbacksCalled) -> None:
-        """Let the study begin as many more trials as callbacks were called for.
+        """Let the study start as many more trials as the script has called its callbacks for.
 
-        A strategy that compares trials pauses them, so callbacks hear of them when all is decided.
-        It cannot be stopped either, only cancelled: its trials are not held up.
+        A strategy that compares trials pauses them, so its callbacks are called only after all
+        decisions. A study with such a strategy cannot be stopped by a callback, only cancelled, so
+        its trials are not held back.
         """
         study = self._core.study(event.study)
         if not isinstance(study.strategy, FullBudget):
@@ -200,8 +202,8 @@ class Lifecycle:
     def _reopen(self, spec: StudySpec, past: FinishedStudy, *, goes_on: bool = True) -> StudyState:
         """Bring back a study that was over.
 
-        Unless it ``goes_on``, its strategy decides nothing more: single trials go on by their
-        user's will.
+        Unless the study ``goes_on``, its strategy decides nothing more: only single trials run
+        further, because the user asks for that.
         """
         if self._state.finished.get(spec.id, DELETED) == DELETED:
             raise Refused(f"there is no study {spec.id}")
@@ -287,15 +289,15 @@ _SUCCEEDED = (TrialState.COMPLETED, TrialState.STOPPED, TrialState.PAUSED)
 def _has_succeeded(spec: StudySpec, trial: Trial) -> bool:
     """Return True if the trial has a result.
 
-    In a ``local`` study that may be a value without any epoch, which the user added or returned.
-    Other studies go by epochs, as they did in ledgers that are replayed.
+    In a ``local`` study the result may be a value without any epoch, which the user added or
+    returned. In other studies only epochs count, as they did in the ledgers that are replayed.
     """
     has_result = trial.epoch > 0 or (spec.local and trial.value is not None)
     return trial.state in _SUCCEEDED and has_result
 
 
 def _reopened(past: PastTrial, rungs: Sequence[int]) -> Trial:
-    """Return a record of the trial, which is paused if it may still be promoted."""
+    """Return a record of the trial, in state PAUSED if the trial may still be promoted."""
     trial = past.record()
     newest = next(iter(trial.parents), None)
     durable = newest is not None and newest.state_hash == trial.state_hash
@@ -305,9 +307,9 @@ def _reopened(past: PastTrial, rungs: Sequence[int]) -> Trial:
 
 
 def _replay(strategy: Strategy, spec: StudySpec, trials: Sequence[Trial]) -> None:
-    """Tell a fresh strategy what these trials have reached.
+    """Tell a fresh strategy which epochs and scores these trials have reached.
 
-    Its answers are ignored, since what they ask for has already happened.
+    The strategy's answers are ignored, since the trials that it asks for have run already.
     """
     strategy.pull(len(trials), 0)
     strategy.proposed(tuple(trial.id for trial in trials), exhausted=False)

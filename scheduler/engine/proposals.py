@@ -3,7 +3,7 @@
 Theory of operation. A strategy names trials and the epoch that each is to reach. If it wants new
 configurations, the study's sampler is asked (``Ask``), and its answer is an event (handled in
 ``trials``). Trials that are entered wait in the queue. When a study has no active trials and no
-unanswered asks, its strategy is pulled once more; if nothing comes of that, the study is over.
+unanswered asks, its strategy is pulled once more; if it enters no trial then, the study is over.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .checkpoints import Checkpoints
 #: Samplers whose proposals do not depend on results, so they may be asked ahead of time.
 ORDER_FREE = frozenset({"grid", "random", "qmc"})
 
-#: Strategies that are told what an epoch of a trial costs, before its results.
+#: Strategies that are told the cost of an epoch of a trial before the trial's results.
 WEIGHS_COSTS = (FreezeThaw,)
 
 _ENDED_WITH_STUDY = (TrialState.PAUSED, TrialState.PROPOSED)
@@ -62,13 +62,14 @@ class Proposals:
             entries += self._begin_to_wait(study, trial)
 
     def enter_queue(self, study: StudyState, trial: Trial) -> None:
-        """Have a trial wait as if it were new, which an extension has kept until now."""
+        """Queue a trial that an extension has kept until now, as if the trial were new."""
         self.enter(study, self._begin_to_wait(study, trial))
 
     def _begin_to_wait(self, study: StudyState, trial: Trial) -> tuple[Entry | Fork, ...]:
-        """Have a trial wait for slots, or with an extension.
+        """Have a trial wait for slots, or with an extension that keeps it.
 
-        Return the entries of its strategy if it needs no slot.
+        If the trial has reached its target already, it needs no slot: return the entries with which
+        its strategy goes on. Otherwise return nothing.
         """
         if self._core.extensions.keeps(study, trial, None):
             return ()
@@ -80,9 +81,9 @@ class Proposals:
     def reached(
         self, study: StudyState, trial: Trial, *, returned: bool = False
     ) -> tuple[Entry | Fork, ...]:
-        """Note that the trial reached its target; return what its strategy or extensions enter.
+        """Note that the trial reached its target; return the entries of its strategy or extensions.
 
-        Its strategy is not told of a target that its user set. A trial whose objective has
+        If the trial's user set the target, the strategy is not told. A trial whose objective has
         ``returned`` has no further epochs.
         """
         further = 0
@@ -103,7 +104,7 @@ class Proposals:
         return (*entries, Entry(trial.id, further)) if further else entries
 
     def _fork(self, study: StudyState, fork: Fork) -> None:
-        """Stop the trial, and ask for the configuration of the new trial that takes its place."""
+        """Stop the fork's trial, and ask for the configuration of the one that replaces it."""
         trial = self._state.trials[fork.trial]
         self._core.move(study, trial, Step.STOP)
         self._checkpoints.trial_over(study, trial)
@@ -126,7 +127,7 @@ class Proposals:
         self._core.invalidate_plan()
 
     def withhold(self, study: StudyState, trial: Trial, why: str) -> None:
-        """Keep a trial out of the queue until it is let in, with the reason in words."""
+        """Keep a trial out of the queue until it is let in; ``why`` is the reason in words."""
         study.withheld[trial.id] = why
         if trial.id in self._state.ready:
             self._state.ready.remove(trial.id)
@@ -140,9 +141,9 @@ class Proposals:
             ready.insert(0, trial.id)
 
     def end_early(self, study: StudyState, trial: Trial, step: Step) -> None:
-        """End a trial before its target by ``step``, or as cancelled if it has no epoch.
+        """End a trial before its target by ``step``, or as cancelled if it has no epoch of its own.
 
-        One that had completed before its user sent it on has completed again.
+        A trial that had completed before its user sent it on becomes completed again.
         """
         if trial.epoch >= (study.spec.strategy.max_epochs or UNBOUNDED):
             step = Step.FINISH
@@ -152,7 +153,7 @@ class Proposals:
         self._core.decide(Release, trial=trial.id)
 
     def go_on(self, study: StudyState, extension: str) -> None:
-        """Have a study need the extension from now on, and run again if it was over."""
+        """Note that a study needs the extension from now on; reopen the study if it was over."""
         if extension not in study.needs:
             study.needs.append(extension)
             self._core.extensions.study_begins(study)
@@ -161,12 +162,15 @@ class Proposals:
             study.extended_at = self._core.at
 
     def abandon(self, study: StudyState, trial: Trial) -> None:
-        """Have the strategy wait for a trial no longer, unless it never knew it."""
+        """Tell the strategy that a trial will report no more, unless the trial is a branch.
+
+        A strategy knows nothing of branches.
+        """
         if not trial.branched:
             self.enter(study, study.strategy.abandoned(trial.id))
 
     def pull(self, free: int) -> bool:
-        """Ask the strategies for work for ``free`` slots; returns whether trials were entered."""
+        """Ask the strategies for work for ``free`` slots; return True if trials were entered."""
         free -= sum(ask.n for s in self._state.studies.values() for ask in s.asks.values())
         entered = False
         for study in list(self._state.studies.values()):
@@ -180,9 +184,10 @@ class Proposals:
         return entered
 
     def pull_next(self) -> None:
-        """Have the next trial of each study in the queue, so that a policy can compare them.
+        """Draw the next trial of each study, so that a policy can compare the studies' trials.
 
-        One study alone is pulled for free slots only: its sampler then knows the most.
+        If only one study runs, it is pulled for free slots only: its sampler knows more the later
+        it is asked.
         """
         runnable = [study for study in self._state.studies.values() if study.runnable]
         if len(runnable) < 2:
@@ -229,9 +234,10 @@ class Proposals:
     def ask(
         self, study: StudyState, n: int, fork: Fork | None = None, resampled: tuple[str, ...] = ()
     ) -> None:
-        """Ask the sampler for the configurations of ``n`` new trials, or of those ``resampled``.
+        """Ask the sampler for configurations of ``n`` new trials, or for new ones of ``resampled``.
 
-        Enqueued ones come first, except for a fork, whose configuration follows from its source's.
+        Enqueued configurations are used first, but not for a fork: the configuration of a fork
+        follows from that of its source.
         """
         n_known = len(study.trials) + study.to_come
         begun = new_configurations(study.spec, n_known, n)
@@ -252,10 +258,11 @@ class Proposals:
         self._core.out.append(ask)
 
     def ask_again(self, study: StudyState) -> None:
-        """Have the sampler propose by the study's present space what has not begun.
+        """Have the sampler propose again, by the study's present space, for trials not begun yet.
 
-        Its open questions are asked again. Trials that have not begun are in no queue until their
-        parameters are drawn again, but for those that their user enqueued, made or paused.
+        The study's open questions are asked again. Trials that have not begun leave the queue until
+        their parameters are drawn again. Trials that the user enqueued, made or paused keep their
+        parameters.
         """
         asks = [ask for ask in study.asks.values() if not ask.resampled]
         study.asks.clear()
@@ -277,7 +284,7 @@ class Proposals:
         return trial.state in _NOT_AT_WORK and not trial.begun and not is_fixed
 
     def resampling(self) -> dict[str, str]:
-        """Return the trials that wait for other parameters, by their ids, and why."""
+        """Return the trials that wait for other parameters, by id, each with the reason."""
         return {
             trial.id: "its parameters are drawn again"
             for study in self._state.studies.values()
@@ -287,16 +294,16 @@ class Proposals:
         }
 
     def _resampled(self, study: StudyState, ask: Ask) -> Iterator[Trial]:
-        """Yield the trials of an ask that get other parameters, in order."""
+        """Yield the trials whose parameters an ask draws again, in order."""
         size = study.spec.replicates
         for first in map(number_of, ask.resampled):
             yield from map(self._state.trials.__getitem__, study.trials[first : first + size])
 
     def resample(self, study: StudyState, ask: Ask, event: Proposed) -> None:
-        """Give trials the parameters that were drawn again. Those that have begun keep theirs.
+        """Give trials the parameters that were drawn again. Trials that have begun keep theirs.
 
-        So do all replicates of a configuration of which one has. Trials for which a grid has no
-        point left are cancelled.
+        If one replicate of a configuration has begun, all its replicates keep their parameters.
+        Trials for which a grid has no point left are cancelled.
         """
         size, aside = study.spec.replicates, self._core.extensions.aside()
         notes_of = event.notes or ("",) * len(event.trials)
@@ -321,7 +328,7 @@ class Proposals:
     def settle(self, study: StudyState) -> None:
         """Decide whether a study without active trials and open asks continues or is over.
 
-        One that was reopened for its user is over again, as it was.
+        A study that was reopened for its user is closed again with the status that it had.
         """
         if study.status in OVER:
             if study.spec.id in self._state.studies:
@@ -342,7 +349,7 @@ class Proposals:
             self.finish(study, "complete" if study.succeeded else "failed")
 
     def _settle_ending(self, study: StudyState) -> None:
-        """End the trials that wait. Without one at work the study is over."""
+        """End the waiting trials of a study that ends, and the study if no trial is at work."""
         users = {*study.waiting, *study.handed_out}
         for trial in self._core.trials_of(study):
             if trial.state in _NOT_AT_WORK and study.ends(trial) and trial.id not in users:
@@ -352,7 +359,7 @@ class Proposals:
             self.finish(study, "complete" if has_result else "cancelled")
 
     def _report_exhausted(self, study: StudyState) -> None:
-        """Say in the study's message that its grid had fewer points than it asked for trials."""
+        """Say in the study's message that its grid had fewer points than ``n_trials``."""
         spec = study.spec
         points = configurations(spec, len(study.trials))
         fewer = len(study.trials) < spec.n_trials

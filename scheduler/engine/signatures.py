@@ -1,14 +1,14 @@
 """Numeric signatures over a study's life: which devices may compute for it.
 
 Theory of operation. The first accepted epoch of a study fixes the machine's part of the signature
-(``profiling.devices.signature``) for all of its trials. So a trial's bits do not depend on where it
-began. Trainers are told this signature and refuse before they train. An epoch that is nevertheless
-reported under another signature is not accepted. A device that differs gets no more work of the
-study until it joins again. With ``on_signature_change="record"``, a study accepts such epochs and
-records the change.
+(``profiling.devices.signature``) for all of its trials. So a trial's bits do not depend on the
+device where the trial began. Trainers are told this signature, and one that differs refuses before
+it trains. An epoch that is nevertheless reported under another signature is not accepted. A device
+that differs gets no more work of the study until it joins again. With
+``on_signature_change="record"``, a study accepts such epochs and records the change.
 
-Members of a gang compare their signatures before the first epoch. One that differs from rank 0
-reports it. That report fixes the study's signature as well, so that two gangs cannot rule each
+Members of a gang compare their signatures before the first epoch. A member that differs from rank 0
+reports this. That report fixes the study's signature as well, so that two gangs cannot rule each
 other out.
 """
 
@@ -31,13 +31,14 @@ class Signatures:
         self._state = core.state
 
     def accepts(self, study: StudyState, trial: Trial, signature: str) -> bool:
-        """Return True if the trial's next epoch counts under another signature than its own."""
+        """Return True if the trial's next epoch counts when it is computed under ``signature``."""
         return study.spec.on_signature_change == "record" or _agrees(study, trial, signature)
 
     def record(self, study: StudyState, trial: Trial, epoch: int, signature: str) -> None:
         """Note the trial's new signature, as its next epoch is about to be accepted.
 
-        The study's first one fixes the study's. One that differs becomes the study's message.
+        The first signature of a study becomes the study's signature. A signature that differs from
+        the trial's last one is reported in the study's message.
         """
         if _agrees(study, trial, signature):
             study.signature = refined(study.signature, machine_of(signature))
@@ -49,7 +50,10 @@ class Signatures:
         self._core.touch_study(study)
 
     def observe(self, study: StudyState, members: tuple[Member, ...]) -> None:
-        """Note that these devices compute under the study's signature: an epoch was accepted."""
+        """Note that the devices of ``members`` compute under the study's signature.
+
+        Call it when an epoch of theirs was accepted.
+        """
         if study.signature and not study.spec.environment:
             for member in members:
                 self._state.devices[member.device].machine = study.signature
@@ -58,7 +62,7 @@ class Signatures:
                 study.machines.setdefault(member.device, study.signature)
 
     def exclude(self, study: StudyState, trial: Trial, device: str, signature: str) -> str:
-        """Exclude ``device``, which computes under ``signature``, from the study; returns why."""
+        """Exclude ``device``, which computes under ``signature``; return the reason."""
         machine = machine_of(signature)
         reason = f"it computes under {signature}, the trial under "
         reason += trial.signature or study.signature
@@ -72,9 +76,9 @@ class Signatures:
     def exclude_differing(
         self, study: StudyState, trial: Trial, event: AttemptLost, members: tuple[Member, ...]
     ) -> list[str]:
-        """Handle a member's report that its signature differs; returns the excluded device.
+        """Handle a member's report that its signature differs; return the device to exclude.
 
-        It is the member's device, or that of rank 0 if the member has the study's signature.
+        The device is the member's, or that of rank 0 if the member has the study's signature.
         """
         study.signature = refined(study.signature, machine_of(event.expected))
         rank = next((rank for rank in event.ranks if rank < len(members)), 0)
@@ -85,9 +89,10 @@ class Signatures:
         return [device]
 
     def is_stuck(self, study: StudyState) -> bool:
-        """Return True if the study can never continue, and then set its message.
+        """Return True if the study can never continue. Its message says so then.
 
-        It cannot if no device has its signature, and none that had it can return.
+        This is so if all joined devices are excluded, and no device that had the study's signature
+        can return.
         """
         if study.status in OVER:
             return False
@@ -108,10 +113,10 @@ class Signatures:
 
 
 def _agrees(study: StudyState, trial: Trial, signature: str) -> bool:
-    """Return True if an epoch under another signature than the trial's may count as equal.
+    """Return True if an epoch of the trial under ``signature`` may count as equal.
 
-    Its machine must agree with the study's. The trial's own signature, if it has one, must agree as
-    well, unless a knob was turned.
+    The machine's part must agree with the study's signature. The trial's own signature, if it has
+    one, must agree as well, unless a system parameter changed since.
     """
     if not (trial.signature or study.signature):
         return True

@@ -41,7 +41,8 @@ class Trials:
     def _assign_enqueued(self, study: StudyState, params: Params) -> None:
         """Give the enqueued parameters to a configuration that has not begun, and put it first.
 
-        It is used when all trials are proposed already. Raises ``Refused`` if all have begun.
+        This is used when the study has all its trials already. Raises ``Refused`` if all have
+        begun.
         """
         trials, size = self._core.trials_of(study), study.spec.replicates
         groups = (trials[first : first + size] for first in range(0, len(trials), size))
@@ -54,7 +55,10 @@ class Trials:
             self._put_first(trial, enqueued)
 
     def _is_replaceable(self, trial: Trial) -> bool:
-        """Return True if its configuration may give way to an enqueued one: it is in the queue."""
+        """Return True if an enqueued configuration may replace that of ``trial``.
+
+        The trial must be in the queue, without a segment so far.
+        """
         waits = _not_started(trial) and trial.id in self._state.ready
         return waits and not trial.enqueued and not trial.branched
 
@@ -115,9 +119,9 @@ class Trials:
     def _configured(
         self, study: StudyState, ask: Ask, event: Proposed
     ) -> list[tuple[Params, str, bool]]:
-        """Return parameters, notes and an "enqueued" flag of each trial that an answer makes.
+        """Return the parameters, notes and "enqueued" flag of each trial that an answer makes.
 
-        A trial that begins no configuration repeats the one before it.
+        A trial that is a further replicate of a configuration repeats those of the trial before it.
         """
         notes_of = event.notes or ("",) * len(event.trials)
         flags = (index < len(ask.enqueued) for index in range(len(event.trials)))

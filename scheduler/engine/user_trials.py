@@ -2,15 +2,16 @@
 
 Theory of operation. If sampling happens in the objective's process (``StudySpec.local``), a study
 behaves like one of Optuna's: its user may enqueue trials, ask for trials, add results, and write
-attributes, in any order, before, while and after the engine runs other trials of it. A trial that
-waits (``StudyState.waiting``) is the next one that is run or asked for. A trial that its user
+attributes, in any order, before, while and after the engine runs other trials of the study. A trial
+that waits (``StudyState.waiting``) is the next one that is run or asked for. A trial that its user
 trains (``StudyState.handed_out``) has no slot and no fence. Neither keeps a study from being over:
 the trial stays as it is, and is there again when the study is reopened. A study that was reopened
 for a user's action is over again after it; trials that wait in it run when it is extended.
 
-Writings are checked here, and are then in the event only (``model.writing``). The draws of a trial
-that is not over are kept: its next attempt gets them with its task, and its reports count only
-under these draws. The user may change the draws of a trial that no attempt has begun.
+Writings are checked here, and then kept in the event only (``model.writing``). The draws of a trial
+that is not over are kept in the state, too: the trial's next attempt gets them with its task, and
+its reports count only under these draws. The user may change the draws of a trial before an attempt
+has begun it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _ENDS = {"complete": Step.FINISH, "pruned": Step.PRUNE, "fail": Step.FAIL}
 
 
 class UserTrials:
-    """Takes in the trials and the attributes that users write."""
+    """Handles the trials and the attributes that users write."""
 
     def __init__(self, core: Core, *, proposals: Proposals, attempts: Attempts) -> None:
         self._core = core
@@ -115,7 +116,7 @@ class UserTrials:
             self._core.changes.trials[trial.id] = trial
 
     def _take(self, study: StudyState, trial: Trial) -> None:
-        """Hand a waiting trial to its user. It counts among the study's trials from now on."""
+        """Hand a waiting trial to its user, and count it among the study's trials from now on."""
         study.waiting.remove(trial.id)
         study.handed_out.append(trial.id)
         self._core.move(study, trial, Step.HAND_OUT)

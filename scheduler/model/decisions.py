@@ -1,8 +1,8 @@
-"""Decisions: what the engine wants done. They are its only outputs.
+"""Decisions: actions that the engine wants carried out. They are its only outputs.
 
 Carrying a decision out twice is harmless. Every decision carries ``cause``, the sequence number of
-the event it follows from, and an ``id`` (``<event>.<index>``). An event that answers a decision
-names this id as its cause.
+the event from which the decision follows, and an ``id`` (``<event>.<index>``). An event that
+answers a decision names this id as its cause.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Member:
 
 @value_class(frozen=True, slots=True)
 class Segment:
-    """Epochs ``first`` to ``first + n - 1`` (1-based) of a trial, run as one task a member.
+    """Epochs ``first`` to ``first + n - 1`` (1-based) of a trial, run as one task per member.
 
-    With ``widths`` none is run: steps of the trial are measured at these widths, in this order
-    (``profiling.costs.width_window``).
+    If ``widths`` is given, no epoch is run: steps of the trial are measured at these widths, in
+    this order (``profiling.costs.width_window``).
     """
 
     trial: str
@@ -67,9 +67,9 @@ class Decision:
 class Dispatch(Decision):
     """Send the segment to the queues of its members.
 
-    A trainer must have the state whose hash is ``expect`` before it trains. It takes that state
-    from the trainer ``holder``, or replays epochs from one of ``parents`` or from the start until
-    it has it.
+    Before a trainer trains, it must have the state whose hash is ``expect``. It takes that state
+    from the trainer ``holder``, or computes it by replaying epochs from one of ``parents`` or from
+    the start.
     """
 
     #: The id of the trial's study.
@@ -93,27 +93,30 @@ class Dispatch(Decision):
     #: The numeric signature of the trial so far, or else of the study; empty before the study's
     #: first epoch.
     signature: str = ""
-    #: Mean seconds until such an attempt is lost. It sets how often the state is made durable.
+    #: Mean seconds until an attempt like this one is lost. This sets how often the state is made
+    #: durable.
     mtbf: float = PRIOR
     #: The epoch after which a forked trial begins, else 0. The state at that epoch, among
     #: ``parents``, is another trial's.
     origin: int = 0
-    #: The number in the keys of the trial's random numbers, where that is another trial's.
+    #: The number in the keys of the trial's random numbers if it is another trial's number; else
+    #: None.
     keys: int | None = None
     #: True if the segment's last epoch counts only once its state is in the store.
     durable: bool = False
     #: The system configuration that the segment runs with.
     system: SystemConfig = ()
-    #: The most time that measuring widths may take, in epochs.
+    #: The longest time for measuring widths, in epochs of the trial.
     width_epochs: float = 0.0
     #: Epochs after which a copy of the state is kept in memory, for trials that begin there.
     copies: tuple[int, ...] = ()
-    #: The segment closes with the first epoch that ends then or later (the runner's clock); None:
-    #: no limit of its study is near.
+    #: The segment closes with the first epoch that ends at this time or later (the runner's clock).
+    #: None if no limit of the study is near.
     until: float | None = None
-    #: Accepted draws of a sampler that runs in the objective's process. No attempt repeats them.
+    #: Accepted draws of a sampler that runs in the objective's process. No attempt draws them
+    #: again.
     suggestions: tuple[Suggestion, ...] = ()
-    #: Values of extensions for their ends in the trainer, by their names (``SegmentValues``).
+    #: Values from extensions to their parts in the trainer, by extension name (``SegmentValues``).
     ext: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -127,7 +130,7 @@ class Cut(Decision):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Revoke(Decision):
-    """Fence the attempt off: any later report of it is stale, and its trainers stop."""
+    """Fence the attempt off: its later reports are stale, and its trainers stop."""
 
     trial: str
     fence: int
@@ -138,7 +141,8 @@ class Revoke(Decision):
 class Release(Decision):
     """The trial will not run again. Devices may drop the state that they keep in memory.
 
-    ``study``: if given, that study is over, and copies of states of all its trials may go, too.
+    ``study``: if given, that study is over, and devices may drop copies of states of all its
+    trials.
     """
 
     trial: str
@@ -147,7 +151,7 @@ class Release(Decision):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Discard(Decision):
-    """These durable states are not needed any more. A file that another state names must stay."""
+    """Delete durable states that are not needed any more. Keep files that other states name."""
 
     uris: tuple[str, ...]
 
@@ -157,9 +161,10 @@ class Ask(Decision):
     """Ask the sampler for the configurations of ``n`` new trials.
 
     ``index`` counts the asks of the study and seeds the sampler. ``enqueued`` are (partial)
-    configurations from the user; they are completed first, in order. With ``fork`` set, the one
-    configuration is an exploration of that of the fork's source. With ``resampled`` no trial is
-    new: these, of which each begins a configuration, and their replicates get other parameters.
+    configurations from the user; the sampler completes them first, in order. If ``fork`` is set,
+    the one configuration is an exploration of the configuration of the fork's source. If
+    ``resampled`` is set, no trial is new: each of these trials is the first of a configuration, and
+    all replicates of that configuration get other parameters.
     """
 
     study: str

@@ -1,4 +1,4 @@
-"""Early failure: a study fails, or pauses, before its trials are done if all of them would fail.
+"""Early failure: a study fails or pauses after its first trials if all of them would fail alike.
 
 Theory of operation. Two mistakes of the user affect every trial: a metric that the code never
 reports, and an error that the code raises whatever the parameters are. They show in the first
@@ -6,15 +6,16 @@ trials. Without an early end, the study would run, and fail, all of its trials b
 told.
 
 An error may also affect only a part of the space, such as ``heads=5`` if half of all choices are
-invalid, and chance may begin there. So it takes evidence that all would fail: one exception in one
-line, and no parameter that tells the failed trials from others that may pass. A parameter tells
-them apart if all failed ones have one value of it and the space has others, or if they lie on one
-side of the middle of its range. If objectives draw, the range is the one that all failed trials
-drew from. If it is not known, ``VARIED`` different numbers have to fail. The failure of a trial
-that drew nothing before is the code's. The study goes on until no parameter tells them apart any
-more, and then it fails. If one still does after ``MOST`` trials, the study pauses and says which
-one: its user may correct the space, or have the study go on. People who watch the study are told at
-once, as of a study that fails.
+invalid, and by chance the first trials may lie in that part. So there must be evidence that all
+trials would fail: the same exception in the same line, and no parameter that tells the failed
+trials from others that may pass. A parameter tells them apart if all failed trials have one value
+of it and the space has others, or if their values lie on one side of the middle of its range. If
+objectives draw, the range is the one that all failed trials drew from. If that is not known, trials
+with ``VARIED`` different numbers have to fail. If a trial fails before it drew anything, the code
+is at fault. The study goes on until no parameter tells the trials apart any more, and then it
+fails. If a parameter still does after ``MOST`` trials, the study pauses and names that parameter:
+the user may correct the space, or have the study go on. People who watch the study are told at
+once, as they are of a study that fails.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ from typing import Any
 from .study import Scalar, StudySpec
 from .trial import FINAL, Failure, Trial, TrialState
 
-#: Number of trials without the study's metric, and none with it, after which the study fails.
+#: Number of trials that ended without the study's metric, while no trial had it, at which the study
+#: fails.
 METRIC_LIMIT = 3
-#: Number of trials that may fail alike while a parameter tells them from others; at this number
-#: the study pauses.
+#: Number of trials that failed alike, although a parameter tells them from others, at which the
+#: study pauses.
 MOST = 12
-#: Number of different values that stand for all values of a numeric parameter of unknown range.
+#: Number of different values that suffice as evidence for a numeric parameter of unknown range.
 VARIED = 6
-#: The most values that a message lists; more are described by their range.
+#: The most values that a message lists; if there are more, it gives their range.
 _NAMED = 3
 #: The distributions of a study's parameters, as JSON text by name.
 Space = Sequence[tuple[str, str]]
@@ -60,12 +62,12 @@ def missing_metric(spec: StudySpec, trials: Sequence[Trial]) -> str:
 
 
 def failing_alike(spec: StudySpec, trials: Sequence[Trial]) -> str:
-    """Return the reason to fail the study for an error that meets every trial; empty if none.
+    """Return the reason to fail the study for an error that every trial meets; empty if none.
 
-    The study fails when ``spec.fail_early`` trials or more have ended, all with one exception in
-    one line, and no trial has an accepted epoch or a value. A trial that began before the first
-    failure and is still at work may get further, so it is waited for. With ``spec.evidence`` no
-    parameter may tell the failed trials from others.
+    The study fails when at least ``spec.fail_early`` trials have ended, all with the same exception
+    in the same line, and no trial has an accepted epoch or a value. A trial that began before the
+    first failure and is still at work may get further, so the study waits for it. With
+    ``spec.evidence``, the study fails only if no parameter tells the failed trials from others.
     """
     ended = _alike(spec, trials)
     if not ended or (spec.evidence and _may_differ(spec, ended)):
@@ -80,10 +82,10 @@ def failing_alike(spec: StudySpec, trials: Sequence[Trial]) -> str:
 
 
 def failing_in_part(spec: StudySpec, trials: Sequence[Trial]) -> str:
-    """Say why the study should pause for an error that may meet a part of its space, or nothing.
+    """Return the reason to pause the study for an error in a part of its space; empty if none.
 
-    It should when ``MOST`` trials have ended as ``failing_alike`` says, and a parameter still tells
-    them from others.
+    The study should pause when ``MOST`` trials have failed as in ``failing_alike``, and a parameter
+    still tells them from others.
     """
     ended = _alike(spec, trials) if spec.evidence else ()
     if len(ended) < max(MOST, spec.fail_early):
@@ -102,7 +104,7 @@ def failing_in_part(spec: StudySpec, trials: Sequence[Trial]) -> str:
 
 
 def is_in_part(message: str) -> bool:
-    """Return True if ``message``, a study's, is one of ``failing_in_part``."""
+    """Return True if ``message``, that of a study, was made by ``failing_in_part``."""
     return _IN_PART.match(message) is not None
 
 
@@ -111,10 +113,11 @@ def telling(
     passed: Sequence[Mapping[str, Scalar]] = (),
     space: Space | None = None,
 ) -> tuple[str, ...]:
-    """Say what tells the parameters of failed trials from others: *heads = 5*, *lr above 0.1*.
+    """Describe how parameters of failed trials differ from others: *heads = 5*, *lr above 0.1*.
 
-    Others are those that ``passed``. Where none did, they are what else the ``space`` has; of a
-    parameter whose distribution is not known there is always more.
+    The others are the trials that ``passed``. If none passed, they are the rest of ``space``. If
+    the distribution of a parameter is not known, the rest of the space is assumed to have other
+    values.
     """
     names = [name for name in failed[0] if all(name in each for each in failed)] if failed else []
     attributes = {name: _attributes(text) for name, text in space or ()}
@@ -158,7 +161,7 @@ def _attributes(text: str) -> Mapping[str, Any]:
 
 
 def _one_sided(values: Sequence[Scalar], attributes: Mapping[str, Any]) -> str:
-    """Return the one value, or the side of their range, that ``values`` share; empty if none."""
+    """Return the value, or the side of the range, that all ``values`` share; empty if none."""
     choices, bounds = attributes.get("choices"), [attributes.get("low"), attributes.get("high")]
     if len({_key(value) for value in values}) == 1:
         only = isinstance(choices, list) and len(choices) == 1
@@ -175,7 +178,7 @@ def _one_sided(values: Sequence[Scalar], attributes: Mapping[str, Any]) -> str:
 
 
 def _key(value: Scalar) -> tuple[bool, Scalar]:
-    """Return ``value``, apart from a truth value that equals it."""
+    """Return a key for ``value``, with which True differs from 1, and False from 0."""
     return isinstance(value, bool), value
 
 
@@ -186,7 +189,7 @@ def _numbers(values: Sequence[Scalar]) -> list[float]:
 
 
 def _may_differ(spec: StudySpec, ended: Sequence[Trial]) -> bool:
-    """Return True if, by the parameters of the failed trials, other trials may pass."""
+    """Return True if the parameters of the failed trials leave room for trials that pass."""
     params = [dict(trial.params) for trial in ended]
     space = _space(spec, ended)
     if telling(params, space=space):
@@ -204,7 +207,7 @@ def _may_differ(spec: StudySpec, ended: Sequence[Trial]) -> bool:
 
 
 def _space(spec: StudySpec, ended: Sequence[Trial]) -> Space:
-    """Return the study's space, or what all of ``ended`` drew from, as far as that is known."""
+    """Return the study's space, or else the distributions that all ``ended`` trials drew from."""
     if spec.space is not None:
         return spec.space
     ranges = [{(each.name, each.distribution) for each in trial.suggestions} for trial in ended]
@@ -212,7 +215,7 @@ def _space(spec: StudySpec, ended: Sequence[Trial]) -> Space:
 
 
 def _alike(spec: StudySpec, trials: Sequence[Trial]) -> Sequence[Trial]:
-    """Return the ended trials if all failed alike and no other may get further; else none."""
+    """Return the ended trials if all failed alike and no running one may get further; else none."""
     ended = [trial for trial in trials if trial.state in FINAL]
     if not spec.fail_early or len(ended) < spec.fail_early:
         return ()
@@ -225,7 +228,7 @@ def _alike(spec: StudySpec, trials: Sequence[Trial]) -> Sequence[Trial]:
 
 
 def _any_older(ended: Sequence[Trial], trials: Sequence[Trial]) -> bool:
-    """Return True if a running trial was dispatched before the first failure."""
+    """Return True if a running trial was dispatched before the first trial ended."""
     first = min(trial.finished_at or 0.0 for trial in ended)
     running = [trial for trial in trials if trial.state is TrialState.RUNNING]
     return any((trial.dispatched_at or 0.0) < first for trial in running)
@@ -234,7 +237,7 @@ def _any_older(ended: Sequence[Trial], trials: Sequence[Trial]) -> bool:
 def _raised(failure: Failure | None) -> tuple[str, str] | None:
     """Return the type of the exception and the line that raised it; None for other failures.
 
-    Without a line of the user's code, the failure's message takes the line's place.
+    If no line of the user's code is known, the failure's message stands in its place.
     """
     if failure is None or failure.kind not in _RAISED:
         return None

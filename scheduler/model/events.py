@@ -1,8 +1,8 @@
 """Events: what happened. They are the engine's only inputs, and the ledger keeps them as the truth.
 
 Every event carries ``at`` (seconds, the runner's clock) and ``cause``: the id of the decision that
-it answers, empty for what comes from outside. Events never change: all kinds, those of extensions
-too, are made by ``value_class``. A wrong event is refused when it is handled.
+it answers, or empty if the event comes from outside. Events never change: all kinds, those of
+extensions too, are made by ``value_class``. A wrong event is refused when it is handled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .snapshot import Plan
 from .study import Metrics, Params, Scalar, StudyRecord, StudySpec
 from .writing import NOTHING, Attributes, Writing
 
-#: A number of trials of which each has others.
+#: The size of a group of trials, at least 2.
 Several = Annotated[int, Ge(2)]
 
 
@@ -35,10 +35,10 @@ class PolicyChosen(Event):
 
     It is an event so that a replay makes the same plans. ``cross_study``: the policy orders the
     trials of all studies, so that no shares apply. ``fill_at_end``: from now on free slots are
-    given to trials once, at the end of an event. Until then they are given wherever one becomes
-    free, as in ledgers of 0.2. ``keep_failed``: from now on the newest state of a trial that failed
-    is kept while its study lasts, since its user may have it tried again. ``keep_widths``: from now
-    on a trial whose window measured no second width keeps the width that the plan has for it.
+    given to trials once, at the end of an event. Without it, they are given wherever one becomes
+    free, as in ledgers of 0.2. ``keep_failed``: from now on the newest state of a failed trial is
+    kept while its study lasts, since its user may have the trial tried again. ``keep_widths``: from
+    now on a trial whose window measured no second width keeps the width that the plan has for it.
     """
 
     policy: str
@@ -52,7 +52,7 @@ class PolicyChosen(Event):
 class PricesChosen(Event):
     """The operator's prices of a device-hour, by kind of device, apply from now on.
 
-    They are an event so that a replay comes to the same money.
+    They are an event so that a replay computes the same amounts of money.
     """
 
     prices: tuple[tuple[str, float], ...]
@@ -60,7 +60,7 @@ class PricesChosen(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class LedgerRestored(Event):
-    """The ledger was restored from an older copy. What was sent after that copy is unknown."""
+    """The ledger was restored from an older copy. Messages sent after that copy are unknown."""
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
@@ -72,9 +72,9 @@ class Planned(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class PolicyFailed(Event):
-    """The user's policy ``policy`` raised, took too long or returned no valid plan.
+    """The user's policy ``policy`` failed: it raised, took too long or returned no valid plan.
 
-    ``reason`` says which.
+    ``reason`` says which of these.
     """
 
     reason: str
@@ -85,7 +85,7 @@ class PolicyFailed(Event):
 class StudySubmitted(Event):
     """A study begins. Its ``enqueued`` configurations are tried before those of the sampler.
 
-    ``earlier`` are trials of studies that are over, whose epochs its trials may take over.
+    ``earlier`` are trials of other studies, now over, whose epochs the new trials may take over.
     """
 
     study: StudySpec
@@ -102,8 +102,9 @@ class StudyCancelled(Event):
 class StudyPaused(Event):
     """The study takes no new segment. Running ones are cut at the end of their epoch.
 
-    It may be because it ``lacks`` extensions, by their names, which are not called for it any more;
-    ``why`` says so to people. That is apart from a pause of its user's.
+    If ``lacks`` names extensions, the study pauses because they are missing. They are not called
+    for the study any more, and ``why`` explains this to people. Such a pause is separate from a
+    pause by the user.
     """
 
     study: str
@@ -121,7 +122,7 @@ class StudyResumed(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Unread(Event):
-    """An event of an extension that is not there: it is kept, and read once the extension is."""
+    """An event of an extension that is not loaded. It is kept until the extension is loaded."""
 
     kind: str
     extension: str
@@ -141,8 +142,8 @@ class StudyWeighed(Event):
 class StudyExtended(Event):
     """The study goes on to more trials. ``study`` is its specification from now on.
 
-    For a study that was over, ``past`` is what the engine has forgotten of it; else it is None.
-    Then ``earlier`` and ``enqueued`` are as in ``StudySubmitted``.
+    For a study that was over, ``past`` holds the study as the engine no longer knows it, and
+    ``earlier`` and ``enqueued`` are as in ``StudySubmitted``. For any other study ``past`` is None.
     """
 
     study: StudySpec
@@ -153,18 +154,18 @@ class StudyExtended(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class StudyStopped(Event):
-    """The study begins no more trials. Those at work go on to their end."""
+    """The study starts no more trials. Trials at work run to their end."""
 
     study: str
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class CallbacksCalled(Event):
-    """A script has called its callbacks for ``trials`` that have ended.
+    """A script has called its callbacks for the ended trials ``trials``.
 
-    From the first such event on, no more trials begin than free slots that this accounts for, so a
-    callback that stops the study is in time. With ``over`` the script calls none any more, and the
-    study goes on without it.
+    From the first such event on, a slot that a trial frees is given to a new trial only after the
+    callbacks for the ended trial were called, so a callback that stops the study is in time. With
+    ``over``, the script calls no callbacks any more, and the study goes on without them.
     """
 
     study: str
@@ -174,23 +175,23 @@ class CallbacksCalled(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class StudyReopened(Event):
-    """A study that was over is there again for its user. ``past`` as in ``StudyExtended``.
+    """A study that was over is open again for its user. ``past`` is as in ``StudyExtended``.
 
-    It stays over, and the engine forgets it again after the next event about it.
+    The study stays over, and the engine forgets it again after the next event about it.
     """
 
     study: StudySpec
     past: FinishedStudy
-    #: Its status; ``running`` where it is open again, as all were in ledgers of format 11.
+    #: The study's status; ``running`` if it goes on, as all did in ledgers of format 11.
     status: str = "running"
-    #: When it ended (seconds), and its message.
+    #: When the study ended (seconds), and its message.
     finished_at: float | None = None
     message: str = ""
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class StudyDeleted(Event):
-    """The user deleted the study. ``record`` is its last one, for readers."""
+    """The user deleted the study. ``record`` is the study's last record, for readers."""
 
     record: StudyRecord
 
@@ -206,7 +207,7 @@ class StudyWritten(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class StudyFailed(Event):
-    """The study cannot go on at all: its sampler raised. ``reason`` is for its user."""
+    """The study cannot go on at all because its sampler raised. ``reason`` is for the user."""
 
     study: str
     reason: str
@@ -233,7 +234,7 @@ class TrialEnqueued(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class TrialAsked(Event):
-    """The user asked for a configuration to train themselves: trial ``number``. Older ledgers."""
+    """The user asked for a configuration to train: trial ``number``. Only older ledgers have it."""
 
     study: str
     number: int
@@ -241,9 +242,9 @@ class TrialAsked(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class TrialTold(Event):
-    """The user told the result of a trial that they had asked for. Older ledgers have it.
+    """The user told the result of a trial that they had asked for. Only older ledgers have it.
 
-    A ``value`` of None means that it failed, and ``reason`` says why.
+    If ``value`` is None, the trial failed, and ``reason`` says why.
     """
 
     trial: str
@@ -255,45 +256,47 @@ class TrialTold(Event):
 class TrialAdded(Event):
     """A trial was added that no strategy asked for.
 
-    Its user trains it (``running``), wants it to be run next (``waiting``), or has its result.
+    Its user trains it (``running``), wants it to be run next (``waiting``), or adds its result.
     """
 
     #: The id that the trial gets: it has the next number of its study.
     trial: str
     #: One of ``scheduler.model.writing.STATES``.
     state: str
-    #: Its values; empty without a result.
+    #: The values of the trial; empty if it has no result.
     values: tuple[float, ...] = ()
     writing: Writing = NOTHING
-    #: When it began and when it ended (seconds); None if it did not.
+    #: When the trial began and when it ended (seconds); None if it did not.
     started: float | None = None
     ended: float | None = None
-    #: The call of an objective that added it. A repeated call adds nothing.
+    #: The objective's call that added the trial. A repeated call adds nothing.
     call: str = ""
 
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class TrialWritten(Event):
-    """Something was added to a trial by its objective, or by its user.
+    """The trial's objective, or its user, wrote something to a trial.
 
-    With a ``state`` the user moves the trial: ``running`` takes a waiting one, the others end it.
+    If ``state`` is given, the user moves the trial: ``running`` takes a waiting trial, the other
+    states end the trial.
     """
 
     trial: str
-    #: The fence of the attempt whose objective writes; 0: a user does.
+    #: The fence of the attempt whose objective writes; 0 if the user writes.
     fence: Natural = 0
     writing: Writing = NOTHING
-    #: The number of the message among the attempt's of this kind, from 1 on; 0 if not known.
+    #: The message's number among the attempt's messages of this kind, from 1; 0 if not known.
     number: Natural = 0
-    #: One of ``scheduler.model.writing.STATES``; empty: it stays.
+    #: One of ``scheduler.model.writing.STATES``; empty if the state does not change.
     state: str = ""
-    #: The values at the end; empty without a result.
+    #: The values at the end; empty if there is no result.
     values: tuple[float, ...] = ()
-    #: Why it failed, for its user.
+    #: Reason why the trial failed, for its user.
     reason: str = ""
-    #: The digest of the trial's draws after this (``base.draws``), if its sampler runs in the
-    #: objective's process; empty: not known, but no draw may differ from an accepted one. None:
-    #: nothing is checked, as in ledgers of 0.2 and for trials that their users train.
+    #: The digest of the trial's draws after this event (``base.draws``), if its sampler runs in the
+    #: objective's process. Empty if the digest is not known; then no draw may differ from an
+    #: accepted one. None if nothing is checked, as in ledgers of 0.2 and for trials that users
+    #: train.
     draws_digest: str | None = None
 
 
@@ -308,8 +311,8 @@ class StudyClosed(Event):
 class Proposed(Event):
     """The sampler's answer to ``Ask``: configurations in order, fewer than asked when exhausted.
 
-    ``notes`` holds what the sampler keeps with each of them (JSON); it is empty if the sampler
-    keeps nothing.
+    ``notes`` holds the sampler's own data for each configuration (JSON); it is empty if the sampler
+    keeps none.
     """
 
     study: str
@@ -331,7 +334,7 @@ class Suggested(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class DeviceJoined(Event):
-    """A worker serves ``device``. A new ``incarnation`` is a new process that holds no states."""
+    """A worker serves ``device``. A new ``incarnation`` is a new process, without any states."""
 
     device: Device
     incarnation: str
@@ -354,8 +357,8 @@ class DeviceLeft(Event):
 class DevicesTakenOut(Event):
     """The operator drains devices. They take no new segment until they are given back.
 
-    Running segments are cut at the end of their epoch. What still runs at ``deadline`` (seconds,
-    the runner's clock) is revoked. With None, an epoch may take as long as it needs.
+    Running segments are cut at the end of their epoch. A segment that still runs at ``deadline``
+    (seconds, the runner's clock) is revoked. If ``deadline`` is None, an epoch may take any time.
     """
 
     devices: tuple[str, ...]
@@ -371,7 +374,7 @@ class DevicesGivenBack(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class EpochReported(Event):
-    """One epoch of an attempt ended with these metrics and this state."""
+    """One epoch of an attempt ended."""
 
     #: The trial's id.
     trial: str
@@ -393,23 +396,24 @@ class EpochReported(Event):
     holder: str = ""
     #: Address of the state in the store; empty if it is not there yet.
     uri: str = ""
-    #: Seconds from the claim to this report, by the worker's clock; 0 if unknown.
+    #: Seconds between the claim of the task and this report, by the worker's clock; 0 if unknown.
     claimed: Amount = 0.0
     #: The most memory that the trainer has used so far (bytes); 0 if unknown.
     memory: Natural = 0
-    #: The trial's part of the energy that its devices drew in that time; None if not measured.
+    #: The trial's part of the energy that its devices used for the epoch; None if not measured.
     joules: Amount | None = None
-    #: Number of trials that were trained in its steps, itself included; 0 if it cannot be trained
-    #: with others.
+    #: Number of trials trained in the same steps, this one included; 0 if it cannot be trained with
+    #: others.
     together: Natural = 1
     #: Number of readers that shared its batches. If ``together`` is 0: the trials of its lane for
     #: which its batches were read once, itself included, or 0 if each reads for itself or sharing
     #: gains nothing. Else 2 if other trainers of its node have read some of its batches.
     readers: Natural = 0
-    #: Seconds it would have taken alone, if its time included work for others; 0: ``seconds``.
+    #: Seconds that the epoch would have taken alone, if it included work for others; 0 stands for
+    #: ``seconds``.
     alone: Amount = 0.0
-    #: (size of a fused group, time of an epoch in it relative to its time alone), as the trainer
-    #: expects it; empty if it does not know.
+    #: (size of a fused group, seconds of an epoch in the group divided by seconds alone), as the
+    #: trainer expects; empty if it expects nothing.
     company: tuple[tuple[Several, Positive], ...] = ()
     #: The digest of the draws under which an objective reports (``base.draws``); None if its
     #: sampler runs in another process, or if an older worker does not report it.
@@ -418,11 +422,11 @@ class EpochReported(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class WidthsMeasured(Event):
-    """An attempt measured steps of its trial at several widths, which ends it.
+    """An attempt measured steps of its trial at several widths. The attempt ends with this event.
 
-    ``seconds`` is (width, seconds a step) in the order of measuring, ``steps`` the number of steps
-    of an epoch. ``meeting`` is how many seconds the members took to meet, or waited in vain
-    (``met`` false; 0: they had not begun to).
+    ``seconds`` is (width, seconds per step) in the order of measuring, and ``steps`` the number of
+    steps in an epoch. ``meeting`` is the time (seconds) that the members took to meet; if ``met``
+    is false, they waited that long in vain (0: they had not started to wait).
     """
 
     trial: str
@@ -435,7 +439,7 @@ class WidthsMeasured(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Durable(Event):
-    """The state after ``epoch`` is in the store under ``uri``, whole and synced."""
+    """The state after ``epoch`` is in the store under ``uri``, complete and synced."""
 
     trial: str
     epoch: Natural
@@ -453,10 +457,9 @@ class Undurable(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Replayed(Event):
-    """An attempt computes the accepted epochs ``first`` to ``last`` again.
+    """An attempt computes the accepted epochs ``first`` to ``last`` again, for ``reason``.
 
-    ``reason`` says why it replays these epochs. The event changes nothing but counts; the ledger
-    keeps it for the trial's story.
+    The event changes nothing but counts; the ledger keeps it for the trial's story.
     """
 
     trial: str
@@ -468,7 +471,7 @@ class Replayed(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Remarked(Event):
-    """An attempt lacks something that its user expects there, as ``text`` says.
+    """An attempt lacks something that its user expects it to have, as ``text`` says.
 
     The event changes nothing; the ledger keeps it for the trial's story.
     """
@@ -486,7 +489,7 @@ class TrialReturned(Event):
     trial: str
     #: The fence of the attempt that reports.
     fence: Whole
-    #: The value that the objective returned; if it was pruned, the last value it reported.
+    #: The value that the objective returned; if the trial was pruned, its last reported value.
     value: float | None
     #: Values of the study's other objectives.
     further: tuple[float, ...] = ()
@@ -496,13 +499,14 @@ class TrialReturned(Event):
     pruned: bool = False
     #: Parameters that the user enqueued and the objective never asked for.
     unasked: tuple[str, ...] = ()
-    #: Number of processes that the objective had started and that were still running.
+    #: Number of processes that the objective had started and that still ran after it returned.
     left: Natural = 0
-    #: The digest of its draws; see ``EpochReported.draws_digest``.
+    #: The digest of the trial's draws; see ``EpochReported.draws_digest``.
     draws_digest: str | None = None
-    #: Number of epochs it has reported in all; 0 if not known. The returned value follows them.
+    #: Number of epochs that the objective has reported in all; 0 if not known. The value comes
+    #: after them.
     reported: Natural = 0
-    #: Number of messages with its writings (``TrialWritten.number``); 0 if not known.
+    #: Number of the attempt's messages with writings (``TrialWritten.number``); 0 if not known.
     writings: Natural = 0
 
 
@@ -546,4 +550,4 @@ class AttemptLost(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Tick(Event):
-    """Time passed. It is sent only while something waits for it (``Engine.wake_at``)."""
+    """Time passed. The event is sent only while something waits for it (``Engine.wake_at``)."""

@@ -1,9 +1,10 @@
 """Studies that are over, in the form in which events bring them to the engine.
 
 A study that another ledger ran to its end arrives in one event, as ``FinishedTrial`` values. The
-engine keeps only that its id and name are taken, and passes the rest on to the ledger's readers. A
-study that ended in this ledger and is extended continues from what the ledger has of it
-(``FinishedStudy``). A study with a data token may take over epochs of ``EarlierTrial`` values.
+engine keeps only the id and the name, so that no other study takes them, and passes the rest on to
+the ledger's readers. A study that ended in this ledger and is extended continues from the ledger's
+record of it (``FinishedStudy``). A study with a data token may take over epochs of ``EarlierTrial``
+values.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .trial import AcceptedEpoch, Failure, Origin, Trial, TrialState
 
 @dataclass(frozen=True, slots=True)
 class FinishedTrial:
-    """A trial as its own ledger had it at the end."""
+    """The final record of a trial of an imported study, as the ledger that ran it exported it."""
 
     #: Its number in the study, from 0.
     number: int
@@ -48,15 +49,15 @@ class FinishedTrial:
     written: str = ""
     #: The accepted epochs.
     epochs: tuple[AcceptedEpoch, ...] = ()
-    #: The states in its store, each with the time it was written (seconds).
+    #: The trial's states in its store, each with the time when it was written (seconds).
     durables: tuple[tuple[Parent, float], ...] = ()
     #: The values of the study's other objectives.
     further: tuple[float, ...] = ()
-    #: The amount by which each constraint is violated; it holds if that is 0 or less.
+    #: The amount by which the trial violates each constraint; 0 or less if the constraint holds.
     constraints: Metrics = ()
     #: State that a forked trial continued from; None for any other trial.
     origin: Origin | None = None
-    #: When its newest attempt was dispatched (seconds); None: not at all, or it is not known.
+    #: When the newest attempt was dispatched (seconds); None if there was none, or it is not known.
     dispatched_at: float | None = None
 
     def record(self, study: str) -> Trial:
@@ -83,13 +84,14 @@ class FinishedTrial:
 
 @dataclass(slots=True)
 class PastTrial(Trial):
-    """A trial of a study of this ledger that was over, with what is known of its epochs."""
+    """A trial of a study of this ledger that was over, with the known results of its epochs."""
 
-    #: The reported metrics, by epoch; empty where nothing needs them.
+    #: The reported metrics, by epoch; empty if nothing needs them.
     reports: dict[int, Metrics] = field(default_factory=dict)
-    #: The trials that trained epochs which it took over, by epoch.
+    #: The trials from which this trial took over epochs, by epoch.
     taken: dict[int, str] = field(default_factory=dict)
-    #: The trainers of its epochs, each by the first of those in a row. Ledgers leave it empty.
+    #: The trainers of the trial's epochs, each under the first epoch that it trained in a row.
+    #: Ledgers leave it empty.
     holders: dict[int, str] = field(default_factory=dict)
 
     @classmethod
@@ -103,7 +105,7 @@ class PastTrial(Trial):
         )
 
     def record(self) -> Trial:
-        """Return a record of the trial to work with, since events must not change."""
+        """Return a changeable copy of the trial's record, since events must not change."""
         own = {each.name: getattr(self, each.name) for each in fields(Trial)}
         own |= {"values": dict(self.values), "hashes": dict(self.hashes), "story": []}
         return Trial(**own)
@@ -125,12 +127,12 @@ class FinishedStudy:
 class EarlierTrial:
     """A trial of a study that is over, whose epochs trials of other studies may take over.
 
-    Fields have the names and meanings of ``PastTrial``'s.
+    The fields have the same names and meanings as those of ``PastTrial``.
     """
 
     id: str
     params: Params
-    #: Number of the replicate of its configuration that it is.
+    #: Number of the trial among the replicates of its configuration; None if trials share no keys.
     replicate: int | None
     signature: str
     trained_with: SystemConfig

@@ -1,9 +1,9 @@
 """Rules for retrying a trial, given its failure and the number of failures in a row.
 
 Failures of the user's own code (an exception, NaN, a missing metric) repeat exactly in an exact
-trial, so they are retried only as often as the study says. A process that died may have been
-unlucky (the kernel's out-of-memory killer, an operator), so it has its own number of attempts. A
-loss is the infrastructure's fault; its limit only prevents endless loops.
+trial, so a trial is retried after them only as often as the study says. A process that died may
+have been unlucky (the kernel's out-of-memory killer, an operator), so deaths have a limit of their
+own. A loss is the infrastructure's fault; its limit only prevents endless loops.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class SegmentLength(NamedTuple):
     epoch_seconds: float | None = None
     #: The fixed overhead of a segment (seconds).
     overhead: float = 0.0
-    #: Additional cost of resuming after a preemption (seconds), and the state it resumes from.
+    #: Additional cost of resuming after a preemption (seconds), and the kind of start that this is.
     resume: float = 0.0
     tier: SegmentStart = SegmentStart.TRAINER
     #: Mean seconds between two preemptions of a slot.

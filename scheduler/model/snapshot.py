@@ -25,9 +25,9 @@ class WidthPlan(NamedTuple):
 
 
 class WindowPlan(NamedTuple):
-    """A width window: ``widths`` in the order of measuring, for at most ``epochs`` epochs' time.
+    """A width window: ``widths`` to measure in order, in at most the time of ``epochs`` epochs.
 
-    ``lasts``: it does not end where other trials wait for its devices.
+    ``lasts``: True if the window goes on even when other trials wait for its devices.
     """
 
     widths: tuple[int, ...]
@@ -91,7 +91,7 @@ class Candidate:
     cut_windows: int = 0
     #: The number of epochs that its study is expected to train from now on.
     ahead: int = 0
-    #: True if its devices only measure widths: none of its epochs is at work there.
+    #: True if its devices only measure widths, and none of its epochs is at work there.
     measuring: bool = False
     #: True if widths of its study can be measured in windows.
     measurable: bool = True
@@ -160,7 +160,8 @@ class Plan:
     whatever waits behind it. The plan is made again when the wide part of a width plan ends.
     """
 
-    #: All waiting trials, in the order in which they get the slots that become free.
+    #: The number of ``running`` trials that share another trial's lane, so have no slot of their
+    #: own.
     order: tuple[str, ...] = ()
     #: The number of devices a trial runs on from its next epoch on; 1 if absent. It gets as many of
     #: them as are free.

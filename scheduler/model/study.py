@@ -33,7 +33,7 @@ SEEDING = ("trial", "shared")
 #: Ways to treat trials of one structure: ``auto``, they may be trained together
 #: (``Extension.fused_groups``); ``off``, they may not.
 FUSE = ("auto", "off")
-#: Actions of a study that reaches one of its limits (``Limits``).
+#: Actions at a limit of the study (``Limits``).
 AT_LIMIT = ("stop", "pause", "finish_best")
 #: The least deadline (seconds) that is a point in time since 1970; a smaller one counts from the
 #: submission.
@@ -42,11 +42,11 @@ POINT_IN_TIME = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Training code: ``module:attr`` or ``/path/script.py:attr`` by name, else by value.
+    """Training code: by name as ``module:attr`` or ``/path/script.py:attr``, else by value.
 
-    By value it is ``pickle:<module>:<name>``. ``path`` is the folder put on ``sys.path``;
-    ``digest`` is the SHA-256 (hex) of the source file, or of the pickle; in a study with a data
-    token it is that of all that the code imports (``tasks.contracts.import_digest``).
+    By value it is ``pickle:<module>:<name>``. ``path`` is the folder put on ``sys.path``.
+    ``digest`` is the SHA-256 (hex) of the source file, or of the pickle. In a study with a data
+    token it is the digest of all modules that the code imports (``tasks.contracts.import_digest``).
     """
 
     target: str
@@ -60,11 +60,10 @@ class SuperNet:
 
     #: The trial that trained it, in words.
     name: str
-    #: Its durable state: the address, and the state hash.
+    #: Its durable state: the address and the state hash.
     uri: str
     state_hash: str
-    #: Number of batches of the training data over which a trial measures its running statistics
-    #: again.
+    #: Number of batches of training data over which a trial measures its running statistics again.
     batches: int
 
 
@@ -76,9 +75,9 @@ class StrategySpec:
     name: str = "full"
     #: The most epochs of a trial. None: until the objective returns (``full`` only).
     max_epochs: int | None = None
-    #: The lowest rung; for early-stopping rules and ``pbt``, the epochs between two looks.
+    #: The lowest rung; for early-stopping rules and ``pbt``, the epochs between two comparisons.
     min_epochs: int = 1
-    #: Number of trials at a rung of which one is promoted.
+    #: One trial of this many at a rung is promoted.
     eta: int = 3
     #: ``asha`` only: True if trials go ahead of a rung's others (``scheduler.strategies.asha``). In
     #: studies that were stored before there was a choice, they do not.
@@ -116,7 +115,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Parameter ``name`` exists only where ``parent``, a categorical one, has one of ``values``."""
+    """Parameter ``name`` exists only if categorical parameter ``parent`` has one of ``values``."""
 
     name: str
     parent: str
@@ -127,8 +126,8 @@ class Condition:
 class Observation:
     """A result from ``source`` that samplers learn from. It is not a trial of the study.
 
-    ``values`` are (epoch, value) as far as known. ``value`` is the result of the whole training, or
-    None if it was not trained to the end.
+    ``values`` are the known (epoch, value) pairs. ``value`` is the result of the whole training, or
+    None if the training was not finished.
     """
 
     params: Params
@@ -139,25 +138,25 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """The edits of a study since it was submitted, for its samplers, its readers and its script."""
+    """The edits of a study since its submission, kept for its samplers, readers and script."""
 
     #: The names of the fields of ``StudySpec``, and of the strategy, that were edited.
     fields: tuple[str, ...] = ()
     #: The names of the parameters that were edited or added.
     parameters: tuple[str, ...] = ()
-    #: The values that earlier trials are taken to have had of parameters that were added.
+    #: The values of added parameters that earlier trials are assumed to have had.
     assumed: Params = ()
-    #: The distributions (JSON) that parameters had before, by name, oldest first.
+    #: The earlier distributions (JSON) of edited parameters, by name, oldest first.
     past: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-#: Number of trials from which on a study is endless: it runs until it is stopped.
+#: Number of trials at or above which a study is endless: it runs until it is stopped.
 ENDLESS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class StudySpec:
-    """One tuning job as submitted. It is immutable: every later change is an event of its own."""
+    """One tuning job as submitted. It is immutable: every later change is a separate event."""
 
     #: The study's id.
     id: str
@@ -191,7 +190,7 @@ class StudySpec:
     #: The user's name for the data. Studies with the same token, code and seed may take over each
     #: other's epochs, which have the same bits. None: they do not.
     data_token: str | None = None
-    #: One of ``FUSE``. Studies of older versions never were.
+    #: One of ``FUSE``. Studies of older versions were never fused.
     fuse: str = "off"
     #: Seconds that an epoch may take; None for no limit.
     epoch_timeout: float | None = None
@@ -230,11 +229,11 @@ class StudySpec:
     probing: str = "race"
     #: One of ``PRECISION``.
     precision: str = "fp32"
-    #: True: all trials have one system configuration but for exact knobs, which is chosen before
+    #: True: all trials have one system configuration, except for exact knobs. It is chosen before
     #: any epoch counts (``StudyState.system``). False: each trial may have its own, as in ledgers
     #: of older versions.
     system_fixed: bool = False
-    #: Bytes that the trainer of a trial may take; None for all there are.
+    #: Bytes of memory that the trainer of a trial may use; None for all the memory there is.
     memory_limit: int | None = None
     #: The study's weight in sharing devices with others, above 0
     #: (``scheduler.resources.fair_share``).
@@ -243,17 +242,18 @@ class StudySpec:
     priority: int = 0
     #: ``sys.argv`` of the script that submitted it; empty where that is not known.
     argv: tuple[str, ...] = ()
-    #: The working directory of that script; empty: the trainer's own.
+    #: The working directory of that script; empty for the trainer's own directory.
     cwd: str = ""
     #: The sampler and the pruner (pickled, as a pair), with sampler ``optuna`` or ``own``.
     tools: Code | None = None
 
-    #: Number of first trials after which the study fails if all ended with the same exception in
-    #: the same line of the user's code (``early_failure``). 0: it goes on, as studies did before
-    #: there was a limit, and as one does whose user expects exceptions (``catch``).
+    #: Number of first trials after which the study fails if all of them ended with the same
+    #: exception in the same line of the user's code (``early_failure``). With 0 the study goes on:
+    #: so do studies from before there was a limit, and studies whose user expects exceptions
+    #: (``catch``).
     fail_early: int = 0
     #: True: trials that failed alike end the study only if no parameter tells them from trials that
-    #: may pass (``early_failure``). False: at once, as in ledgers of older versions.
+    #: may pass (``early_failure``). False: they end it at once, as in ledgers of older versions.
     evidence: bool = False
     #: The environment that its trainers run in; empty: that of the worker.
     environment: str = ""
@@ -263,17 +263,19 @@ class StudySpec:
     kwh: float | None = None
     #: The most money, by the prices of devices (``PricesChosen``); None for no limit.
     money: float | None = None
-    #: Seconds until it should be over, or a point in time (``POINT_IN_TIME``); None for no limit.
+    #: Seconds until the study should be over, or a point in time (``POINT_IN_TIME``); None for no
+    #: limit.
     deadline: float | None = None
     #: One of ``AT_LIMIT``.
     at_limit: str = "stop"
     #: Its edits since it was submitted; None: there were none.
     edits: Edits | None = None
-    #: The addresses that are told of it, or ``$NAME`` of variables that have them. Not shown, as
-    #: they hold secrets.
+    #: The addresses that are notified about the study, or ``$NAME`` of variables that hold
+    #: addresses. Not shown, as they hold secrets.
     notify: tuple[str, ...] = field(default=(), repr=False)
-    #: The Celery task that is sent when it ends, and the one that is sent when it fails, each as
-    #: JSON (``extensions.celery_apps``); empty: none. Not shown, as arguments may hold secrets.
+    #: The Celery task that is sent when the study ends, and the task that is sent when it fails,
+    #: each as JSON (``extensions.celery_apps``); empty for none. Not shown, as arguments may hold
+    #: secrets.
     on_end: str = field(default="", repr=False)
     on_error: str = field(default="", repr=False)
 
@@ -303,7 +305,7 @@ class StudySpec:
 
     @property
     def codes(self) -> tuple[Code, ...]:
-        """All code of its user's that it needs."""
+        """All user code that the study needs."""
         return (self.code,) if self.tools is None else (self.code, self.tools)
 
     @property
@@ -333,11 +335,11 @@ def deadline_of(spec: StudySpec, created_at: float) -> float | None:
 
 
 def forks(spec: StudySpec) -> bool:
-    """Return True if its trials may begin with another trial's state from the store."""
+    """Return True if the study's trials may start from another trial's state in the store."""
     return spec.strategy.name == "pbt" and spec.contract != "empty"  # which has no states
 
 
-#: The name that the engine keeps of a study that was deleted. No study has it.
+#: The name under which the engine remembers a deleted study. No study has this name.
 DELETED = "\n"
 #: Seconds of an hour.
 HOUR = 3600.0
@@ -351,7 +353,8 @@ OVER = ("complete", "cancelled", "failed")
 class Spent:
     """Time, energy and money that a study has used until now, and the limits that it reached."""
 
-    #: Time in turn times the part of the device, added over devices (seconds).
+    #: Device time (seconds), summed over devices. It counts only turns, times the part of the
+    #: device used.
     device_seconds: float = 0.0
     #: The energy of its accepted epochs, as far as it was measured.
     joules: float = 0.0
@@ -369,7 +372,7 @@ NOTHING_SPENT = Spent()
 class StudyRecord:
     """A study and its status: ``running``, ``paused`` or one of ``OVER``.
 
-    ``message`` explains what the status alone does not (a refused node, all trials failed).
+    ``message`` explains facts that the status does not show (a refused node, all trials failed).
     """
 
     spec: StudySpec
@@ -380,7 +383,7 @@ class StudyRecord:
     spent: Spent = NOTHING_SPENT
 
 
-#: The fewest examples of a shard under the rule of ``shards_of``.
+#: The fewest examples per shard under the rule of ``shards_of``.
 SHARD_EXAMPLES = 32
 
 
@@ -393,8 +396,8 @@ def batch_of(spec: StudySpec, params: Params) -> float:
 def shards_of(spec: StudySpec, params: Params) -> int:
     """Return the number of shards of each batch of a trial with ``params``, for its whole life.
 
-    It is the study's number if that is set, else min(``max_width``, batch size // 32), at least 1.
-    So a wider trial never has kernels smaller than 32 examples give.
+    It is the study's number if that is set, else min(``max_width``, batch size // 32), but at least
+    1. So no kernel of a wider trial works on fewer than 32 examples.
     """
     if spec.shards is not None:
         return spec.shards
@@ -410,9 +413,9 @@ def trial_id(study: str, number: int) -> str:
 
 
 def replicate_of(spec: StudySpec, number: int) -> int | None:
-    """Return the number of the replicate that trial ``number`` is, from 0; None without sharing.
+    """Return trial ``number``'s replicate number, from 0; None if trials share no keys.
 
-    The keys of the trial's random numbers hold it; if it is None, they hold the trial's number.
+    The keys of the trial's random numbers hold the replicate number, or else the trial's number.
     """
     return number % spec.replicates if spec.seeding == "shared" else None
 

@@ -3,10 +3,11 @@
 Theory of operation. A trial is one configuration. The strategy enters it in TrialGroups; each entry
 names an absolute epoch to reach (its *target*). The trial is WAITING for a slot, RUNNING on a slot,
 and PAUSED at its target. A paused trial is entered again (promotion), or it is STOPPED when the
-study ends or a forked trial takes its place. A waiting one is STOPPED where its study ends at a
+study ends or a forked trial takes its place. A waiting trial is STOPPED if its study ends at a
 limit. A trial is COMPLETED when it reaches the strategy's last epoch or its objective returns,
-however early. An objective that prunes its trial leaves it STOPPED, and so does its user. A trial
-that is over may go on by its user's will. The diagram in the docs is drawn from the table below.
+however early. A trial is also STOPPED when its objective prunes it or its user stops it. A trial
+that is over may go on if its user wants that. The diagram in the docs is drawn from the table
+below.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from .writing import Suggestion
 class TrialState(StrEnum):
     """The state of a trial.
 
-    Optuna's names for them are, in order: WAITING, WAITING, RUNNING, RUNNING, COMPLETE, PRUNED,
-    FAIL, FAIL.
+    The states' names in Optuna are, in this order: WAITING, WAITING, RUNNING, RUNNING, COMPLETE,
+    PRUNED, FAIL, FAIL.
     """
 
     PROPOSED = "proposed"
@@ -95,7 +96,7 @@ FINAL = frozenset({_S.COMPLETED, _S.STOPPED, _S.FAILED, _S.CANCELLED})
 
 @value_class(frozen=True, slots=True)
 class AcceptedEpoch:
-    """One accepted epoch: its result, its bits, and where and when it was computed."""
+    """One accepted epoch: its result, its state hash, and where and when it was computed."""
 
     #: The trial's id.
     trial: str
@@ -121,16 +122,16 @@ class AcceptedEpoch:
     at: float
     #: All members.
     members: tuple[Member, ...] = ()
-    #: Its part of what its devices drew; None if not measured.
+    #: The epoch's part of the energy that its devices used (joules); None if not measured.
     joules: float | None = None
     #: The system configuration that it was trained with.
     system: SystemConfig = ()
-    #: Of the first epoch of a segment: how long that was to be, and why.
+    #: For the first epoch of a segment: the segment's planned length, and the reason for it.
     length: SegmentLength | None = None
-    #: When it began (the runner's clock), where lanes have several seats: ``seconds`` are then only
-    #: its turns. None where it took all of the time.
+    #: When the epoch began (the runner's clock), if lanes have several seats; ``seconds`` then
+    #: count only the trial's turns. None if the trial had all of the time.
     began: float | None = None
-    #: The trial that trained it, if it was taken over; else empty.
+    #: The trial that trained the epoch, if the epoch was taken over; else empty.
     taken_from: str = ""
 
     @property
@@ -139,7 +140,7 @@ class AcceptedEpoch:
         return self.at - self.seconds if self.began is None else self.began
 
 
-#: The kind of failure of a trial that its user reported as failed; and the message of one that had
+#: Kind of failure of a trial that its user reported as failed; and the message of a trial that had
 #: failed already when it was added.
 TOLD, ADDED = "told", "it was added so"
 
@@ -153,13 +154,14 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """State that a forked trial continues from: that of ``trial`` after ``epoch``."""
+    """State from which a forked trial continues: that of ``trial`` after ``epoch``."""
 
     trial: str
     epoch: int
-    #: The trial whose place it takes in its population; empty for a branch, which its user made.
+    #: The trial whose place the forked trial takes in its population; empty for a branch, which a
+    #: user made.
     replaces: str = ""
-    #: The number in the keys of its random numbers, if that is another trial's; None: its own.
+    #: The number in the keys of its random numbers if it is another trial's; None if it is its own.
     keys: int | None = None
 
 
@@ -167,7 +169,8 @@ class Origin:
 class Trial:
     """The engine's record of a trial.
 
-    A forked trial begins after the epoch of its ``origin``. The epochs up to there are not its own.
+    A forked trial starts after the epoch of its ``origin``. Earlier epochs belong to the origin's
+    trial.
     """
 
     #: The trial's id: its study and number.
@@ -194,7 +197,7 @@ class Trial:
     fence: int = 0
     #: Members of its current or last segment.
     members: tuple[Member, ...] = ()
-    #: The trainer that has its state after ``epoch`` in memory, as far as known
+    #: The trainer that has the trial's state after ``epoch`` in memory, as far as known
     #: (``tasks.gangs.peers``).
     holder: str = ""
     #: Failures of its code in a row.
@@ -223,9 +226,9 @@ class Trial:
     enqueued: bool = False
     #: The latest values of the study's other objectives.
     further: tuple[float, ...] = ()
-    #: The amount by which each constraint is violated; it holds if that is 0 or less.
+    #: The amount by which the trial violates each constraint; 0 or less if the constraint holds.
     constraints: Metrics = ()
-    #: Notes that the sampler keeps with it (JSON).
+    #: The sampler's own data about the trial (JSON).
     notes: str = ""
     #: Its accepted draws, if its sampler runs in the objective's process. Empty once it is over,
     #: except for a trial that failed before any succeeded (``early_failure``).
@@ -242,22 +245,22 @@ class Trial:
 
     @property
     def state_hash(self) -> str:
-        """The state hash after its last accepted epoch; empty before its first own one."""
+        """The state hash after the last accepted epoch; empty before the first own epoch."""
         return self.hashes.get(self.epoch, "")
 
     @property
     def begin(self) -> int:
-        """The epoch after which it begins: 0, or that of its origin."""
+        """The epoch after which the trial starts: 0, or the epoch of its origin."""
         return 0 if self.origin is None else self.origin.epoch
 
     @property
     def branched(self) -> bool:
-        """True if its user made it from another trial, so its strategy knows nothing of it."""
+        """True if a user made this trial from another trial, so its strategy does not know it."""
         return self.origin is not None and not self.origin.replaces
 
     @property
     def begun(self) -> bool:
-        """True if any of its own epochs was dispatched, or taken over from another trial."""
+        """True if one of the trial's own epochs was dispatched, or taken over from a trial."""
         return self.dispatched_at is not None or self.epoch > self.begin
 
     @property

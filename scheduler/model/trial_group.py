@@ -17,8 +17,8 @@ class Entry:
 class Fork:
     """``trial`` is stopped, and a new trial takes its place.
 
-    The new trial continues from the state of ``source`` after ``epoch``, and is trained until it
-    has reached ``epochs``.
+    The new trial continues from the state of ``source`` after ``epoch``, and is trained up to epoch
+    ``epochs``.
     """
 
     trial: str

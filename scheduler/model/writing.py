@@ -1,8 +1,8 @@
 """Parameters, values and attributes that objectives and users write, as events carry them.
 
 Optuna's trials have parameters that are suggested while the objective runs, intermediate values by
-step, and attributes. The engine decides nothing by distributions, steps and attributes: they are in
-events only, and readers collect them from there (``app.server.optuna_bridge``).
+step, and attributes. No decision of the engine depends on distributions, steps and attributes: they
+are in events only, and readers collect them from there (``app.server.optuna_bridge``).
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class Suggestion:
 
     #: The parameter's name.
     name: str
-    #: Its value, or a text that shows it if it is no scalar.
+    #: The parameter's value, or a text that shows the value if it is no scalar.
     value: Scalar
     #: Its distribution (Optuna's JSON).
     distribution: str
-    #: Its value in the distribution's internal representation (Optuna's; a float).
+    #: The value in the internal representation of its distribution (Optuna's; a float).
     internal: float
 
     @property
     def draw(self) -> Draw:
-        """All that makes it the same draw: its value alone may come from another distribution."""
+        """The facts that identify a draw; an equal value may come from another distribution."""
         return self.name, self.distribution, self.internal
 
 
@@ -44,17 +44,17 @@ class Writing:
     """Parameters, intermediate values and attributes that are added to a trial."""
 
     suggestions: tuple[Suggestion, ...] = ()
-    #: Intermediate values by step. Only a trial that its user trains has them here; those of other
-    #: trials are epochs.
+    #: Intermediate values by step, only for a trial that its user trains: other trials report them
+    #: as epochs.
     steps: tuple[tuple[int, float], ...] = ()
     user_attrs: Attributes = ()
     system_attrs: Attributes = ()
 
     @property
     def only_attributes(self) -> bool:
-        """True if it has attributes alone, which anyone may add to a trial that is not over."""
+        """True if only attributes are written, which anyone may add to a trial that is not over."""
         return not (self.suggestions or self.steps)
 
 
-#: Nothing is written.
+#: An empty writing.
 NOTHING = Writing()

@@ -1,8 +1,8 @@
 """Autoscaling demand: the number of further devices that would have work now.
 
-The engine is asked, with devices added that do not exist. Every trial that would start on one of
-them counts, whether it waits already or is yet to be proposed. Wider trials do not count: a speedup
-of running trials by more devices is a bonus, and no reason to start a machine.
+The engine is asked, with imaginary devices added. Every trial that would start on one of them
+counts, whether it waits already or would still have to be proposed. Widening does not count: more
+devices speed running trials up, but that is no reason to start a machine.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ MAX_DEMAND = 256
 def device_demand(engine: Engine, limit: int = MAX_DEMAND) -> int:
     """Return the number of further devices that would have work at once, at most ``limit``.
 
-    The engine is used up by this, so pass one of a copy of the state. Each imagined device has as
-    many slots as the largest device that joined has lanes; as many of them are used as pays.
+    This call changes the engine, so pass one that was made from a copy of the state. Each imaginary
+    device has as many slots as the largest joined device has lanes, and uses as many of them as
+    pays.
     """
     state = engine.state
     slots = max((joined.device.lanes for joined in state.devices.values()), default=1)

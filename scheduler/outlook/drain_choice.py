@@ -1,8 +1,8 @@
 """Choice of the devices to drain when the operator wants a number of them free by a deadline.
 
 The cost of a choice is the training that is thrown away. An epoch that is expected to end before
-the deadline loses nothing. Any other epoch loses the time spent on it until then, on each of its
-members. An epoch of a study without measurements is assumed not to end in time.
+the deadline loses nothing. Any other epoch loses the time spent on it up to the deadline, on each
+of its members. An epoch of a study without measurements is assumed not to end in time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def drainable(state: EngineState) -> list[str]:
 
 
 def choose_devices(engine: Engine, n: int, *, at: float, within: float) -> tuple[str, ...]:
-    """Return ``n`` ``drainable`` devices to drain, to be free ``within`` seconds from ``at``.
+    """Choose ``n`` ``drainable`` devices to drain, so they are free ``within`` seconds from ``at``.
 
     Idle devices come first, then those with the least to lose; ties are broken by name. A gang is
     lost only once, so its other devices cost nothing more.
@@ -47,7 +47,7 @@ def choose_devices(engine: Engine, n: int, *, at: float, within: float) -> tuple
 
 
 def _loss(engine: Engine, attempt: Attempt, at: float, within: float) -> float:
-    """Return the seconds of training, summed over members, lost if the attempt stops in time."""
+    """Return the seconds of training, summed over members, lost if the attempt must end in time."""
     segment = attempt.segment
     ends = engine.epoch_ends(attempt)
     if ends is not None and ends - at <= within:

@@ -1,4 +1,4 @@
-"""Facts of a study that is over, for people and programs that are told of it."""
+"""Facts of a study that is over, for people and programs that are notified about it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ LONGEST = 300
 
 
 def ended_before(study: StudyState, event: Event, at: float) -> bool:
-    """Return True if a study that is over at ``event`` has ended before.
+    """Return True if a study that is over at ``event`` had ended before ``event``.
 
-    It was reopened for something that was refused, and is closed again.
+    Such a study was reopened for an action that was refused, and is closed again.
     """
     end = at if study.finished_at is None else study.finished_at
     return isinstance(event, StudyStopped) and end < at
@@ -41,7 +41,8 @@ def ending(study: StudyState, trials: Sequence[Trial], at: float) -> dict[str, A
 def best_trials(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
     """Return the best trial of a study that is over, or its Pareto front; empty without any.
 
-    Replicates count with their mean, as the trial whose number is their configuration's.
+    The replicates of a configuration count as one trial with their mean value, whose number is that
+    of the configuration.
     """
     valued = [
         trial

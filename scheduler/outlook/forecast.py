@@ -1,17 +1,17 @@
 """Forecast of a study's end, and of the time by which it misses its deadline.
 
 Theory of operation. The remaining work of a study is the epochs up to its trials' targets, those of
-trials yet to be proposed, and those that its strategy is expected to promote. If targets are only
-ends of intervals, trials are assumed to go on to the last epoch; under a stopping rule, the share
-of them that goes on after each look is the share so far (the product-limit estimate of Kaplan and
-Meier, 1958). Trials that ASHA has promoted early, beyond its rule, count with the promotions that
-follow from them.
+trials that will still be proposed, and those that its strategy is expected to promote. If targets
+are only ends of intervals, trials are assumed to go on to the last epoch. Under a stopping rule,
+the share of trials that go on after each comparison is taken to be the share so far (the
+product-limit estimate of Kaplan and Meier, 1958). Trials that ASHA has promoted early, beyond its
+rule, count with the promotions that follow from them.
 
 An epoch takes the time that the cost table expects on one device. Chains of epochs are placed on
-the study's slots, those at work first (list scheduling), and epochs yet to be promoted are assumed
-to fill the slots evenly. A study with rungs also lasts until one trial has reached the highest one
-that any will. Widening, losses and studies that are yet to come are left out. So it is a forecast
-and no bound.
+the study's slots, starting with the running trials (list scheduling). Epochs that may still be
+promoted are assumed to fill the slots evenly. A study with rungs also lasts until one trial has
+reached the highest rung that any trial will reach. Widening, losses and future studies are left
+out. So the result is a forecast and no bound.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from ..state.state import EngineState, StudyState
 from ..strategies.base import RULES, UNBOUNDED, comparison_epochs, rungs_of
 from ..strategies.expected import expected_epochs, least_promoted
 
-#: Number of ended trials that are enough to estimate the epochs of trials that may end early.
+#: Number of ended trials that are enough to estimate the length of trials that may end early.
 ENOUGH = 3
 
 
 class Engine(Protocol):
-    """An engine, as far as a forecast asks it."""
+    """The part of an engine's interface that a forecast uses."""
 
     @property
     def state(self) -> EngineState: ...
@@ -48,7 +48,7 @@ class Engine(Protocol):
 def misses_by(engine: Engine, study: StudyState, at: float) -> float | None:
     """Return the seconds by which the study is expected to miss its deadline; 0 if it meets it.
 
-    None if it has no deadline, or nothing is known yet.
+    The result is None if the study has no deadline, or nothing is known yet.
     """
     if study.spec.deadline is None:  # few have one, and the end takes a while to work out
         return None
@@ -56,15 +56,20 @@ def misses_by(engine: Engine, study: StudyState, at: float) -> float | None:
 
 
 def late_by(study: StudyState, ends: float | None) -> float | None:
-    """Return the same for a study that is expected to be over at ``ends`` (the runner's clock)."""
+    """Return the seconds by which a study misses its deadline if it is over at ``ends``.
+
+    The result is 0 if it meets the deadline, and None without a deadline or without ``ends`` (the
+    runner's clock).
+    """
     deadline = deadline_of(study.spec, study.created_at)
     return None if deadline is None or ends is None else max(0.0, ends - deadline)
 
 
 def study_end(engine: Engine, study: StudyState, at: float) -> float | None:
-    """Return when the study is expected to be over, by its state at ``at`` (the runner's clock).
+    """Return when the study is expected to be over, given its state at ``at`` (the runner's clock).
 
-    None if that is open, or nothing of it was measured, or no device may work for it.
+    The result is None if its end is open, no epoch of it was measured, or no device may work for
+    it.
     """
     spec, state = study.spec, engine.state
     slots = _slots(engine, study)
@@ -123,7 +128,7 @@ def _seconds(state: EngineState, trial: Trial) -> float | None:
 
 
 def _epochs_of_one(study: StudyState, trials: Iterable[Trial]) -> int | None:
-    """Return the epochs of a trial that is not stopped; None if only the objective knows."""
+    """Return the epochs of a trial that is not stopped; None if only its objective decides."""
     plan = study.spec.strategy
     lengths = [trial.epoch for trial in trials if trial.state in _ENDED and trial.epoch]
     if plan.max_epochs is None and len(lengths) >= ENOUGH:
@@ -132,9 +137,9 @@ def _epochs_of_one(study: StudyState, trials: Iterable[Trial]) -> int | None:
 
 
 def _shares_that_go_on(study: StudyState, trials: Sequence[Trial]) -> dict[int, float]:
-    """Return the share of trials that went on after each look of a stopping rule.
+    """Return the share of trials that went on after each comparison by a stopping rule.
 
-    It is 1 if no trial has reached the look.
+    The share is 1 if no trial has reached the comparison's epoch.
     """
     plan = study.spec.strategy
     shares = dict[int, float]()
@@ -146,7 +151,10 @@ def _shares_that_go_on(study: StudyState, trials: Sequence[Trial]) -> dict[int, 
 
 
 def _expected_last(epoch: int, whole: int, goes_on: Mapping[int, float]) -> float:
-    """Return the expected last epoch of a trial at ``epoch``, on its way to the next look."""
+    """Return the expected last epoch of a trial that goes on from ``epoch``.
+
+    The trial is on its way to its next comparison.
+    """
     looks = [*(look for look in goes_on if look > epoch), whole]
     expected, share = float(looks[0]), 1.0
     for look, after in pairwise(looks):
@@ -179,7 +187,7 @@ def _last_epoch(study: StudyState, trial: Trial, whole: int, goes_on: Mapping[in
 
 
 def _left(engine: Engine, trial: Trial, mean: float, target: float, at: float) -> float:
-    """Return the expected seconds up to ``target``."""
+    """Return the expected seconds until the trial has reached the epoch ``target``."""
     seconds = _seconds(engine.state, trial) or mean
     attempt = engine.state.attempts.get(trial.fence)
     ends = None if attempt is None else epoch_ends(engine.state, engine.extensions, attempt)
@@ -204,7 +212,7 @@ def _epochs_of_rungs(study: StudyState, trials: Sequence[Trial]) -> float:
 
 
 def _to_the_last_rung(study: StudyState, trials: Iterable[Trial]) -> int:
-    """Return the epochs that the leading trial needs to the highest rung that any will reach."""
+    """Return the epochs from the leading trial's to the highest rung that a trial will reach."""
     plan, size, last = study.spec.strategy, study.spec.n_trials, 0
     for level in rungs_of(plan):
         if size:

@@ -1,6 +1,6 @@
-"""The outlook: what the scheduler would do next, as plain values.
+"""The outlook: the scheduler's next actions, as plain values.
 
-It says which trial runs where, what each waiting trial waits for, and until when, by measured
+It says which trial runs where, the reason why each waiting trial waits, and until when, by measured
 times. It only reads the state and promises nothing.
 """
 
@@ -26,10 +26,10 @@ Facts = dict[str, Any]
 def outlook(engine: Engine, at: float) -> Facts:
     """Return the standing plan at ``at`` (the runner's clock).
 
-    Times are seconds from then; None is unknown. ``rule`` is the policy's own note. ``dirty``:
-    something has changed since the plan was made, so it is made again when a slot is to be filled.
-    ``trouble``: how the policy failed; the previous plan stands, and a user's policy is not asked
-    again for ``aside`` seconds.
+    Times are in seconds from ``at``; None means unknown. ``rule`` is the policy's own note.
+    ``dirty``: True if something has changed since the plan was made, so that the plan is made again
+    when a slot is to be filled. ``trouble``: the policy's failure; the previous plan stands then,
+    and a user's policy is not asked again for ``aside`` seconds.
     """
     with engine.state.costs.read_only():
         state = engine.state
@@ -58,8 +58,8 @@ def outlook(engine: Engine, at: float) -> Facts:
 def _running(engine: Engine, fence: int, attempt: Attempt, at: float) -> Facts:
     """Return the facts of a running trial.
 
-    It keeps its slots until its target, or until its objective returns. One that is cut or gives
-    way keeps them until its epoch ends.
+    The trial keeps its slots until its target, or until its objective returns. A trial that is cut
+    or gives way keeps them until its epoch ends.
     """
     state, segment = engine.state, attempt.segment
     trial, study = state.trials[segment.trial], state.studies[attempt.study]
@@ -134,7 +134,7 @@ def _waiting(engine: Engine, at: float) -> list[Facts]:
 
 
 def _aside(state: EngineState, waiting: Mapping[str, str], at: float) -> list[Facts]:
-    """Return the trials that extensions have wait in no queue."""
+    """Return the facts of the trials that extensions keep waiting outside the queue."""
     facts = []
     for name, why in waiting.items():
         runs = state.studies[state.trials[name].study].runnable
@@ -156,7 +156,7 @@ def _waits(state: EngineState, name: str, at: float, reason: str) -> Facts:
 
 
 def _shared(engine: Engine) -> list[Facts]:
-    """Return the number of trials on each device with several slots that has work, and why.
+    """Return the trial count of each busy device with several slots, and the limit's reason.
 
     If lanes have several seats, ``lanes`` has an entry for each lane in use.
     """

@@ -1,16 +1,16 @@
-"""The standing plan: the times at which it is made again, and the ways it is followed.
+"""The standing plan: when it is made again, and how the engine follows it.
 
 Theory of operation. The plan becomes *dirty* when its input changes: a trial waits or is over, a
 device came or went, an estimate moved, or the wide part of a width plan ended. A dirty plan is
-computed again when a slot is to be filled, at most once in ``REPLAN_INTERVAL_PER_TRIAL`` seconds
-for each trial, or in ``MAX_REPLAN_INTERVAL`` seconds if there are many. In between, new trials
-queue in order of arrival. A policy that orders the trials of all studies is also asked when a trial
-waits and no slot is free, because running trials may have to give way. The engine keeps count for
-width plans: each accepted wide epoch leaves one fewer, and after the last one the trial becomes
-narrow. If a policy fails, the last good plan stands.
+computed again when a slot is to be filled, but at most once in ``REPLAN_INTERVAL_PER_TRIAL``
+seconds times the number of trials, or in ``MAX_REPLAN_INTERVAL`` seconds if there are many. In
+between, new trials queue in order of arrival. A policy that orders the trials of all studies is
+also asked when a trial waits and no slot is free, because running trials may have to give way. The
+engine counts the epochs of width plans: each accepted wide epoch leaves one fewer, and after the
+last one the trial becomes narrow. If a policy fails, the last good plan stands.
 
 A user's policy is not part of the engine, so that a replay does not depend on it. Like a sampler it
-is asked (``AskPlan``), and its answer is an event. Until the answer comes, slots are given by the
+is asked (``AskPlan``), and its answer is an event. Until the answer arrives, slots are given by the
 previous plan. A policy that fails, or whose plan is impossible, is not asked again for
 ``POLICY_BACKOFF`` seconds.
 """
@@ -35,15 +35,15 @@ from .snapshots import Snapshots, max_width
 #: The longest time between two plans (seconds), with many trials.
 MAX_REPLAN_INTERVAL = 1.0
 
-#: Time between two plans for each trial (seconds): few trials are planned in less time.
+#: Time between two plans (seconds), per trial: the fewer trials, the sooner the next plan.
 REPLAN_INTERVAL_PER_TRIAL = 0.02
 
-#: The largest part of its epoch that a new trial waits for a plan.
+#: The longest time that a new trial waits for a plan, as a part of the time of its epoch.
 MAX_WAIT_SHARE = 0.1
 
 
 class Planning:
-    """Keeps the standing plan, and says what it holds for each trial."""
+    """Keeps the standing plan, and answers questions about each trial in it."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -82,14 +82,14 @@ class Planning:
         return bool(ready and state.attempts) or self._any_idle()
 
     def reconsider(self) -> None:
-        """Plan again before a trial goes on, where the policy orders the trials of all studies."""
+        """Plan again before a trial goes on, if the policy orders the trials of all studies."""
         if self._state.ready or self._any_idle():
             if self._core.at >= self._state.plan_until:
                 self._core.invalidate_plan()
             self.replan(free_slots(self._state, self._core.extensions))
 
     def _any_idle(self) -> bool:
-        """Return True if any attempt has no part of its slot's time for now."""
+        """Return True if any attempt has no part of its slot's time at present."""
         return any(not each.part for each in self._state.attempts.values())
 
     def wake_at(self) -> float | None:
@@ -108,9 +108,10 @@ class Planning:
         self._accept_plans(event.cause, None, event.reason)
 
     def _accept_plans(self, cause: str, plans: Sequence[Plan] | None, reason: str = "") -> None:
-        """Take in a user's policy's answer.
+        """Adopt the answer of a user's policy to ``AskPlan``.
 
-        If there is none, or a plan in it is impossible, the policy is set aside for a while.
+        If there are no plans, or one of them is impossible, the policy is not asked again for a
+        while.
         """
         pending = self._state.plan_asked
         if pending is None or pending.id != cause:
@@ -126,8 +127,9 @@ class Planning:
         self._core.offer_slots()
 
     def _adopt(self, snapshots: Sequence[tuple[str, Snapshot]], plans: Sequence[Plan]) -> None:
-        """Make these plans, one a snapshot, the standing ones; keep the old ones if any is
-        impossible.
+        """Adopt these plans, one per snapshot, unless one of them is impossible.
+
+        In that case, the old plans stay.
         """
         state = self._state
         for (_, snapshot), plan in zip(snapshots, plans, strict=True):
@@ -164,7 +166,7 @@ class Planning:
         return max(at_latest, self._state.aside_until)
 
     def width(self, study: StudyState, trial: Trial) -> int:
-        """Return the number of devices that the plan has ``trial`` use from its next epoch on."""
+        """Return the number of devices that ``trial`` uses from its next epoch on, by the plan."""
         if study.spec.max_width == 1:
             return 1
         if trial.losses > 1:
@@ -174,9 +176,9 @@ class Planning:
         return min(max_width(study, trial), self._state.widths.get(trial.id, 1))
 
     def window(self, trial: Trial, devices: int) -> WindowPlan | None:
-        """Return the width window that the plan has for ``trial``, limited to ``devices`` devices.
+        """Return ``trial``'s planned width window, limited to ``devices`` devices, or None.
 
-        It is due once: the plan has it no more afterwards, whether it could be opened or not.
+        A window is due once: the call removes it from the plan, whether it can be opened or not.
         """
         window = self._state.windows.pop(trial.id, None)
         if window is None or trial.losses:
@@ -189,16 +191,16 @@ class Planning:
         return trial.id in self._state.windows
 
     def forget(self, trial: Trial) -> None:
-        """Drop the planned widths of ``trial``, whose speeds are now known better."""
+        """Drop the planned widths of ``trial``, because its speeds were measured better since."""
         self._state.widths.pop(trial.id, None)
         self._state.courses.pop(trial.id, None)
         self._core.invalidate_plan()
 
     def should_wait_for_plan(self, trial: Trial) -> bool:
-        """Return True if a trial that the standing plan does not know is delayed to the next plan.
+        """Return True if a trial that is new to the standing plan should wait for the next plan.
 
         The delay costs little if the trial's epochs are long compared with the time until the next
-        plan is due. There is no delay where no plan will be made; ``Engine.wake_at`` asks for the
+        plan is due. There is no delay if no plan will be made; ``Engine.wake_at`` asks for the
         tick.
         """
         state = self._state
@@ -210,7 +212,7 @@ class Planning:
         return seconds is not None and self.due() - self._core.at < MAX_WAIT_SHARE * seconds
 
     def count_epoch(self, trial: Trial, width: int) -> None:
-        """Count an accepted epoch of a trial that has a width plan: the wide part has one fewer."""
+        """Count an accepted epoch of a trial with a width plan: one wide epoch fewer is left."""
         width_plan = self._state.courses[trial.id]
         if not width_plan.epochs or width != width_plan.wide:
             return

@@ -1,10 +1,10 @@
 """Snapshots for policies: the trials that wait and run, with their expected costs.
 
 Theory of operation. Without shares there is one snapshot of all trials. With shares each study has
-one of its own, of its trials and its part of the devices. If its study's trials gain by fused
-groups, a trial's costs on one device are those in such a group, as if the trials that wait and run
-were spread over all lanes. On several devices it is alone, so it gains less there the more trials
-there are.
+a snapshot of its own, of its trials and its part of the devices. If a study's trials gain by fused
+groups, the cost of a trial on one device is its cost in such a group, as if the waiting and running
+trials were spread over all lanes. On several devices a trial is trained alone. So the more trials
+there are, the less a trial gains there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..state.state import Attempt, StudyState
 from ..strategies.base import rungs_of, staged
 from ..strategies.promotion import promotion_probabilities
 
-#: Number of width windows in a row without a gain after which a study has no further ones.
+#: Number of width windows in a row without a gain after which a study gets no further windows.
 MAX_VAIN_WINDOWS = 4
 
 
@@ -44,8 +44,8 @@ class Snapshots:
     def of(self, ready: Sequence[str], free: Sequence[Member]) -> tuple[tuple[str, Snapshot], ...]:
         """Return the snapshots to plan, each with the id of its study.
 
-        Without shares it is one snapshot of everything. With shares, each study has a snapshot of
-        its trials and of its share of the devices.
+        Without shares there is one snapshot of all trials, with an empty id. With shares, each
+        study has a snapshot of its trials and of its share of the devices.
         """
         state = self._state
         usable = sum(state.usable(name) for name in state.devices)
@@ -119,9 +119,9 @@ class Snapshots:
         )
 
     def _excess_trials(self) -> int:
-        """Return the number of trials in addition to the first on their device.
+        """Return the number of trials that share a device with an earlier trial.
 
-        The next empty devices are for them.
+        The next empty devices are for these trials.
         """
         return sum(max(0, len(each.at_work) - 1) for each in self._state.devices.values())
 
@@ -160,8 +160,8 @@ class Snapshots:
     ) -> Candidate:
         """Return the trial as a candidate.
 
-        ``ratio`` is the time of its epochs on one device over their time alone there. A wider trial
-        is trained alone, so it gains less.
+        ``ratio`` is the seconds of its epochs on one device in their group divided by the seconds
+        alone there. On several devices it is trained alone, so it gains less.
         """
         costs = self._state.costs
         study = self._state.studies[trial.study]
@@ -247,7 +247,10 @@ def _times(seconds: float | None, ratio: float) -> float | None:
 
 
 def _relative_to_group(shape: Shape, ratio: float) -> Shape:
-    """Return the shape relative to ``ratio`` times the seconds of an epoch alone on one device."""
+    """Return ``shape`` relative to an epoch in a fused group, which takes ``ratio`` times as long.
+
+    The wider widths become slower by comparison, since a wider trial is trained alone.
+    """
     if ratio == 1.0:
         return shape
     return tuple((width, each if width == 1 else each / ratio) for width, each in shape)

@@ -1,4 +1,4 @@
-"""Policies, which order trials and choose their widths, one algorithm a file.
+"""Policies, which order trials and choose their widths, one algorithm per file.
 
-Also the length of segments, and the choice of checkpoints to keep.
+The folder also has the rules for the length of segments and for the checkpoints to keep.
 """

@@ -1,8 +1,8 @@
 """Policy ``edf``: the earliest deadline first, across all studies.
 
 On one device, with trials that may give way at any time, an order that meets all deadlines exists
-only if this one meets them (Dertouzos 1974). Trials of a study have its deadline. Those of studies
-without one go last, by arrival, and may wait for as long as there is a deadline.
+only if this order meets them (Dertouzos 1974). Trials of a study have its deadline. Trials of
+studies without a deadline go last, by arrival, and may wait for as long as there is a deadline.
 """
 
 from __future__ import annotations

@@ -65,9 +65,10 @@ def _shares(snapshot: Snapshot) -> dict[str, int]:
 
 
 def _remaining_work(candidate: Candidate, width: int) -> float:
-    """Return the seconds of the remaining epochs on ``width`` devices; epochs if not measured.
+    """Return the seconds of the remaining epochs on ``width`` devices.
 
-    Devices beyond the largest known width gain nothing.
+    Without a measurement, an epoch on one device counts as 1. Devices beyond the largest known
+    width gain nothing.
     """
     factors = dict(candidate.likely or candidate.shape)
     factor = factors[min(width, max(factors))]
@@ -79,7 +80,7 @@ def _remaining_work(candidate: Candidate, width: int) -> float:
 
 
 def _started_first(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return waiting trials: those that have begun before new ones, each the longest first."""
+    """Return waiting trials: those that have begun first, then new trials, the longest first."""
     order = sorted(
         snapshot.waiting,
         key=lambda candidate: (candidate.width == 0, -_remaining_work(candidate, 1)),

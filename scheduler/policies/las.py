@@ -1,9 +1,9 @@
 """Policy ``las``: the least attained service first, across all studies, if sizes are unknown.
 
 The trial with the least device time goes first, so short trials end soon although nobody knows that
-they are short. Levels of service are compared and not seconds, as in the discretised queues of
-Tiresias (Gu et al., NSDI 2019): a level lasts twice as long as the one below it, and within a level
-the first to arrive goes first. So a trial gives way only a few times in its life.
+they are short. The policy compares levels of service instead of seconds, as the discretised queues
+of Tiresias do (Gu et al., NSDI 2019): a level lasts twice as long as the one below it, and within a
+level the first to arrive goes first. So a trial gives way only a few times in its life.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .planner.preemption import Rank, preemptive_plan
 
 #: The service that ends the lowest level (device-seconds).
 QUANTUM = 60.0
-#: The longest wait of a trial, over its service so far (at least ``QUANTUM``).
+#: The longest wait of a trial divided by its service so far (at least ``QUANTUM``).
 PATIENCE = 20.0
 
 
@@ -37,7 +37,10 @@ def _rank(candidate: Candidate) -> Rank:
 
 
 def _left(candidate: Candidate) -> float:
-    """Return the seconds until its service ends its level, counting the epoch that it is in."""
+    """Return the seconds until the candidate's service ends its level.
+
+    The time since its present epoch began counts as service.
+    """
     end = QUANTUM * (2.0 ** (level(candidate.service) + 1) - 1.0)
     begun = 0.0
     if candidate.epoch_seconds is not None and candidate.boundary > 0.0:

@@ -10,7 +10,7 @@ from .planner.widen import widen_equally
 
 
 def longest_first(snapshot: Snapshot) -> Plan:
-    """Plan waiting trials by falling expected seconds, or by epochs if nothing was measured."""
+    """Order waiting trials by expected seconds, or epochs without a measurement, longest first."""
 
     def work(candidate: Candidate) -> float:
         return (

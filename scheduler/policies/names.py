@@ -1,4 +1,4 @@
-"""Names of policies, for code that only checks them: the policies' modules import slowly."""
+"""Names of policies, for code that only checks names: importing the policies' modules is slow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ POLICIES = (
     "srtf", "las", "pack", "edf", "fair",
 )  # fmt: skip
 
-#: The policies that order the trials of all studies. Under the others each study has a share.
+#: The policies that order the trials of all studies. Under any other policy each study has a share.
 CROSS_STUDY = frozenset({"fifo", "srtf", "las", "pack", "edf"})
 
 

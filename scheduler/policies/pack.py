@@ -14,7 +14,7 @@ from ..model.snapshot import Plan, Snapshot
 from .fifo import by_submission
 from .planner.widen import widen_equally
 
-#: Time for which the first in line may be overtaken (seconds).
+#: Longest time for which the first trial in line may be overtaken (seconds).
 PATIENCE = 600.0
 
 

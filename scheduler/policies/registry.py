@@ -1,8 +1,9 @@
 """Policies by name.
 
-A new one is a module here, a line of this table, and its name in ``names.py`` (in ``CROSS_STUDY``
-too where it orders the trials of all studies together), in the values of the Helm chart and in
-``docs/policies.md``. A user's own needs none of these: ``PENSTOCK_POLICY=module:function``.
+A new policy is a module here, a line of this table, and its name in ``names.py``, in the values of
+the Helm chart and in ``docs/policies.md``. If it orders the trials of all studies together, its
+name is in ``CROSS_STUDY``, too. A user's own policy needs none of these:
+``PENSTOCK_POLICY=module:function``.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Retention of durable states: those that a restart may need, or a user may want later, are kept.
 
 - Of a trial that may still run: its newest ``PARENTS_KEPT`` states, and those at the rungs of the
-  strategy, where trials are compared. In population based training the latter are the end of its
-  last interval, which others may continue from, and the state that it was itself forked from.
-- Of a trial that is over: its last state, if it is among the study's best, or if it failed and may
-  be tried again while its study lasts; else none.
+  strategy, where trials are compared. In population based training there are no rungs; instead, the
+  state at the end of its last interval, from which others may continue, and the state from which it
+  was itself forked are kept.
+- Of a trial that is over: its last state, if the trial is among the study's best, or if it failed
+  and may be tried again while its study lasts; else none.
 
 The best are the completed trials with the best values, as many as the study keeps. With several
-objectives, they are those on the Pareto front, ordered by the first objective. None of them
+objectives, they are the trials on the Pareto front, ordered by the first objective. None of them
 violates a constraint. If a study ends without a completed trial, the best of the trials that were
 trained longest are kept instead.
 """
@@ -21,7 +22,7 @@ from ..model.pareto import front
 from ..model.study import StudySpec
 from ..model.trial import FINAL, Trial, TrialState
 
-#: Number of states that a trial may be restarted from: the newest, and older ones in case a file
+#: Number of states from which a trial may be restarted: the newest, and older ones in case a file
 #: is damaged.
 PARENTS_KEPT = 3
 

@@ -2,27 +2,27 @@
 
 Theory of operation. A segment has a fixed overhead ``o`` (seconds: dispatch, claim, the last
 report, acceptance), so long segments save device time. A trial that gets the slot of a running
-trial waits for the end of a segment, so short ones save waiting. Let a slot be preempted once in
-``M`` seconds on average, at a moment that has nothing to do with segments, and let ``k`` segments
-of ``L`` seconds run side by side. Then:
+trial waits for the end of a segment, so short segments save waiting. Let a slot be preempted once
+in ``M`` seconds on average, at a moment that is independent of segments, and let ``k`` segments of
+``L`` seconds run side by side. Then:
 
 - the overhead takes ``o / L`` of a slot's time;
-- the first of ``k`` ends comes after ``L / (k + 1)`` on average (the least of ``k`` uniform
-  residual times), so waiting costs ``L / ((k + 1) M)`` a second, a second of it taken to be worth a
-  second of a slot;
+- the first of ``k`` segments ends after ``L / (k + 1)`` on average (the least of ``k`` uniform
+  residual times), so waiting costs ``L / ((k + 1) M)`` per second, if a second of waiting is worth
+  a second of a slot;
 - a trial that was preempted pays ``r`` when it goes on. Preemptions within one segment take the
-  slot once, so this is ``r (1 - exp(-L / M)) / L`` a second.
+  slot once, so this is ``r (1 - exp(-L / M)) / L`` per second.
 
 The sum is least where its derivative vanishes:
 
     L^2 = (k + 1) M (o + r g(L / M)),    g(x) = 1 - (1 + x) exp(-x)
 
-``g`` is the probability of two preemptions in one segment: only those does a longer segment save.
-For ``k = 1`` and ``r = 0`` this is ``L = sqrt(2 o M)``, Young's formula for the interval between
-two checkpoints (J. W. Young, "A first order approximation to the optimum checkpoint interval", CACM
-17(9), 1974; J. T. Daly, FGCS 22(3), 2006), with an interruption in place of a failure. Failures are
-not in it: epochs are accepted one by one, so a crash loses the epoch it happens in, however long
-the segment. The cost of restoring the state is balanced when states are made durable
+``g`` is the probability of two preemptions in one segment: a longer segment saves only those. For
+``k = 1`` and ``r = 0`` this is ``L = sqrt(2 o M)``, Young's formula for the interval between two
+checkpoints (J. W. Young, "A first order approximation to the optimum checkpoint interval", CACM
+17(9), 1974; J. T. Daly, FGCS 22(3), 2006), with an interruption in place of a failure. Failures do
+not count here: epochs are accepted one by one, so a crash loses the epoch in which it happens,
+however long the segment. The cost of restoring the state is balanced when states are made durable
 (``profiling.costs.failure_rate``).
 
 Bounds protect the user. Overhead takes at most ``MAX_OVERHEAD`` of a slot's time. No trial waits
@@ -44,8 +44,8 @@ MAX_OVERHEAD = 0.05
 MAX_DELAY = 2.0
 #: The most times that the equation for the length is applied.
 ITERATIONS = 8
-#: Part of ``o`` below which ``r (L / M)^2`` is left out, as it mostly is: it makes ``L`` longer by
-#: less than a hundredth, because ``g(x)`` is at most ``x^2 / 2``.
+#: Part of ``o`` below which ``r (L / M)^2`` is left out, as it mostly is. That term makes ``L``
+#: longer by less than a hundredth then, because ``g(x)`` is at most ``x^2 / 2``.
 NEGLIGIBLE = 0.04
 
 
@@ -78,10 +78,10 @@ def segment_length(
 ) -> SegmentLength:
     """Return the length of a trial's next segment, and the reason for it.
 
-    ``epoch_seconds`` is the expected time of an epoch, None if that is not known. More than
+    ``epoch_seconds`` is the expected time of an epoch, or None if it is not known. More than
     ``limit`` epochs (at least 1) are not possible, because of ``limited_by``. ``overhead`` and
-    ``resume`` are ``o`` and ``r`` above (seconds), ``interval`` is ``M``, and ``running`` is ``k``,
-    which counts this segment, too. The trial would be resumed from ``tier``.
+    ``resume`` are ``o`` and ``r`` above (seconds), and ``interval`` is ``M``. ``running`` is ``k``,
+    which counts this segment, too. ``tier`` is where the trial would be resumed from.
     """
     if limit == 1:
         return SegmentLength(1, limited_by, epoch_seconds)

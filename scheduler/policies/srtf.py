@@ -2,9 +2,9 @@
 
 On one device, without a price of switching and with known times, no order has a lower mean
 completion time (Schrage 1968). Times come from the cost table. If they are uncertain, a trial is
-assumed to be one standard deviation shorter than expected. A trial of a study of which nothing is
-known goes first: an epoch of it shows how long it is. But a trial that is sure to end soon does not
-give way to it, since that epoch may take longer.
+assumed to be one standard deviation shorter than expected. A trial of a study without measurements
+goes first: one epoch shows how long the trial is. But a trial that is sure to end soon does not
+give way to such a trial, since that epoch may take longer.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import replace
 from ..model.snapshot import Candidate, Plan, Snapshot
 from .planner.preemption import Rank, preemptive_plan
 
-#: The longest wait of a trial, over the seconds that it still needs (at least ``SHORTEST``).
+#: The longest wait of a trial divided by the seconds that it still needs (at least ``SHORTEST``).
 PATIENCE = 20.0
-#: The most seconds left of a trial that counts as short.
+#: The most remaining seconds of a trial that counts as short.
 SHORTEST = 60.0
 
 
@@ -36,7 +36,7 @@ def _rank(candidate: Candidate) -> Rank:
 
 
 def _left(candidate: Candidate) -> float | None:
-    """Return the expected seconds up to its target; None if nothing is known of its study."""
+    """Return the expected seconds up to the trial's target; None if its study was not measured."""
     if candidate.epoch_seconds is None or candidate.seconds is None:
         return None
     begun = 0.0

@@ -5,13 +5,13 @@ could be divided at will (``planner.bounds``). Candidate plans are made for targ
 plans that end by the target, and orders in which devices are handed out. Each is checked by a
 forecast, and the best is taken (``planner.candidates``). The standing plan is a candidate as well.
 Another plan replaces it only if its forecast is better, which keeps trials from being resized back
-and forth. If results decide what follows (rungs, the intervals of ``pbt``), early ends of trials
+and forth. If later work depends on results (rungs, the intervals of ``pbt``), early ends of trials
 count as well, weighted by promotion probability (``strategies.promotion``).
 
-Where no width is sure to be faster than one device, there is nothing to plan but an order. Then the
-plan is that of ``longest_first``, unless results decide what follows.
+If no width is sure to be faster than one device, only the order is left to plan. Then the plan is
+that of ``longest_first``, unless later work depends on results.
 
-The forecast assumes what the engine does: devices that become free go to waiting trials by
+The forecast assumes the engine's behaviour: devices that become free go to waiting trials by
 priority, and a running trial changes its width at the end of an epoch. As long as the estimates
 hold, each new plan is at least as good as the one before.
 """
@@ -37,11 +37,11 @@ from .planner.widen import MIN_EPOCH_SECONDS
 from .planner.width_plan import Job, curve_of
 from .planner.windows import first_windows, windows
 
-#: ``Plan.rule`` where no trial is to be wider than one device.
+#: ``Plan.rule`` of a plan in which no trial is wider than one device.
 NARROW = "longest_first"
 #: The shape of a trial that is not to be widened.
 _ONE_DEVICE = ((1, 1.0),)
-#: The least saving for which idle devices widen a trial, over the price of the resize.
+#: The least saving for which idle devices widen a trial, divided by the price of the resize.
 _MIN_GAIN = 2.0
 
 
@@ -79,7 +79,7 @@ def waterfill(snapshot: Snapshot) -> Plan:
 def _with_windows(
     plan: Plan, snapshot: Snapshot, jobs: Sequence[Job], begun: Mapping[str, int], *, late: bool
 ) -> Plan:
-    """Return the plan with its width windows. ``late``: not all trials begin at once."""
+    """Add width windows to the plan, and return it. ``late``: True if some trials start later."""
     candidates = (*snapshot.running, *snapshot.waiting)
     if late:
         jobs_of = {job.trial: job for job in jobs}
@@ -97,9 +97,9 @@ def _with_windows(
 
 
 def _with_idle_devices(jobs: Sequence[Job], devices: int, best: CandidatePlan) -> CandidatePlan:
-    """Return ``best`` with the devices that it leaves idle in use, if it then ends no later.
+    """Return ``best`` with trials widened onto idle devices, or ``best`` if it would end later.
 
-    With exact estimates nothing would be gained. With real ones, a trial that takes longer than
+    With exact estimates this would gain nothing. With real ones, a trial that takes longer than
     forecast has made more progress by then. The trial with the most work left is widened first.
     """
     grants = _grants(jobs, devices, best)
@@ -122,7 +122,7 @@ def _with_idle_devices(jobs: Sequence[Job], devices: int, best: CandidatePlan) -
 
 
 def _grants(jobs: Sequence[Job], devices: int, best: CandidatePlan) -> list[tuple[int, int]]:
-    """Return (job, width) pairs that put idle devices to use, in the order of handing out."""
+    """Return the (job, width) pairs that use the idle devices, in the order of handing out."""
     widths = best.forecast.widths
     begun = [index for index, job in enumerate(jobs) if job.trial not in best.forecast.late]
     idle = devices - sum(max(jobs[index].held, widths[jobs[index].trial]) for index in begun)
@@ -183,7 +183,7 @@ def _job(candidate: Candidate, snapshot: Snapshot, *, running: bool, default_lev
 def _standing_plan(
     snapshot: Snapshot, candidates: Sequence[Candidate], jobs: Sequence[Job]
 ) -> CandidatePlan | None:
-    """Return the standing plan, continued; None if it does not cover all trials."""
+    """Return the standing plan for the work that is left; None if it does not cover all trials."""
     if snapshot.rule not in RULES:
         return None
     width_plans = []

@@ -1,26 +1,27 @@
 """Fair sharing of devices between studies: by priority, and by weight within a priority.
 
-Theory of operation. A study's *share* is a number of slots. The slots go to the highest priority
-first, as far as it can use them, and within a priority by weight. What a study cannot use goes to
-the others of its priority, again by weight (weighted max-min fairness: Bertsekas and Gallager, Data
-Networks, section 6.5.2). Shares are fractions and slots are not, so each study has a *credit*: the
-integral over time of its share less the slots it held (slot-seconds). Slots that no study held give
-no credit. Among the studies with waiting trials, those below the whole part of their share get the
-next free slot, then those with the most credit. So over time each study gets what its weight says,
-and no slot is reserved.
+Theory of operation. A study's *share* is a number of slots. The slots go to the studies of the
+highest priority first, as far as these can use them, and within a priority by weight. Slots that a
+study cannot use go to the others of its priority, again by weight (weighted max-min fairness:
+Bertsekas and Gallager, Data Networks, section 6.5.2). Shares are fractions and slots are not, so
+each study has a *credit*: the integral over time of its share less the slots it held
+(slot-seconds). Slots that no study held give no credit. Among the studies with waiting trials,
+those below the whole part of their share get the next free slot, then those with the most credit.
+So over time each study gets slots by its weight, and no slot is reserved.
 
 A running trial gives way at the end of its segment if its study holds more than its share, and
-another study with waiting trials is below the whole part of its share or has waited for long; or if
-its study holds a whole slot more than its share, and the studies with waiting trials lack a whole
-slot in all. Each of those may be due less than one, where there are more studies than slots. A
-study gains no credit for slots that it does not want: while it has no waiting trial, its share is
-at most what it holds.
+another study with waiting trials is below the whole part of its share or has waited for long. It
+also gives way if its study holds a whole slot more than its share, and the studies with waiting
+trials together lack a whole slot. If there are more studies than slots, each of those studies may
+lack less than one. A study gains no credit for slots that it does not want: while it has no waiting
+trial, its share is at most the number of slots it holds.
 
-If lanes have several seats, a slot is a lane: residents hold the part of it that their turns are
-worth, and a trial that gets a seat in their lane slows them down instead of waiting for them.
+If lanes have several seats, a slot is a lane: each resident holds the part of the lane that its
+turns are worth. A trial that gets a seat in such a lane slows the residents down instead of waiting
+for them.
 
-With one study at work there is nothing to share, and nothing is counted. Nor is it under a policy
-that orders the trials of all studies.
+If only one study is at work there is nothing to share, and nothing is counted. The same holds under
+a policy that orders the trials of all studies.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ from ..state.slot_time import slot_seconds
 from ..state.state import Attempt, StudyState
 from .slots import capacity
 
-#: Shares closer to a whole number than this are whole.
+#: A share within this distance of a whole number counts as whole.
 TOLERANCE = 1e-9
 
-#: Slot-seconds of credit for which a running trial of another study gives way.
+#: Slot-seconds of credit at which a running trial of another study gives way.
 YIELD_CREDIT = 60.0
 
 
 class Claim(NamedTuple):
     """Claim of a study to slots.
 
-    ``demand`` is in slots, ``weight`` is above 0, and the highest ``priority`` goes first.
+    ``demand`` is in slots, and ``weight`` is above 0. Claims of the highest ``priority`` go first.
     """
 
     weight: float
@@ -96,7 +97,7 @@ def _slots(attempt: Attempt) -> float:
 
 
 class FairShare:
-    """Accounts for the slots that each study may have and has had."""
+    """Computes each study's share of the slots, and accounts for the slots that it has used."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -105,7 +106,8 @@ class FairShare:
     def competing(self) -> list[StudyState]:
         """Return the studies that share the devices.
 
-        There are none if fewer than two are at work, or if the policy orders the trials of all.
+        There are none if fewer than two studies are at work, or if the policy orders all studies'
+        trials.
         """
         if self._state.cross_study:
             return []
@@ -115,10 +117,10 @@ class FairShare:
     def recompute(
         self, competing: Sequence[StudyState], unbounded: frozenset[str] = frozenset()
     ) -> None:
-        """Count what was due until now, and compute all shares again.
+        """Count the slot-seconds due to each study until now, and compute all shares again.
 
-        The studies in ``unbounded`` are taken to use any number of slots. A study that had no rival
-        until now begins without credit.
+        The studies in ``unbounded`` are assumed to use any number of slots. A study that had no
+        rival until now starts without credit.
         """
         slots_held = self.held()
         for study in self._state.studies.values():
@@ -150,7 +152,7 @@ class FairShare:
         """Take the credit for idle slots away from each study, in proportion to its share.
 
         Such credit would grow in proportion to the shares but be paid back in equal parts, so
-        greater weights would get more than they say.
+        studies of greater weight would get more than their share.
         """
         total = math.fsum(study.share or 0.0 for study in competing)
         idle = math.fsum(self._credit(study) for study in competing)
@@ -159,19 +161,19 @@ class FairShare:
                 study.due -= idle * ((study.share or 0.0) / total)
 
     def release_unused(self, competing: Sequence[StudyState]) -> None:
-        """Limit the share of a study without waiting trials to what it holds."""
+        """Limit the share of each study without waiting trials to the slots that it holds."""
         slots_held, waiting_studies = self.held(), self.studies_waiting()
         for study in competing:
             if study.share is not None and study.spec.id not in waiting_studies:
                 study.share = min(study.share, float(slots_held[study.spec.id]))
 
     def queue(self) -> tuple[str, ...]:
-        """Return all waiting trials, in the order in which they would get one slot each."""
+        """Return all waiting trials, in the order in which each would get one slot."""
         shared = self._state.shared_at is not None
         return tuple(self.in_order(simulated=True) if shared else self._state.ready)
 
     def in_order(self, *, simulated: bool = False) -> Iterator[str]:
-        """Yield the waiting trials, each time one of the study that is next to get a slot.
+        """Yield the waiting trials, each from the study that is next to get a slot.
 
         ``simulated``: each trial is assumed to get a slot. Beyond their shares, studies then take
         turns by weight.
@@ -233,7 +235,7 @@ class FairShare:
         return min(beyond, missing) >= 1.0 - TOLERANCE
 
     def _credit(self, study: StudyState) -> float:
-        """Return the slot-seconds that the study was due until now and has not had."""
+        """Return the slot-seconds that are due to the study until now and that it has not had."""
         if study.share is None or self._state.shared_at is None:
             return 0.0
         return study.due + study.share * (self._core.at - self._state.shared_at) - self._used(study)
@@ -247,9 +249,9 @@ class FairShare:
         )
 
     def held(self) -> dict[str, float]:
-        """Return the number of slots that each study holds.
+        """Return the number of slots that each study holds, by study.
 
-        Each of several residents of a lane holds its part of the lane.
+        Each of several residents of a lane counts with its part of the lane.
         """
         slots_held = dict.fromkeys(self._state.studies, 0.0)
         for attempt in self._state.attempts.values():

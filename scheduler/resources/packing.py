@@ -1,11 +1,11 @@
-"""Packing: which trials are at work together on one device, and which of them leaves it.
+"""Packing: the trials that are at work together on a device, and the choice of those that leave.
 
 Theory of operation. When a device holds more trials than it may (``slots.slot_limit``), the newest
-are cut at the end of their epoch. So is one of several trials when another device is empty. A trial
-that is turned away is not overtaken. A trial that would have to start over elsewhere stays: an
-Optuna objective, and an epoch function whose last epoch has no checkpoint.
+are cut at the end of their epoch. One of several trials on a device is also cut when another device
+is empty. A trial that was cut is not overtaken. A trial that would have to start over elsewhere
+stays: an Optuna objective, or an epoch function whose last epoch has no checkpoint.
 
-Where lanes have several seats, an extension says who leaves (``Extension.seats``).
+If lanes have several seats, an extension decides which trials leave (``Extension.seats``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .slots import can_move, epochs_left, slot_limit
 
 
 class Packing:
-    """Notes who shares a device, and has trials leave it."""
+    """Records which trials share a device, and makes trials leave it."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -27,12 +27,15 @@ class Packing:
         self._extensions = core.extensions
 
     def at_work_changed(self) -> None:
-        """Note where this event began or ended attempts. Called after the event is handled."""
+        """Record the trials at work on each device where this event started or ended attempts.
+
+        Call it after the event is handled.
+        """
         for name in sorted(self._core.touched & self._state.devices.keys()):
             self._record_at_work(name)
 
     def _record_at_work(self, name: str) -> None:
-        """Note which trials are at work on the device now, and since when. New ones are cold."""
+        """Record the trials now at work on the device, and since when. New trials are cold."""
         device = self._state.devices[name]
         now = [each.segment.trial for each in self._state.attempts_on(name)]
         if sorted(now) != sorted(device.at_work):
@@ -44,7 +47,7 @@ class Packing:
             device.in_use, device.since = lanes, self._core.at
 
     def rebalance(self, free: Sequence[Member]) -> None:
-        """Have trials that need not share a device leave it at the end of their epoch."""
+        """Make trials that need not share a device leave it at the end of their epoch."""
         empty = [slot.device for slot in free if self._state.is_free(slot.device)]
         self._extensions.seats.use_lanes(free)
         for name, device in self._state.devices.items():
@@ -75,7 +78,7 @@ class Packing:
 
 
 def leave_if_it_can(core: Core, attempt: Attempt) -> None:
-    """Have a trial leave its slot at the end of its epoch, if it can go on elsewhere."""
+    """Make a trial leave its slot at the end of its epoch, if it can go on elsewhere."""
     trial = core.state.trials[attempt.segment.trial]
     may = epochs_left(core.state, attempt) and can_move(core.state, trial)
     if may and not attempt.leaves:
@@ -83,7 +86,7 @@ def leave_if_it_can(core: Core, attempt: Attempt) -> None:
 
 
 def leave_device(core: Core, attempt: Attempt) -> None:
-    """Have a trial leave its slot at the end of its epoch."""
+    """Make a trial leave its slot at the end of its epoch."""
     attempt.leaves = True
     segment = attempt.segment
     if not attempt.cut and core.state.trials[segment.trial].epoch + 1 < segment.last:

@@ -1,4 +1,4 @@
-"""Length of a trial's next segment, from the engine's state, and the way the segment begins."""
+"""Length of a trial's next segment, from the engine's state, and the kind of its start."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def next_length(
 ) -> SegmentLength:
     """Return the length of the trial's next segment on ``members``, and the reason for it.
 
-    ``one_epoch``: an extension wants it to have one (``SegmentValues``). ``left``: the seconds for
-    which it may begin epochs (infinite if its study is near no limit).
+    ``one_epoch``: True if an extension wants a segment of one epoch (``SegmentValues``). ``left``:
+    the seconds during which the segment may start epochs (infinite if its study is near no limit).
     """
     spec, seconds = state.studies[trial.study].spec, state.epoch_seconds(trial)
     # An objective whose last epoch is accepted has its end still to come.
@@ -55,7 +55,7 @@ def next_length(
 def segment_start(trial: Trial, members: tuple[Member, ...]) -> SegmentStart:
     """Return the kind of start that a waiting trial's next segment has on ``members``.
 
-    After a failure or a loss the trainer may have ended, so its memory is not counted on.
+    After a failure or a loss the trainer may have ended, so its memory is assumed to be gone.
     """
     if trial.epoch == trial.begin:
         return SegmentStart.NEW

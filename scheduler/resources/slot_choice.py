@@ -20,9 +20,9 @@ def warm_first(trial: Trial, empty: list[Member], width: int) -> tuple[Member, .
 def members_of(
     state: EngineState, extensions: Extensions, trial: Trial, free: list[Member], width: int
 ) -> tuple[Member, ...]:
-    """Return ``width`` of the free slots, or as many as there are.
+    """Return up to ``width`` of the free slots for the trial.
 
-    With a width plan, a trial begins at its wide or narrow width, or not at all.
+    A trial with a width plan starts at its wide or narrow width, or not at all.
     """
     empty = [slot for slot in free if slot.slot == 0 and state.is_free(slot.device)]
     width_plan = state.courses.get(trial.id)
@@ -38,7 +38,7 @@ def members_of(
 
 
 def _slot(state: EngineState, extensions: Extensions, trial: Trial, free: list[Member]) -> Member:
-    """Return the slot where the trial's state is in memory, else the least crowded one.
+    """Return the slot where the trial's state is in memory, else the least crowded slot.
 
     An empty device is preferred unless the trial would have to start over there. A seat in a lane
     with residents is taken only if there is no other slot.
@@ -55,7 +55,7 @@ def _slot(state: EngineState, extensions: Extensions, trial: Trial, free: list[M
 
 
 def _warm_slot(state: EngineState, member: Member, free: list[Member]) -> Member | None:
-    """Return a slot of the lane that ``member`` was in; None if none of it may be had."""
+    """Return a free slot of the lane that ``member`` was in; None if there is none."""
     device = state.devices.get(member.device)
     # A device that left may have come back with fewer slots.
     if device is None or member.slot >= len(device.fences):

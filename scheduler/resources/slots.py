@@ -1,9 +1,9 @@
 """Free slots of devices that can hold several trials.
 
 Theory of operation. A device with several slots is given one trial, then one more as long as its
-limit allows (``Extension.limit``; its slots, if none is set) and no gang is at work. Empty devices
-always come first. While a number is being tried, it is tried on one device only. Policies take no
-part in this: they order the trials, whatever the slots.
+limit allows (``Extension.limit``, or else the number of its slots) and no gang is at work. Empty
+devices always come first. While a number of trials is being tried, it is tried on one device only.
+Policies take no part in this: they order the trials, whatever the slots.
 
 If lanes have several seats, all of this applies to lanes: a free lane counts as a free slot, and
 neighbours in a lane take turns, so they do not slow each other's steps down. An extension decides
@@ -17,12 +17,12 @@ from ..model.trial import Trial
 from ..state.extensions import Extensions, SlotLimit
 from ..state.state import Attempt, DeviceState, EngineState
 
-#: The fewest epochs a trial must have left before another one is tried with it, to compare.
+#: The fewest epochs that a trial must have left before a second trial is tried next to it.
 MIN_EPOCHS_LEFT = 3
 
 
 def free_slots(state: EngineState, extensions: Extensions) -> list[Member]:
-    """Return one free slot of each device that may take a trial, or another; empty ones first."""
+    """Return one free slot of each device that may take a trial, empty devices first."""
     empty, shared = list[Member](), list[Member]()
     for name, device in state.devices.items():
         if all(device.fences) or not state.usable(name):  # mostly there is none
@@ -46,7 +46,7 @@ def _free_lane(device: DeviceState) -> int | None:
 
 
 def capacity(state: EngineState, extensions: Extensions, name: str) -> int:
-    """Return the number of trials the device may have at once at present; at least one."""
+    """Return the number of trials the device may have at once at present; at least 1."""
     if state.devices[name].device.lanes == 1:
         return 1
     return max(at_once(state, name), slot_limit(state, extensions, name).slots)
@@ -81,7 +81,7 @@ def _accepts_more(state: EngineState, extensions: Extensions, name: str) -> bool
 
 
 def epochs_left(state: EngineState, attempt: Attempt) -> int:
-    """Return the number of epochs that its trial has after the current one."""
+    """Return the number of epochs that the attempt's trial has left after its current one."""
     trial = state.trials[attempt.segment.trial]
     return trial.target - trial.epoch - 1
 
@@ -89,7 +89,7 @@ def epochs_left(state: EngineState, attempt: Attempt) -> int:
 def can_move(state: EngineState, trial: Trial) -> bool:
     """Return True if the trial can continue from its current epoch on any device.
 
-    An Optuna objective would begin again elsewhere, and so would an epoch function whose last epoch
+    An Optuna objective would start over elsewhere, and so would an epoch function whose last epoch
     has no checkpoint.
     """
     contract = state.studies[trial.study].spec.contract
@@ -98,9 +98,9 @@ def can_move(state: EngineState, trial: Trial) -> bool:
 
 
 def slot_limit(state: EngineState, extensions: Extensions, name: str) -> SlotLimit:
-    """Return the number of trials that the device ``name`` may have at once now.
+    """Return the number of trials that the device ``name`` may have at once now, and the reason.
 
-    If lanes have several seats: the number of its lanes that may be in use.
+    If lanes have several seats, it is the number of the device's lanes that may be in use.
     """
     device = state.devices[name].device
     if device.lanes == 1:

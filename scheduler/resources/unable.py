@@ -1,8 +1,8 @@
 """Devices that cannot work for a study, judged by their announcements when they joined.
 
-If an extension says that a device cannot, the device refuses the study, for the same reason that
-its worker would give, so no trial is sent there to find out. A refusal lasts until the device joins
-again or the study is resumed.
+If an extension says that a device cannot work for a study, the device refuses the study at once,
+for the same reason that its worker would give. So no trial is sent there to find out. A refusal
+lasts until the device joins again or the study is resumed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ..state.state import StudyState
 
 
 def try_again(core: Core, study: StudyState) -> None:
-    """Forget the study's refusals: by now the devices' nodes may be able to work for it.
+    """Forget the devices' refusals of the study: by now their nodes may be able to work for it.
 
-    Devices that compute under another signature still refuse it.
+    Devices that compute under another signature still refuse the study.
     """
     for name in list(study.refused):
         if agree(study.machines.get(name, study.signature), study.signature):
@@ -27,7 +27,7 @@ def try_again(core: Core, study: StudyState) -> None:
 
 
 def exclude_unable(core: Core, study: StudyState, devices: Iterable[Device]) -> None:
-    """Note the ``devices`` that cannot work for the study as refusing it."""
+    """Record which of ``devices`` refuse the study because they cannot work for it."""
     spec = study.spec
     for device in devices:
         if why := core.extensions.refusal(spec, device):

@@ -1,10 +1,10 @@
 """The configurations of a study with replicates: R trials in a row have equal parameters.
 
 Theory of operation. Trial n is replicate n mod R of configuration n div R, so a trial's number says
-all. Every new trial takes the next number. Where that begins a configuration, the sampler is asked
-for one; else the trial repeats the one before. So a strategy may have any number of trials at a
-time, and strategies know nothing of replicates. Samplers know nothing of them either: they are
-shown one trial a configuration, with the means of its replicates.
+all. Every new trial takes the next number. If this starts a configuration, the sampler is asked for
+a new one; else the trial repeats the previous trial's. So a strategy may have any number of trials
+at a time, and strategies know nothing of replicates. Samplers know nothing of them either: they see
+one trial per configuration, with the means over its replicates.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def new_configurations(spec: StudySpec, known: int, trials: int) -> int:
 
 
 def as_sampled(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
-    """Return a study's trials (by number) as its sampler sees them: one for each configuration.
+    """Return a study's ``trials`` (by number) as its sampler sees them: one per configuration.
 
-    Its value after an epoch is the mean over the replicates that have reached it, its value the
-    mean over the complete ones, a constraint the worst of any. Failed ones count only where all
-    failed.
+    The value after an epoch is the mean over the replicates that have reached the epoch. The final
+    value is the mean over the complete replicates. A constraint is the worst of any replicate.
+    Failed replicates count only if all failed.
     """
     size = spec.replicates
     if size == 1:
@@ -72,11 +72,11 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 def best_replicates(replicates: int, sign: float, values: Mapping[int, float]) -> list[int]:
-    """Return the trial numbers of the best configuration, among trials with these ``values``.
+    """Return the numbers of the best configuration's trials, among trials with these ``values``.
 
-    It is the one with the best mean (the largest of ``sign`` times it; of equal ones the earliest)
-    among those of which the most replicates have a value: one that was lucky once does not beat one
-    that was good twice. Empty if there are no values.
+    Only configurations with the most replicates that have a value count: one lucky result does not
+    beat two good ones. The best of them has the largest mean, times ``sign``; on a tie, the
+    earliest wins. The result is empty if there are no values.
 
     >>> best_replicates(2, 1.0, {0: 0.9, 2: 0.6, 3: 0.8, 4: 0.5, 5: 0.7})
     [2, 3]

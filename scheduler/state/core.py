@@ -1,8 +1,8 @@
 """The core of the engine: the state, the current event, and the decisions and changes that follow.
 
-It keeps the books for the parts above it: it moves trials along their transition table, closes
-attempts and notes what changed. It decides nothing. A part changes by itself only the state that it
-owns. State that several parts change is changed by a method of the core.
+The core keeps the books for the parts above it: it moves trials along their transition table,
+closes attempts and notes changes. It decides nothing. A part by itself changes only the state that
+it owns. State that several parts change is changed by a method of the core.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .slot_time import settle, slot_seconds
 from .spending import charged
 from .state import Attempt, Changes, DeviceRecord, DeviceState, EngineState, StudyState, Waits
 
-#: Steps of a trial kept in memory for exceptions.
+#: Number of a trial's last steps that are kept in memory for exceptions.
 STORY_KEPT = 30
 
 _ACTIVE = frozenset({TrialState.PROPOSED, TrialState.WAITING, TrialState.RUNNING})
@@ -34,9 +34,9 @@ class Refused(Exception):
 
 
 class Unfit(Refused):
-    """The report does not fit what was accepted of its trial: its attempt cannot go on.
+    """The report does not fit its trial's accepted reports, so its attempt cannot go on.
 
-    It is about other parameters, or follows a report that was lost.
+    The report belongs to other parameters, or follows a report that was lost.
     """
 
 
@@ -50,22 +50,22 @@ class Core:
         self.changes = Changes()
         self.at = 0.0
         self.event = Event(at=0.0)
-        #: Devices with several slots where this event began or ended an attempt.
+        #: Devices with several slots where this event started or ended an attempt.
         self.touched: set[str] = set()
-        #: Studies of which a trial has moved or has a new epoch, in order.
+        #: Studies with a trial that changed its state or has a new epoch, in order.
         self.moved: dict[str, None] = {}
-        #: Studies of which a trial has other parameters than it was proposed with.
+        #: Studies with a trial whose parameters differ from those it was proposed with.
         self.reparametrised: set[str] = set()
         self.extensions = Extensions(state.studies)
         #: Functions of extensions to call when the event is handled, before slots are given out.
         self.after: dict[Callable[[], None], None] = {}
-        #: True while free slots may have trials.
+        #: True if free slots are to be given to trials when the event ends.
         self.slots_offered = False
         #: Give free slots to trials at once, as in ledgers of 0.2. The engine sets it.
         self.fill: Callable[[], None] = lambda: None
 
     def begin(self, event: Event) -> None:
-        """Begin an event. It is counted before it is handled, so that decisions can name it."""
+        """Start an event. It is counted before it is handled, so that decisions can name it."""
         self.out = []
         self.at = event.at
         self.event = event
@@ -74,7 +74,7 @@ class Core:
         self.state.seq += 1
 
     def undo(self) -> None:
-        """Stop counting the event, because it was refused."""
+        """Take back the count of the event, because it was refused."""
         self.state.seq -= 1
         self.after.clear()
         self.slots_offered = False
@@ -126,7 +126,7 @@ class Core:
         metrics: Mapping[str, float],
         state_hash: str,
     ) -> None:
-        """Enter the result and the hash of the trial's next epoch."""
+        """Record the result and the state hash of the trial's next epoch."""
         trial.epoch = epoch
         trial.value = trial.values[epoch] = metrics[study.spec.metric]
         if study.spec.further or study.spec.constraints:
@@ -168,9 +168,9 @@ class Core:
         return attempt
 
     def charge(self, attempt: Attempt, joules: float = 0.0) -> float:
-        """Count what the attempt has had of devices, and the joules of an epoch, for its study.
+        """Charge the study for the attempt's device time until now, and an epoch's ``joules``.
 
-        Returns what it has had of a slot (seconds).
+        Return the slot time that the attempt has had so far (seconds).
         """
         study, had = self.state.studies[attempt.study], slot_seconds(attempt, self.at)
         if joules or had > attempt.charged:  # mostly it ends with an epoch that was just counted
@@ -180,7 +180,7 @@ class Core:
         return had
 
     def touch(self, device: DeviceState) -> None:
-        """Note that an attempt began or ended there: other trials may share the device now."""
+        """Note that an attempt started or ended on the device: other trials may share it now."""
         if device.device.slots > 1:
             self.touched.add(device.device.name)
 
@@ -198,7 +198,7 @@ class Core:
             raise Refused(f"fence {fence} of {trial.id} is not the open one")
 
     def check_training(self, trial: Trial, fence: int) -> None:
-        """Check the fence of a report that only an attempt that trains its trial can make."""
+        """Check the fence of a report that only an attempt which trains its trial can make."""
         self.check_fence(trial, fence)
         attempt = self.state.attempts.get(fence)
         if attempt is not None and attempt.segment.widths:
@@ -207,10 +207,9 @@ class Core:
     def check_draws(
         self, trial: Trial, digest: str, suggestions: tuple[Suggestion, ...] = ()
     ) -> None:
-        """Raise ``Unfit`` unless the trial's accepted draws and ``suggestions`` have
-        this digest together.
+        """Raise ``Unfit`` unless the accepted draws and ``suggestions`` together have ``digest``.
 
-        With an empty ``digest`` only a draw that differs from an accepted one is refused.
+        With an empty ``digest``, only a draw that differs from an accepted one is refused.
         """
         accepted, params = {each.name: each.draw for each in trial.suggestions}, dict(trial.params)
         for each in suggestions:
@@ -225,9 +224,10 @@ class Core:
             raise Unfit(f"{trial.id} has other parameters than those that this belongs to")
 
     def check_writings(self, trial: Trial, number: int) -> None:
-        """Raise ``Unfit`` if a message of what the trial wrote before message ``number`` is lost.
+        """Raise ``Unfit`` if a message with the trial's writings before message ``number`` is lost.
 
-        One that comes again is none: a session that takes over an attempt counts from 1 again.
+        A message that is sent again does not count as lost: a session that takes over an attempt
+        counts from 1 again.
         """
         last = self.state.attempts[trial.fence].writings
         if number > last + 1:
@@ -283,7 +283,7 @@ class Core:
         return [self.state.trials[name] for name in study.trials]
 
     def epochs_ahead(self, study: StudyState) -> int:
-        """Return the least number of epochs that the study will train, whatever their results."""
+        """Return the least number of epochs that the study will train, whatever the results."""
         plan = study.spec.strategy
         whole = plan.max_epochs if plan.name == "full" else None
         trials = self.trials_of(study)
@@ -301,10 +301,10 @@ class Core:
         self.out.append(kind(id=self.decision_id(), cause=self.state.seq, **fields))
 
     def offer_slots(self) -> None:
-        """Note that free slots may have trials now. The engine gives them out as the event ends.
+        """Note that free slots may be filled now. The engine gives them out when the event ends.
 
-        Until ``PolicyChosen.fill_at_end`` they are given out at once, even amid an event: a replay
-        of those events has to come to the same fences.
+        Before ``PolicyChosen.fill_at_end``, slots are given out at once, even amid an event: a
+        replay of those events must give the same fences.
         """
         if self.state.fill_at_end:
             self.slots_offered = True
@@ -312,10 +312,10 @@ class Core:
             self.fill()
 
     def invalidate_plan(self) -> None:
-        """Note that what the standing plan was made from has changed."""
+        """Note that the input of the standing plan has changed."""
         self.state.dirty = True
 
     def ready(self) -> list[str]:
-        """Return the waiting trials that may be given a slot. Those of a paused study may not."""
+        """Return the waiting trials that may be given a slot. Trials of paused studies may not."""
         trials = self.state.trials
         return [n for n in self.state.ready if self.state.studies[trials[n].study].runnable]

@@ -1,4 +1,4 @@
-"""Counts of a trial's model that are known before it is trained."""
+"""Parameter and operation counts of a trial's model, known before the model is trained."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from ..model.study import Metrics
 
 
 class Counted(Protocol):
-    """Counts that an extension has of a model. The class of its state has a method ``counted``."""
+    """An extension's counts for a model. Its class of state has a method ``counted``."""
 
     @property
     def size(self) -> str:
-        """Name models that do about as much work."""
+        """Return a name that models with about the same work have in common."""
 
     @property
     def profile(self) -> Metrics:
-        """Return features of a profile that need no measuring."""
+        """Return the features of a profile that need no measuring."""
 
     @property
     def tensors(self) -> Footprint | None:
-        """Expected footprint of its tensors; None if unknown."""
+        """Return the expected footprint of the model's tensors; None if unknown."""

@@ -1,4 +1,4 @@
-"""Configurations as numbers, by which the cost model tells the trials of a study apart."""
+"""Configurations as numbers, by which the cost model distinguishes the trials of a study."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from ..model.study import Params, Scalar, StudySpec
 
-#: Further numbers are left out: more than this say little about costs, and take long.
+#: The most numbers of a configuration: more of them say little about costs, and take long.
 MAX_FEATURES = 24
 
 Space = tuple[tuple[str, str], ...]
@@ -27,11 +27,12 @@ def _features(space: Space, params: Params, without: tuple[str, ...]) -> tuple[f
 def features_of(
     spec: StudySpec, params: Params, without: tuple[str, ...] = ()
 ) -> tuple[float, ...]:
-    """Return numbers from -1 to 1, equally many for each trial; none if the study has no space.
+    """Return the numbers from -1 to 1 that describe a trial; none if the study has no space.
 
-    A numeric parameter gives its position in its range, on a logarithmic scale if the distribution
-    has one. A categorical parameter gives a number for each possible value but the first. A
-    parameter that is absent gives 0, those named ``without`` give none.
+    All trials of a study have equally many. A numeric parameter gives its position in its range, on
+    a logarithmic scale if the distribution has one. A categorical parameter gives a number for each
+    possible value but the first. A parameter that is absent gives 0. Parameters named in
+    ``without`` give no number.
     """
     return _features(spec.space, params, without) if spec.space else ()
 

@@ -1,8 +1,8 @@
 """Expected ends of the epochs that are being trained.
 
 Theory of operation. The cost table has the time of an epoch of a trial that is alone. Two factors
-change it: other lanes of its device that are at work (``EngineState.slowdown``), and its fused
-group (``FusedGroups.pace``).
+change that time: the other busy lanes of its device (``EngineState.slowdown``), and its fused group
+(``FusedGroups.pace``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from .state import Attempt, EngineState
 def epoch_ends(state: EngineState, extensions: Extensions, attempt: Attempt) -> float | None:
     """Return when the attempt's current epoch is expected to end (the runner's clock).
 
-    None if that is not known, if it measures widths, or if it has no turn for now.
+    The result is None if this is not known, if the attempt measures widths, or if it has no turns
+    now.
     """
     if attempt.counted_at is not None:
         remaining = epoch_left(state, extensions, attempt)
@@ -31,9 +32,9 @@ def epoch_ends(state: EngineState, extensions: Extensions, attempt: Attempt) -> 
 
 
 def next_epochs(state: EngineState, extensions: Extensions, attempt: Attempt) -> float | None:
-    """Return the wall time that each of its next epochs is expected to take (seconds).
+    """Return the wall time that each of the attempt's next epochs is expected to take (seconds).
 
-    None if that is not known, or if it has no turn for now.
+    The result is None if this is not known, or if the attempt has no turns now.
     """
     width = len(attempt.segment.members)
     seconds = state.seconds_at(state.trials[attempt.segment.trial], width)
@@ -44,9 +45,10 @@ def next_epochs(state: EngineState, extensions: Extensions, attempt: Attempt) ->
 
 
 def epoch_left(state: EngineState, extensions: Extensions, attempt: Attempt) -> float | None:
-    """Return the time in turn that its current epoch still needs (seconds from ``counted_at``).
+    """Return the time in turn that the attempt's current epoch still needs, from ``counted_at``.
 
-    For attempts whose time in turn is counted; None if not known.
+    The result is in seconds, or None if it is not known. Call this only for attempts whose time in
+    turn is counted.
     """
     seconds = state.seconds_at(state.trials[attempt.segment.trial], 1)
     if seconds is None or attempt.segment.widths:
@@ -57,9 +59,9 @@ def epoch_left(state: EngineState, extensions: Extensions, attempt: Attempt) -> 
 
 
 def to_boundary(state: EngineState, extensions: Extensions, attempt: Attempt, at: float) -> float:
-    """Return the expected seconds until the current epoch ends; time in turn if that is counted.
+    """Return the expected seconds until the current epoch ends; 0 if that is not known.
 
-    0 if that is not known.
+    They are time in turn if the attempt's time in turn is counted.
     """
     if attempt.counted_at is None:
         ends = epoch_ends(state, extensions, attempt)

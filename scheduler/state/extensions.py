@@ -3,11 +3,12 @@
 Theory of operation. An extension is a feature of the scheduler in a folder of its own, which the
 core does not import. An engine is made with functions that each make one extension (``Plug``). An
 ``Extension`` says which studies need it, and has functions for some of the points below. Points
-that concern a study are called only for studies that need the extension, so it costs nothing if no
-study does. An extension's own events go to its ``handlers``, whether a study needs it or not.
+that concern a study are called only for studies that need the extension, so an extension costs
+nothing if no study needs it. An extension's own events go to its ``handlers``, whether a study
+needs it or not.
 
-An extension keeps its state in ``EngineState.ext``, under its name, as values that JSON has or as
-a class that its end names (``STATE``), so a snapshot needs to know nothing of it.
+An extension keeps its state in ``EngineState.ext``, under its name, as values that JSON has or as a
+class that its module names (``STATE``), so a snapshot needs to know nothing of it.
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SegmentValues:
-    """The values that extensions give to a segment which is sent."""
+    """The values that extensions give to a segment before it is sent."""
 
-    #: The system configuration that it runs with.
+    #: The system configuration that the segment runs with.
     system: SystemConfig = ()
-    #: True if it has one epoch, whatever its length would be.
+    #: True if the segment must have one epoch only.
     one_epoch: bool = False
-    #: True if it has all turns of its lane, until an extension says otherwise.
+    #: True if the segment has all turns of its lane, until an extension says otherwise.
     undivided: bool = False
-    #: Values for the trainer's ends of extensions, by their names, as JSON has them.
+    #: Values for the extensions' parts in the trainer, by extension name, as JSON values.
     ext: Mapping[str, Any] = field(default_factory=dict)
 
     def beside(self, other: SegmentValues) -> SegmentValues:
-        """Return the values of both."""
+        """Return these values combined with those of ``other``."""
         return SegmentValues(
             self.system + other.system,
             one_epoch=self.one_epoch or other.one_epoch,
@@ -62,14 +63,14 @@ class SegmentValues:
         )
 
 
-#: Those of a segment to which no extension gives any.
+#: The values of a segment to which no extension gives any.
 NO_VALUES = SegmentValues()
 
 
 class SlotLimit(NamedTuple):
-    """The number of trials that a device may have at once, and why.
+    """The number of trials that a device may have at once, and the reason.
 
-    ``exploring``: this number is tried to measure whether it gains.
+    ``exploring``: True if this number is only tried, to measure whether it gains.
     """
 
     slots: int
@@ -77,7 +78,7 @@ class SlotLimit(NamedTuple):
     exploring: bool = False
 
 
-#: The events that begin a study, or have one go on that was over.
+#: The events that start a study, or continue one that was over.
 Begins = StudySubmitted | StudyExtended | StudyReopened
 
 
@@ -85,152 +86,163 @@ Begins = StudySubmitted | StudyExtended | StudyReopened
 class Extension:
     """A feature of the engine. All points are optional, and times are those of the runner's clock.
 
-    It acts through the ``Parts`` of the engine from which it was made.
+    An extension acts through the ``Parts`` of the engine for which it was made.
     """
 
     #: The name of the extension, and of its folder.
     name: str
-    #: The version of its state. A state (a mapping) may have one under ``version``; else it is 1.
+    #: The version of the extension's state. A state that is a mapping may hold it under
+    #: ``version``; else it is 1.
     version: int = 1
-    #: Return True if a study needs it. It is asked when a study begins, is edited, extended or
-    #: reopened: the answer must not depend on what changes in between, such as its weight. One
-    #: whose answer has changed with its own state has it asked again (``Extensions.study_begins``).
-    #: None: a study comes to need it by what happens, which it notes in ``StudyState.needs``. It is
-    #: then called for the study if it has ``on_moved`` or ``needed_with``.
+    #: Return True if a study needs the extension. This is called when a study begins, is edited,
+    #: extended or reopened, so the answer must not depend on values that change in between, such as
+    #: the study's weight. An extension whose answer has changed with its own state has the function
+    #: called again by ``Extensions.study_begins``. None: events decide which studies need the
+    #: extension, and it adds itself to ``StudyState.needs``. It is then called for the study if it
+    #: has ``on_moved`` or ``needed_with``.
     needed_by: Callable[[StudySpec], bool] | None = None
-    #: Return True if a study that goes on after it was over needs it because it has this trial.
+    #: Return True if a study that was over and goes on needs the extension because of this trial.
     needed_with: Callable[[Trial], bool] | None = None
-    #: Return a copy for a study that lacks points which it does not need: those then cost nothing.
-    #: It matters for points that are called for one study (``by_study``); those that are asked of
-    #: all extensions stay. The answer must not change, as of ``needed_by``. None: it needs all.
+    #: Return a copy of the extension for a study, without the points that the study does not need,
+    #: so that these cost nothing. This matters only for points that are called for one study
+    #: (``by_study``); points that are called for all studies stay. As for ``needed_by``, the answer
+    #: must not change. None: every study needs all points.
     for_study: Callable[[StudySpec], Extension] | None = None
-    #: Handlers of events. Of a kind that the core handles, too, the extension hears first, and may
-    #: not refuse it. The core must never refuse it either, as what the extension did would stay.
+    #: Handlers of events, by kind. If the core handles a kind, too, the extension is called first.
+    #: Neither it nor the core may ever refuse such an event, since changes by the extension would
+    #: stay.
     handlers: Mapping[type[Event], Callable[[Any], None]] = field(default_factory=dict)
-    #: Say why a device may take no trial of the study; empty if it may.
+    #: Return the reason why a device may take no trial of the study; empty if it may.
     refusal: Callable[[StudySpec, Device], str] | None = None
-    #: Return the values of a trial's next segment, which is sent to these members now.
+    #: Return the values of a trial's next segment, which is about to be sent to these members.
     segment: Callable[[StudyState, Trial, tuple[Member, ...]], SegmentValues] | None = None
-    #: Return True if something else than the trial caused a failure of its code; the trial is then
-    #: sent again. The attempt is still open. The last extension is asked first, even if the study
-    #: does not need it, and the others if it says no.
+    #: Return True if a failure of the trial's code was not the trial's fault; the trial is then
+    #: sent again. The attempt is still open. The last extension is called first, even if the study
+    #: does not need it, then the others until one returns True.
     excuses: Callable[[StudyState, Trial, AttemptFailed], bool] | None = None
-    #: Called with the seconds that an accepted epoch was trained, before they count as its cost.
+    #: Called with the training seconds of an accepted epoch, before they count as its cost.
     on_trained: Callable[[StudyState, Trial, float], None] | None = None
-    #: Say why a free slot is too full for a trial; empty if it is not.
+    #: Return the reason why a free slot is too full for a trial; empty if it is not.
     too_full: Callable[[Trial, Member], str] | None = None
-    #: Say how many trials a device with several slots may have at once now. Where lanes have
-    #: several seats: how many of its lanes may be in use.
+    #: Return the number of trials that a device with several slots may have at once now, with the
+    #: reason. If lanes have several seats: the number of its lanes that may be in use.
     limit: Callable[[str], SlotLimit] | None = None
-    #: Return the crowding of a free slot on a device in use, for a trial, which takes the slot with
-    #: the least. Extensions that come first count first.
+    #: Return the crowding of a free slot, on a device in use, for a trial. The trial takes the slot
+    #: with the least crowding. The answers of earlier extensions count first.
     crowding: Callable[[Trial, Member], float] | None = None
-    #: Return True if trials in one lane of a device are known to need more than it has.
+    #: Return True if trials in one lane of a device are known to need more than the lane has.
     overfull: Callable[[Device, Sequence[Trial]], bool] | None = None
-    #: Return True if it can foresee which trials have room where other waiting ones have none.
+    #: Return True if the extension can foresee which trials have room where other waiting trials
+    #: have none.
     foresees: Callable[[], bool] | None = None
-    #: Called when an epoch was accepted that a device with several slots trained by itself, before
-    #: its costs are counted. It returns whether the device may have another number of trials now.
+    #: Called when an epoch was accepted that one device with several slots trained, before its
+    #: costs are counted. Returns True if the device may have another number of trials now.
     on_shared: Callable[[Trial, Attempt, EpochReported], bool] | None = None
-    #: The gains of a study's trials by being in one lane. One extension at most may have it.
+    #: The gains of a study's trials from sharing a lane. At most one extension may have this.
     fused_groups: FusedGroups | None = None
-    #: The seats of lanes that have several. One extension at most may have them.
+    #: The seats of lanes that have several. At most one extension may have this.
     seats: Seats | None = None
-    #: Return the footprints found for the tensors of a trial, those that are known.
+    #: Return the known footprints of the trial's tensors.
     footprints: Callable[[Trial], Iterable[Footprint]] | None = None
-    #: Called when the tensors of a trial were found to need this.
+    #: Called when the footprint of the trial's tensors was found.
     on_footprint: Callable[[StudyState, Trial, Footprint], None] | None = None
-    #: Return facts of a lane in use to be shown, by the device and the number of the lane.
+    #: Return facts to show about a lane in use, by the device's name and the number of the lane.
     of_lane: Callable[[str, int], Mapping[str, Any]] | None = None
-    #: True if trainers keep something for the study's trials until they hear that it is over.
+    #: True if trainers keep data for the study's trials until they are told that the study is over.
     tells_trainers: bool = False
     #: Called when the study begins, or goes on with its trials after it was over.
     on_begun: Callable[[StudyState, Begins], None] | None = None
-    #: Called when its user has changed the specification of a study that runs, with the one before.
+    #: Called with the study's earlier specification when its user has changed it while the study
+    #: runs.
     on_edited: Callable[[StudyState, StudySpec], None] | None = None
     #: Called when a trial is about to wait for slots: before its first segment towards a target, or
-    #: after this attempt, which has closed short of it. It may be given epochs. Return True if the
-    #: extension has it wait, in no queue, until it hands it to ``Proposals.wait``.
+    #: after this attempt, which has closed short of the target. The extension may give the trial
+    #: epochs. Return True if the trial is to wait outside the queue until the extension hands it to
+    #: ``Proposals.wait``.
     keeps: Callable[[StudyState, Trial, Attempt | None], bool] | None = None
-    #: Return the target to which a trial goes on that has reached its own, whatever its strategy
-    #: says; 0: to none.
+    #: Return the next target for a trial that has reached its own, whatever its strategy decides; 0
+    #: for none.
     goes_on: Callable[[StudyState, Trial], int] | None = None
-    #: Return the trials of the study that it has wait in no queue, and why each does, in words.
+    #: Return the trials of the study that the extension keeps outside the queue, each with the
+    #: reason in words.
     aside: Callable[[StudyState], Iterable[tuple[str, str]]] | None = None
-    #: Return True if enough trials wait, so the study is asked for no more.
+    #: Return True if enough trials wait, so that the study's strategy is asked for no more.
     has_enough: Callable[[StudyState], bool] | None = None
-    #: Return after which epochs of a segment its trainer is to keep a copy of the trial's state.
+    #: Return the epochs of a segment after which its trainer is to keep a copy of the trial's
+    #: state.
     copies: Callable[[StudyState, Trial, Segment], Iterable[int]] | None = None
-    #: Called as an event ends in which a trial of the study has moved or has a new epoch, and again
-    #: until nothing moves.
+    #: Called at the end of an event in which a trial of the study changed its state or has a new
+    #: epoch, and again until no trial does.
     on_moved: Callable[[StudyState], None] | None = None
-    #: Called when a state of a trial is in the store, with all that are: also for a study that is
-    #: over, as long as any study needs the extension.
+    #: Called when a state of a trial is in the store, with all its states there. This includes
+    #: trials of a study that is over, as long as any study needs the extension.
     on_durable: Callable[[str, int, Sequence[Parent]], None] | None = None
-    #: Called when an epoch was accepted that shows on which kind of machine the study computes.
+    #: Called when an accepted epoch showed on which kind of machine the study computes.
     on_machine_known: Callable[[StudyState], None] | None = None
     #: Called when an attempt of the study was charged for its time.
     on_charged: Callable[[StudyState], None] | None = None
-    #: Called when an epoch was accepted, before what follows from it is decided.
+    #: Called when an epoch was accepted, before the decisions that follow from it.
     on_accepted: Callable[[StudyState, Trial, Attempt, EpochReported], None] | None = None
-    #: Return until when a segment that is sent now may begin further epochs; None: without end.
+    #: Return the time until which a segment sent now may start further epochs; None for no limit.
     until: Callable[[StudyState], float | None] | None = None
     #: Called when the study is over.
     on_over: Callable[[StudyState], None] | None = None
-    #: Drop what is kept of the study of this id, which is over, whether it needed the extension or
-    #: not.
+    #: Drop the data kept about the study with this id, which is over, whether it needed the
+    #: extension or not.
     forget: Callable[[str], None] | None = None
-    #: Return the questions that are unanswered. A restarted runner asks them again.
+    #: Return the unanswered questions. A restarted runner asks them again.
     questions: Callable[[], Iterable[Decision]] | None = None
     #: Return the times at which the extension wants a ``Tick``.
     deadlines: Callable[[], Iterable[float]] | None = None
 
 
-#: Types of the answers at points where others rely on them.
+#: Types of the answers at points whose callers rely on the type.
 _RETURNED: Mapping[str, Any] = {
     "segment": SegmentValues,
     "refusal": str,
     "until": int | float | None,
     "goes_on": int,
 }
-#: The same of each value, where they return several.
+#: Types of the single values at points that return several.
 _VALUES: Mapping[str, Any] = {"deadlines": int | float, "questions": Decision}
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """The state of an extension that cannot be read: it is kept as it is."""
+    """The unreadable state of an extension, which is kept as it is."""
 
     why: str
     state: Any
 
 
 class Extensions:
-    """The extensions of an engine, and which studies need them."""
+    """The extensions of an engine, and the studies that need them."""
 
     def __init__(self, studies: Mapping[str, StudyState]) -> None:
         self._studies = studies
         self._all: tuple[Extension, ...] = ()
-        #: The functions that extensions have for a point, in order, by its name.
+        #: The extensions' functions for each point, in order, by the point's name.
         self._points: defaultdict[str, tuple[Callable[..., Any], ...]] = defaultdict(tuple)
-        #: The extension that has fused groups, by its name, and the one that has seats.
+        #: The extension with fused groups, by its name; and the extension with seats.
         self._fused_groups: tuple[str, FusedGroups] = ("", NO_FUSED_GROUPS)
         self._seats: tuple[str, Seats] = ("", NO_SEATS)
         #: The module that made an extension, by the extension's name.
         self._modules: dict[str, str] = {}
         #: Extensions that could not be plugged in, by name, each with the reason.
         self.unfit: dict[str, str] = {}
-        #: The names of extensions that any study has lacked since this engine was made.
+        #: The names of all extensions that a study has lacked since this engine was made.
         self._lacked: set[str] = set()
-        #: The extensions that a study needs, by its id. Studies that need none are not in it.
+        #: The extensions that each study needs, by the study's id. Studies that need none are left
+        #: out.
         self.by_study: dict[str, tuple[Extension, ...]] = {}
-        #: ``on_durable`` of the extensions that any study needs; None: not known yet.
+        #: ``on_durable`` of all extensions that any study needs; None if not known yet.
         self._on_durable: tuple[Callable[[str, int, Sequence[Parent]], None], ...] | None = None
 
     def plug_in(self, extensions: Sequence[tuple[str, Extension]], state: EngineState) -> None:
-        """Add the extensions, which are called in this order, for the studies of ``state`` too.
+        """Add the extensions, to be called in this order, also for the studies of ``state``.
 
-        Each comes with the module that made it. One whose state another version wrote is left out.
+        Each comes with the name of the module that made it. An extension whose state was written by
+        another version is left out.
         """
         self._all = tuple(each for _, each in extensions if self._fits(each, state))
         self._modules = {each.name: module for module, each in extensions}
@@ -265,11 +277,11 @@ class Extensions:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the extensions that are there, in order."""
+        """The names of the loaded extensions, in order."""
         return tuple(each.name for each in self._all)
 
     def study_begins(self, study: StudyState) -> None:
-        """Set the extensions of a study that is new or edited, or that lacks others than before."""
+        """Set the extensions of a study that is new or edited, or that lacks different ones now."""
         by_spec = {each.name for each in self._all if each.needed_by is not None}
         others_needed = [name for name in study.needs if name not in by_spec]
         study.needs = [
@@ -295,7 +307,7 @@ class Extensions:
         self._on_durable = None
 
     def needed_with(self, trials: Sequence[Trial]) -> list[str]:
-        """Return the names of the extensions that a study needs which has these trials."""
+        """Return the names of the extensions that a study needs because of one of these trials."""
         return [
             each.name
             for each in self._all
@@ -304,18 +316,18 @@ class Extensions:
 
     @property
     def fused_groups(self) -> FusedGroups:
-        """The gains of a study's trials by being in one lane; the core's where they are off."""
+        """The gains of a study's trials from sharing a lane; the core's if the extension is off."""
         name, gains = self._fused_groups
         return NO_FUSED_GROUPS if self.is_off(name) else gains
 
     @property
     def seats(self) -> Seats:
-        """The seats of lanes that have several; the core's where they are off."""
+        """The seats of lanes that have several; the core's if the extension is off."""
         name, seats = self._seats
         return NO_SEATS if self.is_off(name) else seats
 
     def is_off(self, name: str) -> bool:
-        """Return True if an extension is there but broken: some studies lack it, none has it."""
+        """Return True if an extension is broken: some studies lack it, and none has it."""
         if name not in self._lacked:
             return False
         return any(name in study.lacks for study in self._studies.values()) and not any(
@@ -323,7 +335,10 @@ class Extensions:
         )
 
     def blamed(self, error: Exception) -> BrokenExtension | None:
-        """Return the error of the extension that raised ``error``; None if none of them did."""
+        """Return the error that blames the extension in which ``error`` was raised.
+
+        The result is None if no extension raised it.
+        """
         if isinstance(error, BrokenExtension):
             return error
         step = error.__traceback__
@@ -341,10 +356,10 @@ class Extensions:
         return ""
 
     def broken(self, name: str, why: str, study: str | None = None) -> BrokenExtension:
-        """Return the error of an extension, for the study that it was asked for, or for all.
+        """Return the error of a broken extension, with the studies that it affects.
 
-        All are those that need it. Where none does yet, and it breaks all the same, it may break
-        with any: then they are all that there are.
+        They are ``study``, if given, or else all that need the extension. If none needs it yet, it
+        may break with any study, so all studies are affected.
         """
         if study is not None:
             return BrokenExtension(name, [study], why)
@@ -354,7 +369,7 @@ class Extensions:
     def _ask(
         self, extension: Extension, point: str, given: tuple[Any, ...], study: str | None = None
     ) -> Any:
-        """Return an extension's answer at a point, for this study or for none in particular."""
+        """Return an extension's answer at a point; ``study``: the study concerned, if any."""
         try:
             answer = getattr(extension, point)(*given)
             if point in _VALUES:
@@ -371,19 +386,19 @@ class Extensions:
         return answer
 
     def _of(self, study: str, point: str, *given: Any) -> Iterator[Any]:
-        """Yield the answers at a point of the extensions that a study needs, in order."""
+        """Yield the answers at a point from the extensions that a study needs, in order."""
         for each in self.by_study.get(study, ()):
             if getattr(each, point) is not None:
                 yield self._ask(each, point, given, study)
 
     def tell(self, study: StudyState, point: str, *given: Any) -> None:
-        """Call those that the study needs at a point where they hear of it."""
+        """Call the extensions that the study needs at a point that has no answer."""
         for each in self.by_study.get(study.spec.id, ()):
             if getattr(each, point) is not None:
                 self._ask(each, point, (study, *given), study.spec.id)
 
     def study_over(self, study: StudyState) -> None:
-        """Tell those that the study needed that it is over, and have all forget it."""
+        """Tell the extensions that the study needed about its end, and make all forget it."""
         self.tell(study, "on_over")
         self.by_study.pop(study.spec.id, None)
         self._on_durable = None
@@ -395,11 +410,11 @@ class Extensions:
         return any(self._of(study.spec.id, "keeps", study, trial, after))
 
     def goes_on(self, study: StudyState, trial: Trial) -> int:
-        """Return the farthest target to which extensions have a trial go on; 0: to none."""
+        """Return the farthest next target that extensions give to a trial; 0 for none."""
         return max(self._of(study.spec.id, "goes_on", study, trial), default=0)
 
     def aside(self) -> dict[str, str]:
-        """Return the trials that extensions have wait in no queue, by their ids, and why."""
+        """Return the trials that extensions keep outside the queue, by id, each with the reason."""
         return {
             name: why
             for study in self._studies.values()
@@ -408,21 +423,21 @@ class Extensions:
         }
 
     def has_enough(self, study: StudyState) -> bool:
-        """Return True if enough trials wait, so the study is asked for no more."""
+        """Return True if enough trials wait, so that the study's strategy is asked for no more."""
         name = study.spec.id
         return name in self.by_study and any(self._of(name, "has_enough", study))
 
     def copies(self, study: StudyState, trial: Trial, segment: Segment) -> tuple[int, ...]:
-        """Return after which epochs of a segment its trainer is to keep a copy of the state."""
+        """Return the epochs of a segment after which its trainer is to keep a copy of the state."""
         answers = self._of(study.spec.id, "copies", study, trial, segment)
         return tuple(sorted({epoch for epochs in answers for epoch in epochs}))
 
     def tells_trainers(self, study: StudyState) -> bool:
-        """Return True if trainers are to hear that the study is over."""
+        """Return True if trainers must be told when the study is over."""
         return any(each.tells_trainers for each in self.by_study.get(study.spec.id, ()))
 
     def moved(self, name: str) -> None:
-        """Tell those that a study needs, unless it is over, that a trial of it has moved."""
+        """Tell the extensions that a study needs of its moved trials, unless it is over."""
         if name not in self.by_study:
             return
         for each in self.by_study[name]:
@@ -430,7 +445,7 @@ class Extensions:
                 self._ask(each, "on_moved", (self._studies[name],), name)
 
     def durable(self, trial: str, epoch: int, states: Sequence[Parent]) -> None:
-        """Tell those that any study needs that a trial's state is in the store."""
+        """Tell the extensions that any study needs that a trial's state is in the store."""
         if self._on_durable is None:
             names = {each.name for extensions in self.by_study.values() for each in extensions}
             hear = (each.on_durable for each in self._all if each.name in names)
@@ -439,13 +454,13 @@ class Extensions:
             listener(trial, epoch, states)
 
     def handlers(self) -> Sequence[tuple[str, type[Event], Callable[[Any], None]]]:
-        """Return the handlers of all extensions, in order, each with its extension's name."""
+        """Return (extension name, kind of event, handler) for each handler of all extensions."""
         return [
             (each.name, kind, hear) for each in self._all for kind, hear in each.handlers.items()
         ]
 
     def deadlines(self) -> list[float]:
-        """Return when extensions want a ``Tick``."""
+        """Return the times at which extensions want a ``Tick``."""
         return self._collected("deadlines")
 
     def questions(self) -> list[Decision]:
@@ -453,7 +468,7 @@ class Extensions:
         return self._collected("questions")
 
     def _collected(self, point: str) -> list[Any]:
-        """Return all values that extensions which are not off have at a point."""
+        """Return all values at a point from the extensions that are not off."""
         extensions = (each for each in self._all if getattr(each, point) is not None)
         return [
             value
@@ -472,7 +487,7 @@ class Extensions:
         return total
 
     def excuses(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
-        """Return True if an extension says that the trial did not cause its failure."""
+        """Return True if an extension says that the failure is not the trial's fault."""
         return any(
             self._ask(each, "excuses", (study, trial, event), study.spec.id)
             for each in reversed(self._all)
@@ -484,7 +499,7 @@ class Extensions:
         return next((why for why in self._of(spec.id, "refusal", spec, device) if why), "")
 
     def until(self, study: StudyState) -> float | None:
-        """Return the earliest moment that an extension sets to further epochs of a segment."""
+        """Return the earliest limit of extensions on the start of a segment's further epochs."""
         moments = (at for at in self._of(study.spec.id, "until", study) if at is not None)
         return min(moments, default=None)
 
@@ -494,19 +509,16 @@ class Extensions:
         return next(filter(None, reasons), "")
 
     def limit(self, name: str) -> SlotLimit | None:
-        """Return the least number of trials that an extension sets to a device with several slots.
-
-        None if none does.
-        """
+        """Return the lowest limit that extensions set for a device with several slots, or None."""
         limits: list[SlotLimit] = [limit(name) for limit in self._points["limit"]]
         return min(limits, key=lambda each: each.slots, default=None)
 
     def crowding(self, trial: Trial, slot: Member) -> tuple[float, ...]:
-        """Return the crowding of a free slot on a device in use for the trial, by extension."""
+        """Return the crowding of a free slot on a device in use, one number per extension."""
         return tuple(crowding(trial, slot) for crowding in self._points["crowding"])
 
     def overfull(self, device: Device, trials: Sequence[Trial]) -> bool:
-        """Return True if trials in one lane are known to need more than it has."""
+        """Return True if trials in one lane are known to need more than the lane has."""
         return any(overfull(device, trials) for overfull in self._points["overfull"])
 
     def foresees(self) -> bool:
@@ -514,7 +526,10 @@ class Extensions:
         return any(foresees() for foresees in self._points["foresees"])
 
     def on_shared(self, trial: Trial, attempt: Attempt, event: EpochReported) -> bool:
-        """Tell all of an epoch on a device with several slots; return whether its limit moved."""
+        """Tell all extensions of an epoch on a device with several slots.
+
+        Return True if the device may have another number of trials now.
+        """
         moved = [hear(trial, attempt, event) for hear in self._points["on_shared"]]
         return any(moved)
 
@@ -523,11 +538,11 @@ class Extensions:
         return [footprint for of in self._points["footprints"] for footprint in of(trial)]
 
     def of_lane(self, name: str, lane: int) -> dict[str, Any]:
-        """Return the facts that extensions have of a lane in use."""
+        """Return the facts that extensions show about a lane in use."""
         facts = (of_lane(name, lane) for of_lane in self._points["of_lane"])
         return {fact: value for each in facts for fact, value in each.items()}
 
 
 def _needs(spec: StudySpec, extension: Extension) -> bool:
-    """Return True if the study's specification says that it needs the extension."""
+    """Return True if the study needs the extension because of its specification."""
     return extension.needed_by is not None and extension.needed_by(spec)

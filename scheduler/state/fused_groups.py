@@ -1,6 +1,6 @@
 """Fused groups: trials of a study that share a lane, to be trained together in its process.
 
-The class here says that they gain nothing by it. An extension that finds otherwise replaces it
+The class here assumes that trials gain nothing by sharing. An extension may replace it
 (``Extension.fused_groups``).
 """
 
@@ -18,9 +18,9 @@ class FusedGroups:
     """Fused groups without gain: trials of a study do not share lanes."""
 
     def observe(self, study: StudyState, attempt: Attempt, event: EpochReported) -> bool:
-        """Learn from an accepted epoch of a fused group, or whose report predicts one's gain.
+        """Learn from an accepted epoch of a fused group, or from a report that predicts a gain.
 
-        Returns True if the best number of the study's trials in a lane may have changed.
+        Return True if the best number of the study's trials in a lane may have changed.
         """
         return False
 
@@ -33,29 +33,35 @@ class FusedGroups:
         return False
 
     def most(self, study: StudyState) -> int:
-        """Return the number of the study's trials that should share a lane, as far as known."""
+        """Return the best number of the study's trials in one lane, as far as known."""
         return 1
 
     def pace(self, attempt: Attempt) -> float:
-        """Return the expected time of an epoch of the attempt, relative to its time alone."""
+        """Return the expected seconds of the attempt's epoch divided by its seconds alone."""
         return 1.0
 
     def planned_pace(self, study: StudyState, trials: int) -> float:
-        """Return the same for ``trials`` trials of the study that are spread over all lanes."""
+        """Return the pace of an epoch if ``trials`` trials of the study are spread over all lanes.
+
+        The pace is the seconds of the epoch divided by its seconds alone.
+        """
         return 1.0
 
     def more(self, study: StudyState) -> int:
-        """Return the number of further trials to ask the study for, to share lanes in use."""
+        """Return the number of further trials to draw for the study, to share lanes in use."""
         return 0
 
     def promoted(self, study: StudyState) -> int:
-        """Return the number of these that may be promotions which a later result could undo."""
+        """Return the number of those further trials that may be promotions by uncertain results.
+
+        A later result could show that another trial should have been promoted.
+        """
         return 0
 
     def facts(self, study: StudyState) -> Mapping[str, Any]:
-        """Return facts of the study to be shown."""
+        """Return the facts to show about the study's fused groups."""
         return {}
 
 
-#: The fused groups if no extension has others.
+#: The fused groups used if no extension has others.
 NO_FUSED_GROUPS = FusedGroups()

@@ -1,4 +1,4 @@
-"""The trials that a trainer may look at before they run: those that are next."""
+"""The trials that a trainer may inspect before they run: the next ones."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ..model.study import shards_of
 from ..model.trial import Trial
 from .state import EngineState, StudyState
 
-#: The most trials that are named with one segment.
+#: The most trials named with one segment.
 AT_ONCE = 4
-#: Places of the queue in which trials are looked for.
+#: The first places of the queue, in which trials are looked for.
 LOOKED_AT = 64
 
 
 def next_trials(
     state: EngineState, study: StudyState, trial: Trial, unknown: Callable[[Trial], bool]
 ) -> list[dict[str, Any]]:
-    """Return ``trial``, and the first of its study that wait, as far as they are ``unknown``.
+    """Return ``trial`` and the first waiting trials of its study, if they are ``unknown``.
 
-    Each is what a trainer needs to make it as it is before its first epoch
-    (fields of ``wire.messages.SegmentTask``).
+    Each comes with the fields of ``wire.messages.SegmentTask`` that a trainer needs to make the
+    trial as it is before its first epoch.
     """
 
     def candidates() -> Iterator[Trial]:

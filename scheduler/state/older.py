@@ -1,4 +1,4 @@
-"""Snapshots of 0.2: what the core had in the records of studies and trials, and has apart now."""
+"""Conversion of snapshots of 0.2, which had facts in studies and trials that are now kept apart."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def convert(snapshot: dict[str, Any]) -> None:
-    """Move what studies and trials in a snapshot (JSON) had to where it is kept now."""
+    """Move facts in a snapshot (JSON) from its studies and trials to where they are kept now."""
     windows: dict[str, dict[str, Any]] = {}
     for name, study in snapshot["studies"].items():
         if not study.pop("heard", True):

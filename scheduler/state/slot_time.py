@@ -1,10 +1,10 @@
-"""Slot time: the part of a slot's time that an attempt has, and the sum of that until now.
+"""Slot time: an attempt's part of its slot's time, and the sum of that part until now.
 
 Theory of operation. Mostly an attempt has all of its slot's time. If several share a lane, each has
 a *part* of the lane's time, and the parts add up to 1; an extension divides them
-(``Extension.seats``). The engine is not told of turns: it adds the parts up, from one change of
-them to the next. Costs never come from this but from the seconds that epochs report, which are time
-in turn.
+(``Extension.seats``). The engine is not told of single turns: it sums the part over time, from one
+change of the parts to the next. Costs never come from this sum, but from the seconds that epochs
+report, which are time in turn.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ def slot_seconds(attempt: Attempt, at: float) -> float:
 
 
 def seconds_without_part(attempt: Attempt, at: float) -> float:
-    """Return for how long the attempt has had no part (seconds); 0 if it has one now."""
+    """Return the seconds since the attempt last had a part of its lane; 0 if it has one now."""
     if attempt.counted_at is None or attempt.part:
         return 0.0
     return max(0.0, at - attempt.counted_at)
 
 
 def settle(state: EngineState, attempt: Attempt, at: float) -> None:
-    """Count the attempt's slot time until ``at``. Time without a part is time of waiting.
+    """Count the attempt's slot time until ``at``. Time without a part counts as waiting.
 
-    For attempts whose time in turn is counted.
+    Call this only for attempts whose time in turn is counted.
     """
     if state.cross_study:
         waits = state.waits.setdefault(attempt.segment.trial, Waits())

@@ -1,11 +1,11 @@
 """Spending of a study: device-seconds, joules and money.
 
 Theory of operation. An attempt holds a slot, or a part of a lane's time, from its dispatch to its
-end: with start-up, with lost epochs, and on each of its devices if it is a gang. That time is
-counted at each accepted epoch and at the end. If ``n`` lanes of a device are in use at that moment,
-the attempt is charged for 1/``n`` of the device. So the device-seconds of all studies on a device
-add up to about the time in which it was in use. Money is device-seconds times the price of the
-device's kind. Joules are those that epochs report.
+end. That includes its start and epochs that are lost, and it holds on each device if the attempt is
+a gang. The time is counted at each accepted epoch and at the end. If ``n`` lanes of a device are in
+use at that moment, the attempt is charged for 1/``n`` of the device. So the device-seconds of all
+studies on a device add up to about the time in which the device was in use. Money is device-seconds
+times the price of the device's kind. Joules are those that epochs report.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .state import Attempt, EngineState
 
 
 def device_share(state: EngineState, attempt: Attempt, *, priced: bool) -> float:
-    """Return the device-seconds (``priced``: the money) of a second of its time in turn."""
+    """Return the device-seconds (``priced``: the money) of a second of the attempt's slot time."""
     members, total = attempt.segment.members, 0.0
     for member in members:
         device = state.devices[member.device]
@@ -28,9 +28,10 @@ def device_share(state: EngineState, attempt: Attempt, *, priced: bool) -> float
 def charged(
     state: EngineState, spent: Spent, attempt: Attempt, had: float, joules: float = 0.0
 ) -> Spent:
-    """Return ``spent`` with the joules, and the attempt's slot time since it was last charged.
+    """Return ``spent`` plus ``joules`` and the attempt's slot time since it was last charged.
 
-    ``had`` is its slot time until now (``slot_seconds``). Called while the attempt holds its slots.
+    ``had`` is its slot time until now (``slot_seconds``). Call this while the attempt holds its
+    slots.
     """
     seconds = max(0.0, had - attempt.charged)
     attempt.charged += seconds

@@ -1,4 +1,4 @@
-"""The engine's whole state as plain values, so that a snapshot of it is one JSON text."""
+"""The engine's whole state as plain values, so that its snapshot is one JSON text."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from ..strategies.registry import AnyStrategy
 from .counted import Counted
 from .encoding import features_of
 
-#: Fences in an era. A restored ledger begins the era numbered by the current second (since 1970),
-#: so two restores from one backup begin different eras. Fences stay below 2**53, as Lua counts.
+#: Number of fences in an era. A restored ledger starts the era numbered by the current second
+#: (since 1970), so two restores from one backup start different eras. Fences stay below 2**53, as
+#: Lua counts.
 ERA = 1_000_000
 
 
@@ -48,13 +49,13 @@ class StudyState:
     message: str = ""
     #: Its trials' ids, by number.
     trials: list[str] = field(default_factory=list)
-    #: Configurations of the user that were not asked for yet.
+    #: Configurations from the user for which the sampler was not asked yet.
     enqueued: list[Params] = field(default_factory=list)
     #: Unanswered asks, by index.
     asks: dict[int, Ask] = field(default_factory=dict)
     #: The index of the next ask.
     next_ask: int = 0
-    #: The number of its trials that are proposed, wait or run.
+    #: The number of its trials that are proposed, waiting or running.
     active: int = 0
     #: The number of times a trial reached its target or ended well.
     succeeded: int = 0
@@ -62,18 +63,18 @@ class StudyState:
     refused: dict[str, str] = field(default_factory=dict)
     #: The machine's part of its numeric signature; empty before the first epoch.
     signature: str = ""
-    #: The system configuration that all its trials have, but for exact knobs, where there is one
-    #: for all (``StudySpec.system_fixed``); None: it is not chosen yet.
+    #: The system configuration that all trials have in common, except for exact knobs
+    #: (``StudySpec.system_fixed``); None if it is not chosen yet.
     system: SystemConfig | None = None
     #: The signatures of devices that computed for it or were refused
     #: (``scheduler.engine.signatures``).
     machines: dict[str, str] = field(default_factory=dict)
     #: Its best completed trials, whose last states are kept.
     best: list[str] = field(default_factory=list)
-    #: Why the last checkpoint of a trial could not be written, by trial.
+    #: Reason why the last checkpoint of a trial could not be written, by trial.
     undurable: dict[str, str] = field(default_factory=dict)
-    #: Trials added by an extension, which a strategy of their own runs when this one is done
-    #: (``scheduler.engine.lifecycle``).
+    #: Number of trials that were added when the study was extended, and that a separate strategy
+    #: runs when the present one is done (``scheduler.engine.lifecycle``).
     held_back: int = 0
     #: The number of slots it may have while other studies share the devices
     #: (``scheduler.resources.fair_share``); None if it is alone.
@@ -82,38 +83,40 @@ class StudyState:
     due: float = 0.0
     #: Slot time of its closed attempts (slot-seconds).
     used: float = 0.0
-    #: Trials that users enqueued, which are the next to run (``scheduler.engine.user_trials``).
+    #: Trials that users enqueued, which run next (``scheduler.engine.user_trials``).
     waiting: list[str] = field(default_factory=list)
     #: Trials that users train by themselves (``scheduler.engine.user_trials``).
     handed_out: list[str] = field(default_factory=list)
-    #: The trials that calls of objectives have added, by call (``TrialAdded.call``).
+    #: The trial that each call of an objective has added, by call (``TrialAdded.call``).
     calls: dict[str, str] = field(default_factory=dict)
     #: Device time, energy and money that it has used (``scheduler.state.spending``).
     spent: Spent = NOTHING_SPENT
-    #: The trials that have ended and whose callbacks were not called yet. Callbacks may stop the
-    #: study. None: no script calls callbacks for its trials.
+    #: The ended trials whose callbacks were not called yet. Callbacks may stop the study. None: no
+    #: script calls callbacks for the study's trials.
     unheard: list[str] | None = None
-    #: The only trial that goes on, to its target, after the study has reached a limit at which it
-    #: ends; empty if none does. None: it has reached no such limit.
+    #: After the study has reached a limit at which it ends: the one trial that still goes on to its
+    #: target, or empty if none does. None if no such limit was reached.
     finishes: str | None = None
-    #: The extensions that it has needed since it began.
+    #: The extensions that the study has needed since it began.
     needs: list[str] = field(default_factory=list)
-    #: Those of them that are not there, each with the words for people. They are not called.
+    #: Needed extensions that are missing or broken, each with the reason in words. They are not
+    #: called.
     lacks: dict[str, str] = field(default_factory=dict)
-    #: Trials that are in no queue until an extension lets them in, each with the reason in words.
+    #: Trials that stay out of the queue until an extension lets them in, each with the reason in
+    #: words.
     withheld: dict[str, str] = field(default_factory=dict)
 
     @property
     def at_work(self) -> int:
-        """The number of trials that are proposed, wait or run, without those in users' hands.
+        """The number of trials that are proposed, waiting or running, without those of users.
 
-        That leaves out trials that users enqueued (``waiting``) or train (``handed_out``).
+        Trials that users enqueued (``waiting``) or train (``handed_out``) are left out.
         """
         return self.active - len(self.waiting) - len(self.handed_out)
 
     @property
     def to_come(self) -> int:
-        """The number of trials that its sampler was asked for, and that are not made yet."""
+        """The number of trials that its sampler was asked for and that do not exist yet."""
         return sum(ask.n for ask in self.asks.values() if not ask.resampled)
 
     @property
@@ -123,7 +126,7 @@ class StudyState:
 
     @property
     def ending(self) -> bool:
-        """True once it has reached a limit at which it ends."""
+        """True once the study has reached a limit at which it ends."""
         return self.finishes is not None
 
     def count_trials(self, n: int) -> None:
@@ -134,7 +137,7 @@ class StudyState:
         self.spec = replace(self.spec, n_trials=self.strategy.n_trials)
 
     def ends(self, trial: Trial) -> bool:
-        """Return True if the trial is trained no more, because its study has reached a limit."""
+        """Return True if the trial is trained no more because its study has reached a limit."""
         return self.finishes is not None and trial.id != self.finishes
 
     @property
@@ -175,27 +178,28 @@ class DeviceState:
 
     #: The device as its worker announced it.
     device: Device
-    #: The process of its worker that serves it.
+    #: The id of the worker process that serves the device.
     incarnation: str
     #: The fence at work in each slot; 0 if there is none.
     fences: list[int]
     #: True if its worker takes no new segment.
     draining: bool = False
-    #: The machine's part of the signature that it last computed with, in the worker's environment;
-    #: empty before it did.
+    #: The machine's part of the signature that the device last computed under, in the worker's
+    #: environment; empty before its first epoch.
     machine: str = ""
     #: Losses of attempts in a row.
     losses: int = 0
-    #: When it may be used again after losses in a row (the runner's clock); 0 if it may.
+    #: Time before which the device may not be used, after losses in a row (the runner's clock); 0
+    #: if it may be used.
     backoff_until: float = 0.0
-    #: The trials at work there, if it has several slots.
+    #: The trials at work on the device, if it has several slots.
     at_work: list[str] = field(default_factory=list)
-    #: Since when ``at_work`` has not changed (the runner's clock). Where lanes have several seats:
-    #: since when the same lanes are in use.
+    #: Time of the last change of ``at_work`` (the runner's clock). If lanes have several seats:
+    #: time of the last change of ``in_use``.
     since: float = 0.0
-    #: Trials in ``at_work`` without an accepted epoch there.
+    #: Trials in ``at_work`` without an accepted epoch on this device.
     cold: list[str] = field(default_factory=list)
-    #: The lanes in use, where lanes have several seats.
+    #: The lanes in use, if lanes have several seats.
     in_use: list[int] = field(default_factory=list)
 
     def lanes_in_use(self) -> list[int]:
@@ -214,8 +218,8 @@ class DeviceState:
 class DeviceRecord:
     """A device as readers of the ledger see it, since ``at`` (seconds, the runner's clock).
 
-    ``state`` is one of ``joined``; ``resting`` (after losses in a row); ``draining`` (what runs
-    there ends its epoch) and ``drained`` (nothing runs there); ``left``; ``held`` (it left, and
+    ``state`` is one of ``joined``; ``resting`` (after losses in a row); ``draining`` (running
+    segments end their epoch) and ``drained`` (nothing runs on it); ``left``; ``held`` (it left, and
     stays drained if it comes back). ``reason`` says why it rests or left.
     """
 
@@ -234,8 +238,8 @@ class DeviceRecord:
 class Drain:
     """The operator's drain of a device. It outlasts the device's worker and the device's absence.
 
-    ``deadline`` is when what still runs there is revoked (the runner's clock), or None for never.
-    ``gone`` is the record of the device if it has left since.
+    At ``deadline`` (the runner's clock), attempts still running on the device are revoked; None for
+    never. ``gone`` is the record of the device if it has left since.
     """
 
     deadline: float | None = None
@@ -264,27 +268,29 @@ class Attempt:
     cut: bool = False
     #: True if it measures widths even if other trials wait for its devices.
     lasts: bool = False
-    #: True if its trial then leaves the device to the others that share it.
+    #: True if the trial leaves the device at that epoch's end, for the others that share the
+    #: device.
     leaves: bool = False
     #: True if it has all turns of its lane for now (``SegmentValues.undivided``).
     undivided: bool = False
     #: Kind of its start.
     start: SegmentStart = SegmentStart.NEW
-    #: Seconds from the acceptance of its first epoch on that were not training.
+    #: Seconds since the acceptance of its first epoch that were not training.
     between: float = 0.0
     #: The number of epochs chosen for it, and the reason; None if it measures widths.
     length: SegmentLength | None = None
-    #: The part of its slot or lane time that is in its study's ``spent`` (seconds).
+    #: The part of its slot or lane time that is already in its study's ``spent`` (seconds).
     charged: float = 0.0
-    #: The part of its slot's time that it is taken to have (``scheduler.state.slot_time``).
+    #: The part of its slot's time that it is assumed to have (``scheduler.state.slot_time``).
     part: float = 1.0
-    #: The time of its slot that it is taken to have had until ``counted_at`` (seconds).
+    #: The slot time that it is assumed to have had until ``counted_at`` (seconds).
     in_turn: float = 0.0
-    #: Time until which ``in_turn`` is counted (the runner's clock); None if it has all of the time.
+    #: Time until which ``in_turn`` is counted (the runner's clock); None if it has all of its
+    #: slot's time.
     counted_at: float | None = None
-    #: ``in_turn`` at the beginning of its current epoch.
+    #: The value of ``in_turn`` when its current epoch began.
     epoch_from: float = 0.0
-    #: True if another trial was in its lane with it.
+    #: True if another trial has shared its lane with it.
     accompanied: bool = False
     #: The number of the last message with its objective's writings (``TrialWritten.number``).
     writings: int = 0
@@ -294,7 +300,7 @@ class Attempt:
 class Waits:
     """The time that a trial waits, while a policy orders the trials of all studies."""
 
-    #: Since when it has been in the queue (the runner's clock); None: it is not.
+    #: When it joined the queue (the runner's clock); None if it is not in the queue.
     queued_at: float | None = None
     #: Its time in the queue before ``queued_at`` (seconds).
     waited: float = 0.0
@@ -306,11 +312,11 @@ class Waits:
 class PastWindows:
     """The width windows that a study has had."""
 
-    #: The windows in a row that found no gain, or were lost.
+    #: The number of windows in a row that found no gain, or were lost.
     vain: int = 0
-    #: The widest width of the last one, by trial.
+    #: The widest width of the last window, by trial.
     widest: dict[str, int] = field(default_factory=dict)
-    #: The windows that were cut before they had measured two widths, by trial.
+    #: The number of windows that were cut before they had measured two widths, by trial.
     cut: dict[str, int] = field(default_factory=dict)
 
 
@@ -339,8 +345,8 @@ class EngineState:
     studies: dict[str, StudyState] = field(default_factory=dict)
     #: Names of studies that are over, by id.
     finished: dict[str, str] = field(default_factory=dict)
-    #: The best trials of the studies that ended last, by study and trial. A durable state that is
-    #: reported late is checked by them.
+    #: The best trials of the studies that ended last, by study and trial. Late reports of durable
+    #: states are checked against them.
     ended: dict[str, dict[str, EndedTrial]] = field(default_factory=dict)
     #: Trials of the studies that are not over, by id.
     trials: dict[str, Trial] = field(default_factory=dict)
@@ -360,18 +366,19 @@ class EngineState:
     courses: dict[str, WidthPlan] = field(default_factory=dict)
     #: The width windows of the standing plan, by trial (``Plan.windows``).
     windows: dict[str, WindowPlan] = field(default_factory=dict)
-    #: The past width windows, by study. Studies without any are not in it.
+    #: The past width windows, by study. Studies without any are left out.
     past_windows: dict[str, PastWindows] = field(default_factory=dict)
-    #: The waits of trials, by trial, as far as a policy has ordered those of all studies.
+    #: The waits of trials, by trial, while the policy has ordered the trials of all studies.
     waits: dict[str, Waits] = field(default_factory=dict)
-    #: The number of later trials that were sent to shared devices without room for a waiting one,
-    #: by the waiting trial.
+    #: The number of later trials that went to shared devices while a trial waited for room, by the
+    #: waiting trial.
     passed: dict[str, int] = field(default_factory=dict)
     #: ``Plan.rule`` of the standing plan.
     rule: str = ""
     #: ``Plan.deadline`` of the standing plan (the runner's clock).
     deadline: float = 0.0
-    #: The same of the standing plans of studies that have shares, by study.
+    #: (``Plan.rule``, ``Plan.deadline``) of the standing plan of each study that has a share, by
+    #: study.
     own_rules: dict[str, tuple[str, float]] = field(default_factory=dict)
     #: ``Plan.hold`` of the standing plan.
     hold: list[str] = field(default_factory=list)
@@ -379,17 +386,17 @@ class EngineState:
     packed: bool = False
     #: ``Plan.until`` of the standing plan (the runner's clock).
     plan_until: float = math.inf
-    #: The policy's last failure; empty once a later plan of it was good.
+    #: The policy's last failure; empty once a later plan was good.
     plan_error: str = ""
-    #: The question to a user's policy that is unanswered.
+    #: The unanswered question to a user's policy; None if there is none.
     plan_asked: AskPlan | None = None
     #: Time until which a user's policy is not asked (the runner's clock).
     aside_until: float = 0.0
-    #: True if the plan's input has changed since it was made.
+    #: True if the plan's input has changed since the plan was made.
     dirty: bool = False
     #: When the plan was made (the runner's clock); None if it must be made at once.
     planned_at: float | None = None
-    #: When shares were last computed (the runner's clock); None with fewer than two studies at
+    #: When shares were last computed (the runner's clock); None if fewer than two studies are at
     #: work.
     shared_at: float | None = None
     #: Costs of epochs, by study, trial and width.
@@ -410,7 +417,7 @@ class EngineState:
     def features(self, trial: Trial) -> tuple[float, ...]:
         """Return the numbers that describe the trial to the cost table.
 
-        Once it has run, these are the ones that the table keeps.
+        Once the trial has run, these are the numbers that the table keeps.
         """
         own = self.costs.own(trial.study, trial.id)
         if own is not None:
@@ -418,7 +425,7 @@ class EngineState:
         return self.features_of(trial)
 
     def features_of(self, trial: Trial) -> tuple[float, ...]:
-        """Return the numbers that tell the trial from others of its study."""
+        """Return the numbers that distinguish the trial from others of its study."""
         study, better = self.studies[trial.study], self.costs.features.get(trial.study)
         if better is None:
             return features_of(study.spec, trial.params)
@@ -426,7 +433,7 @@ class EngineState:
         return (*better.trials.get(trial.id, better.mean), *own)
 
     def counted(self, trial: Trial) -> Counted | None:
-        """Return the counts of the trial's model before it is trained; None if there are none."""
+        """Return the counts of the trial's model before training; None if no extension has them."""
         for extension_state in self.ext.values():
             if (count := getattr(extension_state, "counted", None)) is not None:
                 counts: Counted | None = count(self.studies[trial.study].spec, trial)
@@ -434,19 +441,19 @@ class EngineState:
         return None
 
     def waits_of(self, trial: str) -> Waits:
-        """Return the read-only waits of a trial."""
+        """Return the waits of a trial. Do not change the result."""
         return self.waits.get(trial, _NO_WAITS)
 
     def windows_of(self, study: str) -> PastWindows:
-        """Return the width windows that a study has had, to be read only."""
+        """Return the width windows that a study has had. Do not change the result."""
         return self.past_windows.get(study, _NO_WINDOWS)
 
     def seconds_at(self, trial: Trial, width: int) -> float | None:
-        """Return expected seconds of its epoch on ``width`` devices; None if not measured."""
+        """Return the seconds expected of an epoch on ``width`` devices; None if not measured."""
         return self.costs.seconds_at(trial.study, trial.id, width, self.features(trial))
 
     def epoch_seconds(self, trial: Trial) -> float | None:
-        """Return the expected seconds of an epoch of the trial at the width of its last one.
+        """Return the expected seconds of an epoch of the trial at its last width.
 
         For a trial that has not run, it is the value on one device. None if nothing was measured.
         """
@@ -495,7 +502,7 @@ class EngineState:
         return not any(self.devices[device].fences)
 
     def elastic(self) -> bool:
-        """Return True if trials of any study that is not over may be wider than one device."""
+        """Return True if any study that is not over allows trials wider than one device."""
         return any(study.spec.max_width > 1 for study in self.studies.values())
 
     def device_status(self, device: str) -> str:
@@ -508,10 +515,10 @@ class EngineState:
 
 @dataclass(slots=True)
 class Changes:
-    """Changes since changes were last taken. The readers' tables follow them.
+    """Changes since the last ``take_changes``. The readers' tables in the ledger follow them.
 
-    ``durables`` is by (trial, epoch): the state and when it became durable, or None if it was
-    discarded.
+    ``durables`` is by (trial, epoch): the state and the time when it became durable, or None if the
+    state was discarded.
     """
 
     studies: dict[str, StudyRecord] = field(default_factory=dict)

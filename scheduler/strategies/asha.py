@@ -4,22 +4,23 @@ Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning", Algorit
 goes from the top rung down. If the best ``floor(|rung| / eta)`` trials of a rung include one that
 was not promoted yet, it is promoted. Otherwise the bottom rung grows by a new configuration. A
 trial at its rung is paused. So a trial that was passed over can still be promoted when its rung has
-grown; tools that stop it instead lose it.
+grown; tools that stop such a trial lose it.
 
 The rule promotes more trials than successive halving does, because it looks at part of a rung: the
-more slots are free at once, the more it promotes that later results overtake. A slot that costs
-nothing to leave free is therefore given *certain* promotions only. A trial is certain to be among
-the best ``floor(N / eta)`` of the N that its rung will have if it would still be with every trial
-that is yet to come in front of it.
+more slots are free at once, the more trials it promotes that later results overtake. A slot that
+costs nothing to leave free is therefore given *certain* promotions only. Let N be the number of
+trials that a rung will have. A trial is certain to be among its best ``floor(N / eta)`` if it would
+be even when every trial still to come ranks before it.
 
-The rule also has the first trials of a high rung wait for others, where a search without rungs
-would have gone on with the best one. With ``ahead``, a trial *goes ahead* of that: the first one of
-a rung is promoted before the rung has ``eta`` trials, if no result of the study is better than its
-own, and if its last interval of training brought more than another configuration would have (half
-of the standard deviation of the results where the interval began). One trial of a rung can go
-ahead. Once it is no longer among those that the paper's rule promotes, the rung promotes one fewer.
+The rule also makes the first trials of a high rung wait for others, where a search without rungs
+would have gone on with the best trial. With ``ahead``, a trial may *go ahead*: the first trial of a
+rung is promoted before the rung has ``eta`` trials, if no result of the study is better than its
+own, and if its last interval of training gained more than another configuration would have (half of
+the standard deviation of the results where the interval began). One trial of a rung can go ahead.
+Once it is no longer among the trials that the paper's rule promotes, the rung promotes one fewer.
 Simulated on the 17 tables of LCBench that the rule was not chosen on (81 trials to 27 epochs, two
-devices, 12 seeds), a study is near its best after 0.97 of the time, with 0.998 of the epochs.
+devices, 12 seeds), a study with ``ahead`` comes near its best in 0.97 of the time that it takes
+without, with 0.998 of the epochs.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from typing import Literal
 from ..model.trial_group import Entry, Pull, TrialGroup
 from .base import best_first
 
-#: The gain from which a trial goes ahead, in standard deviations of the results where its interval
-#: began; and the fewest results there.
+#: The gain with which a trial goes ahead, in standard deviations of the results where its interval
+#: began; and the fewest such results.
 GAIN, RESULTS = 0.5, 3
 
 
@@ -43,7 +44,7 @@ class Asha:
 
     #: Number of trials the study is to have.
     n_trials: int
-    #: Number of trials at a rung of which one is promoted.
+    #: One trial of this many at a rung is promoted.
     eta: int
     #: The epochs of the rungs, rising.
     levels: tuple[int, ...]
@@ -55,9 +56,9 @@ class Asha:
     promoted: list[list[str]] = field(default_factory=list)
     #: True if trials go ahead.
     ahead: bool = False
-    #: The trial that went ahead from each rung; empty where none did.
+    #: The trial that went ahead from each rung; empty if none did.
     went_ahead: list[str] = field(default_factory=list)
-    #: Tells strategies apart in a snapshot.
+    #: Distinguishes strategies in a snapshot.
     kind: Literal["asha"] = "asha"
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
@@ -101,7 +102,7 @@ class Asha:
         return None
 
     def _goes_ahead(self, level: int, ranking: list[str], size: int) -> bool:
-        """Return True if the best trial of a rung is promoted although too few others are there.
+        """Return True if the best trial of a rung is promoted before enough others have arrived.
 
         ``size``: the number of trials that the rung will have.
         """
@@ -119,7 +120,7 @@ class Asha:
 
     @property
     def first_on_its_way(self) -> bool:
-        """True while trials go ahead and none was at the highest rung that any will reach."""
+        """True while trials may go ahead and none is at the highest rung that any will reach."""
         reached = len(self.scores)
         return self.ahead and reached < len(self.levels) and self.n_trials >= self.eta**reached
 
@@ -138,7 +139,7 @@ class Asha:
         return tuple(Entry(trial, self.levels[0]) for trial in trials)
 
     def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
-        """Note the score at its rung. Promotions wait for a free slot, as in the paper."""
+        """Note the score at the trial's rung. Promotions wait for a free slot, as in the paper."""
         level = self.levels.index(epoch)
         while len(self.scores) <= level:
             self.scores.append({})
@@ -148,7 +149,7 @@ class Asha:
         return ()
 
     def abandoned(self, trial: str) -> TrialGroup:
-        """Leave a trial that failed out of further rungs. Its scores stay where they are."""
+        """Keep a trial that failed out of further rungs. Its scores stay where they are."""
         self._note_promoted(trial, len(self.scores))
         return ()
 

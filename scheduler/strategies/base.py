@@ -1,9 +1,9 @@
 """The protocol of strategies, which decide how long each configuration is trained.
 
-A strategy is a small state machine without clock or randomness. It is *pulled* when slots have
-nothing to do. It answers with a TrialGroup to run now, or with the number of new configurations to
-ask the sampler for. It is told of every trial that reaches its target. Larger scores are better.
-Ties are broken in favour of the earlier trial, so equal inputs give equal decisions.
+A strategy is a small state machine without clock or randomness. It is *pulled* when slots are idle.
+It answers with a TrialGroup to run now, or with the number of new configurations to ask the sampler
+for. It is told of every trial that reaches its target. Larger scores are better. Ties are broken in
+favour of the earlier trial, so equal inputs give equal decisions.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ class Strategy(Protocol):
     """Interface of a strategy. Its fields are its whole state, and can be written as JSON."""
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
-        """Return the work for ``free`` slots that have nothing to do.
+        """Return the work for ``free`` idle slots.
 
-        ``ahead`` configurations may be asked for at once. ``early``: how many trials may be trained
-        further although later results may still show others to be better; any number if None.
+        ``ahead`` is the number of configurations that may be asked for at once. ``early`` is the
+        number of trials that may be trained further although later results may show others to be
+        better, or None if it is unlimited.
         """
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
@@ -39,15 +40,17 @@ class Strategy(Protocol):
     ) -> tuple[Entry | Fork, ...]:
         """Note that a trial reached its target; return the promotions and forks due at once.
 
-        ``curve`` has its scores by epoch, in order, up to this one. The strategy is not told when a
-        forked trial is entered; this call is the first that names it. Nor is it told when users
-        send trials on, so any trial may reach any rung: there it counts as one more.
+        ``curve`` has the trial's scores by epoch, in order, up to this one. The strategy is not
+        told when a forked trial is entered; this call is the first that names the trial. Nor is it
+        told when users send trials on, so any trial may reach any rung, where it counts as an
+        additional trial.
         """
 
     def abandoned(self, trial: str) -> TrialGroup:
         """Stop waiting for a trial that failed, returned early, or that its user stopped or paused.
 
-        It is not promoted. It may reach a target all the same. The result is as in ``reached``.
+        The trial is not promoted, but may reach a target all the same. The result is as in
+        ``reached``.
         """
 
 
@@ -77,7 +80,7 @@ def best_first(scores: dict[str, float]) -> list[str]:
 def rungs_of(plan: StrategySpec) -> tuple[int, ...]:
     """Return the rungs at which trials wait for each other under ``plan``; empty if none.
 
-    Under freeze-thaw they are those of its floor.
+    Under freeze-thaw these are the rungs of its floor.
     """
     if plan.name in ("full", "pbt", *RULES) or plan.max_epochs is None:
         return ()
@@ -90,7 +93,7 @@ def pauses_of(plan: StrategySpec) -> Sequence[int]:
 
 
 def comparison_epochs(plan: StrategySpec) -> Sequence[int]:
-    """Return the epochs at which ``plan`` looks at a trial's results: rungs or interval ends."""
+    """Return the epochs at which ``plan`` compares a trial's results: rungs or interval ends."""
     if plan.name == "freeze_thaw" and plan.max_epochs is not None:
         return range(1, plan.max_epochs + 1)
     if plan.name in ("pbt", *RULES) and plan.max_epochs is not None:
@@ -105,5 +108,5 @@ def is_decided_at(plan: StrategySpec, epoch: int) -> bool:
 
 
 def staged(plan: StrategySpec) -> bool:
-    """Return True if targets are ends of rungs or intervals, so results decide later work."""
+    """Return True if later work depends on results: targets are ends of rungs or intervals."""
     return plan.name == "pbt" or bool(rungs_of(plan))

@@ -1,18 +1,18 @@
-"""A model of all learning curves of a study, which foretells each from the first epoch on.
+"""A model of all learning curves of a study, which predicts each curve from the first epoch on.
 
 Theory of operation. The score of a trial after epoch ``t`` is taken to be ``a + g u(t)`` with
 noise. The *shape* ``u`` rises from 0 at the first epoch to 1 at the last one. It is one of a fixed
-ensemble: power laws, exponentials, logistic ones that start slowly, and some that fall again, for
+ensemble: power laws, exponentials, logistic shapes that start slowly, and some that fall again, for
 curves that overfit. ``g`` is the *gain* of the whole training. It may be negative.
 
 Before a trial is trained, ``g`` has a normal distribution around a line over the first score: a
 trial that begins low mostly has more to gain. For each shape the posterior of ``a`` and ``g`` is
 that of a linear regression with two unknowns, in closed form, and so is the evidence, which weighs
 the shapes (Swersky, Snoek & Adams 2014, "Freeze-Thaw Bayesian Optimization", has the idea with
-Gaussian processes; Domhan et al. 2015 average parametric curves). After one epoch, and until then,
-the prior is all there is. It is learned from the study's other trials by a few steps of
-expectation-maximisation (``learned``): the line and the spread of gains, which shapes there are,
-and the noise. So a prediction after one to three points is as wide as the gains of others are.
+Gaussian processes; Domhan et al. 2015 average parametric curves). With one epoch or none, only the
+prior is known. It is learned from the study's other trials by a few steps of
+expectation-maximisation (``learned``): the line and the spread of gains, the weights of the shapes,
+and the noise. So a prediction after one to three points is as wide as the gains of other trials.
 
 All numbers are plain floats, and sums run in the order of the trials: equal curves give equal
 predictions.
@@ -30,29 +30,30 @@ from typing import NamedTuple
 
 #: The fewest trials with two epochs or more from which a prior is learned.
 LEAST = 2
-#: The prior learns from up to this number of trials: those that were trained longest.
+#: The most trials from which the prior learns: those that were trained longest.
 MOST = 256
 #: Steps of expectation-maximisation.
 STEPS = 4
-#: So far below the median of the scores is a score of no meaning, in distances of the best one to
-#: the median: losses that explode say nothing of how far.
+#: Scores this far below the median count as lower by no more: how far a loss explodes has no
+#: meaning. In units of the distance from the median to the best score.
 DEPTH = 4.0
-#: The part of a predicted change that the ensemble may be wrong by beyond its own uncertainty.
+#: The error of a predicted change beyond the ensemble's own uncertainty, as a part of the change.
 MISFIT = 0.1
-#: By how much curves bend away from all shapes: a part of their rise so far, for each time that
-#: their length is multiplied by e.
+#: The deviation of curves from all shapes, as a part of their rise so far, for each growth of their
+#: length by the factor e.
 BEND = 0.05
-#: The noise, as a part of the spread of all scores, before there are curves to tell it by.
+#: The noise as a part of the spread of all scores, before there are curves to measure it.
 FINEST = 0.005
-#: The first guess of ``Prior.unlike``, and the number of scores that it counts for.
+#: The first guess of ``Prior.unlike``, and the number of scores as which it counts.
 UNLIKE, GUESSED = 0.06, 10
 #: The least value of ``Prior.unlike``.
 LIKEST = 0.005
-#: Bounds of the difference between the best score and the worst, whose fourth power is needed.
+#: Bounds of the difference between the best and the worst score: its fourth power must not
+#: overflow.
 SMALLEST, LARGEST = 1e-60, 1e60
-#: From one time constant of the ensemble to the next.
+#: Each time constant of the ensemble divided by the one before.
 RATIO = 1.8
-#: The number of trials that the first guess of the prior counts for.
+#: The number of trials as which the first guess of the prior counts.
 WEIGHT = 2.0
 
 
@@ -66,27 +67,28 @@ class Forecast(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """The curve of the next trial, as the curves so far let expect it."""
+    """The expected curve of the next trial, given the curves so far."""
 
-    #: Scores below this count as this.
+    #: Scores below this count as this score.
     lowest: float
     #: The mean of the first scores.
     first: float
-    #: The gain of a trial with that first score, and its change with the first score.
+    #: The gain of a trial with the mean first score, and the change of the gain with the first
+    #: score.
     gain: float
     slope: float
     #: The standard deviation of gains around that line.
     deviation: float
     #: The standard deviation of a score around its curve.
     noise: float
-    #: By how much a curve is unlike all shapes, as a part of its rise so far: noise of its own.
+    #: The deviation of a curve from all shapes, as a part of its rise so far. It acts as noise.
     unlike: float
     #: The logarithm of each shape's probability.
     shapes: tuple[float, ...]
 
 
 class _Table(NamedTuple):
-    """A shape by epoch (from 0), and sums of it and its squares, each times its epoch."""
+    """A shape by epoch (from 0), and the sums of its values and their squares, times the epoch."""
 
     values: tuple[float, ...]
     sums: tuple[float, ...]
@@ -94,7 +96,7 @@ class _Table(NamedTuple):
 
 
 class _Fit(NamedTuple):
-    """The posterior under one shape: its weight, means and covariances of offset and gain."""
+    """The posterior under one shape: its weight, and means and covariances of offset and gain."""
 
     weight: float
     offset: float
@@ -102,13 +104,13 @@ class _Fit(NamedTuple):
     offset_variance: float
     covariance: float
     gain_variance: float
-    #: The sum of the weighted squares of what it leaves over.
+    #: The weighted sum of the squared residuals.
     residual: float
 
 
 @lru_cache(maxsize=64)
 def tables(last: int) -> tuple[_Table, ...]:
-    """Return the ensemble for curves of ``last`` epochs."""
+    """Return the ensemble's shapes for curves of ``last`` epochs."""
     span = max(1, last - 1)
     rising = [[1.0 - (t + 1.0) ** -power for t in range(last)] for power in (0.3, 0.7, 1.5)]
     time = 0.8
@@ -132,7 +134,7 @@ def tables(last: int) -> tuple[_Table, ...]:
 
 
 def learned(curves: Mapping[str, Sequence[float]], last: int) -> Prior | None:
-    """Return the prior that these curves give; None if they say too little.
+    """Learn the prior from these curves; None if they are too few or too short.
 
     ``curves`` are scores from epoch 1 on, all finite, of up to ``last`` epochs.
     """
@@ -162,7 +164,7 @@ def learned(curves: Mapping[str, Sequence[float]], last: int) -> Prior | None:
 
 
 def _noise(curves: Sequence[Sequence[float]], extent: float) -> float:
-    """Return the noise of scores, by the third differences of all curves."""
+    """Return the noise of scores, estimated from the third differences of all curves."""
     squares, n = (FINEST * extent) ** 2, 1
     for curve in curves:
         square, more = _third_differences(curve)
@@ -171,9 +173,10 @@ def _noise(curves: Sequence[Sequence[float]], extent: float) -> float:
 
 
 def _third_differences(curve: Sequence[float]) -> tuple[float, int]:
-    """Return the sum of their squares, over that of their weights, and how many there are.
+    """Return the scaled sum of a curve's squared third differences, and their number.
 
-    A smooth curve has hardly any, so what there is comes from noise.
+    A smooth curve has hardly any third differences, so they come from noise. The sum is divided by
+    that of the squared weights.
     """
     four = zip(curve, curve[1:], curve[2:], curve[3:], strict=False)
     return sum((a - 3.0 * b + 3.0 * c - d) ** 2 for a, b, c, d in four) / 20.0, max(
@@ -184,7 +187,7 @@ def _third_differences(curve: Sequence[float]) -> tuple[float, int]:
 def _improved(
     prior: Prior, curves: Sequence[Sequence[float]], ensemble: Sequence[_Table], least: float
 ) -> Prior:
-    """Return the prior after one step. The deviation of gains is no smaller than ``least``."""
+    """Return the prior after one more step. The deviation of gains is no smaller than ``least``."""
     rows = []
     share = [1.0] * len(ensemble)
     unlike, scores = UNLIKE**2 * GUESSED, float(GUESSED)
@@ -224,7 +227,7 @@ def _improved(
 
 
 def _fits(curve: Sequence[float], prior: Prior, ensemble: Sequence[_Table]) -> list[_Fit]:
-    """Return the posterior of a curve under each shape; the weights' sum is 1."""
+    """Return the posterior of a curve under each shape. The weights sum to 1."""
     n, begin = len(curve), curve[0]
     z = [score - begin for score in curve]
     variance = _own_noise(curve, prior.noise) ** 2 + (prior.unlike * (max(z) - min(z))) ** 2
@@ -255,14 +258,14 @@ def _fits(curve: Sequence[float], prior: Prior, ensemble: Sequence[_Table]) -> l
 
 
 def _own_noise(curve: Sequence[float], common: float) -> float:
-    """Return the noise of one curve: its own as far as it has points, else that of all."""
+    """Return the noise of one curve: the more points it has, the less ``common`` counts."""
     squares, n = _third_differences(curve)
     return math.sqrt((squares + 4.0 * common**2) / (n + 4))
 
 
 @lru_cache(maxsize=1024)
 def horizons(epoch: int, last: int) -> tuple[int, ...]:
-    """Return the epochs after ``epoch`` for which scores are foretold: more of the near ones.
+    """Return the epochs after ``epoch`` for which scores are predicted, denser near ``epoch``.
 
     >>> horizons(3, 27)
     (4, 5, 7, 11, 19, 27)
@@ -275,7 +278,7 @@ def horizons(epoch: int, last: int) -> tuple[int, ...]:
 
 
 def forecasts(curve: Sequence[float], prior: Prior, last: int) -> list[Forecast]:
-    """Return the forecasts for the curve's trial after its next epochs and the last one.
+    """Return the forecasts of the trial with this curve: after some next epochs and the last one.
 
     The list is empty for a trial at its last epoch, and if a score is too large to compute with.
     """

@@ -11,7 +11,7 @@ from .hyperband import brackets
 
 
 def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
-    """Return the epochs of a study of ``n_trials`` if none fails; None if only objectives know.
+    """Return the epochs of a study of ``n_trials`` if none fails; None if only objectives decide.
 
     >>> from penstock.scheduler.model.study import StrategySpec
     >>> expected_epochs(StrategySpec("asha", max_epochs=9, eta=3), 27)
@@ -35,9 +35,9 @@ def expected_epochs(plan: StrategySpec, n_trials: int) -> int | None:
 
 
 def least_promoted(plan: StrategySpec) -> int:
-    """Return the number of trials of a rung that are promoted, however few reached it.
+    """Return the number of a rung's trials that are promoted, however few reached the rung.
 
-    ASHA promotes one of each ``eta``, and of fewer none.
+    ASHA promotes one trial of each ``eta``, and none of fewer.
     """
     return 0 if plan.name == "asha" else 1
 

@@ -1,26 +1,26 @@
-"""Freeze-thaw: after every epoch a model of all curves says which trial goes on.
+"""Freeze-thaw: after every epoch a model of all curves chooses the trial that goes on.
 
-Theory of operation. ``curve_ensemble`` foretells the scores of every trial that is paused, and of
-one that is yet to begin. An *index* makes both comparable: the gain over the best score so far that
-is expected for each second of a device, if the trial is trained for some epochs (the *look*), after
-which it is known how it goes on, and then for as long as pays, or not at all. That is the rate at
-which such a trial is worth its time (Weitzman 1979, "Optimal Search for the Best Alternative", has
-the rule for boxes that are opened at a cost; here a box is opened by a look). Gains count by their
-logarithm, as regret is looked at. A free slot trains the trial with the highest index for one
-epoch, or begins a new one. So the results say when trials are begun.
+Theory of operation. ``curve_ensemble`` predicts the scores of every paused trial, and of a trial
+that would begin now. An *index* makes both comparable: the expected gain over the best score so far
+per second of a device. It assumes that the trial is trained for some epochs (the *look*), after
+which its further course is known, and then for as long as this pays, or not at all. That is the
+rate at which such a trial is worth its time (Weitzman 1979, "Optimal Search for the Best
+Alternative", has the rule for boxes that are opened at a cost; here a box is opened by a look).
+Gains count by their logarithm, as regret does. A free slot trains the trial with the highest index
+for one epoch, or begins a new trial. So results decide when new trials begin.
 
-A trial under way counts as if it had brought the score that is expected of it, so several slots do
-not all run after one hope.
+A trial that runs counts as if it had reached its expected score, so that several slots do not all
+follow one hope.
 
-The floor. One of each ``SHARE`` seconds of devices is spent on the next thing that ASHA would do:
-on the same trials, by the scores at its rungs alone. It has for free what the model has trained
-already. So on one device every epoch that ASHA trains as its n-th is among the first
-``SHARE * n + 1``, whatever the model does, where epochs cost alike; else the same holds of their
-seconds, but for one epoch. On several devices it holds but for the order in which results come.
-Where no model can be fitted, all is as under ASHA.
+The floor. One of each ``SHARE`` seconds of devices is spent on the next step that ASHA would take
+with the same trials, by the scores at its rungs alone. Epochs that the model has trained already
+cost the floor nothing. So if all epochs cost alike, on one device, the n-th epoch that ASHA would
+train is among the first ``SHARE * n + 1`` epochs, whatever the model does; otherwise the same holds
+for their seconds, but for one epoch. On several devices it holds but for the order in which results
+arrive. If no model can be fitted, everything is as under ASHA.
 
-The study is over when ASHA's rungs are, and the trial that is expected to end best has been trained
-to its last epoch.
+The study is over when ASHA's rungs are finished, and the trial with the best expected end has been
+trained to its last epoch.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from ..model.trial_group import Entry, Pull, TrialGroup
 from .asha import Asha
 from .curve_ensemble import Forecast, Prior, forecasts, learned
 
-#: One of this number of seconds of devices is spent as ASHA would.
+#: One second of this many device-seconds is spent as ASHA would.
 SHARE = 3
 #: The prior is learned again when the number of epochs has grown by this factor.
 GROWTH = 1.1
-#: The epochs of a new trial after which it is known how it goes on.
+#: The epochs of a new trial after which its further course is known.
 LOOK = 1
-#: The same of a trial that has begun, as a part of the epochs that it has.
+#: The same for a trial that has begun, as a part of its epochs so far.
 PATIENCE = 0.5
-#: A new trial is taken to begin as one of this number of the last ones, and as many of their first
-#: scores as ``SAMPLES`` says stand for all.
+#: A new trial is assumed to begin like one of the last ``NEWEST`` trials; ``SAMPLES`` of their
+#: first scores stand for all of them.
 NEWEST, SAMPLES = 32, 8
 #: Points of the standard normal distribution, and their weights.
 NODES = tuple(
@@ -54,19 +54,19 @@ NODES = tuple(
         strict=True,
     )
 )
-#: The improvement that is the unit of gains: part of that of the best score over first ones. Gains
-#: count by their logarithm, as regret does.
+#: The unit of gains, as a part of the improvement of the best score over first scores. Gains count
+#: by their logarithm, as regret does.
 UNIT = 0.03
-#: An expected gain below this is none.
+#: An expected gain below this counts as 0.
 NEGLIGIBLE = 1e-4
-#: A score that is no number counts as this at a rung.
+#: The score at a rung that stands for NaN and infinities.
 WORST = -1e300
 
 
 class Arm(NamedTuple):
     """A trial that may be trained next: equally probable forecasts from its epoch on.
 
-    After ``look`` epochs it is known how far above or below them the trial is.
+    After ``look`` epochs it is known how far the trial lies above or below the forecasts.
     """
 
     cases: Sequence[Sequence[Forecast]]
@@ -82,45 +82,45 @@ class FreezeThaw:
     n_trials: int
     #: The last epoch.
     max_epochs: int
-    #: The floor.
+    #: The floor, an ASHA over the same trials.
     asha: Asha
-    #: The number of configurations that were asked for, and of those that are to come.
+    #: The number of configurations that were asked for, and of those that have not arrived yet.
     asked: int = 0
     pending: int = 0
     #: All trials, by number.
     trials: list[str] = field(default_factory=list)
-    #: The first ones of them, up to this number, are in the floor.
+    #: The number of trials that are in the floor: the first ones of ``trials``.
     entered: int = 0
-    #: The next rungs of the trials that the floor wants trained.
+    #: The next rung of each trial that the floor wants trained.
     wanted: dict[str, int] = field(default_factory=dict)
     #: The scores of each trial from epoch 1 on.
     curves: dict[str, list[float]] = field(default_factory=dict)
-    #: The trials under way, each with its target.
+    #: The running trials, each with its target.
     running: dict[str, int] = field(default_factory=dict)
     #: Trials that were stopped or have failed.
     out: list[str] = field(default_factory=list)
-    #: Expected seconds of an epoch, by trial, as far as told, and their sum.
+    #: Expected seconds of an epoch by trial, as far as known; and their sum.
     seconds: dict[str, float] = field(default_factory=dict)
     sum_of_seconds: float = 0.0
     #: The best score so far; None before there is one.
     best: float | None = None
-    #: The device time given to all, and of it to what the floor wanted.
+    #: The device time given to all trials; and the part of it given to those that the floor wanted.
     spent: float = 0.0
     on_floor: float = 0.0
-    #: The prior; None before there is one. After how many epochs it was learned.
+    #: The prior, or None before there is one; and the number of epochs from which it was learned.
     prior: Prior | None = None
     learned_at: int = 0
     epochs: int = 0
-    #: The forecasts of each trial, and of new ones with first scores like the last ones.
+    #: The forecasts of each trial; and those of new trials with first scores like the last ones.
     expected: dict[str, list[Forecast]] = field(default_factory=dict)
     newcomers: list[list[Forecast]] = field(default_factory=list)
-    #: The trial that is trained to the last epoch when all is decided; empty before.
+    #: The trial that is trained to the last epoch after all decisions; empty before.
     finalist: str = ""
-    #: Tells strategies apart in a snapshot.
+    #: Distinguishes strategies in a snapshot.
     kind: Literal["freeze_thaw"] = "freeze_thaw"
 
     def cost(self, trial: str, seconds: float | None) -> None:
-        """Note how many seconds an epoch of the trial is expected to take; None: not known."""
+        """Note the expected seconds of an epoch of the trial; None if they are not known."""
         if seconds is not None and math.isfinite(seconds):
             self.sum_of_seconds += seconds - self.seconds.get(trial, 0.0)
             self.seconds[trial] = seconds
@@ -128,7 +128,7 @@ class FreezeThaw:
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
         """Return one epoch for each free slot.
 
-        Not more than ``early`` of them are for trials that have begun, since later results may show
+        At most ``early`` of them are for trials that have begun, since later results may show
         others to be better.
         """
         group, ask = list[Entry](), 0
@@ -170,7 +170,7 @@ class FreezeThaw:
         return Entry(trial, epochs)
 
     def _begin(self, *, floor: bool) -> Entry:
-        """Ask for a new trial: an entry without a name."""
+        """Ask for a new trial, and return an entry without a name for it."""
         self._charge("", 1, floor=floor)
         self.asked += 1
         self.pending += 1
@@ -179,7 +179,7 @@ class FreezeThaw:
     # -- the floor -------------------------------------------------------------------------------
 
     def _as_floor(self) -> Entry | None:
-        """Return the next thing that ASHA would train."""
+        """Return the next entry that ASHA would train."""
         while True:
             for trial in self.wanted:
                 if trial not in self.running and trial in self.curves:
@@ -215,7 +215,7 @@ class FreezeThaw:
     # -- the model -------------------------------------------------------------------------------
 
     def _as_expected(self) -> Entry | None:
-        """Return the entry of which the model expects most."""
+        """Return the entry from which the model expects the largest gain."""
         best = self.best
         if self.prior is None or best is None:
             return None
@@ -250,7 +250,7 @@ class FreezeThaw:
         return self._enter(best_trial, len(self.curves[best_trial]) + 1, floor=False)
 
     def _to_the_end(self) -> Entry | None:
-        """Return the remaining epochs of the best trial once there is nothing else to do."""
+        """Return the remaining epochs of the best trial once no other work is left."""
         if self.running or self.pending or self.finalist:
             return None
         ends = {
@@ -302,7 +302,7 @@ class FreezeThaw:
         return ()
 
     def abandoned(self, trial: str) -> TrialGroup:
-        """Train a trial that failed, or was stopped, no further."""
+        """Train a trial that failed or was stopped no further."""
         self.running.pop(trial, None)
         self.expected.pop(trial, None)
         if trial not in self.out:
@@ -339,7 +339,7 @@ class FreezeThaw:
 
 
 def _index(arm: Arm, best: float, unit: float, least: float) -> float:
-    """Return the gain over ``best`` to be expected of each epoch of a trial, in logarithms.
+    """Return the gain over ``best`` expected per epoch of a trial, in logarithms.
 
     A gain of ``unit`` counts as log 2. The result is 0 if it is not more than ``least``.
     """

@@ -25,10 +25,10 @@ from .base import best_first
 class Rung:
     """One rung, meant for ``size`` trials.
 
-    ``waiting`` are the trials on their way, ``scores`` those that have arrived. ``promoted`` are
-    the trials that went on, ``sent`` those of them that their user sent on. ``dropped`` is how many
-    trials were meant for the rung and will never arrive, ``extra`` how many of ``size`` came beyond
-    its quota.
+    ``waiting`` are the trials on their way to it, ``scores`` those that have arrived. ``promoted``
+    are the trials that went on, and ``sent`` those of them that their user sent on. ``dropped`` is
+    the number of trials that were meant for the rung and will never arrive, and ``extra`` the
+    number of ``size`` that came beyond its quota.
     """
 
     size: int
@@ -49,7 +49,7 @@ class Rung:
         return self.size - self.extra
 
     def grow(self, by: int) -> None:
-        """Have room for trials beyond the quota."""
+        """Make room for ``by`` trials beyond the quota."""
         self.size += by
         self.extra += by
 
@@ -58,28 +58,28 @@ class Rung:
 class SuccessiveHalving:
     """The state machine of one successive halving."""
 
-    #: Number of configurations it begins with.
+    #: Number of configurations in the first rung.
     n_trials: int
-    #: Number of trials at a rung of which one is promoted.
+    #: One trial of this many at a rung is promoted.
     eta: int
     #: The epochs of the rungs, rising.
     levels: tuple[int, ...]
     #: True if the configurations were asked for.
     asked: bool = False
-    #: Trials that were abandoned as they waited at a rung: others are promoted in their place.
+    #: Trials that were abandoned while they waited at a rung. Others are promoted in their place.
     abandoned_trials: list[str] = field(default_factory=list)
     #: The rungs from the first one on; empty until the configurations are known.
     rungs: list[Rung] = field(default_factory=list)
-    #: Tells strategies apart in a snapshot.
+    #: Distinguishes strategies in a snapshot.
     kind: Literal["halving"] = "halving"
 
     @property
     def over(self) -> bool:
-        """True if nothing follows: every trial that can reach the last rung has reached it."""
+        """True if every trial that can reach the last rung has reached it."""
         return bool(self.rungs) and not any(rung.expected for rung in self.rungs)
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
-        """Ask for all configurations, the first time. Later groups come from ``reached``."""
+        """Ask for all configurations in the first call. Later groups come from ``reached``."""
         if self.asked:
             return Pull()
         self.asked = True
@@ -95,9 +95,10 @@ class SuccessiveHalving:
         return tuple(Entry(trial, self.levels[0]) for trial in trials)
 
     def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
-        """Note the score, and promote the trials that are certain now.
+        """Note the score of ``trial``, and promote the trials that are certain now.
 
-        A rung that did not wait for the trial counts it, and promotes as many others as before.
+        A rung that did not wait for the trial counts it as an additional trial, so that the number
+        of promotions of other trials stays the same.
         """
         if not self.rungs or epoch not in self.levels:
             return ()
@@ -113,7 +114,7 @@ class SuccessiveHalving:
         return self._promote()
 
     def _count_late(self, trial: str, level: int) -> None:
-        """Have room at a rung for a trial that it did not wait for, or no longer."""
+        """Make room at a rung for a trial that it did not wait for, or no longer waits for."""
         if trial in self.abandoned_trials:
             self.abandoned_trials.remove(trial)
         below = self.rungs[level - 1] if level else None

@@ -2,17 +2,17 @@
 
 With K rungs, bracket s (from K - 1 down to 0) is a successive halving of ``ceil(K / (s + 1) *
 eta**s)`` configurations over the last s + 1 rungs. The first bracket has many trials that begin
-with little training; the last has few that are trained to the end. After bracket 0 comes bracket K
-- 1 again, until there are as many trials as the study has.
+with little training; the last has few trials that are trained to the end. After bracket 0 comes
+bracket K - 1 again, until there are as many trials as the study has.
 
-Where the trials that remain are too few for the rest of a round, each of its brackets gets its
-share of them (``proportional``). The paper leaves this case open. Without it, the next bracket
-takes what remains: 27 trials with R = 81 are then the most aggressive bracket alone, and none of
-them is trained for 81 epochs unless it wins each of four rungs.
+If the trials that remain are too few for the rest of a round, each of its brackets gets its share
+of them (``proportional``). The paper leaves this case open. Without ``proportional``, the next
+bracket takes all that remain: 27 trials with R = 81 then form the most aggressive bracket alone,
+and none of them is trained for 81 epochs unless it wins each of four rungs.
 
-With ``overlap``, the next bracket begins as soon as a slot has nothing to do (BOHB's rule for
-parallel workers, Falkner et al. 2018, section 4.2). Without it, a bracket begins when the previous
-one is over, as in a synchronous BOHB.
+With ``overlap``, the next bracket begins as soon as a slot is idle (BOHB's rule for parallel
+workers, Falkner et al. 2018, section 4.2). Without it, a bracket begins when the previous one is
+over, as in a synchronous BOHB.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Hyperband:
 
     #: Number of trials the study is to have.
     n_trials: int
-    #: Number of trials at a rung of which one is promoted.
+    #: One trial of this many at a rung is promoted.
     eta: int
     #: The epochs of all rungs, rising.
     levels: tuple[int, ...]
@@ -45,9 +45,9 @@ class Hyperband:
     brackets: list[SuccessiveHalving] = field(default_factory=list)
     #: The index of each trial's bracket.
     homes: dict[str, int] = field(default_factory=dict)
-    #: Number of brackets that have their trials.
+    #: Number of brackets that have received their trials.
     answered: int = 0
-    #: Tells strategies apart in a snapshot.
+    #: Distinguishes strategies in a snapshot.
     kind: Literal["hyperband"] = "hyperband"
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
@@ -69,7 +69,7 @@ class Hyperband:
         return Pull(ask=size)
 
     def proposed(self, trials: tuple[str, ...], *, exhausted: bool) -> TrialGroup:
-        """Return the first rung of the bracket that asked. Asks are answered in order."""
+        """Return the first rung of the bracket whose ask was answered. Answers arrive in order."""
         if exhausted:
             self.asked = self.n_trials
         self.homes |= dict.fromkeys(trials, self.answered)
@@ -88,7 +88,7 @@ class Hyperband:
         return () if home is None else home.abandoned(trial)
 
     def _home(self, trial: str) -> SuccessiveHalving | None:
-        """Return a trial's bracket; None for a trial from before the study was reopened."""
+        """Return a trial's bracket; None if the trial is from before the study was reopened."""
         return self.brackets[self.homes[trial]] if trial in self.homes else None
 
 
@@ -113,7 +113,7 @@ def brackets(
 def _bracket(
     at: int, rungs: int, eta: int, remaining: int, *, proportional: bool
 ) -> tuple[int, int]:
-    """Return s and the size of bracket number ``at``, if ``remaining`` trials are left for it."""
+    """Return s and the size of bracket number ``at``, if ``remaining`` trials are left."""
     s = rungs - 1 - at % rungs
     sizes = [-(-rungs * eta**each // (each + 1)) for each in range(s + 1)]
     if proportional and remaining < sum(sizes):

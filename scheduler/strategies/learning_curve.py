@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 #: Exponents of the laws that are averaged.
 EXPONENTS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0)
-#: The fewest points that say something about the noise of a law with three parameters.
+#: The fewest points from which the noise around a law with three parameters can be estimated.
 MIN_POINTS = 4
 
 

@@ -1,15 +1,15 @@
 """PASHA: ASHA that trains longer only while the ranking still changes (Bohdal et al. 2023).
 
-It begins with the two lowest rungs. Whenever a trial arrives at the top one, the trials there are
-ranked by their scores on it and on the rung below. Where the rankings disagree, one more rung is
+It begins with the two lowest rungs. Whenever a trial arrives at the top open rung, the trials there
+are ranked by their scores on it and on the rung below. If the rankings disagree, one more rung is
 opened (Algorithm 1). The rankings are soft: they agree if, at every place, the trial of the upper
 ranking and the trial of the lower ranking have scores on the lower rung that differ by at most
 ``epsilon``. ``epsilon`` is the noise of the curves (section 4.2). It is taken over all pairs of
 these trials in which one overtook the other and was overtaken again: the 90th percentile of their
 distance at their last common epoch.
 
-When the open rungs are decided, the best trial of the highest one is trained to the last epoch. The
-paper trains it from scratch; here it continues.
+When the open rungs are decided, the best trial of the highest open rung is trained to the last
+epoch. The paper trains it from scratch; here it continues.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class Pasha:
     levels: tuple[int, ...]
     #: Trials on their way to a target.
     running: list[str] = field(default_factory=list)
-    #: Number of configurations that are asked for and not proposed yet.
+    #: Number of configurations that were asked for and are not proposed yet.
     pending: int = 0
     #: Scores by epoch of the trials at the top rung.
     curves: dict[str, dict[int, float]] = field(default_factory=dict)
     #: Distances between overtaking trials, rising.
     noise: list[float] = field(default_factory=list)
-    #: The trial that is trained to the last epoch; empty before.
+    #: The trial that is trained to the last epoch; empty before it is chosen.
     finalist: str = ""
     #: Trials that were stopped at a rung: none of them is the finalist.
     out: list[str] = field(default_factory=list)
-    #: Tells strategies apart in a snapshot.
+    #: Distinguishes strategies in a snapshot.
     kind: Literal["pasha"] = "pasha"
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
@@ -67,7 +67,7 @@ class Pasha:
         return self.asha.proposed(trials, exhausted=exhausted)
 
     def reached(self, trial: str, epoch: int, curve: Mapping[int, float]) -> TrialGroup:
-        """Note the score at its rung, and open the next rung if the rankings disagree."""
+        """Note the score at the trial's rung, and open the next rung if the rankings disagree."""
         if trial in self.running:
             self.running.remove(trial)
         opened = self.asha.levels
@@ -82,7 +82,7 @@ class Pasha:
         return ()
 
     def abandoned(self, trial: str) -> TrialGroup:
-        """Leave a trial that failed out of further rungs. A failed finalist is replaced."""
+        """Keep a trial that failed out of further rungs. A failed finalist is replaced."""
         if trial in self.running:
             self.running.remove(trial)
         else:

@@ -7,10 +7,11 @@ in the paper (section 3): no member waits for another, and a member is compared 
 scores of the others.
 
 ``exploit`` is truncation selection (section 4.1.1): a member in the bottom ``quantile`` of the
-population takes over from one sampled uniformly from the top ``quantile``. The population is the
-members that have ended an interval; with n of them both ends hold ``floor(quantile * n)``. Two
-conditions are added. The source must be better than the member, since among equals there is nothing
-to take over. And the source must have epochs left, since otherwise the new trial would have none.
+population takes over from a member sampled uniformly from the top ``quantile``. The population is
+the members that have ended an interval; with n of them, the top and the bottom each have
+``floor(quantile * n)``. Two conditions are added. The source must be better than the member, since
+nothing is gained from an equal. And the source must have epochs left, since otherwise the new trial
+would have none.
 
 Here a trial's parameters never change. The member that falls behind is stopped, and a new trial
 begins where the source's interval ended. ``explore`` is done by the samplers.
@@ -47,9 +48,9 @@ class Pbt:
     forks: int = 0
     #: The members' scores at the end of their last interval.
     scores: dict[str, float] = field(default_factory=dict)
-    #: The epoch of that end.
+    #: The epoch at which each member's last interval ended.
     epochs: dict[str, int] = field(default_factory=dict)
-    #: Tells strategies apart in a snapshot.
+    #: Distinguishes strategies in a snapshot.
     kind: Literal["pbt"] = "pbt"
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
@@ -66,7 +67,7 @@ class Pbt:
     def reached(
         self, trial: str, epoch: int, curve: Mapping[int, float]
     ) -> tuple[Entry | Fork, ...]:
-        """Train the trial for another interval, or a fork of a better member in its place."""
+        """Train the trial for another interval, or in its place a fork of a better member."""
         self.scores[trial], self.epochs[trial] = curve[epoch], epoch
         if epoch == self.max_epochs:
             return ()

@@ -4,8 +4,8 @@ Theory of operation. At each rung, results are turned into normal scores z by th
 one rung and the next be jointly normal with correlation rho. Then a trial with score z is among the
 best 1/eta of the next rung with probability Phi((rho z - q) / sqrt(1 - rho^2)), where q is the
 quantile at 1 - 1/eta. rho is measured in the study on trials that are at both rungs, with a prior.
-Those are the better trials of the lower rung, so rho comes out too small, and probabilities are
-nearer to 1/eta.
+These are the better trials of the lower rung, so the measured rho is too small, and probabilities
+are nearer to 1/eta.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist, correlation
 
-#: The prior value of rho, and how many measured pairs it counts as.
+#: The prior value of rho, and the number of measured pairs as which it counts.
 PRIOR, PAIRS = 0.6, 6
 _NORMAL = NormalDist()
 

@@ -14,7 +14,7 @@ from .pasha import Pasha
 from .pbt import Pbt
 from .stopping import Stopping
 
-#: A strategy with its state. A snapshot says by ``kind`` which one it is.
+#: A strategy with its state. ``kind`` names the strategy in a snapshot.
 AnyStrategy = (
     FullBudget | SuccessiveHalving | Asha | Pasha | Hyperband | FreezeThaw | Stopping | Pbt
 )

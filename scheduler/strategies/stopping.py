@@ -1,12 +1,12 @@
 """The full budget under an early-stopping rule: a trial without promise goes no further.
 
-Every trial is looked at after each ``every`` epochs. A stopped trial is paused, as by a halving
-strategy.
+The rule looks at every trial after each ``every`` epochs. A stopped trial is paused, as by a
+halving strategy.
 
 - ``median`` (Golovin et al. 2017, "Google Vizier", section 3.2.2): stop at epoch e if the trial's
   best score so far is below the median of the other trials' running averages up to e.
-- ``curve``: stop if the trial is too unlikely to beat the best of the trials that were trained to
-  the end. By its power law (``learning_curve``), that probability is below ``risk``.
+- ``curve``: stop if the trial will probably not beat the best of the trials that were trained to
+  the end: by its power law (``learning_curve``), the probability is below ``risk``.
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ class Stopping:
     risk: float
     #: Number of configurations asked for.
     asked: int = 0
-    #: Running averages, by epoch of a look and trial.
+    #: Running averages, by the epoch of a look and by trial.
     averages: dict[int, dict[str, float]] = field(default_factory=dict)
-    #: The best score at the last epoch; None before the first.
+    #: The best score at the last epoch; None before any trial has one.
     best: float | None = None
-    #: Tells strategies apart in a snapshot.
+    #: Distinguishes strategies in a snapshot.
     kind: Literal["stopping"] = "stopping"
 
     def pull(self, free: int, ahead: int, early: int | None = None) -> Pull:
         """Ask for as many new configurations as there are free slots.
 
-        It asks for no more, since trials that wait in the queue go before a trial between two
-        looks, and a rule needs some trials that were trained to the end. Until ``curve`` has one it
-        stops no trial, so slots that cost nothing to leave free wait for that.
+        It asks for no more, since new trials in the queue would go before a trial that waits
+        between two looks, and a rule needs some trials that were trained to the end. Until there is
+        such a trial, ``curve`` stops no trial, so slots that cost nothing to leave free wait for
+        one.
         """
         if early is not None and self.rule == "curve" and self.best is None:
             return Pull()

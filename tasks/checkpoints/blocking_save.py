@@ -1,4 +1,4 @@
-"""Save a state that its epoch cannot count without: training waits for the checkpoint store."""
+"""Save a state that must be durable before its epoch counts: training waits for the store."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PAUSES = Backoff(first=0.5, longest=10.0)
 def save(run: Run, store: Callable[[], Store], state: dict[str, Any], epoch: int) -> str:
     """Save ``state`` (after ``epoch``) and return its URI, retrying until it is durable.
 
-    Waiting does not count against an epoch's time limit. Raises ``Abandoned`` when the segment is
-    fenced off meanwhile, and ``Lost`` when the segment is to end.
+    Waiting does not count against an epoch's time limit. Raises ``Abandoned`` if the segment is
+    fenced off meanwhile, and ``Lost`` if the segment is to end.
     """
     failures = 0
     while True:

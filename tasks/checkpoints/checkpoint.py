@@ -1,8 +1,9 @@
 """Checkpoints in a content-addressed store, on any file system that fsspec knows.
 
-A checkpoint's name is the SHA-256 of its bytes. So a copy written twice is one file, and a torn or
-changed one is detected when it is read. On a local disk it appears by rename, and is synced with
-its folder. It is read with ``weights_only=True``. Its state must have the hash that the ledger has.
+A checkpoint's name is the SHA-256 of its bytes. So a checkpoint written twice is one file, and a
+torn or changed file is detected when it is read. On a local disk the file appears by rename, and is
+synced with its folder. It is read with ``weights_only=True``. Its state must have the hash that the
+ledger has.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Store:
     """Checkpoints under one URL (``file:///…``, ``s3://…``, ``memory://…``)."""
 
     def __init__(self, url: str) -> None:
-        """Open ``url``. Raises ``BackendError`` where this node cannot write there."""
+        """Open ``url``. Raises ``BackendError`` if this node cannot write there."""
         try:
             self._files, self._root = open_store(url)
             make_folder(self._files, self._root)
@@ -52,8 +53,8 @@ class Store:
         """Write ``state`` (after ``epoch``) durably and return its URI. Raises ``OSError``.
 
         A state that exists already is not written again. Readers see a whole file or none: on a
-        local disk because of the rename, in an object store because an upload appears when
-        complete.
+        local disk because of the rename, in an object store because an upload appears only when it
+        is complete.
         """
         buffer = io.BytesIO()
         torch.save(canonical({"format": FORMAT, "epoch": epoch, "state": state}), buffer)
@@ -83,7 +84,7 @@ class Store:
 def load(uri: str, expected: str) -> dict[str, Any]:
     """Return the state under ``uri``, which must have the state hash ``expected``.
 
-    Raises ``BackendError`` if it is missing, torn, changed, or not the state that the ledger names.
+    Raises ``BackendError`` if the file is missing, torn or changed, or has another state.
     """
     try:
         files, path = open_store(uri)
@@ -115,9 +116,9 @@ def load(uri: str, expected: str) -> dict[str, Any]:
 
 
 def _holds_more(state: Any, most: int) -> bool:
-    """Return True if ``state`` has more than ``most`` values, so that some occur repeatedly.
+    """Return True if ``state`` has more than ``most`` values, so that some must be repeated.
 
-    Such a state, from a small file, could take forever to walk through.
+    Walking through such a state, even one from a small file, could take forever.
     """
     unread, n_values = [state], 0
     while unread and n_values <= most:
@@ -148,10 +149,10 @@ class Writer:
     """Writes checkpoints in a thread of its own.
 
     ``on_saved(snapshot, uri)`` is called when a checkpoint is durable, ``failed(snapshot, reason)``
-    when it could not be written. Training goes on in that case, and the trial would be replayed
-    from an older checkpoint. Only the newest waiting state of a trial is written, since an older
-    one would never be asked for. A store that cannot be opened counts as one more failed write:
-    whether a node can reach the store is checked when the node joins.
+    if it could not be written. Training goes on in that case, and after a loss the trial would be
+    replayed from an older checkpoint. Only the newest waiting state of a trial is written, since an
+    older one would never be asked for. A store that cannot be opened counts as another failed
+    write: whether a node can reach the store is checked when the node joins.
     """
 
     def __init__(
@@ -165,18 +166,18 @@ class Writer:
         self._opening = threading.Lock()
         self._waiting: dict[str, StateCopy] = {}
         self._changed = threading.Condition()
-        #: Seconds that the last checkpoint took, copy and write: of any trial, and of each trial.
+        #: Seconds for copying and writing the last checkpoint: of any trial, and of each trial.
         self._cost = 0.0
         self._costs: dict[str, float] = {}
         self._last: dict[str, float] = {}
         threading.Thread(target=self._run, name="checkpoints", daemon=True).start()
 
     def begin(self, trial: str) -> None:
-        """Restart the time to the trial's next checkpoint: its state was made or loaded now."""
+        """Restart the time to the trial's next checkpoint: its state was just made or loaded."""
         self._last[trial] = time.monotonic()
 
     def due(self, trial: str, mtbf: float) -> bool:
-        """Return True if the last checkpoint is older than Young's interval for the cost of one.
+        """Return True if the trial's last checkpoint is older than Young's interval for its cost.
 
         ``mtbf``: mean seconds between two losses of such an attempt, as the scheduler observed
         them.
@@ -185,7 +186,7 @@ class Writer:
         return time.monotonic() - self._last.get(trial, 0.0) > interval
 
     def forget(self, trial: str) -> None:
-        """Forget a trial that left this trainer. A waiting state is still written."""
+        """Forget a trial that left this trainer. A state of it that waits is still written."""
         self._last.pop(trial, None)
         self._costs.pop(trial, None)
 

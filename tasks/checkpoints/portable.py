@@ -1,4 +1,4 @@
-"""Convert a user's checkpoint to what the store keeps, and back: values only, so no pickle.
+"""Convert a user's checkpoint to the form in the store, and back: values only, so no pickle.
 
 The store keeps tensors, numbers, texts and collections of them, read with ``weights_only=True``.
 NumPy arrays are stored as tensors, with a list of their places; NumPy scalars become Python
@@ -19,7 +19,8 @@ ALLOWED = (
     "tensors, NumPy arrays of numbers, numbers, texts, bytes, None, and lists, tuples and dicts of "
     "them (dicts by texts or whole numbers)"
 )
-#: Exactly these classes: an instance of a subclass would come back as another class.
+#: The only classes allowed for plain values: an instance of a subclass would come back as another
+#: class.
 _PLAIN = (type(None), bool, int, float, str, bytes)
 _DICTS = (dict, OrderedDict, Counter)  # state_dict() gives the second, some schedules the third
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
@@ -28,9 +29,9 @@ Path = tuple[int | str, ...]
 
 
 def pack(checkpoint: object) -> dict[str, Any]:
-    """Return ``checkpoint`` as the store keeps it. Tensors are not copied.
+    """Return ``checkpoint`` in the form that the store keeps. Tensors are not copied.
 
-    Raises ``UsageError`` naming the key of a value that cannot be kept.
+    Raises ``UsageError``, which names the key of a value that cannot be kept.
     """
     if type(checkpoint) not in _DICTS or not checkpoint:
         text = type(checkpoint).__name__ if checkpoint else repr(checkpoint)

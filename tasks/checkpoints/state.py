@@ -23,9 +23,9 @@ def state_hash(state: Any) -> str:
     stable bits.
 
     This is not a cryptographic hash. Such a hash takes several times as long, and every epoch waits
-    for it. A state hash detects accidental differences between computations of one trial, and
-    nobody makes these collide on purpose. Where a hash must be trusted another one is used: files
-    in the store are named by SHA-256, and messages are signed by HMAC.
+    for the state hash. A state hash detects accidental differences between computations of one
+    trial, which nobody makes collide on purpose. Where a hash must be trusted, another one is used:
+    files in the store are named by SHA-256, and messages are signed by HMAC.
     """
     digest = xxhash.xxh3_128()
     _feed(digest.update, state)
@@ -92,20 +92,20 @@ def tensors_of(value: Any) -> list[Tensor]:
 
 
 def copy_state(value: Any) -> Any:
-    """Return a deep copy with all tensors on the CPU, so that training can go on meanwhile."""
+    """Return a deep copy with all tensors on the CPU. Training can go on while it is used."""
     return map_tensors(value, lambda tensor: tensor.detach().to("cpu", copy=True))
 
 
 def copy_on_device(value: Any) -> Any:
     """Return a deep copy with each tensor on its own device.
 
-    Optimisers and schedules take over the tensors and lists that they are given.
+    Optimisers and schedules keep the tensors and lists that they are given, so they need a copy.
     """
     return map_tensors(value, lambda tensor: tensor.detach().clone())
 
 
 def canonical(value: Any) -> Any:
-    """Return the one form of ``value`` whose pickled bytes depend only on what ``state_hash`` sees.
+    """Return the canonical form of ``value``: equal state hashes have equal pickled bytes.
 
     Pickle writes keys in insertion order and a repeated object as a reference, and torch writes the
     whole storage behind a view. Therefore keys are sorted, equal texts are one object (interned, as

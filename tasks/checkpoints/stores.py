@@ -1,7 +1,7 @@
-"""Open a checkpoint store by its fsspec URL, and say what is wrong with one.
+"""Open a checkpoint store by its fsspec URL, and report the fault of a store that cannot be used.
 
-An S3-compatible store (``s3://bucket/prefix``) takes endpoint and credentials from where its
-library looks for them (``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``, ``~/.aws``, fsspec's own
+An S3-compatible store (``s3://bucket/prefix``) takes endpoint and credentials from the places where
+its library looks for them (``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``, ``~/.aws``, fsspec's own
 configuration), never from the URL. So no credentials travel in a message or are kept in the ledger.
 """
 
@@ -17,8 +17,8 @@ from ...base.errors import BackendError
 from ...base.urls import hide_password
 from ...base.wording import size_words
 
-#: Bytes that a checkpoint must leave free on a local disk; on a small disk, the share of it. Ledger
-#: and broker write there too, and a full disk stops them.
+#: Bytes that a checkpoint must leave free on a local disk; and the same as a share of the disk,
+#: which counts on small disks. Ledger and broker write there too, and a full disk stops them.
 RESERVE = 1 << 30
 RESERVE_SHARE = 0.05
 #: The extra to install for a kind of store. The library's own advice may name another way.
@@ -28,7 +28,7 @@ EXTRAS = {"s3": "penstock[s3]", "s3a": "penstock[s3]"}
 def open_store(url: str) -> tuple[Any, str]:
     """Return the fsspec file system for ``url``, and the path in it without a trailing slash.
 
-    Raises ``BackendError`` where a library is missing, and whatever the library raises.
+    Raises ``BackendError`` if a library is missing, and any error that the library raises.
     """
     import fsspec.core
 
@@ -83,7 +83,7 @@ def unusable(url: str, error: Exception) -> BackendError:
 def write_whole(uri: str, content: bytes | memoryview) -> None:
     """Write a file of the store so that readers see all of it or nothing.
 
-    Raises whatever the store's library does.
+    Raises any error that the store's library raises.
     """
     files, path = open_store(uri)
     make_folder(files, path.rpartition("/")[0])

@@ -1,13 +1,14 @@
 """Training code by value: pickled on the client, unpickled in a trainer and nowhere else.
 
-Theory of operation. cloudpickle writes what a script, a notebook or a console has defined by value,
-and what importable modules have by name. The pickle follows a line of JSON that says which Python
-wrote it, because byte code fits one version only, which folders that process had put on
-``sys.path``, and what the code's file imports. The whole is named by its SHA-256. A task is signed
-and names this digest, so a trainer unpickles only what a client of its own installation has sent.
+Theory of operation. cloudpickle writes objects of a script, a notebook or a console by value, and
+objects of importable modules by name. Before the pickle comes a line of JSON with three facts: the
+Python that wrote it (byte code fits one version only), the folders that its process had put on
+``sys.path``, and the imports of the code's file. The whole is named by its SHA-256. A task is
+signed and names this digest, so a trainer unpickles only code that a client of its own installation
+has sent.
 
-In a trainer the pickled script is ``__main__`` again: classes of it that the user's code pickles,
-and functions that it sends to processes of its own, are found there as in the script.
+In a trainer the pickled script is ``__main__`` again: as in the script, classes that the user's
+code pickles, and functions that it sends to processes of its own, are found there.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ from .import_names import imported_names
 
 #: Set while code is pickled for trainers.
 PICKLES_CODE: ContextVar[bool] = ContextVar("PICKLES_CODE", default=False)
-#: A target that begins so is ``pickle:<module>:<name>``: code by value.
+#: Prefix of the target of code by value, ``pickle:<module>:<name>``.
 PREFIX = "pickle:"
-#: The most bytes of code by value. It passes through the broker and the scheduler.
+#: The most bytes of code by value. The code passes through the broker and the scheduler.
 LIMIT = 32 << 20
 _LIBRARY = sysconfig.get_paths()["stdlib"]
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
-#: The version of Python whose byte code this process reads.
+#: The version of Python whose byte code this process can read.
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 _LOCAL = "file://"
 _LONGEST_HEAD = 1 << 20
-#: Number of threads that take a module by value now, by its name.
+#: Number of threads that now pickle a module by value, by the module's name.
 _registered = Counter[str]()
 _lock = threading.Lock()
 _ADVICE = (
@@ -57,7 +58,7 @@ _ADVICE = (
 
 
 def is_by_value(target: str) -> bool:
-    """Return True if code with this target (``scheduler.model.study.Code``) goes by value."""
+    """Return True if code with this target (``scheduler.model.study.Code``) is sent by value."""
     return target.startswith(PREFIX)
 
 
@@ -81,7 +82,7 @@ def pickled(code: object, scripts: str) -> bytes:
     """Return ``code`` by value.
 
     Raises ``UsageError`` with the reason if it cannot be pickled or is too large. Modules whose
-    names begin with ``scripts`` exist in this process only, and go by value too.
+    names begin with ``scripts`` exist in this process only, and are also pickled by value.
     """
     source = getattr(sys.modules.get(behind(code).__module__), "__file__", None)
     imports = [] if source is None else imported_names(Path(source))
@@ -100,18 +101,18 @@ def pickled(code: object, scripts: str) -> bytes:
 
 
 class NotPickledError(Exception):
-    """A value cannot be pickled: the reason."""
+    """A value cannot be pickled. The text is the reason."""
 
 
 class TooLargeError(Exception):
-    """A file in memory would have more bytes than it may."""
+    """A file in memory would exceed its limit of bytes."""
 
 
 def dumped(value: Any, head: str, limit: int, scripts: str) -> io.BytesIO:
-    """Return the line ``head`` and the pickle of ``value``, with what scripts define by value.
+    """Return the line ``head`` and the pickle of ``value``; objects of scripts go by value.
 
-    ``scripts`` is as in ``pickled``. Raises NotPickledError, and TooLargeError where both have more
-    than ``limit`` bytes.
+    ``scripts`` is as in ``pickled``. Raises NotPickledError, or TooLargeError if both together have
+    more than ``limit`` bytes.
     """
     file = _BoundedFile(limit)
     file.write(f"{head}\n".encode())
@@ -128,8 +129,8 @@ def dumped(value: Any, head: str, limit: int, scripts: str) -> io.BytesIO:
 def _dump(value: Any, file: IO[bytes]) -> None:
     """Pickle ``value`` into ``file``.
 
-    cloudpickle takes functions under ``functools.lru_cache`` by name, and a trainer does not have
-    the names of a script. Those of scripts go with an empty cache.
+    cloudpickle pickles functions under ``functools.lru_cache`` by name, but a trainer does not have
+    the names of a script. Such functions of scripts are pickled with an empty cache instead.
     """
     import cloudpickle
 
@@ -142,7 +143,7 @@ def _dump(value: Any, file: IO[bytes]) -> None:
 
 
 def _reduce_cached(function: Any) -> Any:
-    """Return the name of a cached function that can be imported, and its parts otherwise."""
+    """Return the name of a cached function if it can be imported, otherwise its parts."""
     import cloudpickle
 
     module = function.__module__
@@ -158,7 +159,7 @@ def _cached(parameters: dict[str, Any], function: Any) -> Any:
 
 
 class _BoundedFile(io.BytesIO):
-    """A file in memory that takes no more than ``limit`` bytes."""
+    """A file in memory that holds at most ``limit`` bytes."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()
@@ -172,9 +173,9 @@ class _BoundedFile(io.BytesIO):
 
 @contextmanager
 def scripts_by_value(scripts: str) -> Iterator[None]:
-    """Have cloudpickle take modules by value whose names begin with ``scripts``.
+    """Have cloudpickle pickle modules by value if their names begin with ``scripts``.
 
-    Several threads may pickle at a time: the last one to leave ends it.
+    Several threads may pickle at the same time: the last one to leave the context ends this.
     """
     from cloudpickle import register_pickle_by_value, unregister_pickle_by_value
 
@@ -227,12 +228,12 @@ def read(store: str, digest: str) -> bytes:
 
 
 def folders_of(content: bytes) -> list[str]:
-    """Return the folders that the client had on its ``sys.path``, as far as this node has them."""
+    """Return the folders on the client's ``sys.path`` that also exist on this node."""
     return [folder for folder in _head(content)["folders"] if Path(folder).is_dir()]
 
 
 def imports_of(store: str, digest: str) -> list[str]:
-    """Return the modules that the code's file imports; none if the store is not of this machine."""
+    """Return the modules that the code's file imports; none if the store is on another machine."""
     file = code_file(store, digest)
     if not file.startswith(_LOCAL):
         return []
@@ -244,7 +245,7 @@ def imports_of(store: str, digest: str) -> list[str]:
 
 
 def unpickled(content: bytes, target: str) -> Any:
-    """Return the code in ``content``. Raises ``TrialFailed`` saying what it lacks here."""
+    """Return the code in ``content``. Raises ``TrialFailed``, which says what is missing here."""
     head = _head(content)
     name = target.removeprefix(PREFIX)
     if head["python"] != PYTHON:
@@ -275,7 +276,7 @@ def _head(content: bytes) -> dict[str, Any]:
 
 
 def main_of(code: object) -> ModuleType:
-    """Return a module ``__main__`` with what ``code`` brings of the script, notebook or console."""
+    """Return a module ``__main__`` with the globals of the script or notebook that ``code`` has."""
     module = ModuleType("__main__")
     definition = behind(code)
     for each in (definition, *(vars(definition).values() if isinstance(definition, type) else ())):

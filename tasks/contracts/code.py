@@ -1,9 +1,9 @@
 """Refer to training code on the client, so that trainers find it again.
 
-Theory of operation. Code that other processes can import goes by name: ``module:attr`` or
+Theory of operation. Code that other processes can import is sent by name: ``module:attr`` or
 ``/path/script.py:attr``, the folder to put on ``sys.path``, and the SHA-256 of its source file. A
-node whose file differs refuses the study. All other code goes by value (``by_value``). Nothing here
-imports torch: the client refers to code without it.
+node whose file differs refuses the study. All other code is sent by value (``by_value``). Nothing
+here imports torch: the client refers to code without it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ...base.errors import UsageError
 from . import by_value
 from .import_digest import import_digest
 
-#: The prefix of the name of a script's module that was imported without its ``__main__`` part.
+#: Prefix of the module names of scripts that are imported without their ``__main__`` part.
 SCRIPT = "penstock_script_"
 
 
 class Found(BaseException):
-    """Ends the import of a script at its ``optimize()``: the code that is wanted was given to it.
+    """Ends the import of a script at the ``optimize()`` that was given the code looked for.
 
-    What a script does after that is no trainer's business. No ``except Exception`` stops this.
+    A trainer does not need the rest of the script. No ``except Exception`` stops this.
     """
 
     def __init__(self, code: object) -> None:
@@ -35,15 +35,16 @@ class Found(BaseException):
         self.code = code
 
 
-#: While a trainer imports a script: the qualified name of the code that it looks for.
+#: The qualified name of the code that a trainer looks for, while it imports a script; else None.
 IMPORT_TARGET: ContextVar[str | None] = ContextVar("IMPORT_TARGET", default=None)
 
 
 def is_imported(func: object) -> bool:
-    """Return True if a trainer that imports the script is at its call of ``optimize(func)``.
+    """Return True if ``optimize(func)`` was called by a script that a trainer imports.
 
-    The call then does nothing: the study runs. Raises ``Found``, which ends the import, if ``func``
-    is the code that the trainer looks for: the lines that follow expect a study that is over.
+    The call then does nothing: the study runs already. If ``func`` is the code that the trainer
+    looks for, ``Found`` is raised instead, which ends the import: the lines that follow expect a
+    study that is over.
     """
     import_target = IMPORT_TARGET.get()
     if import_target is not None and getattr(func, "__qualname__", None) == import_target:
@@ -54,7 +55,7 @@ def is_imported(func: object) -> bool:
 class Reference(NamedTuple):
     """A reference to code for trainers: the fields of ``scheduler.model.study.Code``, and content.
 
-    ``content`` is the code itself if it goes by value; otherwise it is empty.
+    ``content`` is the code itself if it is sent by value; otherwise it is empty.
     """
 
     target: str
@@ -66,10 +67,11 @@ class Reference(NamedTuple):
 def refer(code: object, *, runs_anew: bool) -> Reference:
     """Refer to training code: by name if other processes can import it, otherwise by value.
 
-    ``runs_anew``: code of the running script goes by value as well, so that trainers need not run
-    the script's top level again. It goes by name if it cannot be pickled or is too large.
+    ``runs_anew``: True if code of the running script is sent by value as well, so that trainers
+    need not run the script's top level again. It is still sent by name if it cannot be pickled or
+    is too large.
 
-    Raises ``UsageError`` for code that can go neither way; it says what to do.
+    Raises ``UsageError`` for code that can be sent neither way; the error says what to do.
     """
     by_name = reference(code)
     if by_name is not None and not (runs_anew and code.__module__ == "__main__"):
@@ -87,9 +89,9 @@ def refer(code: object, *, runs_anew: bool) -> Reference:
 
 
 def with_imports(named: Reference, code: Any) -> Reference:
-    """Return the reference of ``code``, which goes by name, with the digest of all that it imports.
+    """Return the reference of ``code``, sent by name, with the digest of all that it imports.
 
-    Raises ``UsageError`` if something of it cannot be read.
+    Raises ``UsageError`` if an imported file cannot be read.
     """
     where = named.target.rpartition(":")[0]
     is_script = where.endswith(".py")
@@ -102,7 +104,7 @@ def with_imports(named: Reference, code: Any) -> Reference:
 
 
 def refer_to_value(value: object, name: str, folder: str) -> Reference:
-    """Refer to ``value``, which is called ``name``, by value; modules in ``folder`` go with it.
+    """Refer to ``value``, called ``name`` for people, by value, with the modules in ``folder``.
 
     Raises ``UsageError`` if it cannot be pickled.
     """
@@ -114,7 +116,7 @@ def refer_to_value(value: object, name: str, folder: str) -> Reference:
 def reference(code: object) -> tuple[str, str, str] | None:
     """Return ``(target, path, digest)`` of code by name; None if no other process could import it.
 
-    Raises ``UsageError`` if the file that it was imported from cannot be read any more.
+    Raises ``UsageError`` if the file from which it was imported cannot be read any more.
     """
     if not isinstance(code, (type, FunctionType)):
         return None
@@ -138,7 +140,7 @@ def reference(code: object) -> tuple[str, str, str] | None:
 
 
 def _importable(module: ModuleType) -> str | None:
-    """Return the name under which other processes import ``module``; None of a script."""
+    """Return the name under which other processes import ``module``; None for a script."""
     name = module.__name__
     if name == "__main__" and module.__spec__ is not None:
         return module.__spec__.name  # run as `python -m module`
@@ -198,7 +200,7 @@ def walk(module: ModuleType, name: str) -> object:
 
 
 def import_script(file: Path) -> ModuleType:
-    """Import a script under a name of its own, so that its ``__main__`` part does not run."""
+    """Import a script under a special name, so that its ``__main__`` part does not run."""
     name = f"{SCRIPT}{file.stem}"
     if name in sys.modules:
         return sys.modules[name]

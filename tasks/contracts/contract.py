@@ -2,7 +2,8 @@
 
 A ``TorchTrainable`` is exact if its class keeps three rules. All state that changes in training is
 in the model's parameters and buffers, the optimiser or the schedule. Random numbers come from
-torch, ``numpy.random`` or ``random`` (all are keyed). Data sets do not change while they are read.
+torch, ``numpy.random`` or ``random``, whose generators Penstock seeds. Data sets do not change
+while they are read.
 
 An epoch function gets an ``EpochTrial`` and loops over its epochs itself. This module does not
 import torch, since the client reads it too.
@@ -33,7 +34,7 @@ _MARK = "_penstock_epoch_function"
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The data sets of a trial: map-style torch datasets, one example an index.
+    """The data sets of a trial: map-style torch datasets, one example per index.
 
     A ``TensorDataset`` (or a ``Subset`` of one) is read by whole batches; any other dataset example
     by example, collated as torch does by default.
@@ -47,16 +48,17 @@ class Data:
 class TorchTrainable:
     """One configuration's training code. Subclass it and give ``data``, ``model``, ``loss`` ...
 
-    ``params`` are the trial's hyperparameters, of one that changes by ``Steps`` its first value.
+    ``params`` are the trial's hyperparameters; one that changes by ``Steps`` has its first value.
     ``data()`` is called once for each distinct set of the parameters that ``__init__`` and ``data``
-    read, and its result is shared by all trials of the trainer; the rest is called once a trial.
+    read, and all trials of the trainer share its result. The other methods that make something are
+    called once per trial.
     """
 
-    #: Examples a training step; a hyperparameter ``batch_size`` wins over it. The last batch of an
-    #: epoch may be smaller.
+    #: Examples per training step; a hyperparameter ``batch_size`` overrides it. The last batch of
+    #: an epoch may be smaller.
     batch_size: int = 64
-    #: Examples a batch in evaluation. On a CPU fewer often take less time: their activations fit
-    #: into its caches.
+    #: Examples per batch in evaluation. On a CPU, smaller batches are often faster because their
+    #: activations fit into its caches.
     eval_batch_size: int = 1000
 
     _pieces: Pieces | None = None
@@ -65,11 +67,12 @@ class TorchTrainable:
         self.params = params
 
     def now(self, name: str) -> Any:
-        """Return the hyperparameter's value in the epoch at work, where it changes by ``Steps``.
+        """Return a hyperparameter's value in the current epoch, for one that changes by ``Steps``.
 
-        In ``data``, ``model``, ``optimizer`` and ``schedule`` the value from the start, even if the
-        trial is made again to go on from a later epoch. Raises ``KeyError`` for a name that is not
-        in ``params``, ``TrialFailed`` (inexact) for the name of a later piece, such as ``lr@6``.
+        In ``data``, ``model``, ``optimizer`` and ``schedule`` it is the value from the start, even
+        if the trial is made again to go on from a later epoch. Raises ``KeyError`` for a name that
+        is not in ``params``, and ``TrialFailed`` (inexact) for the name of a later piece, such as
+        ``lr@6``.
         """
         return self.params[name] if self._pieces is None else self._pieces.now(name)
 
@@ -80,28 +83,29 @@ class TorchTrainable:
     def encoder(self) -> nn.Module | None:
         """Return a frozen module that encodes all examples before ``loss``; None if there is none.
 
-        It is in evaluation mode, no parameter of it requires a gradient, and it draws no random
-        numbers. An example is a tensor, or a tuple of tensors and numbers of which the first goes
-        through it: ``loss`` and ``metrics`` get tuples ``(activations, ...)``. Called as ``data``
-        is, after it. All examples are read and encoded once, for all trials of the trainer. So the
-        data must draw no random numbers either: augment the activations in ``loss``. Each block of
-        64 examples in the order of the data is computed together, at one thread: bits depend
-        neither on batches nor on devices, shards or what there was memory for. Raises
-        ``TrialFailed`` (inexact) where one of these does not hold.
+        The module is in evaluation mode, no parameter of it requires a gradient, and it draws no
+        random numbers. An example is a tensor, or a tuple of tensors and numbers whose first
+        element goes through the module: ``loss`` and ``metrics`` get tuples ``(activations, ...)``.
+        This method is called as often as ``data``, and after it. All examples are read and encoded
+        once, for all trials of the trainer. So the data must draw no random numbers either: augment
+        the activations in ``loss``. Each block of 64 examples, in the order of the data, is
+        computed together by one thread: bits depend neither on batches nor on devices, shards or
+        the memory that was free. Raises ``TrialFailed`` (inexact) if one of these rules is broken.
         """
         return None
 
     def model(self) -> nn.Module:
-        """Return a newly initialised model; torch's RNG is keyed by (study seed, trial)."""
+        """Return a newly initialised model. torch's generator is seeded by study seed and trial."""
         raise NotImplementedError(f"{type(self).__name__} must define model()")
 
     def fixed_metrics(self, model: nn.Module) -> Mapping[str, float]:
         """Metrics of the fresh model that training does not change: its size, its latency.
 
-        Reported with every epoch, before those of the epoch. A trial that exceeds a constraint of
-        the study with one of them is infeasible before its first epoch, and is not trained. Called
-        once a trial and trainer, with the model on the trial's device; buffers, modes and random
-        numbers are afterwards as they were. Weights must not be changed.
+        They are reported with every epoch, before those of the epoch. A trial that exceeds a
+        constraint of the study with one of them is infeasible before its first epoch, and is not
+        trained. The method is called once per trial and trainer, with the model on the trial's
+        device; buffers, modes and random numbers are afterwards as they were. It must not change
+        weights.
         """
         return {}
 
@@ -129,15 +133,16 @@ class TorchTrainable:
     def metrics(self, model: nn.Module, batch: Any) -> Mapping[str, Tensor | float]:
         """Means over ``batch`` in evaluation mode; averaged over the data set by batch size.
 
-        Reported under their names for validation data and as ``test_<name>`` for test data. Of
-        validation data ``loss()`` is reported, too, if ``loss`` is not among them. Where both call
-        ``model`` with the same tensors, one forward pass serves both.
+        They are reported under their names for validation data, and as ``test_<name>`` for test
+        data. For validation data, ``loss()`` is reported as ``loss``, too, unless ``metrics`` has
+        that name. If both methods call ``model`` with the same tensors, one forward pass serves
+        both.
         """
         return {}
 
 
 class EpochSession(Protocol):
-    """The executor of an ``EpochTrial``'s calls, which are described there."""
+    """The executor of an ``EpochTrial``'s calls. They are described in that class."""
 
     def load(self) -> dict[str, Any] | None: ...
 
@@ -149,8 +154,8 @@ class EpochSession(Protocol):
 class EpochTrial:
     """The argument of an epoch function.
 
-    ``params`` are the trial's hyperparameters by name, with the first value of one that changes by
-    ``Steps``. ``number`` counts the study's trials from 0.
+    ``params`` are the trial's hyperparameters by name; one that changes by ``Steps`` has its first
+    value. ``number`` counts the study's trials from 0.
     """
 
     def __init__(self, session: EpochSession, pieces: Pieces, number: int) -> None:
@@ -160,15 +165,16 @@ class EpochTrial:
         self.number = number
 
     def now(self, name: str) -> Any:
-        """Return the hyperparameter's value in the epoch at work, where it changes by ``Steps``.
+        """Return a hyperparameter's value in the current epoch, for one that changes by ``Steps``.
 
-        Before the loop the value from the start. Raises ``KeyError`` for what is not in ``params``,
-        ``TrialFailed`` (inexact) for the name of a later piece, as ``lr@6``.
+        Before the loop it is the value from the start. Raises ``KeyError`` for a name that is not
+        in ``params``, and ``TrialFailed`` (inexact) for the name of a later piece, such as
+        ``lr@6``.
         """
         return self._pieces.now(name)
 
     def load(self) -> dict[str, Any] | None:
-        """Return the checkpoint that the trial goes on from; None where it begins.
+        """Return the checkpoint from which the trial goes on; None if it begins.
 
         ``epochs`` then begins after it. A function that never calls this trains from epoch 1.
         """
@@ -177,33 +183,33 @@ class EpochTrial:
     def epochs(self) -> Iterator[int]:
         """Return the epochs to train, counted from 1, as long as the strategy wants more.
 
-        Between two of them the trial may be paused. Where the strategy wants no more, the function
-        ends in the loop: what follows it only runs after a ``break``.
+        Between two of them the trial may be paused. When the strategy wants no more, the function
+        ends in the loop: code after the loop runs only after a ``break``.
         """
         return self._session.epochs()
 
     def report(
         self, metrics: Mapping[str, Any], *, checkpoint: Mapping[str, Any] | None = None
     ) -> None:
-        """Say how the epoch went: once an epoch, the study's metric among ``metrics``.
+        """Report an epoch's ``metrics``, which include the study's metric. Call once per epoch.
 
-        ``checkpoint`` is all that ``load`` should give one day: a dict of tensors, NumPy arrays,
-        numbers, texts, lists and dicts. It is in the store when this returns. Raises ``UsageError``
-        naming the key of what cannot be stored, ``TrialFailed`` where the study's metric is missing
-        or not finite.
+        ``checkpoint`` is the dict that ``load`` should return later: tensors, NumPy arrays,
+        numbers, texts, lists and dicts. It is in the store when this returns. Raises
+        ``UsageError``, which names the key of a value that cannot be stored, and ``TrialFailed`` if
+        the study's metric is missing or not finite.
 
-        Before the loop: metrics that training does not change, such as the model's size. They are
-        reported with every epoch. A trial that exceeds a constraint of the study with one of them
-        is infeasible, and ends there.
+        Called before the loop, it reports metrics that training does not change, such as the
+        model's size. They are reported again with every epoch. A trial that exceeds a constraint of
+        the study with one of them is infeasible, and ends there.
         """
         self._session.report(metrics, checkpoint)
 
 
 def epoch_function(function: F) -> F:
-    """Mark ``function(trial)`` as one that loops over ``trial.epochs()`` itself.
+    """Mark ``function(trial)`` as a function that loops over ``trial.epochs()`` itself.
 
     It gets an ``EpochTrial``. Without this mark a function is taken for an Optuna objective. Raises
-    ``UsageError`` for what is not a plain function of one argument.
+    ``UsageError`` for anything but a plain function of one argument.
     """
     allowed = "a function of one argument, the trial"
     if not isinstance(function, FunctionType) or inspect.iscoroutinefunction(function):

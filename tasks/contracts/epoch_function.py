@@ -1,13 +1,13 @@
 """Run epoch functions: a user's own loop over ``trial.epochs()``, trained epoch by epoch.
 
 Theory of operation. The function runs in a thread of its own (``suspended``). Each pass of its loop
-is an epoch. After a segment's last epoch the thread waits where the loop asks for the next one.
-What the function passes to ``report`` as its checkpoint is in the store before the epoch counts.
+is an epoch. After a segment's last epoch the thread waits where the loop asks for the next one. The
+checkpoint that the function passes to ``report`` is in the store before the epoch counts.
 
 On another trainer, or when its thread had to make room, the function is called again. ``load`` then
-returns the newest state in the store, and ``epochs`` begins after it. Epochs that were accepted
-since are trained again, and not reported again. A waiting thread goes on only if the epoch accepted
-last is one of its own: another attempt may have trained the trial further.
+returns the newest state in the store, and ``epochs`` begins after that state. Epochs that were
+accepted since are trained again, and not reported again. A waiting thread goes on only if it
+trained the epoch accepted last: another attempt may have trained the trial further.
 
 The global random generators are seeded for each epoch by (study seed, trial, epoch), so an epoch
 draws the same numbers whenever it is trained. torch is imported only for checkpoints.
@@ -37,7 +37,7 @@ class EpochFunctions:
     """The epoch functions of one trainer: one runs at a time, a few are suspended in the loop."""
 
     def __init__(self, identity: str) -> None:
-        """``identity`` is the identity by which the scheduler knows this trainer."""
+        """Make it for the trainer that the scheduler knows by ``identity``."""
         self._identity = identity
         self._paused: PausedFunctions[EpochFunction] = PausedFunctions()
         self._stores: dict[str, Store] = {}
@@ -45,8 +45,8 @@ class EpochFunctions:
     def run(self, run: Run, load: Callable[[], Any]) -> None:
         """Run one segment. ``load`` returns the function if the trial is not paused here.
 
-        Raises what the function raises, ``Abandoned`` when the segment was fenced off, and ``Lost``
-        where the store cannot be reached.
+        Raises any error that the function raises, ``Abandoned`` if the segment was fenced off, and
+        ``Lost`` if the store cannot be reached.
         """
         task = run.task
         session = self._paused.take(task.trial)
@@ -218,7 +218,7 @@ class EpochFunction(Function):
             self.wait()
 
     def _write_state(self, state: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the hash and the URI of a checkpoint, once it is durable."""
+        """Write a checkpoint, and return its hash and its URI once it is durable."""
         from ..checkpoints import blocking_save, portable
         from ..checkpoints.state import state_hash
 

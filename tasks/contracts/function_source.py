@@ -1,9 +1,9 @@
-"""A user's function as its source says it: its syntax tree, and what its names are.
+"""The source of a user's function: its syntax tree, and the meaning of its names.
 
-Theory of operation. A *slot* is where a script has an object: a global, a variable of a function
-around the objective, or an attribute of the objective itself. Python's own symbol table of the
-file tells which names of a function are slots. The source comes from ``linecache``, as tracebacks
-have it, so that cells of a notebook are read, too.
+Theory of operation. A *slot* is a place where a script has an object: a global, a variable of a
+function around the objective, or an attribute of the objective itself. Python's own symbol table of
+the file tells which names of a function are slots. The source comes from ``linecache``, as
+tracebacks have it, so that cells of a notebook are read, too.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ Scope = Literal["global", "closure", "self"]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place where a script has an object: a global of its module, a variable of a function
-    around the objective, or an attribute of the objective itself.
+    """A place where a script has an object that its objective uses.
+
+    It is a global of its module, a variable of a function around the objective, or an attribute of
+    the objective itself.
     """
 
     scope: Scope
@@ -32,11 +34,11 @@ class Slot:
 
     @property
     def shown(self) -> str:
-        """The text by which the objective refers to it."""
+        """The text by which the objective refers to the slot."""
         return f"self.{self.name}" if self.scope == "self" else self.name
 
     def get(self, objective: object) -> Any:
-        """Return the present value. Raises LookupError if there is none."""
+        """Return the slot's present value. Raises LookupError if there is none."""
         if self.scope == "self":
             attributes = getattr(owner(objective), "__dict__", {})
             if self.name in attributes:
@@ -54,7 +56,7 @@ class Slot:
             raise LookupError(self.name) from None
 
     def set(self, objective: object, value: Any) -> None:
-        """Put ``value`` there."""
+        """Put ``value`` into the slot."""
         if self.scope == "self":
             setattr(owner(objective), self.name, value)
         elif self.scope == "global":
@@ -75,14 +77,14 @@ class Slot:
 
 
 def owner(objective: object) -> object:
-    """Return the instance whose method an objective is; of another one the objective itself."""
+    """Return the instance whose method ``objective`` is; if it is no method, the objective."""
     while isinstance(objective, partial):
         objective = objective.func
     return getattr(objective, "__self__", objective)
 
 
 def function_of(objective: object) -> FunctionType | None:
-    """Return the function that a call of ``objective`` runs; None: it is none of Python's own."""
+    """Return the function that a call of ``objective`` runs; None if it is not in Python."""
     while isinstance(objective, partial):
         objective = objective.func
     function = getattr(objective, "__func__", objective)
@@ -93,7 +95,7 @@ def function_of(objective: object) -> FunctionType | None:
 
 
 def reached(objective: object) -> list[FunctionType]:
-    """Return the objective's function and those of its module that it refers to, nearest first."""
+    """Return the objective's function and those of its module that it reaches, nearest first."""
     first = function_of(objective)
     if first is None:
         return []
@@ -127,7 +129,7 @@ def _names(code: Any) -> Iterator[str]:
 
 
 class FunctionSource:
-    """One function that an objective reaches, as it is written."""
+    """The source of one function that an objective reaches."""
 
     def __init__(
         self, objective: object, function: FunctionType, node: Any, table: symtable.SymbolTable
@@ -140,11 +142,11 @@ class FunctionSource:
         is_method = inspect.getattr_static(type(owner(objective)), node.name, None) is function
         self._self = names[0] if is_method and names else ""
         rest = names[1:] if self._self else names
-        #: The names of what it is given, without ``self``.
+        #: The names of its arguments, without ``self``.
         self.given = frozenset(rest)
         #: True for the objective itself.
         self.is_first = function is function_of(objective)
-        #: The name that it has for the trial, if it has it.
+        #: The name of its argument for the trial, if it has one.
         self.trial = rest[0] if self.is_first and rest and "trial" not in rest else "trial"
         local = {*function.__code__.co_varnames, *function.__code__.co_freevars}
         self.has_trial = self.trial in local
@@ -154,7 +156,7 @@ class FunctionSource:
         }
 
     def slot(self, node: ast.expr) -> Slot | None:
-        """Return the script's slot that ``node`` names; None if it names none of the script's."""
+        """Return the script's slot that ``node`` names; None if it names none."""
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             return Slot("self", node.attr) if self._self and node.value.id == self._self else None
         if not isinstance(node, ast.Name):
@@ -173,7 +175,7 @@ class FunctionSource:
         return Slot("closure", node.id) if is_free else None
 
     def _around(self, node: ast.AST) -> list[symtable.SymbolTable]:
-        """Return the tables of the functions around ``node``, from within, up to this one's."""
+        """Return the symbol tables of the functions around ``node``, innermost first."""
         functions = []
         parent = self.parents.get(id(node))
         while parent is not None and parent is not self.node:
@@ -184,7 +186,7 @@ class FunctionSource:
         return [*(self._inner[name] for name in names if name in self._inner), self._table]
 
     def uses(self, of: ast.expr) -> Iterator[tuple[ast.AST, ast.AST]]:
-        """Yield each place in the function where ``of`` is written, with what it is a part of."""
+        """Yield each node of the function that is written as ``of``, with its parent node."""
         text = ast.dump(of)
         for node in ast.walk(self.node):
             if isinstance(node, ast.Name | ast.Attribute) and same(node, text):
@@ -205,7 +207,7 @@ class FunctionSource:
         return names
 
     def assigned_names(self) -> Iterator[tuple[str, ast.expr]]:
-        """Yield each name that the function assigns, with what it is given."""
+        """Yield each name that the function assigns, with the expression that is assigned."""
         for node in ast.walk(self.node):
             if isinstance(node, ast.Assign):
                 for target in node.targets:
@@ -215,7 +217,7 @@ class FunctionSource:
 
 
 def parsed(function: FunctionType) -> tuple[ast.AST, symtable.SymbolTable] | None:
-    """Return the syntax tree and the symbols of ``function``; None if its source is not read."""
+    """Return the syntax tree and the symbols of ``function``; None if its source cannot be read."""
     code = function.__code__
     lines = tuple(linecache.getlines(code.co_filename, function.__globals__))
     functions = _functions_in("".join(lines), code.co_filename)
@@ -226,7 +228,7 @@ def parsed(function: FunctionType) -> tuple[ast.AST, symtable.SymbolTable] | Non
 def _functions_in(
     source: str, file: str
 ) -> Mapping[tuple[str, int], tuple[ast.AST, symtable.SymbolTable]]:
-    """Return a source's functions by name and first line, which a decorator's may be."""
+    """Return a source's functions by name and first line, which may be the line of a decorator."""
     try:
         tree, table = ast.parse(source), symtable.symtable(source, file, "exec")
     except (SyntaxError, ValueError):  # a notebook's cell may have magic
@@ -249,7 +251,7 @@ def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 
 
 def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield each target of an assignment with what it is given."""
+    """Yield each target of an assignment with the expression that is assigned to it."""
     if not isinstance(target, ast.Tuple | ast.List):
         yield target, value
         return

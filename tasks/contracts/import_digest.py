@@ -1,10 +1,10 @@
 """The digest of all that training code imports, for studies that share epochs with others.
 
-Theory of operation. Imports are read from the sources, also those in functions, and nothing is
-run. A module of the user's counts with its file's bytes, and its own imports are followed. A module
-that is installed counts with the name and version of its distribution and of all that it requires.
-Python counts with its version, and Penstock with its own alone, since what it needs to run tasks
-trains nothing. What is imported by a computed name is not found.
+Theory of operation. Imports are read from the sources, also those in functions, and nothing is run.
+A module of the user's counts with its file's bytes, and its own imports are followed. A module that
+is installed counts with the names and versions of its distribution and of all distributions that it
+requires. Python counts with its version, and Penstock with its own version only, since the
+libraries that it needs to run tasks do not train. Imports of a computed name are not found.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from pathlib import Path
 
 from .by_value import belongs_to_python
 
-#: Prefix of such a digest. Others are of one file.
+#: Prefix of such a digest. A digest without it is that of one file.
 IMPORTS = "imports:"
 _OWN = "penstock"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-#: Distributions by module, cached: reading their lists of files takes most of a second.
+#: Distributions by module. Cached because reading their lists of files takes most of a second.
 _distributions_by_module = cache(metadata.packages_distributions)
 
 
 def import_digest(file: Path, module: str, folder: str) -> str:
-    """Return the digest of ``file`` and all that it imports, after ``IMPORTS``.
+    """Return ``IMPORTS`` and the digest of ``file`` with all that it imports.
 
-    ``module`` is the name under which it is imported, empty for a script; ``folder`` is where the
-    user's modules are. Raises ``OSError`` if ``file`` cannot be read.
+    ``module`` is the name under which the file is imported, empty for a script; ``folder`` is where
+    the user's modules are. Raises ``OSError`` if ``file`` cannot be read.
     """
     imports = _Imports(folder)
     imports.read(module or "__main__", file, package=module.rpartition(".")[0])
@@ -48,7 +48,7 @@ def import_digest(file: Path, module: str, folder: str) -> str:
 
 
 class _Imports:
-    """The user's modules with their digests, and the installed ones by their first names."""
+    """The user's modules with their digests, and the installed modules by their top-level names."""
 
     def __init__(self, folder: str) -> None:
         self._path = [folder, *sys.path]
@@ -56,7 +56,7 @@ class _Imports:
         self.installed: set[str] = {_OWN}
 
     def read(self, name: str, file: Path, package: str) -> None:
-        """Take in the module ``name``, which is in ``package``, and all that it imports."""
+        """Add the module ``name``, which is in ``package``, and all that it imports."""
         content = file.read_bytes()
         self.files[name] = hashlib.sha256(content).hexdigest()
         names = list[str]()
@@ -66,7 +66,7 @@ class _Imports:
             self._follow(each)
 
     def _follow(self, name: str) -> None:
-        """Take in ``name``, which may be a module or something in one, with its packages."""
+        """Add ``name``, which may be a module or an object in one, with its packages."""
         parts = name.split(".")
         if parts[0] in sys.stdlib_module_names:
             return
@@ -96,7 +96,7 @@ class _Imports:
 
 
 def _imported(tree: ast.Module, package: str) -> Iterator[str]:
-    """Yield the full names of what a module imports, and those of what it takes from there."""
+    """Yield the full names of the modules and objects that a module imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

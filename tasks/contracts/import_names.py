@@ -1,8 +1,8 @@
 """The libraries that a Python file imports before it does anything else.
 
-A process that imports them ahead must not change the file's meaning. So the list ends at the first
-statement that the import of a library could depend on: one that sets an environment variable, calls
-a function, or imports a module of the user's own.
+If another process imports them ahead, this must not change the file's meaning. So the list ends at
+the first statement on which the import of a library could depend: one that sets an environment
+variable, calls a function, or imports a module of the user's own.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 def imported_names(file: Path, folder: Path | None = None) -> list[str]:
     """Return the modules that ``file`` imports first when it is run, by their full names, in order.
 
-    ``from a import b`` gives ``a`` and ``a.b``, which may be no module. Imports in functions are
-    left out. ``folder`` is where the user's own modules are, by default that of the file. Empty if
-    it is no readable Python file.
+    ``from a import b`` gives ``a`` and ``a.b``, though ``a.b`` may be no module. Imports in
+    functions are left out. ``folder`` is where the user's own modules are, by default the file's
+    folder. The result is empty if ``file`` is no readable Python file.
     """
     names: list[str] = []
     with suppress(OSError, SyntaxError, ValueError):
@@ -37,7 +37,7 @@ def is_in(folder: Path, name: str) -> bool:
 
 
 def _names_in(node: ast.Import | ast.ImportFrom) -> list[str]:
-    """Return the modules of one import; none if it is relative, so the user's own."""
+    """Return the modules of one import; none if it is relative, and thus the user's own."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if node.level or node.module is None:
@@ -46,7 +46,7 @@ def _names_in(node: ast.Import | ast.ImportFrom) -> list[str]:
 
 
 def _first_imports(body: Sequence[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Yield the imports before the first statement that may do something."""
+    """Yield the imports before the first statement that may have an effect."""
     for node in _flat(body):
         match node:
             case ast.Import() | ast.ImportFrom():

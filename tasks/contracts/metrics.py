@@ -1,4 +1,4 @@
-"""Choose and check the metrics that are reported: of an epoch, and of a model before its first."""
+"""Choose and check reported metrics: of an epoch, and of a model before its first epoch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...wire.messages import SegmentTask
 def checked(metrics: Mapping[str, float], task: SegmentTask, epoch: int) -> dict[str, float]:
     """Return the finite ones of ``metrics``. All that the study names must be among them.
 
-    Raises ``TrialFailed`` (metric, nan) where one of those is missing or not finite.
+    Raises ``TrialFailed`` (metric, nan) if a metric that the study names is missing or not finite.
     """
     for name in (task.metric, *task.also):
         value = metrics.get(name)
@@ -28,7 +28,7 @@ def checked(metrics: Mapping[str, float], task: SegmentTask, epoch: int) -> dict
 class Infeasible(BaseException):
     """A trial exceeds a constraint before its first epoch. Unwinds the code under it.
 
-    ``excess``: by how much, for each constraint that is known.
+    ``excess`` is the amount by which it exceeds each known constraint, 0 or less where it does not.
     """
 
     def __init__(self, excess: dict[str, float]) -> None:
@@ -47,7 +47,7 @@ def check_bounds(fixed: Mapping[str, float], task: SegmentTask) -> None:
 
 
 def numbers(metrics: object, given: str = "metrics") -> dict[str, float]:
-    """Return reported metrics as floats. Raises UsageError naming a value that is no number."""
+    """Return reported metrics as floats. Raises UsageError for a value that is no number."""
     if not isinstance(metrics, Mapping):
         raise UsageError.refuse(given, metrics, "a dict of names to numbers")
     values: dict[str, float] = {}

@@ -1,9 +1,9 @@
-"""A trial's hyperparameters as its code may read them: those from the start, and those in force.
+"""A trial's hyperparameters as its code may read them: the values from the start, and the present.
 
 Theory of operation. Code that reads a later piece of a step function before it is in force could
-let it influence earlier epochs. Then trials that differ in that piece alone would differ before it,
-too. So ``params`` always has the values in force from the start, even if a trial that resumes is
-made again in a later epoch; and ``now`` has the values in force in the epoch at work.
+let it influence earlier epochs. Then trials that differ only in that piece would differ before it
+is in force, too. So ``params`` always has the values in force from the start, even if a trial that
+resumes is made again in a later epoch; and ``now`` has the values in force in the current epoch.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class Pieces:
     """The pieces of one trial's hyperparameters, and which of them are in force."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:
-        """``params``: the whole configuration."""
+        """Make the pieces of ``params``, the whole configuration."""
         self.all = dict(params)
-        #: Values in force from the start.
+        #: The values in force from the start.
         self.start = in_force(self.all, 0)
         self._now = self.start
 
@@ -30,17 +30,17 @@ class Pieces:
         self._now = in_force(self.all, done)
 
     def now(self, name: str) -> Any:
-        """Return the value in force in the epoch at work.
+        """Return the value in force in the current epoch.
 
         Before the first epoch that is trained here, that is the value from the start. Raises
-        ``KeyError`` and ``TrialFailed`` as ``refuse``.
+        ``KeyError``, and ``TrialFailed`` as ``refuse`` does.
         """
         if name not in self._now:
             self.refuse(name)
         return self._now[name]
 
     def refuse(self, entry: str) -> None:
-        """Raise ``TrialFailed`` (inexact) if ``entry`` is a later piece that this trial has."""
+        """Raise ``TrialFailed`` (inexact) if ``entry`` is a later piece of this trial."""
         later = later_piece(entry, self.all)
         if later is not None and entry in self.all:
             name, start = later

@@ -1,12 +1,12 @@
 """Random numbers of a trial: seeds by key, and the process's generators kept apart by trial.
 
-Every random number is a function of its purpose, never of what ran before. A seed is the SHA-256 of
+Every random number depends on its purpose only, never on earlier draws. A seed is the SHA-256 of
 the names that identify a draw. So seeds are the same in every process, on every machine and in
 every version of Python (which is not true of ``hash``).
 
 Users' functions draw from ``random``, ``numpy.random`` and torch (CPU and CUDA). A process has one
-generator of each. Trials that take turns in a process each see them as if they ran alone. A library
-is touched only once it is imported.
+generator of each. Trials that take turns in a process each see them as if they ran alone. A
+library's generator is used only once the library is imported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def key(*names: int | str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """The states of the generators; None and empty for those that do not exist yet."""
+    """The states of the generators; None or empty for generators that do not exist yet."""
 
     python: tuple[Any, ...]
     numpy: dict[str, Any] | None
@@ -35,7 +35,7 @@ class States:
 
 
 def seed(seed: int) -> None:
-    """Seed all generators, CUDA's too, even where torch has not started CUDA yet."""
+    """Seed all generators, including CUDA's even if torch has not started CUDA yet."""
     random.seed(seed)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(seed % 2**32)
@@ -60,7 +60,7 @@ def save() -> States:
 
 
 def restore(states: States, seed_before: int) -> None:
-    """Return to ``states``. Generators that did not exist then are seeded with ``seed_before``."""
+    """Return to ``states``. Generators missing in them are seeded with ``seed_before``."""
     seed(seed_before)
     random.setstate(states.python)
     if states.numpy is not None:

@@ -1,12 +1,12 @@
 """The objects of a script that an objective changes, read from its syntax tree before it runs.
 
-Theory of operation. An objective is called in trainers, each of which has a copy of the objects it
-refers to. So a ``global`` assignment or ``list.append`` has its effect there, not in the script.
-This module finds such changes in the objective and in the functions of its module that it reaches.
-It knows two kinds. A name that is *rebound* (``global best_model``; ``self.best = model``) has a
-value after each trial, and that of the best trial can be handed to the script. An object changed
-*in place* (``scores.append(score)``, ``COUNT += 1``) collects something of all trials, which no
-copy has: there is a line to write instead.
+Theory of operation. An objective is called in trainers, each of which has a copy of the objects
+that the objective refers to. So a ``global`` assignment or ``list.append`` has its effect in a
+trainer, not in the script. This module finds such changes in the objective and in the functions of
+its module that it reaches. It knows two kinds. A name that is *rebound* (``global best_model``;
+``self.best = model``) has a value after each trial, and the best trial's value can be handed to the
+script. An object changed *in place* (``scores.append(score)``, ``COUNT += 1``) collects something
+of all trials, which no copy has: for these the module gives a line to write instead.
 
 Caches, scratch buffers and objects of unknown classes are left alone, without a message.
 """
@@ -24,14 +24,14 @@ from typing import Any
 from .by_value import belongs_to_python
 from .function_source import FunctionSource, Slot, names_in, pairs, parsed, reached, same
 
-#: The methods that change a container of Python's own.
+#: The methods that change one of Python's own containers.
 _METHODS = frozenset(
     {
         *("append", "extend", "insert", "add", "update", "setdefault", "pop", "popitem", "remove"),
         *("discard", "sort", "reverse", "appendleft", "extendleft", "popleft", "subtract"),
     }
 )
-#: Methods that collect something, also in the items of a container.
+#: Methods that collect something, also when called on the items of a container.
 _COLLECTING = frozenset({"append", "extend", "insert", "add", "update", "appendleft"})
 _CONTAINERS = (list, dict, set, collections.deque)
 #: Packages with classes whose assigned items stay in the trainer. Items of other classes (a cache
@@ -40,37 +40,40 @@ _ARRAYS = frozenset({"numpy", "pandas", "torch"})
 _INDEXERS = frozenset({"loc", "iloc", "at", "iat"})
 _ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
-#: The beginning of the system attribute in which a trial leaves what its slots have.
+#: Prefix of the system attribute in which a trial leaves the values of its slots.
 LEFT = "penstock:left:"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One line of an objective, or of a function that it reaches, that changes what a slot has."""
+    """One line of an objective, or of a function that it reaches, that changes a slot's object."""
 
     slot: Slot
-    #: True if the name gets another value, which does not depend on the one that it had.
+    #: True if the name gets another value, which does not depend on its earlier value.
     rebinds: bool
-    #: True if the script's object is one of Python's own, of which nothing can be read afterwards.
+    #: True if the script's object is one of Python's own, so its change is lost.
     is_plain: bool
     #: The place (``train.py:31``), and the line's text.
     place: str
     line: str
-    #: The code to write in the objective instead, and that by which the script then reads it.
+    #: The code to write in the objective instead, and the code by which the script then reads the
+    #: value.
     write: str
     read: str
-    #: True if the function of that line has the trial.
+    #: True if the line's function has the trial.
     has_trial: bool = True
-    #: True if that is certain to happen in each trial.
+    #: True if the change is certain to happen in each trial.
     always: bool = False
-    #: True if it depends on something else than the result, as ``if seconds > longest`` does.
+    #: True if the change depends on a value other than the result, as ``if seconds > longest``
+    #: does.
     by_other_measure: bool = False
 
 
 def changes_of(objective: object) -> list[Change]:
     """Return the changes an objective makes to its script: for each slot the first such line.
 
-    Each change has the text to write instead of all such lines. Empty if the source cannot be read.
+    Each change has the text to write instead of all such lines. The result is empty if the source
+    cannot be read.
     """
     changes: dict[tuple[Slot, bool], Change] = {}
     for function in reached(objective):
@@ -100,7 +103,7 @@ def _both(first: Change, second: Change) -> Change:
 
 
 class _Rules:
-    """The rules by which lines of one function change something of the script's."""
+    """The rules by which lines of one function change objects of the script."""
 
     def __init__(self, objective: object, source: FunctionSource) -> None:
         self._objective = objective
@@ -168,7 +171,7 @@ class _Rules:
         value: ast.expr | None,
         kind: str = "item",
     ) -> Iterator[Change]:
-        """Yield a change of what ``base`` is: at ``key``, to ``value``, where there are such."""
+        """Yield the change of the object ``base``: at ``key``, to ``value``, if these are given."""
         whole: Any = base
         while isinstance(whole, ast.Subscript):
             whole = whole.value
@@ -227,7 +230,7 @@ class _Rules:
     # -- what is left alone ----------------------------------------------------------------------
 
     def _caches(self, of: ast.expr) -> bool:
-        """Return True if ``of`` is a cache: it is looked up, and never ordered or accumulated."""
+        """Return True if ``of`` is a cache: it is looked up, but never ordered or accumulated."""
         is_looked_up = False
         read = self._read_from(of)
         for node, parent in self._source.uses(of):
@@ -249,7 +252,7 @@ class _Rules:
         return is_looked_up
 
     def _read_from(self, of: ast.expr) -> set[str]:
-        """Return the local names that are assigned something in which ``of`` is read."""
+        """Return the local names that are assigned an expression in which ``of`` is read."""
         text = ast.dump(of)
         return {
             target.id
@@ -297,7 +300,7 @@ class _Rules:
         return False
 
     def _is_suggested(self, value: ast.expr | None) -> bool:
-        """Return True if the trial suggests ``value``, also through a name for only that."""
+        """Return True if the trial suggests ``value``, directly or through a name for it."""
         if isinstance(value, ast.Name):
             sources = [
                 node.value
@@ -325,7 +328,7 @@ class _Rules:
         )
 
     def _is_handed_on(self, slot: Slot) -> bool:
-        """Return True if a dict is passed on whole, as a configuration that trials fill in."""
+        """Return True if the slot's dict is passed on whole, as a configuration to fill in."""
         for node in ast.walk(self._source.node):
             if isinstance(node, ast.Name | ast.Attribute) and self._source.slot(node) == slot:
                 parent = self._source.parents[id(node)]
@@ -346,9 +349,10 @@ class _Rules:
         return True
 
     def _is_by_result(self, node: ast.AST, target: ast.expr, value: ast.expr) -> bool:
-        """Return True if ``target`` gets ``value`` where the trial's result is compared.
+        """Return True if ``target`` gets ``value`` after a comparison of the trial's result.
 
-        Also where any trial would give it the same, as data that the first one loads.
+        Also return True if any trial would assign the same value, such as data that the first trial
+        loads.
         """
         if not self._source.is_first:
             return True  # what its caller returns is not seen here
@@ -373,7 +377,7 @@ class _Rules:
         return False
 
     def _comparisons(self, condition: ast.If) -> Iterator[ast.Compare]:
-        """Yield the comparisons by order in a condition, and in what its names were assigned."""
+        """Yield the comparisons by order in a condition, and in the values of its names."""
         names = names_in(condition.test)
         for part in (
             condition.test,
@@ -385,7 +389,7 @@ class _Rules:
 
 
 def _asks_for(target: ast.expr, test: ast.expr) -> bool:
-    """Return True if a condition only tests that ``target`` has nothing yet."""
+    """Return True if a condition only tests that ``target`` has no value yet."""
     match test:
         case ast.UnaryOp(op=ast.Not(), operand=asked):
             return same(asked, ast.dump(target))
@@ -395,7 +399,7 @@ def _asks_for(target: ast.expr, test: ast.expr) -> bool:
 
 
 def _file_named(file: str) -> str:
-    """Return the name of a source file; in Jupyter that of the cell: ``Cell In[5]``."""
+    """Return the name of a source file; in Jupyter the name of the cell: ``Cell In[5]``."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     cell = None if shell is None else shell.compile.format_code_name(file)
     return " ".join(cell) if cell else file.rpartition("/")[2]

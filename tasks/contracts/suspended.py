@@ -2,14 +2,14 @@
 
 Theory of operation. A function that owns its loop cannot be left after an epoch and entered again.
 So it waits in the middle: paused in place, at no cost but its memory. Its thread is the process's
-main thread where that is free (``main_thread``). The turn passes between the function and the
-thread that serves the worker, so exactly one of all threads runs. Trials of a study share the
-process, its imports and its data, but never run at the same moment.
+main thread if that is free (``main_thread``). The turn passes between the function and the thread
+that serves the worker, so exactly one of all threads runs. Trials of a study share the process, its
+imports and its data, but never run at the same moment.
 
-A function that is no longer needed is unwound: where it waits, ``Abandoned`` is raised in it. No
+A function that is no longer needed is unwound: ``Abandoned`` is raised in it where it waits. No
 ``except Exception`` catches that, so the function's ``finally`` and ``with`` blocks run. Its
-reports are kept: a segment that was fenced off may have reported more than was accepted, and these
-reports are sent again from memory.
+reports are kept: a segment that was fenced off may have reported more epochs than were accepted,
+and these reports are sent again from memory.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from ..process.main_thread import MAIN_THREAD, Wake, wait_until
 from ..process.output import printing_for
 from ..process.pipe import Abandoned, Run
 
-#: Number of functions that stay paused. The one that has waited longest is unwound for the next.
+#: Number of functions that stay paused. If there are more, the one that waited longest is unwound.
 PAUSED_KEPT = 4
-#: Seconds that an unwound function has for its ``finally`` blocks. If it has not ended by then, it
-#: would run at the same time as the next trial, so the process ends instead.
+#: Seconds that an unwound function has for its ``finally`` blocks. Then the process ends, since the
+#: function would run at the same time as the next trial.
 UNWIND = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A function's report of one epoch, and the URI of the state after it, if that is durable."""
+    """A function's report of one epoch, with the URI of the state after it if that is durable."""
 
     metrics: dict[str, float]
     seconds: float
     state_hash: str = ""
     #: URI of the durable state; empty if there is none.
     uri: str = ""
-    #: None: not measured.
+    #: The energy of the epoch; None if not measured.
     joules: float | None = None
 
 
 class Function(ABC):
     """One trial's function in this process, from its start to its end."""
 
-    #: The digest of the draws under which it reports; empty where it draws nothing.
+    #: The digest of the draws under which the function reports; empty if it draws nothing.
     draws_digest: str = ""
 
     def __init__(self, kind: str, run: Run) -> None:
@@ -73,7 +73,7 @@ class Function(ABC):
     def advance(self, run: Run) -> None:
         """Go on until the segment closes or the function ends (``done``).
 
-        Raises what the function raised, and ``Abandoned`` when the segment was fenced off.
+        Raises the function's error, and ``Abandoned`` if the segment was fenced off.
         """
         self._run = run
         epoch = run.task.first
@@ -102,7 +102,7 @@ class Function(ABC):
         self._forget()
 
     def _forget(self) -> None:
-        """Drop the outcome. Its frames hold what the function allocated, and hold the outcome."""
+        """Drop the outcome: its frames keep alive the function's memory, and the outcome itself."""
         self._outcome = None
 
     def _pass(self) -> None:
@@ -116,7 +116,7 @@ class Function(ABC):
         return self._run
 
     def send(self, epoch: int, *, closes: bool | None = None) -> bool:
-        """Send the report of ``epoch``. True if the segment closed (see ``Run.epoch``).
+        """Send the report of ``epoch``; return True if the segment closed (see ``Run.epoch``).
 
         A report that cannot be sent ends the attempt, which could not go on without this epoch.
         """
@@ -142,7 +142,7 @@ class Function(ABC):
         """Run the user's function to its end."""
 
     def check(self) -> None:
-        """Raise ``Abandoned`` if the trial must not go on here. Ends a forked child."""
+        """Raise ``Abandoned`` if the trial must not go on here. End a forked child."""
         forks.end_child()
         if self._released:
             raise Abandoned
@@ -158,14 +158,14 @@ class Function(ABC):
             raise raised
 
     def give_up(self, error: BaseException) -> NoReturn:
-        """End the attempt with ``error``, whatever the user's code catches."""
+        """End the attempt with ``error``, whatever errors the user's code catches."""
         self._outcome = error
         raise Abandoned
 
     def _body(self) -> None:
-        """Call the function, once, and pass the turn for good.
+        """Call the function once, and then pass the turn for good.
 
-        This is entered again if a user's signal handler has raised outside of the call.
+        This method is entered again if a user's signal handler has raised outside of the call.
         """
         try:
             if not self._begun:
@@ -196,11 +196,11 @@ class PausedFunctions(Generic[F]):
         self._functions: OrderedDict[str, F] = OrderedDict()
 
     def take(self, trial: str) -> F | None:
-        """Take out the trial's function, which is then no longer kept."""
+        """Remove and return the trial's function; None if there is none."""
         return self._functions.pop(trial, None)
 
     def put(self, trial: str, function: F) -> None:
-        """Keep a waiting function. The one that has waited longest may be unwound for it."""
+        """Keep a waiting function. The one that has waited longest may be unwound to make room."""
         self._functions[trial] = function
         if len(self._functions) > PAUSED_KEPT:
             self._functions.popitem(last=False)[1].unwind()

@@ -3,11 +3,12 @@
 Theory of operation. A trainer outlives studies, so a module that it imported may be out of date
 (the user edits and runs again) or in the way (two folders, each with a ``model.py``). A
 ``Workspace`` therefore keeps the user's modules apart by folder, and forgets a folder's modules
-when one of their files has changed. ``__main__`` is the script of a study whose code goes by value.
+when one of their files has changed. ``__main__`` is the script of a study whose code is sent by
+value.
 
-Libraries may have been imported ahead for the code of others (``tasks.trainer.fork_server``). Where
-a folder has a module of the same name, that one is meant, as in a process of its own: what was
-imported ahead is forgotten.
+Libraries may have been imported ahead for the code of others (``tasks.trainer.fork_server``). If a
+folder has a module of the same name, the user's code must get that module, as in a process of its
+own: the library imported ahead is forgotten.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from .import_names import is_in
 
 
 class Workspace:
-    """The user's modules in this process, kept apart by the folder that they came from."""
+    """The user's modules in this process, kept apart by their folders."""
 
     def __init__(self, ahead: Collection[str] = ()) -> None:
-        """``ahead`` are the modules that were imported for the code of others."""
+        """Make a workspace; ``ahead`` are the modules that were imported for the code of others."""
         self._ahead = ahead
         self._last = next(reversed(sys.modules))
         self._folder: str | None = None
@@ -44,16 +45,16 @@ class Workspace:
         self._files: dict[str, tuple[int, int]] = {}
         self._objects: dict[str, dict[tuple[str, str], object]] = {}
         self._study = ""
-        #: Folders that the code of a folder needs on ``sys.path`` as well.
+        #: For each folder of code, further folders that the code needs on ``sys.path``.
         self._added: dict[str, list[str]] = {}
         self._main = sys.modules["__main__"]
         self._mains: dict[str, ModuleType] = {}
 
     def load(self, study: str, target: str, path: str, digest: str, store: str = "") -> Any:
-        """Return the object that ``refer`` described. It is loaded once a study, checked for edits.
+        """Return the object that ``refer`` described, loaded once per study and after an edit.
 
-        Raises ``BackendError`` where this node's source is missing or differs, or ``store`` has not
-        the code that goes by value; and ``TrialFailed`` (``code`` or ``exit``) where loading fails.
+        Raises ``BackendError`` if this node's source is missing or differs, or ``store`` lacks the
+        code that is sent by value. Raises ``TrialFailed`` (``code`` or ``exit``) if loading fails.
         """
         self._enter(path)
         if study != self._study:
@@ -70,9 +71,9 @@ class Workspace:
         return objects[target, digest]
 
     def enter_again(self, path: str, digest: str) -> None:
-        """Make importable again what was when the code with this digest was loaded from ``path``.
+        """Make modules importable again as when the code with this digest was loaded from ``path``.
 
-        Code of others was loaded, or has run, meanwhile.
+        Other code may have been loaded, or run, meanwhile.
         """
         self._enter(path)
         sys.modules["__main__"] = self._mains.get(digest, self._main)
@@ -107,7 +108,7 @@ class Workspace:
         self._imported_at.setdefault(folder, time.time_ns())
 
     def _uncover(self, folder: str) -> None:
-        """Forget the modules imported ahead for which ``folder`` has its own."""
+        """Forget modules that were imported ahead if ``folder`` has modules of the same names."""
         names: set[str] = set()
         with suppress(OSError):
             names = {each.partition(".")[0] for each in os.listdir(folder)}  # noqa: PTH208 - cheap
@@ -117,7 +118,7 @@ class Workspace:
                 del sys.modules[name]
 
     def _forget_edited(self, folder: str) -> None:
-        """Forget all modules of the folder if a file of one has changed since its import."""
+        """Forget all modules of the folder if the file of any has changed since its import."""
         modules = self._modules(folder)
         if not any(self._edited(_file_of(module), folder) for module in modules.values()):
             return
@@ -141,7 +142,7 @@ class Workspace:
                 self._files[file] = _stamp(file)
 
     def _modules(self, folder: str) -> dict[str, ModuleType]:
-        """Return the user's loaded modules under ``folder``: neither installed ones nor our own."""
+        """Return the user's loaded modules in ``folder``, without installed ones and Penstock's."""
         prefix = os.path.join(folder, "")  # noqa: PTH118 - a trailing separator is wanted
         return {
             name: module
@@ -152,10 +153,10 @@ class Workspace:
         }
 
     def _loaded_since(self) -> list[tuple[str, ModuleType]]:
-        """Return the modules loaded since this was made, in their order, and perhaps earlier ones.
+        """Return the modules loaded since this workspace was made, and perhaps earlier ones.
 
-        A forked trainer shares thousands with its fork server. To look at all costs it 30 ms, since
-        each page of memory with one of them is copied.
+        A forked trainer shares thousands of modules with its fork server. Reading all of them takes
+        30 ms, since each page of memory with one of them is copied.
         """
         try:
             names = list(takewhile(lambda name: name != self._last, reversed(sys.modules)))
@@ -165,7 +166,7 @@ class Workspace:
 
 
 def _imported(target: str, path: str, digest: str) -> object:
-    """Code by name. Its script is imported up to the ``optimize()`` that is given this code."""
+    """Load code by name. Its script is imported up to the ``optimize()`` given this code."""
     where, _, name = target.rpartition(":")
     script = where.endswith(".py")
     file = Path(where) if script else _source_of(where)

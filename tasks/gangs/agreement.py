@@ -15,11 +15,11 @@ def agree(
     joules: float | None,
     epoch: int,
 ) -> tuple[bool, float | None]:
-    """Agree whether the segment ends after this epoch, and on the joules of all members.
+    """Agree on whether the segment ends after this epoch, and on the joules of all members.
 
-    Rank 0 decides. All members must have its state's bits. Where they may differ, a difference ends
-    the segment: before the next one the members take over rank 0's state. The joules are None if
-    one member does not know its own.
+    Rank 0 decides. All members' states must have the same bits as its state. If they may differ, a
+    difference ends the segment: before the next one the members take over rank 0's state. The
+    joules are None if one member does not know its own.
     """
     reports = gang.collect([[state_hash, closes, joules]])
     hashes = [each for each, _, _ in reports]

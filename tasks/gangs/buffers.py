@@ -1,6 +1,6 @@
-"""The blocks of a step in one buffer that can be sent: a buffer a member, a slot in it a block.
+"""The blocks of a step in buffers that can be sent: one buffer per member, one slot per block.
 
-A slot holds its tensors ordered by dtype, so that two slots are added in one operation a dtype.
+A slot holds its tensors ordered by dtype, so that two slots are added in one operation per dtype.
 Each tensor is aligned as an allocator would align it, since kernels may take another path for
 unaligned memory. Besides the sums, a slot holds how many shards used each parameter, and shard 0's
 counters.
@@ -23,7 +23,7 @@ _ALIGNED = 64
 
 
 class Wire:
-    """The send buffer of one member, the receive buffer of all members, and the blocks in both."""
+    """The send buffer of one member, the receive buffer for all members, and the blocks in both."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Wire:
         slots: int,
         width: int,
     ) -> None:
-        """Allocate ``slots`` for ``width`` members, with tensors like the other arguments'."""
+        """Allocate ``slots`` per member for ``width`` members, with tensors like the given ones."""
         self._n = len(parameters)
         device = sums[0].device
         flags = torch.zeros(self._n, dtype=torch.int32, device=device)
@@ -65,7 +65,7 @@ class Wire:
         return Block(*span, [], joined, counters)
 
     def root(self, rank: int) -> Block:
-        """Return the block in slot 0 of ``rank``, once all other blocks have been added to it."""
+        """Return the block in slot 0 of ``rank``, to which all others must have been added."""
         tensors, counters, _ = self._theirs[rank][0]
         flags = tensors[-1].tolist()
         gradients = [t if n else None for t, n in zip(tensors, flags, strict=False)]
@@ -73,7 +73,7 @@ class Wire:
 
 
 class _Layout:
-    """The places of tensors like the given ones in a slot of ``size`` bytes."""
+    """The layout of a slot of ``size`` bytes: the places of tensors like the given ones."""
 
     def __init__(self, summed: Sequence[Tensor], counters: Sequence[Tensor]) -> None:
         self._summed, self._counters = summed, counters
@@ -92,7 +92,7 @@ class _Layout:
             self.size += -(-tensor.nbytes // _ALIGNED) * _ALIGNED
 
     def slot(self, memory: Tensor) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-        """Views of ``memory``: the tensors to sum, the counters, and the former joined by dtype."""
+        """Return views of ``memory``: tensors to sum, counters, and the sums joined by dtype."""
         return (
             [self._view(memory, tensor) for tensor in self._summed],
             [self._view(memory, tensor) for tensor in self._counters],

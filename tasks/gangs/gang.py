@@ -1,9 +1,9 @@
 """A gang: the members that share a trial's shards for some epochs, and how they communicate.
 
 Theory of operation. Every member has the whole trial and takes every step of the optimiser itself.
-What it lacks are the sums over the others' shards. It gathers these once a step, and completes the
-tree of sums as every other member does. So all members hold the same bits after each step, and any
-of them can hand the trial over.
+A member lacks only the sums over the others' shards. It gathers these once per step, and completes
+the tree of sums as every other member does. So all members hold the same bits after each step, and
+any of them can hand the trial over.
 
 A gang has a process group of its own (gloo between CPUs, NCCL between GPUs), outside torch's global
 one, so that a process may belong to one gang after another. An operation that one member has begun
@@ -46,9 +46,10 @@ class Gang:
     ) -> None:
         """Meet the other members at ``store``, which no other gang uses (see ``PrefixStore``).
 
-        ``address`` is this node's address for the others (gloo; empty: that of the host name).
-        ``timeout``, in seconds, applies to this and to every exchange. ``shared``: several members
-        are on one GPU. NCCL refuses that, so they communicate through the CPU. Raises ``Lost``.
+        ``address`` is this node's address for the others (gloo; empty for that of the host name).
+        ``timeout``, in seconds, applies to this call and to every exchange. ``shared``: True if
+        several members are on one GPU. NCCL refuses that, so they communicate through the CPU.
+        Raises ``Lost``.
         """
         self.rank, self.width = rank, width
         limit = timedelta(seconds=timeout)
@@ -73,11 +74,11 @@ class Gang:
             raise Lost(f"member {rank} could not join a gang of {width}: {error}") from error
 
     def share(self, count: int) -> range:
-        """Return the range of this member's shards or batches, of ``count``."""
+        """Return the range of this member's shards or batches, out of ``count``."""
         return split(count, self.width)[self.rank]
 
     def gather(self, everything: Tensor, mine: Tensor) -> None:
-        """Fill ``everything`` with all members' ``mine``, by rank. All have one size."""
+        """Fill ``everything`` with the ``mine`` of all members, by rank. All have the same size."""
         if mine.device.type == self._device.type:
             self._wait(lambda: self._group._allgather_base(everything, mine))
             return
@@ -103,7 +104,7 @@ class Gang:
             raise Lost(f"member {self.rank} received an invalid value: {error}") from error
 
     def close(self) -> None:
-        """Leave the gang. A member that still waits for this one gets a ``Lost``."""
+        """Leave the gang. A member that still waits for this one gets ``Lost``."""
         self._group.abort()
 
     def _wait(self, begin: Callable[[], Work]) -> None:

@@ -1,10 +1,10 @@
 """Transfer a trial's training state between trainers, from memory to memory.
 
-Theory of operation. Every trainer serves the states that it holds. A process that knows its
-identity (``wire.identity``) may ask for one. A thread for each connection answers, so a state can
-leave while the trainer's main thread does something else; ``lend`` guarantees that this very state
-does not change meanwhile. The asking side keeps its connections, because the first state through
-one pays for setting up the connection, and the shared memory between processes of one kernel
+Theory of operation. Every trainer serves the states that it keeps in memory. A process that knows
+its identity (``wire.identity``) may ask for a state. One thread per connection answers, so a state
+can be sent while the trainer's main thread is busy; ``lend`` guarantees that this very state does
+not change meanwhile. The asking side keeps its connections, because the first state through a
+connection pays for setting it up, and for the shared memory between processes of one kernel
 (``shared_memory``).
 
 A request is a frame of JSON with the token, so that a stranger's connection is dropped at its first
@@ -35,15 +35,15 @@ from .shared_memory import Offer, Ring, accept
 #: context; None if it is not there.
 Lend = Callable[[str, int], AbstractContextManager[dict[str, Any] | None]]
 
-#: Seconds that a server waits for a client during a request.
+#: Seconds that a server waits for a client within a request.
 REQUEST_TIMEOUT = 5.0
 #: Seconds without a request after which a server closes a connection.
 IDLE_TIMEOUT = 600.0
-#: The most bytes of a request: a stranger cannot make a server read more.
+#: The most bytes of a request, so that a stranger cannot make a server read more.
 MAX_REQUEST_BYTES = 4096
 #: Number of idle connections that a client keeps.
 MAX_IDLE = 16
-#: Seconds to make a connection. The kernel answers, however busy the trainer is. This is enough
+#: Seconds to make a connection. The kernel answers, however busy the trainer is. This leaves time
 #: for TCP's second try, so that one lost packet does no harm.
 CONNECT_TIMEOUT = 3.0
 
@@ -66,7 +66,7 @@ class PeerServer:
         self._store_port = store_port
 
     def start(self) -> None:
-        """Serve in threads of its own until ``listen`` is shut down."""
+        """Serve, in threads of its own, until ``listen`` is shut down."""
         threading.Thread(target=self._accept, name="peer-server", daemon=True).start()
 
     def _accept(self) -> None:
@@ -151,15 +151,15 @@ def fetch(
     into: dict[str, Any] | None,
     timeout: float = 5.0,
 ) -> dict[str, Any] | None:
-    """Fetch the trial's state after ``epoch`` from the trainer ``identity``; None if it has none.
+    """Fetch the trial's state after ``epoch`` from trainer ``identity``; None if it has none.
 
     ``into`` is the receiver's own live state. If it has the same structure, shapes and dtypes, its
     tensors are filled in place, and the returned state holds these very tensors: fresh memory costs
     more than the copy. Otherwise the tensors are new ones on the CPU.
 
     Raises ``BackendError`` if the holder cannot be reached, breaks off, or is silent for
-    ``timeout`` seconds. The tensors of ``into`` may then hold anything, some of the old and some of
-    the new: the caller must drop the trial that they belong to.
+    ``timeout`` seconds. The tensors of ``into`` may then be part old, part new: the caller must
+    drop the trial to which they belong.
     """
     request = {"op": "state", "trial": trial, "epoch": epoch}
     with _requested(identity, request, timeout) as (connection, outline):
@@ -188,7 +188,7 @@ def store_port(identity: str, timeout: float = 5.0) -> int:
 
 
 class _Connection:
-    """A connection to a holder, and the memory shared with it, requested when needed."""
+    """A connection to a holder, and the memory shared with the holder, requested when needed."""
 
     def __init__(self, holder: Identity) -> None:
         self._token = holder.token
@@ -228,7 +228,7 @@ class _Connection:
 
 
 class _ConnectionPool:
-    """Idle connections, one for each identity, the least recently used one first."""
+    """Idle connections, one per identity, the least recently used one first."""
 
     def __init__(self) -> None:
         self._connections: OrderedDict[Identity, _Connection] = OrderedDict()
@@ -262,10 +262,10 @@ atexit.register(_connections.close)
 def _requested(
     identity: str, request: dict[str, Any], timeout: float
 ) -> Iterator[tuple[_Connection, bytes]]:
-    """Yield the connection over which a holder was asked, and the first frame of its answer.
+    """Ask a holder; yield the connection, and the first frame of the holder's answer.
 
-    Only this thread uses the connection. It is kept if all goes well inside the context, and closed
-    otherwise. Any ``OSError`` inside becomes a ``BackendError`` that names the holder.
+    Only this thread uses the connection. It is kept if the context ends without an error, and
+    closed otherwise. Any ``OSError`` inside becomes a ``BackendError`` that names the holder.
     """
     holder = Identity.parse(identity)
     try:
@@ -290,7 +290,7 @@ def _ask(holder: Identity, request: dict[str, Any], timeout: float) -> tuple[_Co
 
 
 def _read(body: bytes) -> dict[str, Any]:
-    """Return the message in a frame. Raises ``ConnectionError`` for what no trainer would send."""
+    """Return the message in a frame. Raises ``ConnectionError`` if no trainer would send it."""
     try:
         message = json.loads(body)
     except (ValueError, RecursionError):

@@ -1,11 +1,11 @@
-"""Lets the members of a gang find each other before a segment, and agree on how to begin.
+"""Lets the members of a gang find each other before a segment, and agree on its start.
 
 Theory of operation. The members' identities come with the segment. Rank 0's trainer has one store
 (torch's ``TCPStore``) for all gangs that it ever leads. The others ask rank 0 for that store's
-port. All that must be agreed on is written there under the segment's fence, which no other attempt
+port. All values to agree on are written there under the segment's fence, which no other attempt
 has. Each member waits until all have written, and checks meanwhile that the segment is still
 needed. A process group is kept after the segment: making one takes 20 ms, and the next segment
-mostly has the same members. It is used again only if all of them still have it.
+mostly has the same members. The group is used again only if all of them still have it.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ TIMEOUT = 120.0
 #: Seconds for one exchange with a store.
 STORE_TIMEOUT = 10.0
 
-#: Raises when the segment is no longer needed.
+#: Raises an error if the segment is no longer needed.
 Check = Callable[[], None]
 
 
 class RendezvousHandler:
-    """One trainer's side: its own store, its connections to others', and the gangs it keeps."""
+    """One trainer's side: its own store, its connections to other stores, and its gangs."""
 
     def __init__(self, identity: str, device: torch.device) -> None:
         self.identity = identity
         parsed = Identity.parse(identity)
         self._address = parsed.address
-        #: Token of the processes that may talk to this trainer.
+        #: Token of the processes that may connect to this trainer.
         self.token = parsed.token
         self._device = device
         self._lock = threading.Lock()
@@ -60,7 +60,7 @@ class RendezvousHandler:
         return self._own_store().port
 
     def begin(self, members: tuple[str, ...], fence: int, check: Check) -> Rendezvous:
-        """Meet the other ``members``. Raises ``Lost``, and whatever ``check`` raises."""
+        """Meet the other ``members``. Raises ``Lost``, and any error that ``check`` raises."""
         store = self._store_of(members[0], check)
         rendezvous = Rendezvous(self, store, members, members.index(self.identity), fence, check)
         if rendezvous.rank == 0:
@@ -71,7 +71,7 @@ class RendezvousHandler:
         return rendezvous
 
     def gang(self, rendezvous: Rendezvous) -> Gang:
-        """Return the gang: the one that the members had before, if all of them still have it."""
+        """Return the gang: the members' earlier gang if all still have it, else a new one."""
         gang = self._gangs.pop(rendezvous.members, None)
         values = rendezvous.exchange("gang", [gang is not None, _device_id(self._device)])
         if not all(has_gang for has_gang, _ in values):
@@ -175,7 +175,7 @@ class Rendezvous:
         self._check = check
 
     def part(self, width: int) -> Rendezvous:
-        """Return the rendezvous of the first ``width`` members, with this one among them."""
+        """Return the rendezvous of the first ``width`` members, which must include this one."""
         part = Rendezvous(
             self._handler,
             self.store,
@@ -188,7 +188,7 @@ class Rendezvous:
         return part
 
     def exchange(self, topic: str, value: Any) -> list[Any]:
-        """Exchange ``value`` on ``topic``: every member's, by rank. One exchange for each topic."""
+        """Send ``value`` to the members; return all members' values by rank. Once per ``topic``."""
         keys = [f"{self.fence}/{topic}/{rank}" for rank in range(len(self.members))]
         self.keys += keys
         until = time.monotonic() + TIMEOUT
@@ -217,7 +217,7 @@ class Rendezvous:
 
 
 def _decoded(text: bytes) -> Any:
-    """Return the value in a text. For malformed text a mapping, which no member sends."""
+    """Return the value in a JSON text; for malformed text a mapping, which no member sends."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -225,7 +225,7 @@ def _decoded(text: bytes) -> Any:
 
 
 def _same_form(value: Any, ours: Any) -> bool:
-    """Return True if ``value`` has the form of ``ours``; any process can write to a store."""
+    """Return True if ``value`` has the form of ``ours``. Any process can write to a store."""
     if not isinstance(ours, list):
         return not isinstance(value, list | dict)
     return isinstance(value, list) and len(value) == len(ours)

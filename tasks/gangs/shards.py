@@ -1,13 +1,13 @@
-"""Cut a batch in shards, and combine the shards' results into one step.
+"""Cut a batch into shards, and combine the shards' results into one step.
 
-Theory of operation. A trial's batch is always cut in the same S shards, however many processes
+Theory of operation. A trial's batch is always cut into the same S shards, however many processes
 share them, and the shards' results are summed along one fixed tree (``tree_sum``). A leaf is
 weighted by the shard's part of the batch. It holds the gradients of the weighted loss, the loss
 itself, and the running statistics of normalising layers, which are the same before every shard.
 
-A parameter that no shard used keeps no gradient, as in a plain loop; where only some used it, it
-counts as 0.0 for the others. Counters of batches are not summed: those of shard 0 are kept. Other
-buffers must not change. In a statistical study they may, and those of shard 0 are kept, too.
+A parameter that no shard used keeps no gradient, as in a plain loop; if only some shards used it,
+it counts as 0.0 for the others. Counters of batches are not summed: those of shard 0 are kept.
+Other buffers must not change. In a statistical study they may, and those of shard 0 are kept, too.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ if TYPE_CHECKING:
 
 
 def cut(examples: int, shards: int, batch_size: int) -> list[range]:
-    """Return the shards of a batch of ``examples`` examples, as ranges of positions in it.
+    """Return the shards of a batch of ``examples`` examples, as ranges of positions in the batch.
 
-    The last batch of an epoch may be too small for all shards. Then there are fewer: a normalising
-    layer needs two examples at least, unless shards of whole batches have only one.
+    The last batch of an epoch may be too small for all shards, and then has fewer. A normalising
+    layer needs two examples at least, so a shard has at least two, unless shards of whole batches
+    have only one.
     """
     least = min(2, batch_size // shards)
     return split(examples, min(shards, max(1, examples // least)))
 
 
 def refuse(model: nn.Module, batch_size: int, shards: int) -> None:
-    """Raise ``TrialFailed`` where ``shards`` shards would change the training."""
+    """Raise ``TrialFailed`` if training in ``shards`` shards would differ from whole batches."""
     if shards > batch_size:
         raise TrialFailed(
             "shards",
@@ -64,14 +65,15 @@ def refuse(model: nn.Module, batch_size: int, shards: int) -> None:
 class Sums:
     """The sums over the shards of a model in one epoch, step after step.
 
-    A step is ``begin``, then forward and ``take`` for each shard that ``begin`` returned, then
-    ``finish``.
+    A step is a call of ``begin``, then a forward pass and ``take`` for each shard that ``begin``
+    returned, then ``finish``.
     """
 
     def __init__(self, model: nn.Module, gang: Gang | None, *, loose: bool = False) -> None:
-        """``model`` is in training mode. ``gang`` is None if this process has all shards.
+        """Prepare for steps of ``model``, which is in training mode.
 
-        ``loose``: buffers that cannot be combined over shards may change.
+        ``gang`` is None if this process has all shards. ``loose``: True if buffers may change that
+        cannot be combined over shards.
         """
         self._gang = gang
         self._parameters = [p for p in model.parameters() if p.requires_grad]
@@ -98,7 +100,7 @@ class Sums:
         self._shards = 0
 
     def begin(self, shards: int) -> range:
-        """Begin a step over ``shards`` shards. Returns those of them that this process has."""
+        """Start a step over ``shards`` shards, and return the shards that this process has."""
         self._shards = shards
         self._stack = []
         if self._before:
@@ -125,7 +127,7 @@ class Sums:
         self._clear()
 
     def finish(self) -> Tensor:
-        """Leave the batch's gradients and statistics in the model. Returns the batch's loss."""
+        """Write the batch's gradients and statistics to the model, and return the batch's loss."""
         root = fold(self._stack) if self._gang is None else self._gather(self._gang)
         for parameter, gradient in zip(self._parameters, root.gradients, strict=True):
             parameter.grad = gradient
@@ -177,7 +179,7 @@ class Sums:
 
 
 class _UnsyncedBuffers:
-    """Buffers that every shard changes from their value before the step; shard 0's are kept.
+    """Buffers that every shard changes from their values before the step; shard 0's are kept.
 
     Training code may change them in place or replace them by new tensors of the same shape.
     """

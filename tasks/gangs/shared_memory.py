@@ -1,7 +1,7 @@
 """Memory that two processes of one kernel share, and how the second process finds it.
 
-The size was measured with 140 MB on two idle cores: two chunks of 4 MiB take 22 to 25 ms, the time
-of one memcpy. Chunks of 1 MiB and less, four chunks, or chunks of 16 MiB are slower.
+The size of a chunk was measured with 140 MB on two idle cores: two chunks of 4 MiB take 22 to 25
+ms, the time of one memcpy. Chunks of 1 MiB and less, four chunks, or chunks of 16 MiB are slower.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Ring:
         self._windows = torch.split(torch.frombuffer(memory, dtype=torch.uint8), CHUNK)
 
     def window(self, chunk: int, size: int) -> Tensor:
-        """Return the first ``size`` bytes of the memory for the chunk with this number."""
+        """Return the first ``size`` bytes of the memory for chunk number ``chunk``."""
         return self._windows[chunk % 2][:size]
 
 
 class Offer:
-    """Memory for a ring, made by one end, and how a process of the same kernel reaches it.
+    """Memory for a ring, made by one end, with the path for a process of the same kernel.
 
     The memory is a file without a name in any folder, so nothing stays behind, however a process
     ends. Another process of the same user opens it through /proc. Its title, which nobody can
@@ -43,7 +43,7 @@ class Offer:
     """
 
     def __init__(self) -> None:
-        """Raises ``OSError`` where there is not enough memory."""
+        """Allocate the memory. Raises ``OSError`` if there is not enough."""
         self.title = f"penstock-{secrets.token_hex(16)}"
         self._fd = os.memfd_create(self.title)
         try:

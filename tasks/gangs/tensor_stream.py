@@ -34,8 +34,8 @@ from .shared_memory import CHUNK, Ring
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Tensors of at least this size (bytes) go over a socket from where they lie; smaller ones
-#: together.
+#: Tensors of at least this size (bytes) are sent over a socket from their own memory; smaller
+#: tensors are sent together.
 LARGE = 1 << 16
 #: The most bytes of a frame's body: an outline of a million tensors fits.
 MAX_FRAME = 256 << 20
@@ -48,7 +48,10 @@ def send_frame(sock: socket.socket, body: bytes) -> None:
 
 
 def receive_frame(sock: socket.socket, longest: int = MAX_FRAME) -> bytes:
-    """Raises ``ConnectionError`` also for a body of more than ``longest`` bytes."""
+    """Return the body of the next frame.
+
+    Raises ``ConnectionError`` also for a body of more than ``longest`` bytes.
+    """
     head = bytearray(_LENGTH.size)
     _receive(sock, head)
     (size,) = _LENGTH.unpack(head)
@@ -60,7 +63,7 @@ def receive_frame(sock: socket.socket, longest: int = MAX_FRAME) -> bytes:
 
 
 def outline_of(state: Any) -> bytes:
-    """Return the state without its tensors' bytes, for ``read_outline``."""
+    """Return ``state`` without its tensors' bytes, for ``read_outline``."""
     # One mark for all tensors, and their kinds as JSON: torch takes 15 us to load each meta tensor.
     mark = torch.empty(0, device="meta")
     kinds = [(str(tensor.dtype)[6:], tuple(tensor.shape)) for tensor in tensors_of(state)]
@@ -70,10 +73,10 @@ def outline_of(state: Any) -> bytes:
 
 
 def read_outline(text: bytes, into: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the state that ``text`` outlines, its tensors not yet filled.
+    """Return the state that ``text`` outlines. Its tensors are not filled yet.
 
-    The tensors are those of ``into`` if it has the same structure, shapes and dtypes, otherwise new
-    ones on the CPU. Raises what ``torch.load`` raises.
+    They are the tensors of ``into`` if that has the same structure, shapes and dtypes, otherwise
+    new tensors on the CPU. Raises any error that ``torch.load`` raises.
     """
     outline = torch.load(io.BytesIO(text), weights_only=True)
     tree = outline["tree"]
@@ -138,7 +141,7 @@ class _OtherStructureError(Exception):
 
 
 def _tensors_at(tree: Any, value: Any) -> Iterator[Tensor]:
-    """Yield tensors of ``value`` where ``tree`` has some, in ``map_tensors``'s order of it."""
+    """Yield the tensors of ``value`` at the places where ``tree`` has tensors, in its order."""
     match tree, value:
         case torch.Tensor(), torch.Tensor():
             yield value
@@ -159,7 +162,7 @@ def _small_first(state: Any) -> list[Tensor]:
 
 
 def _chunks(flats: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Cut the stream of all bytes in chunks, each the list of the pieces of tensors in it."""
+    """Cut the stream of all bytes into chunks, each a list of pieces of tensors."""
     chunk: list[Tensor] = []
     remaining = CHUNK
     for flat in flats:
@@ -192,7 +195,7 @@ def _runs(chunk: list[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def _window(pieces: list[Tensor], scratch: Tensor) -> Tensor:
-    """Host memory for these pieces; a single piece's own if it is on the CPU."""
+    """Return host memory for these pieces: that of a single piece on the CPU, else scratch."""
     alone = len(pieces) == 1 and pieces[0].is_cpu
     return pieces[0] if alone else scratch[: _size(pieces)]
 
@@ -206,7 +209,7 @@ def _size(pieces: list[Tensor]) -> int:
 
 
 def _by_device(window: Tensor, pieces: list[Tensor]) -> Iterator[tuple[Tensor, list[Tensor]]]:
-    """Runs of pieces on one device, each with its part of ``window``."""
+    """Yield runs of pieces on one device, each with its part of ``window``."""
     start = 0
     for _, run in groupby(pieces, key=lambda piece: piece.device):
         pieces_there = list(run)

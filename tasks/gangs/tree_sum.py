@@ -2,9 +2,9 @@
 
 Theory of operation. Floating-point addition is not associative, so equal bits need one order of
 addition, however shards are assigned. The tree's nodes are blocks: 1, 2, 4 ... shards, starting at
-a multiple of their number. A block without a sibling at the end is added from the right. A process
+a multiple of their number. Blocks at the end without a sibling are added from the right. A process
 that has all shards of a block sums it alone, in place. Every member of a gang completes the tree
-from the blocks that all of them gathered.
+from the gathered blocks of all members.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class Block:
 
     first: int
     count: int
-    #: In the order of the parameters; None where none of these shards used one.
+    #: Gradients in the order of the parameters; None if none of these shards used the parameter.
     gradients: list[Tensor | None]
     #: The running statistics and, last, the loss.
     sums: list[Tensor]
-    #: Filled for shard 0 only.
+    #: The counters of shard 0; empty for blocks without shard 0.
     counters: list[Tensor] = field(default_factory=list)
 
     def add(self, right: Block) -> None:
-        """Become the sum of both, in this block's memory."""
+        """Add ``right`` to this block, in this block's memory."""
         gradients = self.gradients
         left_used = [gradient for gradient in gradients if gradient is not None]
         right_used = [gradient for gradient in right.gradients if gradient is not None]
@@ -69,7 +69,7 @@ def push(stack: list[Block], block: Block) -> None:
 
 
 def fold(stack: list[Block]) -> Block:
-    """Join the blocks that found no sibling, from the right, and return the root."""
+    """Join the blocks without a sibling, from the right, and return the root."""
     root = stack.pop()
     while stack:
         left = stack.pop()
@@ -79,7 +79,7 @@ def fold(stack: list[Block]) -> Block:
 
 
 def blocks(shards: range) -> list[tuple[int, int]]:
-    """(first, count) of the blocks that ``push`` makes of a contiguous range of shards."""
+    """Return (first, count) of each block that ``push`` makes of a contiguous range of shards."""
     pairs = []
     first = shards.start
     while first < shards.stop:

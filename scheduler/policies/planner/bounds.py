@@ -1,4 +1,4 @@
-"""Lower bounds of the makespan, which no plan can beat. Plans are measured by them.
+"""Lower bounds of the makespan, which no plan can beat. They serve to judge plans.
 
 The fluid bound of trials j with work ``e_j`` (epochs) on n devices is the smallest T with ``sum_j
 width_j(e_j / T) <= n``. Here ``width_j`` is the inverse of the concave hull of trial j's speeds
@@ -6,8 +6,8 @@ width_j(e_j / T) <= n``. Here ``width_j`` is the inverse of the concave hull of 
 no mixture of widths reaches that on fewer devices on average. For concave speeds, no more trials
 than devices and free resizes, the optimum equals the bound (Blazewicz et al. 2006).
 
-The second bound takes into account that epochs are whole, and that an epoch ends at the width that
-it began at. A trial that must end by T chooses how many epochs it runs at each width. The least
+The second bound takes into account that epochs are whole, and that an epoch ends at the width at
+which it began. A trial that must end by T chooses how many epochs it runs at each width. The least
 device-seconds of any such choice, summed over trials, must fit into n T.
 """
 
@@ -24,17 +24,17 @@ from .width_plan import Curve, curve_of
 
 #: Bisections of T: the bound is within 2**-30 of the truth.
 _STEPS = 30
-#: For a trial with more epochs than this the fluid demand is used: whole epochs hardly differ.
+#: For a trial with more epochs than this, the fluid demand is used: whole epochs hardly change it.
 _MAX_WHOLE_EPOCHS = 9
-#: The most choices of widths kept while epochs are added one by one; further ones are thinned out,
-#: towards a lower bound.
+#: The most choices of widths kept while epochs are added one by one. More choices are merged, so
+#: that the bound can only become lower.
 _MAX_FRONT = 256
 
 
 def fluid_bound(work: Sequence[tuple[float, Hull]], devices: float) -> float:
-    """Return the least seconds for all ``work`` (amount, hull of speeds in amounts a second).
+    """Return the least seconds for all ``work``, each an amount and a hull of speeds (amounts/s).
 
-    ``devices`` is in the hulls' unit and above 0. The result is 0 if there is no work.
+    ``devices`` is above 0, in the unit of the hulls' widths. The result is 0 if there is no work.
     """
     work = [(epochs, hull) for epochs, hull in work if epochs > 0]
     if not work:
@@ -71,7 +71,7 @@ def fluid_bound(work: Sequence[tuple[float, Hull]], devices: float) -> float:
 def whole_epochs_bound(work: Sequence[tuple[int, float, Shape]], devices: int) -> float:
     """Return the least seconds for ``work`` on ``devices`` with whole epochs; 0 without work.
 
-    ``work`` is (epochs, seconds of one epoch on one device, shape).
+    Each item of ``work`` is (epochs, seconds of one epoch on one device, shape).
     """
     work = [each for each in work if each[0] > 0]
     if not work:
@@ -97,7 +97,7 @@ def whole_epochs_bound(work: Sequence[tuple[int, float, Shape]], devices: int) -
 def _least_device_time(
     epochs: int, shape: Shape, curve: Curve, devices: int, limit: float
 ) -> float:
-    """Return the least device-time of ``epochs`` epochs within ``limit`` (epochs on one device)."""
+    """Return the least device-time of ``epochs`` epochs in ``limit`` (epochs on one device)."""
     limit *= 1 + 1e-12
     if epochs > _MAX_WHOLE_EPOCHS:
         width = curve.hull.width_for(epochs / limit)
@@ -110,11 +110,11 @@ def _least_device_time(
 
 @lru_cache(maxsize=4096)
 def _front(epochs: int, shape: Shape, devices: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the least device-time of whole epochs by the time they may take, times rising.
+    """Return rising times for ``epochs`` whole epochs, and the least device-time for each.
 
-    Epochs are added one by one. If more than ``_MAX_FRONT`` choices are left, adjacent ones are
-    merged into one that is as fast as the faster and as cheap as the cheaper, so the bound stays a
-    bound.
+    Epochs are added one by one. If more than ``_MAX_FRONT`` choices are left, adjacent choices are
+    merged into one that is as fast as the faster and as cheap as the cheaper. So the bound remains
+    a bound.
     """
     curve = curve_of(shape, devices)
     factors = np.array(curve.factors)

@@ -1,12 +1,12 @@
 """Candidate plans: width plans and an order for one target after another, checked by forecasts.
 
 Theory of operation. For a target T at or above the fluid bound, each job has a cheapest *width
-plan* in whole epochs that ends by T, with the price of resizes: all of it at one width, or a part
-at each of two adjacent breakpoints of its hull. Together the width plans demand some
-device-seconds, and list scheduling (``list_scheduling``) says when they really end: later than T if
-they do not fit together. So several targets and orders are tried, the lowest targets first, then
-some between the bound and the best candidate found. The goal (``Goal``) is an early end of all
-trials, or also of each one.
+plan* in whole epochs that ends by T, including the price of resizes: all epochs at one width, or a
+part at each of two adjacent breakpoints of its hull. Together the width plans need some
+device-seconds, and list scheduling (``list_scheduling``) computes when they really end: later than
+T if they do not fit together. So several targets and orders are tried: first the lowest targets,
+then some between the bound and the best candidate found. The goal (``Goal``) is an early end of all
+trials together, or also of each single trial.
 """
 
 from __future__ import annotations
@@ -28,20 +28,22 @@ _TARGETS = (
 )
 #: Number of targets between the bound and the best plan that are tried afterwards.
 _TARGETS_BETWEEN = 12
-#: Trials times forecasts for one plan: with many trials fewer plans are tried, and less is lost.
+#: The most forecasts for one plan, times the number of trials. With many trials fewer are tried,
+#: and less is lost.
 _FORECAST_BUDGET = 2500
-#: The rules tried at every target over the bound.
+#: The rules tried at every target above the bound.
 _RULES_ABOVE = ("start, seated", "start", "longest", "start, patient")
 #: The rules tried in turn at targets between the bound and the best plan.
 _RULES_BETWEEN = ("start", "start, seated", "longest", "longest, seated", "largest")
-#: Weight of the mean completion against the makespan, from 0 to 1, if results decide later work.
+#: Weight of the mean completion against the makespan, from 0 to 1, if later work depends on
+#: results.
 _COMPLETION_WEIGHT = 0.85
-#: A plan that ends within this much of the bound is good enough.
+#: A plan is good enough if its end divided by the bound is at most this.
 _CLOSE_ENOUGH = 1.002
 
 
 class Rule(NamedTuple):
-    """An order of trials: a small priority, by job, width plan and target, goes first.
+    """An order of trials: those with a small ``priority`` (job, width plan, target) go first.
 
     The other fields are as in ``list_scheduling.forecast``.
     """
@@ -52,14 +54,14 @@ class Rule(NamedTuple):
 
 
 def _duration(job: Job, width_plan: WidthPlan) -> float:
-    """Return the seconds that the width plan takes: its wide part, or all of it."""
+    """Return the seconds of the width plan's wide part, or of all of it if it has one width."""
     if width_plan.epochs:
         return width_plan.epochs * job.seconds(width_plan.wide)
     return job.epochs * job.seconds(width_plan.narrow)
 
 
 def _start(job: Job, width_plan: WidthPlan, target: float) -> float:
-    """Return the latest start with which it ends in time. On a tie, a running job goes first."""
+    """Return the latest start of a job that ends in time. On a tie, a running job goes first."""
     return target - _duration(job, width_plan) - (1e-6 * target if job.held else 0.0)
 
 
@@ -88,9 +90,10 @@ RULES = {
 
 
 class Goal(NamedTuple):
-    """The quantity to minimise: the makespan, or partly (``completion``) the mean completion.
+    """The quantity to minimise: the makespan, or a mix of the makespan and the mean completion.
 
-    ``rules`` are tried at every target over the bound.
+    ``completion`` is the weight of the mean completion in the mix. ``rules`` are tried at every
+    target above the bound.
     """
 
     completion: float
@@ -111,7 +114,7 @@ PROGRESS = Goal(_COMPLETION_WEIGHT, (*_RULES_ABOVE, "shortest"))
 
 @dataclass(frozen=True, slots=True)
 class CandidatePlan:
-    """A candidate plan: width plans and rule, and their forecast."""
+    """A candidate plan: its width plans, its rule and target, and its forecast."""
 
     width_plans: tuple[WidthPlan, ...]
     rule: str
@@ -122,9 +125,9 @@ class CandidatePlan:
 def candidate_plans(
     jobs: Sequence[Job], devices: int, goal: Goal = MAKESPAN, best_cost: float = math.inf
 ) -> Iterator[CandidatePlan]:
-    """Yield plans of ``jobs`` cheaper than ``best_cost`` (seconds) and than the plan before.
+    """Yield plans of ``jobs``, each cheaper than ``best_cost`` (seconds) and the plan before it.
 
-    The first plans keep every job at its present width, or give it its narrowest.
+    The first plans let every job keep its present width, or give it its narrowest one.
     """
     longest = max(job.boundary + job.epochs * job.fastest for job in jobs)
     bound = max(longest, fluid_bound([(job.work, job.curve.hull) for job in jobs], devices))
@@ -173,7 +176,10 @@ def candidate_plan(
     *,
     limit: float = math.inf,
 ) -> CandidatePlan | None:
-    """Return a plan with these ``width_plans``; None if they cannot all end before ``limit``."""
+    """Return the plan that runs ``jobs`` by ``width_plans`` in the order of ``rule``.
+
+    Return None if the jobs cannot all end before ``limit``.
+    """
     priority, narrow_first, blocking = RULES[rule]
     priorities = [
         priority(job, width_plan, target) for job, width_plan in zip(jobs, width_plans, strict=True)
@@ -191,9 +197,10 @@ def candidate_plan(
 
 
 def _cheapest_plans(jobs: Sequence[Job], devices: int, target: float) -> tuple[WidthPlan, ...]:
-    """Return the cheapest width plans that end by ``target``.
+    """Return the cheapest width plans, one per job, that end by ``target``.
 
-    Empty if a job cannot end by then, or if together they need too many device-seconds.
+    The result is empty if a job cannot end by then, or if together the plans need too many
+    device-seconds.
     """
     area = sum(job.boundary * job.held for job in jobs)
     budget = devices * target * (1 + 1e-9)

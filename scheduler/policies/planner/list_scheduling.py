@@ -7,8 +7,8 @@ whose width plan has two widths begins wide if it can. Otherwise it begins narro
 when devices become free. If only its wide epochs are left then, it stays wide.
 
 Only three things change which trial holds which devices: a trial ends, its wide part ends, or a
-trial that waits for more devices ends an epoch. So a forecast takes a few steps a trial, however
-many epochs that is, and a policy can afford several forecasts.
+trial that waits for more devices ends an epoch. So a forecast takes a few steps per trial, however
+many epochs the trial has, and a policy can afford several forecasts.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _TIME_TOLERANCE = 1e-9
 class Forecast:
     """Forecast of a plan: the end of all trials (seconds from now), and their widths.
 
-    ``completion`` is the weighted mean of their ends (seconds from now). ``widths`` holds each
-    trial's width from its next boundary on. ``late`` are the waiting trials that do not begin at
+    ``completion`` is the weighted mean of the trials' ends (seconds from now). ``widths`` holds
+    each trial's width after its next boundary. ``late`` are the waiting trials that do not start at
     once.
     """
 
@@ -70,7 +70,7 @@ class _Schedule:
     runs: list[_Run]
     #: The jobs' positions by priority.
     ranks: list[int]
-    #: Events: (time, job, whether the job ends then).
+    #: Events: (time, job, True if the job ends then).
     heap: list[tuple[float, int, bool]]
     #: Each trial's width from its next boundary on.
     widths: dict[str, int] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class _Schedule:
     makespan: float = 0.0
     #: The weighted sum of the ends so far.
     weighted_ends: float = 0.0
-    #: The last end that is foreseen.
+    #: The latest end of a job that is foreseen.
     latest_end: float = 0.0
     #: Jobs whose next request for devices is yet to be put on the heap.
     unscheduled: list[int] = field(default_factory=list)
@@ -96,11 +96,11 @@ def forecast(
     blocking: bool = False,
     limit: float = math.inf,
 ) -> Forecast | None:
-    """Run ``jobs`` on ``devices`` under ``width_plans``. A small priority goes first.
+    """Run ``jobs`` on ``devices`` under ``width_plans``; the smallest of ``priorities`` goes first.
 
-    ``narrow_first``: at the beginning every width plan with two widths gets its narrow width before
-    other jobs get anything, since it has no time to wait. ``blocking``: free devices are kept for
-    the first job that cannot have its narrow width yet. This includes a running job, which then
+    ``narrow_first``: at the start, every width plan with two widths gets its narrow width before
+    other jobs get any devices, since it has no time to wait. ``blocking``: free devices are kept
+    for the first job that cannot have its narrow width yet. This includes a running job, which then
     waits at its boundary.
 
     The result is None if a job waits for ever, because its narrow width is more than there are
@@ -153,11 +153,10 @@ def forecast(
 def _allocate(
     schedule: _Schedule, now: float, requesting: list[int], waiting: list[int], *, blocking: bool
 ) -> list[int]:
-    """Give free devices to jobs at a boundary and to waiting jobs; returns the jobs that still
-    wait.
+    """Give free devices to jobs at a boundary and to waiting jobs; return those that still wait.
 
-    Both lists are by priority, the first job last. Waiting jobs hold nothing, so they need not be
-    asked without free devices.
+    Both lists are by priority, the first job last. Waiting jobs hold no devices, so they need not
+    be asked while no device is free.
     """
     runs, ranks, denied = schedule.runs, schedule.ranks, []
     while requesting or (waiting and schedule.free):
@@ -181,8 +180,9 @@ def _allocate(
 
 
 def _continue_running(schedule: _Schedule, now: float, requesting: list[int]) -> list[int]:
-    """Have the requesting jobs continue with what they hold; returns those that hold nothing, by
-    priority.
+    """Have the requesting jobs continue with the devices they hold.
+
+    Return the jobs that hold none, by priority.
     """
     free, schedule.free = schedule.free, 0
     idle = [
@@ -195,8 +195,9 @@ def _continue_running(schedule: _Schedule, now: float, requesting: list[int]) ->
 
 
 def _advance(schedule: _Schedule, now: float) -> list[int]:
-    """Take in what happens at ``now``: jobs that end free their devices; returns jobs at a
-    boundary.
+    """Handle the events at ``now``, and return the jobs at a boundary.
+
+    Jobs that end free their devices.
     """
     heap, runs, requesting = schedule.heap, schedule.runs, []
     while heap and heap[0][0] <= now + _TIME_TOLERANCE:
@@ -226,7 +227,7 @@ def _reserve_narrow(schedule: _Schedule, run: _Run) -> None:
 
 
 def _request(schedule: _Schedule, index: int, now: float, *, blocking: bool) -> bool:
-    """Give a job the free devices that it wants; False if it waits for its narrow width."""
+    """Give a job the free devices it wants; return False if it waits for its narrow width."""
     run = schedule.runs[index]
     job, width_plan = run.job, run.width_plan
     if not run.past_wide and width_plan.wide - run.held <= schedule.free:
@@ -274,8 +275,9 @@ def _widen(schedule: _Schedule, index: int, now: float) -> None:
 
 
 def _push_next_requests(schedule: _Schedule) -> None:
-    """Put the next request of jobs that want more on the heap: at their first boundary after the
-    next event.
+    """Put the next request of each job that wants more devices on the heap.
+
+    The request is due at the job's first boundary after the next event.
     """
     next_event = schedule.heap[0][0] if schedule.heap else math.inf
     for index in schedule.unscheduled:

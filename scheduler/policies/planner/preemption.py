@@ -4,8 +4,9 @@ Of all trials that wait or run, those of the lowest rank get the slots there are
 trial is held: it gives way when its epoch ends, or within a step to a trial that gets a seat in its
 lane. A trial that could not continue from its current epoch elsewhere keeps its slot.
 
-Each policy says for how long a trial may wait. One that has waited longer goes before all others of
-its priority, by arrival, and gives way to no trial of its priority that has not.
+Each policy says for how long a trial may wait. A trial that has waited longer goes before all other
+trials of its priority, by arrival. It does not give way to trials of its priority that have not
+waited too long.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from .widen import widen_equally
 class Rank(NamedTuple):
     """Rank of a trial in a preemptive plan.
 
-    The lowest ``value`` goes first. ``patience`` is the time it may wait in all (seconds).
+    The lowest ``value`` goes first. ``patience`` is the longest time that the trial may wait
+    (seconds).
     """
 
     value: float
@@ -30,7 +32,8 @@ class Rank(NamedTuple):
 def preemptive_plan(snapshot: Snapshot, rank: Callable[[Candidate], Rank], until: float) -> Plan:
     """Return the plan that runs the trials of the lowest rank.
 
-    ``until`` is the time at which a rank changes although nothing happens (the runner's clock).
+    ``until`` is the next time at which a rank changes even if no event happens (the runner's
+    clock).
     """
     running = {candidate.trial for candidate in snapshot.running}
     ranks = {each.trial: rank(each) for each in (*snapshot.running, *snapshot.waiting)}

@@ -1,19 +1,20 @@
 """Equal-share widening: devices that no trial waits for widen running trials, evenly.
 
-A waiting trial always comes before width: one more trial on a device of its own is work that needs
-no exchange. Of the devices that are left, the trials in their order take one each in turn, up to
-their largest width. Widening is tried if an epoch is long enough to repay the exchange. It is taken
-back if it was measured to be no faster.
+A waiting trial always comes before width: one more trial on a device of its own needs no exchange.
+Of the devices that are left, the trials in their order take one each in turn, up to their largest
+width. Widening is tried if an epoch is long enough to repay the exchange. It is taken back if
+measurements show that it is no faster.
 """
 
 from __future__ import annotations
 
 from ...model.snapshot import Candidate, Snapshot
 
-#: A wider gang is not tried for shorter epochs than this (seconds): a resize was measured to take
-#: 17 to 100 ms, depending on the size of the state (docs/history/measured.md).
+#: The shortest epoch (seconds) for which a wider gang is tried: a resize was measured to take 17 to
+#: 100 ms, depending on the size of the state (docs/history/measured.md).
 MIN_EPOCH_SECONDS = 0.2
-#: A width is kept if its epochs take at most this part of those of the next smaller measured width.
+#: A width is kept if the seconds of its epochs, divided by those at the next smaller measured
+#: width, are at most this.
 MAX_TIME_RATIO = 0.95
 
 

@@ -1,4 +1,4 @@
-"""Width plans: the number of devices for each epoch of a trial, and the cost of that."""
+"""Width plans: the number of devices for each epoch of a trial, and its cost."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ...model.snapshot import WidthPlan, steady
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Facts of a shape that planning needs, computed once for all trials that have the shape."""
+    """Facts about a shape that planning needs, computed once for all trials with the shape."""
 
     #: Rising widths, each faster than the narrower ones.
     widths: tuple[int, ...]
-    #: Seconds an epoch at each width, over those on one device; they fall.
+    #: Seconds of an epoch at each width divided by those on one device; they fall.
     factors: tuple[float, ...]
-    #: For each index in ``widths``, the index, at or after it, of the width with the fewest
-    #: device-seconds an epoch.
+    #: For each index in ``widths``: the index of the width with the fewest device-seconds per epoch
+    #: among the widths from there on.
     most_efficient: tuple[int, ...]
     #: The widths at the breakpoints of the hull.
     breakpoints: tuple[int, ...]
     #: The concave hull of the speeds.
     hull: Hull
-    #: The factor of each width.
+    #: The value in ``factors``, by width.
     factor: Mapping[int, float]
 
 
@@ -36,7 +36,7 @@ class Curve:
 def curve_of(shape: Shape, devices: int, keep: int = 0) -> Curve:
     """Return the curve of ``shape`` on at most ``devices`` devices.
 
-    The width ``keep`` is included even if a narrower one is faster, since a trial has it already.
+    The width ``keep`` is included even if a narrower one is faster, because the trial runs at it.
     """
     widths: list[int] = []
     factors: list[float] = []
@@ -72,25 +72,25 @@ def curve_of(shape: Shape, devices: int, keep: int = 0) -> Curve:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A trial as planning sees it: the epochs that are left after its current one."""
+    """A trial for planning: mainly the epochs that are left after its current one."""
 
     #: The trial's id.
     trial: str
     #: The number of whole epochs left after the current one.
     epochs: int
-    #: Seconds until the current epoch ends; 0 if it waits.
+    #: Seconds until the current epoch ends; 0 if the trial waits.
     boundary: float
-    #: The number of devices that the current epoch uses; 0 if it waits.
+    #: The number of devices that the current epoch uses; 0 if the trial waits.
     held: int
     #: The width that it runs or last ran at; 0 before its first epoch.
     last: int
-    #: Seconds an epoch on one device.
+    #: Seconds of an epoch on one device.
     level: float
     #: The time of an epoch as a function of the width.
     curve: Curve
-    #: Seconds that a resize costs.
+    #: The cost of a resize (seconds).
     resize_cost: float
-    #: The weight of its end in the mean completion.
+    #: The weight of the job's end in the mean completion.
     weight: float = 1.0
 
     def seconds(self, width: int) -> float:
@@ -98,7 +98,7 @@ class Job:
         return self.level * self.curve.factor[width]
 
     def switch_cost(self, width: int, before: int) -> float:
-        """Return the cost of going on at ``width`` after ``before`` (seconds); a start is free."""
+        """Return the seconds of a switch from ``before`` to ``width`` devices; a start is free."""
         return self.resize_cost if before not in (0, width) else 0.0
 
     @property
@@ -114,10 +114,11 @@ class Job:
 
 
 def cheapest_width_plan(job: Job, target: float) -> tuple[float, WidthPlan] | None:
-    """Return the least device-seconds to end ``job`` within ``target`` seconds, and the width plan.
+    """Return the cheapest width plan of ``job``, after its device-seconds; None if there is none.
 
-    None if it cannot end by then. Width plans with one width are tried, and those with the two
-    breakpoints around the speed that is needed (a fluid schedule would mix just these).
+    The plan must end within ``target`` seconds. Width plans with one width are tried, and those
+    with the two breakpoints around the speed that is needed (a fluid schedule would mix exactly
+    these).
     """
     limit = (target - job.boundary) * (1 + 1e-9)
     if job.epochs == 0:
@@ -153,9 +154,9 @@ def cheapest_width_plan(job: Job, target: float) -> tuple[float, WidthPlan] | No
 
 
 def _feasible_widths(job: Job, limit: float) -> tuple[int, ...]:
-    """Return the widths that end within ``limit`` for the least device-seconds.
+    """Return the cheapest widths, in device-seconds, at which the job ends within ``limit``.
 
-    They are found without and with the price of a resize.
+    There is one with the price of a resize, and one without.
     """
     widths = []
     factors = job.curve.factors

@@ -1,12 +1,13 @@
 """Width windows: trials measure wider widths on idle devices, before their next epoch.
 
-Theory of operation. A plan widens a trial only if widths were measured, of its study or of itself,
-so some trial must measure them. A window takes a few steps at each width
-(``profiling.costs.width_window``) on devices that no trial wants. Its cost is the time that its
-trial waits. So a window may take a small part (``SHARE``) of the work that its trial has left, or
-of its share of the work that its study has left. If the optimistic estimate sees nothing to gain,
-it may take very little (``BLIND_SHARE``), but something: a curve may jump, and a search that never
-looks beyond one bad width loses most. If a resize alone takes longer than that, none is opened.
+Theory of operation. A plan widens a trial only if widths of the trial or of its study were
+measured, so some trial must measure them. A window takes a few steps at each width
+(``profiling.costs.width_window``) on devices that no trial wants. Its cost is the time for which
+its trial waits. So a window may take a small part (``SHARE``) of the work that its trial has left,
+or of its share of the work that its study has left. If the optimistic estimate sees nothing to
+gain, the window may take a very small part (``BLIND_SHARE``), but not none: a curve may jump, and a
+search that never looks beyond one bad width loses most. If a resize alone takes longer than that
+part, no window is opened.
 
 Idle devices are shared evenly between the trials that have most work left. A study of which nothing
 is known opens its first windows before anything else runs, since its longest trials may have to be
@@ -25,19 +26,20 @@ from .width_plan import Job
 
 #: The part of a trial's remaining work that its first window may take.
 SHARE = 0.10
-#: The same of each further window of a trial.
+#: The part of a trial's remaining work that each further window may take.
 FURTHER_SHARE = 0.02
-#: The same of a window where the optimistic estimate sees no gain: a curve may jump.
+#: The part of the remaining work for a window that gains nothing by the optimistic estimate: a
+#: curve may jump.
 BLIND_SHARE = 0.01
-#: The part of a study's time on all devices that its first windows may take where trials wait.
+#: The part of a study's time on all devices that its first windows may take while trials wait.
 BUSY_SHARE = 0.02
-#: The most windows at a time.
+#: The most windows open at the same time.
 MAX_WINDOWS = 4
-#: The same of a study of which nothing is known: few and wide windows are the most informative.
+#: The most windows of a study of which nothing is known: few and wide windows tell the most.
 FIRST_WINDOWS = 2
-#: Number of cut windows after which a trial has no further ones.
+#: Number of cut windows after which a trial gets no further windows.
 MAX_CUT_WINDOWS = 3
-#: The least part of its time that a trial may save by the optimistic estimate.
+#: The least gain that the optimistic estimate must promise, as a part of the trial's time.
 MIN_GAIN = 0.05
 
 
@@ -46,7 +48,7 @@ def windows(
 ) -> dict[str, WindowPlan]:
     """Return the windows to open on idle devices, by trial.
 
-    ``begun`` are the widths of all trials under the plan.
+    ``begun`` are the widths at which all trials start under the plan.
     """
     idle = devices - sum(max(job.held, begun[job.trial]) for job in jobs)
     idle -= sum(1 for each in candidates if each.measuring)
@@ -81,9 +83,9 @@ def first_windows(
     devices: int,
     free: int,
 ) -> dict[str, WindowPlan]:
-    """Return the windows of studies of which nothing is known, on ``free`` devices, by trial.
+    """Return the first windows of unmeasured studies on ``free`` devices, by trial.
 
-    Other trials wait for these devices in ``order``, so the first ones measure.
+    Other trials wait for these devices in ``order``, so the first trials in that order measure.
     """
     studies = {each.study for each in candidates if each.epoch or each.window or each.measuring}
     of = {each.trial: each for each in candidates}
@@ -103,13 +105,13 @@ def first_windows(
 
 
 def _is_measurable(candidate: Candidate) -> bool:
-    """Return True if widths can be measured, and their speeds are not given."""
+    """Return True if widths of the candidate can be measured, and are not known already."""
     may = candidate.measurable and candidate.cut_windows < MAX_CUT_WINDOWS
     return may and candidate.hope not in ((), candidate.shape)
 
 
 def _most_epochs(candidate: Candidate, job: Job, devices: int, *, hopeful: bool) -> float:
-    """Return the time that a window may take, in epochs."""
+    """Return the longest time of a window, in epochs."""
     share = BLIND_SHARE
     if hopeful:
         share = FURTHER_SHARE if candidate.window else SHARE
@@ -118,7 +120,10 @@ def _most_epochs(candidate: Candidate, job: Job, devices: int, *, hopeful: bool)
 
 
 def _is_worthwhile(candidate: Candidate, job: Job, epochs: float, width: int, wider: int) -> bool:
-    """Return True if measuring up to ``wider`` for ``epochs`` may pay for a trial at ``width``."""
+    """Return True if measuring up to width ``wider`` for ``epochs`` may pay off.
+
+    The trial would run at ``width`` otherwise.
+    """
     widest = max(candidate.window, *candidate.measured, 1)
     if wider <= width or job.epochs == 0 or (wider < 2 * widest and widest > 1):
         return False
@@ -128,7 +133,7 @@ def _is_worthwhile(candidate: Candidate, job: Job, epochs: float, width: int, wi
 
 
 def _has_hope(candidate: Candidate, width: int, wider: int) -> bool:
-    """Return True if a trial at ``width`` may gain up to ``wider``, by the optimistic estimate."""
+    """Return True if a width in (``width``, ``wider``] may gain by the optimistic estimate."""
     both = zip(candidate.hope[width:wider], candidate.shape[width:wider], strict=True)
     best = min((hoped for (_, hoped), (_, sure) in both if hoped < sure), default=math.inf)
     return best < (1.0 - MIN_GAIN) * candidate.shape[width - 1][1]
