@@ -188,7 +188,7 @@ def test_what_is_new_is_read_and_what_was_over_is_kept(tmp_path):
     before = {t.number: t for t in storage.get_all_trials(study._study_id, deepcopy=False)}
     whole = make_study(tmp_path / "whole", spec)
     storage._ledger.reader = whole  # the same study, later: one seed, one simulated history
-    trials = storage._ledger.study(study._study_id)._written
+    trials = storage._ledger.study(study._study_id)._written_trials
     trials._results._reader = trials._updates._reader = whole
     after = storage.get_all_trials(study._study_id, deepcopy=False)
     assert len(after) == 9
