@@ -276,7 +276,7 @@ def group_of(kind: type[Group], spec: StudySpec) -> Group:
 
 
 def option_paths() -> dict[str, tuple[str, str]]:
-    """Return the ``create_study`` argument and group field of each ``StudySpec`` field of groups."""
+    """Map each field of ``StudySpec`` that a group gives to its argument and the group's field."""
     return {
         _stored_name(each): (argument, each.name)
         for argument, kind in GROUPS.items()
