@@ -2,9 +2,9 @@
 
 Servers of another kind or version may not read each other's snapshots: Redis 7 refuses those of
 Valkey 9, and Valkey those of Redis 8. So a folder stays with the program that wrote it, as long as
-that program is installed. A file next to the log names the program. In folders older than this file,
-the beginning of the log's snapshot names it. Programs are searched in Python's packages and on the
-path, but never taken from that file: anyone who can write it could have any program run.
+that program is installed. A file next to the log names the program. In folders older than this
+file, the beginning of the log's snapshot names it. Programs are searched in Python's packages and
+on the path, but never taken from that file: anyone who can write it could have any program run.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ PREFIXES = (
 
 
 class Unusable(ValueError):
-    """Raised for a broker that cannot carry Penstock. The text names allowed URLs and the reason."""
+    """Raised for a broker that cannot carry Penstock. The text has allowed URLs and the reason."""
 
 
 def normal(url: str) -> str:

@@ -245,7 +245,7 @@ def wait_gone(run: Path, name: str, timeout: float) -> bool:
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             return False
-        # A pidfd is not enough: the holder may not have written its id, or share the lock with a child.
+        # Not by a pidfd: the holder may not have written its id, or may share the lock with a child.
         time.sleep(min(remaining, 0.005))
     return True
 

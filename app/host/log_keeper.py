@@ -146,7 +146,7 @@ def _line_after(fd: int, offset: int) -> int:
 
 
 def _copy(fd: int, first: int, last: int, to: int) -> int:
-    """Copy the bytes from ``first`` to ``last`` to the earlier place ``to``; return their number."""
+    """Copy the bytes from ``first`` to ``last`` to the earlier place ``to``; return the count."""
     copied = 0
     while data := os.pread(fd, min(CHUNK, last - first - copied), first + copied):
         copied += os.pwrite(fd, data, to + copied)

@@ -36,7 +36,7 @@ class Pidfd:
         return self._fd
 
     def wait(self, timeout: float) -> bool:
-        """Wait up to ``timeout`` seconds; return True if the process has ended. Does not reap it."""
+        """Wait up to ``timeout`` seconds; return True if the process has ended. Reaps nothing."""
         if self._fd < 0:
             return True
         poll = select.poll()

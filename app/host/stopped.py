@@ -130,7 +130,7 @@ class _Standing:
 
 
 class StoppedServices:
-    """Continues or kills stopped services of the folder ``run``. One thread calls ``look`` often."""
+    """Continues or kills stopped services in the folder ``run``. One thread calls ``look``."""
 
     def __init__(self, run: Path, clock: Callable[[], float] = time.monotonic) -> None:
         """``clock`` returns monotonic seconds."""
@@ -171,7 +171,7 @@ class StoppedServices:
             if not stop.tracer:
                 if _send(pid, stop, signal.SIGCONT):
                     log.warning("%s (process %d) %s: it is continued", name, pid, stop)
-            # Attaching sent SIGSTOP to the service, which would stay stopped after the tracer's end.
+            # Attaching sent it SIGSTOP, which would keep it stopped after the tracer's end.
             elif (
                 _is_trainers(stop.tracer)
                 and _send(pid, stop, signal.SIGCONT)
