@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     #: Makers of the engine's extensions, in the order in which it calls them.
     PLUGS: tuple[Plug, ...]
-    #: Functions that move an extension's part of a snapshot of 0.2 (JSON) to where it is kept now.
+    #: Functions that move an extension's part of a snapshot of 0.2 (JSON) to its present place.
     CONVERSIONS: tuple[Callable[[dict[str, Any]], None], ...]
 
 #: The extensions, in the order in which the engine and the trainer call them.
@@ -78,9 +78,9 @@ EXTENSIONS = (
     "notices",
     "celery_apps",
 )
-#: The extensions that another one cannot do without. Where they are not there, it is not either.
+#: The extensions that another extension needs. If these are absent, it counts as absent, too.
 NEEDS: Mapping[str, tuple[str, ...]] = {"pages": ("report",)}
-#: The extension that a field of ``StudySpec`` needs where it is not as by default.
+#: The extension that a field of ``StudySpec`` needs if it does not have its default value.
 FIELDS: Mapping[str, str] = {
     # Without it trials of equal keys would be dispatched otherwise than when they are replayed.
     **dict.fromkeys(("seeding", "data_token"), "prefixes"),
@@ -93,7 +93,7 @@ FIELDS: Mapping[str, str] = {
 #: The only extension by which slots of a device share a trainer (``Device.seats``). A second kind
 #: of lane needs its name in the device's record, here, and in ``scheduler/state/extensions.py``.
 SEATS = "lanes"
-#: The extension that a field of a study's strategy needs where it has a value.
+#: The extension that a field of a study's strategy needs if it has a value.
 OF_STRATEGY: Mapping[str, str] = {"supernet": "nas"}
 #: The extension that a strategy in a study's file needs.
 STRATEGIES: Mapping[str, str] = {"OneShot": "nas"}
@@ -115,16 +115,16 @@ COMMANDS: Mapping[str, str] = {
     "trial": "steering",
     "ui": "pages",
 }
-#: The extension that runs files whose names end so, for ``penstock run``.
+#: The extension that runs files with this suffix, for ``penstock run``.
 PROGRAMS: Mapping[str, str] = {".ipynb": "notebooks"}
-#: Public names of the package that extensions have, and where: a name without a colon is a module.
+#: Public names of the package in extensions, and their places: one without a colon is a module.
 #: Type checkers find them in ``extensions/public.pyi`` and ``public_by_name.pyi``.
 PUBLIC: Mapping[str, str] = {
     "MLflowCallback": "exports.mlflow:MLflowCallback",
     "TensorBoardCallback": "exports.tensorboard:TensorBoardCallback",
     "nas": "nas.names",
 }
-#: Further ones, which are for libraries that are not installed everywhere. Not in ``__all__``.
+#: Further public names, for libraries that are not installed everywhere. Not in ``__all__``.
 BY_NAME: Mapping[str, str] = {
     "HuggingFaceCallback": "adapters.huggingface:HuggingFaceCallback",
     "KerasCallback": "adapters.keras:KerasCallback",
@@ -135,7 +135,8 @@ BY_NAME: Mapping[str, str] = {
     "celery": "celery_apps.names",
 }
 NAMES = {**PUBLIC, **BY_NAME}
-#: The extension of a kind of event that 0.2 had. Younger kinds have its name before a dot.
+#: The extension of a kind of event that 0.2 had. Newer kinds begin with the extension's name and a
+#: dot.
 KINDS: Mapping[str, str] = {
     **dict.fromkeys(("WindowsMeasured", "Profiled", "Advised", "ConfigsProposed"), "system_tuning"),
     "FootprintReported": "memory",
@@ -147,7 +148,7 @@ _ENGINES = {"PLUGS": "plug", "CONVERSIONS": "convert"}
 
 
 def __getattr__(name: str) -> Any:
-    """Return ``PLUGS`` or ``CONVERSIONS``. They load the engine, so not all import them."""
+    """Return ``PLUGS`` or ``CONVERSIONS``, made on use since that loads the engine."""
     if name not in _ENGINES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return of_ends("scheduler", _ENGINES[name])
@@ -155,14 +156,15 @@ def __getattr__(name: str) -> Any:
 
 @cache
 def names(end: str) -> tuple[str, ...]:
-    """Return the extensions that are there and have this end, in order."""
+    """Return the names of the present extensions that have this end, in order."""
     return tuple(name for name in EXTENSIONS if _has(name, end) and lacking(name) is None)
 
 
 def end_of(name: str, end: str, what: str) -> ModuleType:
     """Return an end of an extension.
 
-    Raises UsageError if the folder is not there: ``what``, which the user asked for, needs it.
+    Raises UsageError if the extension's folder is absent. The message says that ``what``, which the
+    user asked for, needs it.
     """
     if name not in names(end):
         missing = lacking(name) or name
@@ -176,22 +178,22 @@ def end_of(name: str, end: str, what: str) -> ModuleType:
 
 @cache
 def of_ends(end: str, value: str) -> tuple[Any, ...]:
-    """Return a value of all ends of this name that have it, in order."""
+    """Return the attribute ``value`` of each end of this name that has it, in order."""
     ends = (import_module(f"{_PACKAGE}.{name}.{end}") for name in names(end))
     return tuple(getattr(each, value) for each in ends if hasattr(each, value))
 
 
 @cache
 def states() -> Mapping[str, type[Any]]:
-    """Return the types of extensions' states, by name. Others are kept as JSON has them."""
+    """Return the types of extensions' states, by extension. Other states are kept as plain JSON."""
     ends = {name: import_module(f"{_PACKAGE}.{name}.scheduler") for name in names("scheduler")}
     return {name: end.STATE for name, end in ends.items() if hasattr(end, "STATE")}
 
 
 def checked(field: str, value: Any, shown: str) -> Any:
-    """Return a value that a user gave for a field of ``FIELDS``, as its extension has checked it.
+    """Return a user's value for a field of ``FIELDS``, as checked by the field's extension.
 
-    ``shown`` is what users call the field. Raises UsageError, also if the extension is not there.
+    ``shown`` is the users' name of the field. Raises UsageError, also if the extension is absent.
     """
     if is_default(field, value):
         return value
@@ -199,9 +201,9 @@ def checked(field: str, value: Any, shown: str) -> Any:
 
 
 def sharing_of(device: Device) -> ModuleType | None:
-    """Return by which end of workers slots of ``device`` share a trainer; None: each has its own.
+    """Return the ``worker`` end by which slots of ``device`` share a trainer.
 
-    Raises UsageError if the extension is not there.
+    Returns None if each slot has its own trainer. Raises UsageError if the extension is absent.
     """
     if device.seats == 1:
         return None
@@ -209,9 +211,9 @@ def sharing_of(device: Device) -> ModuleType | None:
 
 
 def check_extended(spec: StudySpec) -> None:
-    """Check what extensions have in a study.
+    """Check the parts of a study that belong to extensions.
 
-    Raises UsageError, also with the first field that needs an extension which is not there.
+    Raises UsageError, also if a needed extension is absent, with the first field that needs it.
     """
     for name, field in needed_by(spec).items():
         end_of(name, "spec", field)
@@ -220,19 +222,20 @@ def check_extended(spec: StudySpec) -> None:
 
 
 def has_command(name: str) -> bool:
-    """Return True if a command of ``COMMANDS`` is there."""
+    """Return True if the extension of a command of ``COMMANDS`` is present."""
     return COMMANDS[name] in names("cli")
 
 
 def public() -> list[str]:
-    """Return the names of ``PUBLIC`` whose extension is there."""
+    """Return the names of ``PUBLIC`` whose extension is present."""
     return [name for name, where in PUBLIC.items() if _has(*where.partition(":")[0].split("."))]
 
 
 def named(name: str, what: str) -> Any:
     """Return the object of this name in ``NAMES``.
 
-    Raises UsageError if its extension is not there: ``what``, which the user asked for, needs it.
+    Raises UsageError if its extension is absent. The message says that ``what``, which the user
+    asked for, needs it.
     """
     where, _, attribute = NAMES[name].partition(":")
     extension, _, end = where.partition(".")
@@ -241,13 +244,13 @@ def named(name: str, what: str) -> Any:
 
 
 def owner_of(kind: str) -> str | None:
-    """Return the extension of an event's kind, as in ``limits.Reached``; None: it is the core's."""
+    """Return the extension of an event's kind, as of ``limits.Reached``; None for the core's."""
     name, dot, _ = kind.partition(".")
     return name if dot else KINDS.get(kind)
 
 
 def needed_by(spec: StudySpec) -> Mapping[str, str]:
-    """Return the extensions that a study says it needs, and for each the first field with which."""
+    """Return the extensions that a study needs, each with the first field that needs it."""
     first_fields = dict[str, str]()
     for field, name in FIELDS.items():
         if not is_default(field, getattr(spec, field)):
@@ -259,7 +262,7 @@ def needed_by(spec: StudySpec) -> Mapping[str, str]:
 
 
 def absent(name: str) -> str:
-    """Say, of a study that needs an extension which is not there, how it can go on."""
+    """Say how a study that needs the absent extension ``name`` can go on."""
     return (
         f"it needs the extension {name}, which this installation of Penstock does not have: put the"
         f" folder extensions/{name} back, and it goes on as the scheduler starts again"
@@ -273,7 +276,7 @@ def is_default(field: str, value: Any) -> bool:
 
 
 def lacking(name: str) -> str | None:
-    """Return the first folder that is not there of an extension and those that it needs."""
+    """Return the first absent folder among an extension and those that it needs, or None."""
     extension_names = (name, *NEEDS.get(name, ()))
     return next((each for each in extension_names if not _has(each, "__init__")), None)
 

@@ -45,7 +45,7 @@ CODES: dict[type[PenstockError], int] = {TrialFailed: FAILED, UsageError: USAGE}
 def completed(
     names: Callable[[Reader, str], Iterable[str]],
 ) -> Callable[[str], list[str]]:
-    """Return a shell completion by ``names`` that begin with the typed text; none without a ledger."""
+    """Return a shell completion of the typed text by ``names``. Completes none without a ledger."""
 
     def complete(incomplete: str) -> list[str]:
         try:
@@ -58,7 +58,7 @@ def completed(
 
 
 def _trials(reader: Reader, typed: str) -> Iterable[str]:
-    """Return the names of studies if ``typed`` has no slash, otherwise those of a study's trials."""
+    """Return the names of studies, or those of a study's trials if ``typed`` has a slash."""
     study, slash, _ = typed.rpartition("/")
     if not slash:
         return [f"{each.name}/" for each in reader.studies()]

@@ -12,7 +12,7 @@ class Clock(Protocol):
 
 
 class WallClock:
-    """Wall time. If the machine's clock is set back, this one stands still until that catches up."""
+    """Wall time. If the machine's clock is set back, this one waits until that catches up."""
 
     def __init__(self) -> None:
         self._last = 0.0

@@ -87,7 +87,7 @@ class Outbox(Generic[M]):
         self._attempts = attempts
         self._most = most
         self._changed = threading.Condition()
-        #: Each waiting message: when it is due (monotonic seconds), its number, and its tries so far.
+        #: The waiting messages, each after its due time (monotonic seconds), number and tries.
         self._due: list[tuple[float, int, int, M]] = []
         #: The outcome of each message, in the order of arrival; None if it is still to be sent.
         self._outcomes: dict[Key, Outcome | None] = {}

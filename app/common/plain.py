@@ -1,8 +1,9 @@
 """Make foreign text safe for a terminal: no escapes, no control characters, all encodable.
 
-Names, messages and values come from users' code, from other machines and from files, and may control
-a terminal: colours, titles, the cursor, the clipboard. All text for a terminal passes through here
-(``app.common.console``, ``app.cli.terminal.say``), except JSON, which escapes such characters.
+Names, messages and values come from users' code, from other machines and from files, and may
+control a terminal: colours, titles, the cursor, the clipboard. All text for a terminal passes
+through here (``app.common.console``, ``app.cli.terminal.say``), except JSON, which escapes such
+characters.
 """
 
 from __future__ import annotations

@@ -172,8 +172,8 @@ class Samplers(Protocol):
     ) -> Answer:
         """Return up to ``n`` configurations for trials.
 
-        They are for the trials with the numbers in ``resampled``, which ``trials`` does not have, or
-        for new trials if ``resampled`` is empty.
+        They are for the trials with the numbers in ``resampled``, which ``trials`` does not have,
+        or for new trials if ``resampled`` is empty.
         """
 
     def explore(self, spec: StudySpec, number: int, params: Params) -> Params:

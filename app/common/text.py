@@ -114,7 +114,7 @@ def instead(seconds: float = POLICY_BACKOFF) -> str:
 
 
 def closest(name: str, known: Sequence[str]) -> str | None:
-    """Return the name in ``known`` that ``name`` may be a typing error of; None if none is close."""
+    """Return the name in ``known`` that is closest to ``name``; None if none is close."""
     close = get_close_matches(name.lower(), [each.lower() for each in known], n=1)
     return next((each for each in known if each.lower() in close), None)
 

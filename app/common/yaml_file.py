@@ -43,13 +43,13 @@ class YamlFile:
             raise UsageError(f"{file} cannot be read: {error}") from error
 
     def error(self, key_path: KeyPath, words: str) -> UsageError:
-        """Return an error with ``words`` and the line of the value, or of the nearest value around it."""
+        """Return an error with ``words`` and the line of the value, or of its nearest parent."""
         line = self._line(key_path)
         at = "" if line is None else f", line {line}"
         return UsageError(f"{self._file}{at}: {words}")
 
     def _line(self, key_path: KeyPath) -> int | None:
-        """Return the line of a value, or of the nearest value around it; None if there is neither."""
+        """Return the line of a value, or of its nearest parent; None if there is neither."""
         node, line = YAML(typ="safe", pure=True).compose(self._text), None
         for step in key_path:
             children: Iterable[tuple[object, Node, Node]] = ()
@@ -66,7 +66,7 @@ class YamlFile:
     def mapping(
         self, key_path: KeyPath, what: str, value: Any = ..., *, numbers: bool = False
     ) -> dict[str, Any]:
-        """Return ``value`` (default: the whole file) as a mapping. Raises UsageError naming ``what``.
+        """Return ``value`` (default: the whole file) as a mapping, or raise UsageError on ``what``.
 
         With ``numbers``, keys may be whole numbers, which are returned as text.
         """

@@ -1,5 +1,5 @@
-"""This machine.
+"""This machine: its settings, state folder, locks, logs and devices.
 
-Settings, the state folder with its locks and logs, devices; it starts processes that run users'
-code, and ends them with all that they started.
+Modules here also start processes that run users' code, and end them with all processes that these
+started.
 """

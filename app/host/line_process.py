@@ -1,4 +1,4 @@
-"""A process of users' code that is asked by lines on its input, and answers by lines."""
+"""A process of users' code that reads questions and writes answers, one per line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KILL_TIMEOUT = 1.0
 
 
 class LineProcess:
-    """A started process, in a session of its own. No method but ``wait`` and ``end`` waits."""
+    """A started process in its own session. Only its methods ``wait`` and ``end`` wait."""
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
         """Start ``command`` with ``variables`` as its environment. Raises OSError."""
@@ -48,12 +48,12 @@ class LineProcess:
         os.set_blocking(self._input, False)
         os.set_blocking(self._output, False)
         self._unsent, self._received = b"", b""
-        #: True once it has closed its output: no more will come.
+        #: True once the process has closed its output.
         self.silent = False
 
     @property
     def received(self) -> int:
-        """The bytes of an unfinished line."""
+        """The number of bytes of an unfinished line."""
         return len(self._received)
 
     @property
@@ -62,12 +62,12 @@ class LineProcess:
         return self._popen.poll() is None
 
     def wait(self, timeout: float) -> bool:
-        """Return True if within ``timeout`` seconds there is something to read, or room to send."""
+        """Wait up to ``timeout`` seconds; return True if there is output, or room to send more."""
         unsent = [self._input] if self._unsent else []
         return any(select.select([self._output], unsent, [], timeout))
 
     def send(self, line: bytes) -> None:
-        """Send a line, as far as there is room now. ``read`` sends the rest."""
+        """Send as much of a line as there is room for now. ``read`` sends the rest."""
         self._unsent += line + b"\n"
         try:
             while self._unsent:
@@ -78,7 +78,7 @@ class LineProcess:
             self._unsent = b""
 
     def read(self) -> bytes | None:
-        """Return the next line; None if it is not there yet."""
+        """Return the next line; None if it has not arrived yet."""
         if self._unsent:
             rest, self._unsent = self._unsent, b""
             self.send(rest[:-1])
@@ -94,10 +94,10 @@ class LineProcess:
         return line
 
     def end(self) -> int:
-        """End the process and all that it started.
+        """End the process and all processes that it started.
 
-        Returns its exit status, or minus a signal's number. Never waits for what it started: a
-        daemon of its code may hold the pipes open.
+        Returns its exit status, or minus a signal's number. Does not wait for the pipes to close,
+        since a daemon that the process started may hold them open.
         """
         if self.silent:
             with suppress(subprocess.TimeoutExpired):
@@ -118,7 +118,7 @@ class LineProcess:
 def parsed(line: bytes) -> dict[str, Any]:
     """Return the answer in ``line``.
 
-    Raises UsageError if it is none: user code wrote to the pipe for answers.
+    Raises UsageError if it has none, because user code wrote to the pipe for answers.
     """
     try:
         answer = json.loads(line)

@@ -1,4 +1,4 @@
-"""Tell which services live on this machine: a service lives exactly as long as its lock is held.
+"""Locks of this machine's services: a service lives exactly as long as its lock is held.
 
 Theory of operation. Each service has a file ``<run>/<name>.lock``. The process that starts the
 service takes the kernel's lock on the open file, lets the child inherit that file, and closes its
@@ -6,14 +6,14 @@ own copy. The lock then belongs to the child: the kernel frees it at the moment 
 however it dies, and nothing that was not cleaned up can keep it held. A process id alone would not
 do: ids are reused, and a file that contains one outlives its process.
 
-The file's text is the holder's process id. The child writes it before it becomes the service, so
-the file of a running service never holds a wrong id. Signals go through a pidfd, and the lock is
-checked once more after the pidfd was opened. So a process that gets a dead service's id is never
-hit.
+The file's text is the holder's process id. The child writes the id before it becomes the service,
+so the file of a running service never has a wrong id. Signals go through a pidfd, and the lock is
+checked once more after the pidfd was opened. So a signal never hits another process that got a dead
+service's id.
 
-It is an open-file-description lock. Like flock it belongs to the open file and passes to a child
-with it. Unlike flock, its holder can be queried without taking it. So processes that check it (four
-times a second, from several processes) never block one that takes the lock.
+The lock is an open-file-description lock. Like flock it belongs to the open file and passes to a
+child with it. Unlike flock, its holder can be queried without taking the lock. So processes that
+check the lock (four times a second, from several processes) never block one that takes it.
 
 A service adopts the lock that it inherited (``hold``), and keeps it from its own children. A
 service started by hand takes the lock itself. So does any other process that must be the only one
@@ -40,9 +40,9 @@ from .pidfd import Pidfd
 
 log = logging.getLogger(__name__)
 
-#: Seconds in which a process that was just started writes its id.
+#: Seconds within which a new process writes its id.
 TAKEOVER_TIMEOUT = 1.0
-#: Process ids are below this (the kernel's PID_MAX_LIMIT): no service has written a larger one.
+#: The kernel's PID_MAX_LIMIT: all process ids are below it, so a file with a larger id is damaged.
 MAX_PIDS = 1 << 22
 FD_VARIABLE = "PENSTOCK_LOCK_FD"
 # struct flock, for the whole file.
@@ -66,7 +66,7 @@ def spawn_service(
     cwd: Path | None = None,
     stdin: int | None = None,
 ) -> subprocess.Popen[bytes] | None:
-    """Start ``argv`` detached, owning the lock ``name``. None if the service already runs.
+    """Start ``argv`` detached, owning the lock ``name``; return None if the service already runs.
 
     Output is appended to ``log``. ``stdin`` is a file descriptor, by default nothing.
     """
@@ -91,9 +91,10 @@ def spawn_service(
 
 @contextmanager
 def to_pass_on(run: Path, name: str) -> Iterator[int | None]:
-    """Yield the lock ``name``, taken for a process that the block starts; None if it is held.
+    """Take the lock ``name`` for a process that the block starts, and yield its descriptor.
 
-    That process gets the descriptor, and writes its id into the file.
+    Yields None if the lock is held. The new process inherits the descriptor, and writes its id into
+    the file.
     """
     fd = _open(run, name)
     try:
@@ -113,7 +114,7 @@ class Held:
         self._path = path
 
     def is_current(self) -> bool:
-        """Return True if its file is still where others look for it."""
+        """Return True if the lock's file is still in its place."""
         try:
             return os.path.samestat(os.fstat(self._fd), self._path.stat())
         except OSError:
@@ -124,7 +125,7 @@ class Held:
 def hold(run: Path, name: str, *, wait: bool = False) -> Iterator[Held]:
     """Own the lock ``name`` during the block: the inherited one, or one taken now.
 
-    With ``wait``, waits for a lock that is held. Without, UsageError names the holder.
+    If the lock is held, wait for it, or without ``wait`` raise UsageError naming the holder.
     """
     inherited = _inherited(run, name)
     fd = _open(run, name) if inherited is None else inherited
@@ -148,11 +149,11 @@ def remove(run: Path, name: str) -> None:
 
 @contextmanager
 def alone_in(folder: Path, held: Held, ended: Callable[[], bool]) -> Iterator[bool]:
-    """Be the only one in ``folder``, even where the file of the lock ``held`` was put aside.
+    """Lock ``folder`` itself, and yield True; this holds even if the file of ``held`` was moved.
 
-    A file that is moved takes its lock along, so a second process may lock another file in its
-    place. Both lock the folder as well, and only one of them can. False where this one gave up
-    waiting: ``ended`` came true, or its own file is the one that is not in place any more.
+    A moved file takes its lock along, so a second process may lock another file in its place. Both
+    lock the folder as well, and only one of them can. Yields False if this process gave up waiting:
+    ``ended()`` became true, or its own file is no longer in place.
     """
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -187,7 +188,7 @@ def check(run: Path, name: str) -> None:
 
 
 def age(run: Path, name: str) -> float | None:
-    """Return the seconds for which the holder of ``name`` has run; None if nobody holds it."""
+    """Return the seconds for which the lock ``name`` has been held; None if nobody holds it."""
     if not is_running(run, name):
         return None
     # The file is written only when its lock changes hands.
@@ -209,7 +210,7 @@ def pid_of(run: Path, name: str) -> int | None:
 
 
 def send_signal(run: Path, name: str, signum: signal.Signals) -> bool:
-    """Send ``signum`` to the holder of ``name`` and nobody else. False if there is none."""
+    """Send ``signum`` to the holder of ``name`` and no other process; return False without one."""
     pid = pid_of(run, name)
     if pid is None:
         return False
@@ -223,7 +224,7 @@ def send_signal(run: Path, name: str, signum: signal.Signals) -> bool:
 def stop(run: Path, name: str, *, grace: float) -> bool:
     """End the holder of ``name``: SIGTERM, then SIGKILL after ``grace`` seconds.
 
-    Returns False if there was none. The lock is free afterwards.
+    Returns False if there was no holder. The lock is free afterwards.
     """
     if not is_running(run, name):
         return False
@@ -238,13 +239,13 @@ def stop(run: Path, name: str, *, grace: float) -> bool:
 
 
 def wait_gone(run: Path, name: str, timeout: float) -> bool:
-    """Wait at most ``timeout`` seconds until nobody holds ``name``. Returns whether that is so."""
+    """Wait at most ``timeout`` seconds until nobody holds ``name``; return True if so."""
     deadline = time.monotonic() + timeout
     while is_running(run, name):
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             return False
-        # No pidfd tells: its holder may not have written its id, or share the lock with a child.
+        # Not by a pidfd: the holder may not have written its id, or may share the lock with a child.
         time.sleep(min(remaining, 0.005))
     return True
 
@@ -292,7 +293,7 @@ def _whole_file(kind: int = fcntl.F_WRLCK) -> bytes:
 
 
 def _inherited(run: Path, name: str) -> int | None:
-    """Return the descriptor of this lock that our starter left us, now ours alone, or None."""
+    """Return the inherited descriptor of this lock, no longer inheritable; None without one."""
     text = os.environ.get(FD_VARIABLE)
     if text is None:
         return None

@@ -1,18 +1,18 @@
-"""Keeps the logs of a state folder small while they are written.
+"""Keep the logs of a state folder small while they are written.
 
 Theory of operation. A log that has outgrown its limit is cut in place, while it is being written.
-Its middle is removed, and a line says how much that was. To do so, its end is copied to behind its
-beginning, then what was written meanwhile, again and again until there is nothing new; then the
-file is truncated there. The writers' next lines go to the new end, wherever that is, since they
-append. So only what is written in the instant of the truncation is lost. The file keeps its
-beginning (why it began) and its end (how it ended). The mark between them is always at the same
-place, so that the next cut finds it and adds up.
+Its middle is removed, and a line in its place says how many bytes were cut. To do so, the end of
+the log is copied to just after its beginning. Lines written meanwhile are copied, too, again and
+again until there are no new ones. Then the file is truncated there. Writers append, so their next
+lines go to the new end. So only lines written in the instant of the truncation are lost. The file
+keeps its beginning (how the process started) and its end (how it ended). The line between them is
+always at the same place, so that the next cut finds it and adds its own bytes.
 
-A ``LogKeeper`` in the scheduler and one in the node agent look four times a second. So a flood
-takes the space of what it writes in a quarter of a second, at most. A lock keeps two keepers that
-look at once apart.
+A ``LogKeeper`` in the scheduler and one in the node agent check the logs four times a second. So a
+flood of lines takes at most the space of a quarter of a second of writing. A lock keeps the two
+keepers from cutting at once.
 
-A log that nobody has written to for long is emptied. It stays, since somebody may have it open.
+A log that nobody has written to for long is emptied, but not deleted, since it may be open.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from .settings import Settings
 
 log = logging.getLogger(__name__)
 
-#: The lock of the keeper that cuts.
+#: The name of the lock for cutting logs.
 NAME = "logs"
 #: Seconds between two looks.
 PERIOD = 0.25
-#: A log that is cut keeps its beginning and its end, each the limit divided by this.
+#: A log that is cut keeps its beginning and its end, each with the limit's bytes divided by this.
 SHARE = 4
-#: The most copies of lines that are written meanwhile; the size of a piece (bytes).
+#: The most rounds of copying lines that were written meanwhile; and the bytes copied at once.
 ROUNDS, CHUNK = 64, 1 << 20
 _MARK = re.compile(rb"\n\[penstock: about +(\d+) bytes were cut here[^\n]*\]\n")
 
@@ -49,7 +49,7 @@ _MARK = re.compile(rb"\n\[penstock: about +(\d+) bytes were cut here[^\n]*\]\n")
 class LogKeeper(threading.Thread):
     """Keeps the logs of a state folder within the size and age that its settings allow.
 
-    Used as a context manager. It never raises: what it cannot do is logged once.
+    Use it as a context manager. It never raises: a failure is logged once.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -140,13 +140,13 @@ def _mark(cut: int) -> bytes:
 
 
 def _line_after(fd: int, offset: int) -> int:
-    """Return the begin of the first line after ``offset``; ``offset`` itself if that is far."""
+    """Return where the first line after ``offset`` begins; ``offset`` if that is far away."""
     head, newline, _ = os.pread(fd, 4096, offset).partition(b"\n")
     return offset + len(head) + 1 if newline else offset
 
 
 def _copy(fd: int, first: int, last: int, to: int) -> int:
-    """Copy the bytes from ``first`` up to ``last`` to the earlier place ``to``; return how many."""
+    """Copy the bytes from ``first`` to ``last`` to the earlier place ``to``; return the count."""
     copied = 0
     while data := os.pread(fd, min(CHUNK, last - first - copied), first + copied):
         copied += os.pwrite(fd, data, to + copied)
@@ -155,7 +155,7 @@ def _copy(fd: int, first: int, last: int, to: int) -> int:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int | None]:
-    """Open the log for reading and writing. None if it is gone or not a plain file."""
+    """Open a log and yield its descriptor, or None if it is gone or not a plain file."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:

@@ -1,8 +1,8 @@
 """The logs of a state folder: open them, and read their end.
 
-What a service, a worker or a trainer prints goes straight into a file that was opened for
+The output of a service, a worker or a trainer goes straight to a file that was opened for
 appending. No process is in between, so a writer never waits, and outlives any reader. Logs are kept
-small in place while they are written (``log_keeper``).
+small while they are written (``log_keeper``).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _TRACEBACK = "Traceback (most recent call last):"
 
 
 def open_log(path: Path) -> IO[bytes]:
-    """Open ``path`` for appending; it is made if needed, readable only by its owner."""
+    """Open ``path`` for appending. A new file is readable only by its owner."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     return os.fdopen(os.open(path, how, 0o600), "ab", buffering=0)
 
 
 def tail(path: Path, lines: int = 12) -> str:
-    """Return the last lines of a log, for messages, without their marks. Empty if there is none."""
+    """Return the last lines of a log, for messages, without trials' marks; empty without a log."""
     try:
         # Never waits: user code may have put a pipe in its place.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
@@ -47,7 +47,7 @@ def tail(path: Path, lines: int = 12) -> str:
 def last_error(path: Path, since: int = 0) -> str:
     """Return the last line at a log's end that names an exception, or else the last line of all.
 
-    Empty if there is none, or if nothing follows the first ``since`` bytes.
+    Empty if there is no line, or if nothing follows the first ``since`` bytes.
     """
     with suppress(OSError):
         if path.stat().st_size == since:
@@ -57,9 +57,9 @@ def last_error(path: Path, since: int = 0) -> str:
 
 
 def uncaught(path: Path, since: int) -> str:
-    """Return the exception of a traceback with which a log ends. Empty if it ends otherwise.
+    """Return the exception of the traceback at a log's end; empty if the log ends otherwise.
 
-    Only what follows the first ``since`` bytes counts, unless the log was cut meanwhile.
+    Also empty if nothing follows the first ``since`` bytes.
     """
     try:
         if path.stat().st_size == since:

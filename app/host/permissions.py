@@ -1,7 +1,7 @@
-"""Permissions of an installation's folders and files: protect them, and report what was open.
+"""Permissions of an installation's folders and files: protect them, and report open ones.
 
-Only their owner can write to them, whatever the umask. What has one of our names, only the owner
-can read.
+Only their owner can write to them, whatever the umask. Only the owner can read files and folders
+with one of Penstock's names (``OWN``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 OTHERS_WRITE = 0o022
 #: The bits that let users other than the owner do anything.
 OTHERS = 0o077
-#: Our names in a state folder, besides the ledger's files.
+#: Names of Penstock's files in a state folder, in addition to the ledger's.
 OWN = ("backups", "broker", "checkpoints", "flower.password", "key", "reports")
 #: Folders that a state folder has from its first use on.
 FIRST = ("run", "logs")
@@ -32,18 +32,18 @@ SECRETS = {
 
 
 class LedAway(Exception):
-    """A link is in the place of something of ours."""
+    """Raised if a link is in the place of a file or folder of Penstock."""
 
 
 class OwnedByOther(Exception):
-    """A folder, or a link on the way to it, belongs to another user."""
+    """Raised if a folder, or a link on the way to it, belongs to another user."""
 
 
 def close(home: Path, *inner: Path) -> str | None:
-    """Let nobody else write to the folder ``home``, or enter the ``inner`` folders in it.
+    """Let only the owner write to the folder ``home`` and enter the ``inner`` folders in it.
 
-    Nor may others read what has one of our names there. Returns what was wrong, in words. Raises
-    NotOurs as ``check`` does.
+    Let only the owner read files there with one of Penstock's names. Returns words about the
+    permissions that were too open, or None. Raises OwnedByOther as ``check`` does.
     """
     check(home, *inner)
     for folder in inner:
@@ -53,7 +53,7 @@ def close(home: Path, *inner: Path) -> str | None:
     loose = [path for path in (home, *inside) if path.name not in SECRETS and _is_loose(path)]
     warnings = []
     if home.stat().st_uid != os.geteuid():
-        # A container's volume: its group is ours.
+        # A container's volume: it belongs to this process's group.
         if _mode(home) & 0o002:
             warnings = [f"others can write to {home}: its owner, root, has to forbid it"]
     elif loose:
@@ -71,7 +71,7 @@ def close(home: Path, *inner: Path) -> str | None:
 
 
 def check(home: Path, *inner: Path) -> None:
-    """Raise NotOurs if an existing folder, or a link to ``home``, belongs to another user."""
+    """Raise OwnedByOther if an existing folder, or a link to ``home``, is another user's."""
     for path in (home, *home.parents):
         if path.is_symlink():
             _check_owner(path, path.lstat())
@@ -81,10 +81,10 @@ def check(home: Path, *inner: Path) -> None:
 
 
 def check_new(home: Path) -> None:
-    """Raise LedAway if a state folder that has never been used has links in our places.
+    """Raise LedAway if a new state folder has links in the places of Penstock's files.
 
-    Through such links any user who can write there would have us write to, or make private, files
-    elsewhere. Once it is in use only its owner can write to it, and a link is the owner's own.
+    By such links, a user who can write there could make Penstock write to files elsewhere, or make
+    them private. Once the folder is in use, only its owner can write to it and make links there.
     """
     run = home / "run"
     if not home.exists() or (run.is_dir() and not run.is_symlink()):
@@ -127,7 +127,7 @@ def _mode(path: Path) -> int:
 
 
 def _closed(path: Path) -> int | None:
-    """Let only the owner access ``path``, if that is this user. Its mode if it was open before."""
+    """Let only the owner, if it is this user, access ``path``; return its mode if it was open."""
     try:
         status = path.lstat()
         folder = stat.S_ISDIR(status.st_mode)
@@ -141,7 +141,7 @@ def _closed(path: Path) -> int | None:
 
 
 def _is_loose(path: Path) -> bool:
-    """Return True if others can write to ``path`` and it is ours. Does not follow a link."""
+    """Return True if others can write to ``path``, which is this user's. Follows no link."""
     try:
         status = path.lstat()
     except FileNotFoundError:  # removed since it was listed
@@ -152,7 +152,7 @@ def _is_loose(path: Path) -> bool:
 
 
 def _tighten(home: Path) -> None:
-    """Forbid others to write to ``home`` and to all that is ours in it."""
+    """Forbid others to write to ``home`` and to this user's files and folders in it."""
     for folder, _, files in os.walk(home):
         for path in (Path(folder), *(Path(folder, name) for name in files)):
             if _is_loose(path):
@@ -161,6 +161,6 @@ def _tighten(home: Path) -> None:
 
 
 def _check_owner(path: Path, found: os.stat_result) -> None:
-    """Raise NotOurs for another user's file. Root's counts as ours: root can do anything."""
+    """Raise OwnedByOther if ``path`` is another user's. Root's files pass: root can do anything."""
     if found.st_uid not in (os.geteuid(), 0):
         raise OwnedByOther(f"{path} belongs to user {found.st_uid}")

@@ -1,8 +1,8 @@
 """A process that is watched and signalled by its pidfd, which no other process ever gets.
 
-A process id is given to another process once its own has ended and was waited for. A pidfd stays
-with the process that it was opened for: it becomes readable when that one ends, and what is sent
-through it reaches that one or nobody.
+A process id may be given to another process once its own process has ended and was waited for. A
+pidfd stays with the process for which it was opened: it becomes readable when that process ends,
+and a signal through it reaches only that process.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from contextlib import suppress
 
 
 class Pidfd:
-    """A process, held by its pidfd until ``close``: from then on it counts as gone."""
+    """A process and its pidfd. After ``close`` the process counts as gone."""
 
     def __init__(self, fd: int) -> None:
-        """``fd`` is its pidfd, which belongs to this object from now on."""
+        """``fd`` is the process's pidfd, which this object owns and closes."""
         self._fd = fd
 
     @classmethod
     def of(cls, pid: int) -> Pidfd:
-        """Hold the process ``pid``. Raises ProcessLookupError if there is none."""
+        """Open the pidfd of process ``pid``. Raises ProcessLookupError if there is none."""
         return cls(os.pidfd_open(pid))
 
     def __enter__(self) -> Pidfd:
@@ -36,7 +36,7 @@ class Pidfd:
         return self._fd
 
     def wait(self, timeout: float) -> bool:
-        """Return True if the process ends within ``timeout`` seconds. It stays to be reaped."""
+        """Wait up to ``timeout`` seconds; return True if the process has ended. Reaps nothing."""
         if self._fd < 0:
             return True
         poll = select.poll()
@@ -44,7 +44,7 @@ class Pidfd:
         return bool(poll.poll(timeout * 1000))
 
     def send(self, signum: signal.Signals) -> bool:
-        """Send ``signum`` to the process. Return whether it is still there."""
+        """Send ``signum`` to the process; return False if the process is gone."""
         with suppress(ProcessLookupError):
             if self._fd >= 0:
                 signal.pidfd_send_signal(self._fd, signum)
@@ -52,7 +52,7 @@ class Pidfd:
         return False
 
     def close(self) -> None:
-        """Let go of the process. A second call does nothing."""
+        """Close the pidfd. A second call does nothing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

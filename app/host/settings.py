@@ -1,7 +1,7 @@
 """Settings: read once from arguments and ``PENSTOCK_*`` variables; no other module reads them.
 
 A process that starts another passes its settings on with ``Settings.environment()``, so that all
-processes of an installation have the same ones.
+processes of an installation have the same settings.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ PREFIX = "PENSTOCK_"
 LEDGER_SCHEMES = ("sqlite", "postgresql")
 #: The variable from which Celery itself takes its broker.
 CELERY_VARIABLE = "CELERY_BROKER_URL"
-#: Bytes written to a new state folder to check that it takes data. Less free space than this is as
-#: good as none: the ledger and the broker's log outgrow it within a minute.
+#: Bytes written to a state folder to check that it takes data. Less free space than this is as good
+#: as none, since the ledger and the broker's log outgrow it within a minute.
 PROBE_BYTES = 1 << 20
 #: The mark of a setting whose whole value is a secret: no part of it is shown.
 SECRET: JsonDict = {"secret": True}
@@ -76,7 +76,7 @@ def _store(url: str) -> str:
 
 
 def _prices(text: str) -> str:
-    """Prices as they are written, one a kind; ``Settings.price_list`` reads them."""
+    """Return a list of prices unchanged. Raises ValueError unless it has one price a kind."""
     prices = _price_list(text)
     if len({kind for kind, _ in prices}) < len(prices):
         raise ValueError("a kind of device has two prices")
@@ -91,7 +91,7 @@ def _price_list(text: str) -> tuple[tuple[str, float], ...]:
 
 
 def _addresses(text: str) -> str:
-    """Addresses with spaces between them; who sends to them reads the rest of each."""
+    """Return space-separated addresses unchanged. Raises ValueError if one has no scheme."""
     if not all(re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", each) for each in text.split()):
         raise ValueError("not addresses")
     return text
@@ -213,7 +213,7 @@ class Settings(BaseModel):
 
     @property
     def broker_origin(self) -> str:
-        """The place that names the broker, for settings that were read from the environment."""
+        """The place where the broker is named, for settings that were read from the environment."""
         if self.broker is None:
             return "private"
         variable = _variables().get("broker", broker_url.OF_CELERY)
@@ -223,9 +223,9 @@ class Settings(BaseModel):
 
     @property
     def unused_broker(self) -> str | None:
-        """Words on a broker of the user's Celery apps that is not used; None where there is none.
+        """Words about a broker of the user's Celery apps that is not used; None if there is none.
 
-        It may be the one of production, so nothing is written to it unasked.
+        That broker may be the production's, so Penstock writes to it only if told to.
         """
         url = os.environ.get(CELERY_VARIABLE)
         if self.broker is not None or not url:
@@ -237,12 +237,12 @@ class Settings(BaseModel):
 
     @property
     def price_list(self) -> tuple[tuple[str, float], ...]:
-        """The price of a device-hour by kind of device; empty where none is set."""
+        """The price of a device-hour by kind of device; empty if none is set."""
         return () if self.prices is None else _price_list(self.prices)
 
     @property
     def notify_list(self) -> list[str]:
-        """The addresses that are told of all studies; empty where none is set."""
+        """The addresses that are notified about all studies; empty if none is set."""
         return (self.notify or "").split()
 
     @property
@@ -264,7 +264,7 @@ class Settings(BaseModel):
 
     @property
     def restored(self) -> Path:
-        """A file that exists from the restore of an older ledger until a scheduler knows of it."""
+        """A file that exists after the restore of an older ledger, until a scheduler handles it."""
         return self.home / "restored"
 
     @property
@@ -278,14 +278,14 @@ class Settings(BaseModel):
 
     @property
     def run(self) -> Path:
-        """Locks, sockets and the services' desired state: what is of use only while they run."""
+        """The folder of files that services need only while they run, such as locks and sockets."""
         return self.home / "run"
 
     def ensure_home(self) -> None:
         """Make the state folder, private to this user, and check that it takes data.
 
-        Raises UsageError naming ``PENSTOCK_HOME`` if it is read-only, full, not a folder or another
-        user's. What others could write to until now is logged.
+        Raises UsageError naming ``PENSTOCK_HOME`` if the folder is read-only, full, not a folder or
+        another user's. Logs a warning if others could write to it until now.
         """
         if (open_to := self.close_home()) is not None:
             log.warning("%s", open_to)
@@ -293,16 +293,17 @@ class Settings(BaseModel):
             _probe(self.run / f"probe.{os.getpid()}")
 
     def folder_id(self) -> str:
-        """Return a name that no other state folder has. It is made on first use."""
+        """Return a unique name of the state folder, made on first use."""
         file = self.run / "identity"
         with contextlib.suppress(FileExistsError), file.open("x") as new:
             new.write(os.urandom(16).hex())
         return file.read_text("ascii", "replace")
 
     def close_home(self) -> str | None:
-        """Make the state folder, and let nobody else write to it. Returns what was wrong, in words.
+        """Make the state folder, and let only its owner write to it.
 
-        Raises UsageError as ``ensure_home`` does.
+        Returns words about permissions that were too open, or None. Raises UsageError as
+        ``ensure_home`` does.
         """
         with self._of_home():
             permissions.check(self.home)  # nothing is put into another user's folder
@@ -337,18 +338,18 @@ class Settings(BaseModel):
             raise UsageError.refuse(f"{PREFIX}HOME", str(self.home), allowed) from None
 
     def unusable(self, error: OSError) -> BackendError | None:
-        """``error`` for the user if it concerns a file of the state folder, else None."""
+        """Return ``error`` in words for the user if it is about the state folder, else None."""
         words = permissions.unusable(error, self.home)
         return None if words is None else BackendError(words)
 
     def environment(self) -> dict[str, str]:
-        """These settings as environment variables, for a process that we start."""
+        """Return these settings as environment variables, for a process to start."""
         values = self.model_dump(exclude_none=True)
         return {f"{PREFIX}{name.upper()}": str(value) for name, value in values.items()}
 
 
 def _variables() -> dict[str, str]:
-    """Return the variables of fields, by field, that are set and not empty."""
+    """Return the values of set, nonempty ``PENSTOCK_*`` variables, by field of ``Settings``."""
     fields = {f"{PREFIX}{name.upper()}": name for name in Settings.model_fields}
     return {
         fields[variable.upper()]: value

@@ -3,18 +3,20 @@
 Theory of operation. Any process of the same user may stop a service: by a signal (SIGSTOP, job
 control), or as its tracer (a debugger, a trial that attaches to its parent). A stopped service
 keeps its lock and its connections, so to all others it looks alive, and its clients wait for ever.
-One that *ends* is replaced at once. So the watcher of services continues a stopped one, and kills
-it where that does not help. Until it is dead it holds its lock: there are never two.
+A service that *ends* is replaced at once. So the watcher of services continues a stopped service,
+and kills it if that does not help. Until the service is dead it holds its lock, so there are never
+two.
 
-The kernel lists each thread as stopped (``T``, ``t``) or not, which no load can fake. A thread that
-goes on between two looks, as under ``strace``, has switched contexts meanwhile, and counts as new.
-Times are sums of the watcher's own looks: a watcher that was itself stopped, or got no processor,
-has seen nothing in that time.
+The kernel lists each thread as stopped (``T``, ``t``) or not, and load does not change that. A
+thread that runs between two looks, as under ``strace``, has switched contexts meanwhile; its next
+stop counts as a new one. Times are sums over the watcher's own looks: time in which the watcher
+itself was stopped, or got no processor, does not count.
 
-What a signal has stopped gets SIGCONT after ``LIMIT`` seconds, and keeps all that it has. If it
-still stands after ``GRACE`` more, it is killed. What a tracer holds cannot be continued from
-outside. A tracer that is a trainer, or was started by one, is killed; otherwise the service is. A
-service with a terminal is its user's, who may have pressed Ctrl-Z, and is left alone.
+A service that a signal has stopped gets SIGCONT after ``LIMIT`` seconds, and loses nothing. If it
+is still stopped after ``GRACE`` more seconds, it is killed. A service that a tracer holds cannot be
+continued from outside. If the tracer is a trainer, or was started by one, the tracer is killed;
+otherwise the service is. A service with a terminal belongs to its user, who may have pressed
+Ctrl-Z, and is left alone.
 """
 
 from __future__ import annotations
@@ -38,13 +40,13 @@ from .pidfd import Pidfd
 
 log = logging.getLogger(__name__)
 
-#: Seconds for which a service must have stood still before anything is done.
+#: Seconds for which a service must have been stopped before it is continued.
 LIMIT = 5.0
-#: Seconds that it then has to go on, before it is killed.
+#: Seconds after that in which the service must run again, or else it is killed.
 GRACE = 3.0
 #: Seconds between two looks.
 INTERVAL = 1.0
-#: The locks of services whose end somebody notices, who then starts them again.
+#: The locks of services that another process starts again when they end.
 _SERVICES = ("broker", "scheduler", "agent", "launcher")
 _SWITCHES = re.compile(r"ctxt_switches:\s+(\d+)")
 _TRACER = re.compile(r"TracerPid:\s+(\d+)")
@@ -52,7 +54,7 @@ _TRACER = re.compile(r"TracerPid:\s+(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A thread that is stopped. ``tracer`` is the process that holds it; 0 if a signal did it."""
+    """A stopped thread. ``tracer`` is the process that holds it; 0 if a signal stopped it."""
 
     thread: int
     tracer: int
@@ -68,7 +70,7 @@ class Stop:
 
 
 def stop_of(pid: int) -> Stop | None:
-    """Return the first stopped thread of the process ``pid``; None if none is, or it has ended."""
+    """Return the first stopped thread of process ``pid``; None without one, or if it has ended."""
     tasks = f"/proc/{pid}/task"
     with suppress(OSError):
         for thread in os.listdir(tasks):  # noqa: PTH208 - names, four times cheaper than paths
@@ -104,7 +106,7 @@ def has_terminal(pid: int) -> bool:
 
 
 def stop_words(name: str, pid: int, stop: Stop) -> str:
-    """Describe a stopped service, and what happens to it or what to do."""
+    """Describe a stopped service, and what happens next or what the user can do."""
     sentence = f"{name} (process {pid}) {stop}"
     if has_terminal(pid):
         return f"{sentence}; continue it in its terminal with `fg`, or with `kill -CONT {pid}`"
@@ -112,7 +114,7 @@ def stop_words(name: str, pid: int, stop: Stop) -> str:
 
 
 def continue_stopped(run: Path) -> None:
-    """Continue all services that a signal has stopped, at once: their user asks for them now."""
+    """Continue at once all services that a signal has stopped, since the user needs them now."""
     for name, pid, stop in stopped_services(run):
         if not stop.tracer and not has_terminal(pid) and _send(pid, stop, signal.SIGCONT):
             log.warning("%s (process %d) %s: it is continued", name, pid, stop)
@@ -120,7 +122,7 @@ def continue_stopped(run: Path) -> None:
 
 @dataclass(slots=True)
 class _Standing:
-    """A service that has been seen stopped in this way for ``seconds``."""
+    """A service that has been at this stop for ``seconds``."""
 
     stop: Stop
     seconds: float = 0.0
@@ -128,19 +130,19 @@ class _Standing:
 
 
 class StoppedServices:
-    """Looks after the services in the folder ``run``. One thread calls ``look`` again and again."""
+    """Continues or kills stopped services in the folder ``run``. One thread calls ``look``."""
 
     def __init__(self, run: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        """``clock`` returns seconds since some moment."""
+        """``clock`` returns monotonic seconds."""
         self._run = run
         self._clock = clock
         self._looked = clock()
         self._standing: dict[int, _Standing] = {}
 
     def look(self, others: Iterable[tuple[str, int]] = ()) -> None:
-        """Deal with what is stopped now, if a look is due. ``others`` are no services, but count.
+        """Continue or kill stopped services, if a look is due.
 
-        They are given by name and process id.
+        ``others`` are names and process ids of further processes to treat like services.
         """
         passed = self._clock() - self._looked
         if passed < INTERVAL:
@@ -169,7 +171,7 @@ class StoppedServices:
             if not stop.tracer:
                 if _send(pid, stop, signal.SIGCONT):
                     log.warning("%s (process %d) %s: it is continued", name, pid, stop)
-            # Attaching has sent it SIGSTOP, which would still hold it when the tracer has ended.
+            # Attaching sent it SIGSTOP, which would keep it stopped after the tracer's end.
             elif (
                 _is_trainers(stop.tracer)
                 and _send(pid, stop, signal.SIGCONT)
@@ -179,7 +181,7 @@ class StoppedServices:
 
 
 class Stillness:
-    """Says for how long a process has stood still, as one thread sees it. Load cannot fake that."""
+    """Measures for how long a process has stood still. Use from one thread. Load does not count."""
 
     def __init__(self) -> None:
         self._last_state: object = None
@@ -187,9 +189,9 @@ class Stillness:
         self._seconds = 0.0
 
     def seconds(self, pid: int, *, asleep: bool = False) -> float:
-        """Return the seconds in which ``pid`` was stopped at look after look.
+        """Return the seconds for which ``pid`` was found at the same stop by each call.
 
-        With ``asleep`` those, too, in which all its threads slept, and none ran meanwhile.
+        With ``asleep``, return instead the seconds for which no thread of the process has run.
         """
         now = time.monotonic()
         passed, self._looked = min(now - self._looked, 2 * INTERVAL), now
@@ -200,7 +202,7 @@ class Stillness:
 
 
 def _sleep_of(pid: int) -> dict[str, int] | None:
-    """Return the number of context switches by thread; None if one runs, or waits to run."""
+    """Return the context switches by thread; None if a thread runs, or waits to run or for I/O."""
     tasks, switches = f"/proc/{pid}/task", {}
     try:
         for thread in os.listdir(tasks):  # noqa: PTH208 - as above
@@ -221,9 +223,9 @@ def _is_trainers(pid: int) -> bool:
 
 
 def _send(pid: int, stop: Stop, signum: signal.Signals, target: int | None = None) -> bool:
-    """Send ``signum`` to ``target`` (the process ``pid``) if that one still stands at ``stop``.
+    """Send ``signum`` to ``target`` (default: process ``pid``) if ``pid`` is still at ``stop``.
 
-    Return whether it was sent.
+    Returns True if the signal was sent.
     """
     try:
         with Pidfd.of(pid if target is None else target) as process:

@@ -1,9 +1,9 @@
-"""Hand errors that are meant for the user on to them without our own frames.
+"""Raise errors that are meant for the user without Penstock's own frames.
 
-A refused argument is for the caller to correct and an absent broker for the operator. Our own
-frames help neither. So the public functions raise their errors with a traceback that ends at the
-call. The whole traceback is in the log at level DEBUG. Foreign text in an error cannot steer the
-terminal on which the traceback is printed.
+The caller must correct a refused argument, and the operator an absent broker. Penstock's own frames
+help neither. So the public functions raise their errors with a traceback that ends at the call. The
+whole traceback is in the log at level DEBUG. Foreign text in an error cannot control the terminal
+on which the traceback is printed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from . import settings
 
 log = logging.getLogger(__name__)
 
-#: Not our own bugs, which need every frame. Ctrl-C is included: it ends the waiting.
+#: Errors meant for the user, not bugs in Penstock, which need every frame. Ctrl-C ends a wait.
 USER_ERRORS = (UsageError, TrialFailed, BackendError, KeyboardInterrupt)
 
 P = ParamSpec("P")
@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 
 def to_the_user(function: Callable[P, R]) -> Callable[P, R]:
-    """``function``, with the errors meant for its caller cut to the caller's frames."""
+    """Return ``function`` such that errors meant for its caller show only the caller's frames."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -58,7 +58,7 @@ def to_the_user(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _clean(error: BaseException) -> None:
-    """Make what a traceback shows of ``error`` plain: its text and its notes."""
+    """Make the text and the notes of ``error``, which a traceback shows, plain."""
     error.args = tuple(plain(each) if isinstance(each, str) else each for each in error.args)
     notes = getattr(error, "__notes__", None)
     if notes:
@@ -66,7 +66,7 @@ def _clean(error: BaseException) -> None:
 
 
 def _skip_own_frames(trace: TracebackType | None) -> TracebackType | None:
-    """Return the rest of a traceback after our frames, such as a callback of the user's."""
+    """Return the rest of a traceback after Penstock's own frames, such as a user's callback."""
     while trace is not None:
         module = str(trace.tb_frame.f_globals.get("__name__"))
         # Our context managers pass through contextlib.

@@ -78,7 +78,7 @@ class Reader(EventLog):
         self._supernets: tuple[int, dict[str, SuperNet]] = -1, {}
 
     def is_empty(self) -> bool:
-        """Return True if no scheduler has opened this ledger. Raises LedgerDamaged if rows are lost."""
+        """Return True if no scheduler has opened this ledger. LedgerDamaged means lost data."""
         return self.tables.is_empty()
 
     def studies(self) -> list[StudyRow]:

@@ -1,5 +1,5 @@
 """Checked descriptions of studies, as users give them.
 
-Space, sampler options, strategy, objectives, constraints, resources and limits, warm start; the
-study specification that comes of it.
+Space, sampler options, strategy, objectives, constraints, resources and limits, warm start; and the
+study specification made from them.
 """

@@ -1,4 +1,4 @@
-"""Builds a ``StudySpec`` from a user's arguments and checks all of it before anything starts."""
+"""Build a ``StudySpec`` from a user's arguments, and check it before anything starts."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def make_plan(
     on_end: str | Mapping[str, Any] | None = None,
     on_error: str | Mapping[str, Any] | None = None,
 ) -> StudyPlan:
-    """Check the arguments of ``create_study``. UsageError names the field, value and range."""
+    """Check the arguments of ``create_study``. Raises UsageError with field, value and range."""
     metric, direction, further = parse_objectives(direction, metric, directions)
     if strategy is not None and not isinstance(strategy, StrategySpec):
         allowed_strategies = "ASHA(...), FullBudget(...), another strategy of penstock's, or None"
@@ -141,9 +141,9 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
 ) -> StudySpec:
     """Return the study ``name`` with id ``study``.
 
-    Raises UsageError as ``make_plan`` does, and for the code. ``referred`` is what
-    ``refer_to(code)`` gave; None: it is called here. ``tools`` are given where the sampler is an
-    object that the scheduler does not build itself.
+    Raises UsageError as ``make_plan`` does, and for unusable code. ``referred`` is the result of
+    ``refer_to(code)``, which is called here if it is None. ``tools`` refers to the sampler and
+    pruner if the sampler is an object that the scheduler does not build itself.
     """
     contract = contract_of(code)
     referred = referred or refer_to(code)
@@ -209,7 +209,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
 
 
 def _is_fixed(groups: Mapping[str, Any]) -> bool:
-    """Return True if all trials have one system configuration (``StudySpec.system_fixed``)."""
+    """Return True if all trials share one system configuration (``StudySpec.system_fixed``)."""
     if groups["precision"] != "fp32":
         return True
     compared = groups["probing"] == "race" and not groups["energy_weight"]
@@ -217,21 +217,21 @@ def _is_fixed(groups: Mapping[str, Any]) -> bool:
 
 
 def _groups(plan: StudyPlan, contract: str) -> dict[str, Any]:
-    """Return the fields of ``StudySpec`` that the groups of options give for this contract."""
+    """Return the fields of ``StudySpec`` that come from the groups of options."""
     groups = (plan.resources.of_contract(contract), plan.limits, plan.system, plan.share)
     return {name: value for group in groups for name, value in stored(group).items()}
 
 
 def refer_to(code: Any) -> Reference:
-    """Return the reference by which trainers find ``code``. UsageError if no trainer can run it."""
+    """Return the reference by which trainers find ``code``. Raises UsageError if none can."""
     return refer(code, runs_anew=contract_of(code) == "objective")
 
 
 def _surroundings(path: str, target: str) -> dict[str, Any]:
-    """Return the command line and the working directory, as ``StudySpec`` has them.
+    """Return the fields of ``StudySpec`` for the command line and the working directory.
 
-    Refuse what is no text in them, and code with such a ``path``: messages and the ledger hold text
-    only.
+    Raises UsageError if these, or the ``path`` of the code, are not valid UTF-8: messages and the
+    ledger have only text.
     """
     argv, cwd = tuple(map(str, sys.argv)), working_folder()
     code = f"the path of {target.rpartition(':')[2]}"
@@ -247,7 +247,7 @@ def _surroundings(path: str, target: str) -> dict[str, Any]:
 
 
 def make_asked_spec(study: str, name: str, objectives: tuple[Objective, ...]) -> StudySpec:
-    """Return a study without code: its users add its trials, and train them themselves."""
+    """Return a study without code, whose user adds trials and trains them without Penstock."""
     first, *further = objectives
     return StudySpec(
         id=study,
@@ -275,8 +275,8 @@ def make_local_spec(
 ) -> StudySpec:
     """Return the study ``name`` of an objective that samples by itself, with ``tools``.
 
-    ``tools`` are its sampler and pruner, which run in its process. ``kinds`` are the names of the
-    classes of ``sampler`` and ``pruner``, to be shown.
+    ``tools`` refers to the sampler and pruner, which run in the objective's process. ``kinds`` has
+    the names of their classes, for display.
     """
     spec = StudySpec(
         id=study,
@@ -306,7 +306,7 @@ def make_local_spec(
 
 
 def check_name(name: str | None) -> str:
-    """Return the study's name; for None a new one each time, after the running script."""
+    """Return the study's name, checked; for None, a new name made from the running script's."""
     if name is None:
         script = Path(sys.argv[0] if sys.argv else "").stem
         return new_id(script if script not in ("", "-c", "-m", "__main__", *_KERNELS) else "study")
@@ -343,7 +343,7 @@ def _space(
 
 
 def _check_shards(shards: int | None, space: Space | None, batch_size: Any) -> None:
-    """Refuse more shards than the smallest batch has examples, where that size is known."""
+    """Refuse more shards than the smallest batch has examples, if that size is known."""
     sizes = [batch_size]
     batch_text = dict(space or ()).get("batch_size")
     if batch_text is not None:

@@ -1,4 +1,4 @@
-"""Finds what a study that is submitted again would change, in its user's words."""
+"""Find the changes if a study is submitted again, in its user's words."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from .options import option_paths
 from .space import parameter
 
 #: Fields that may differ: the number of trials, the observations (both may grow), weight, priority,
-#: when it gives up (studies of older versions never did), the command line and folder of the
-#: script, who is told or called, and a sampler's pickle. Below them, fields that are compared in
-#: another way.
+#: ``fail_early`` (unknown to older versions), the command line and folder of the script, notified
+#: addresses and tasks, and a sampler's pickle. Below them, fields that are compared in another way.
 _NO_CHANGE = {
     *(
         "n_trials",
@@ -43,8 +42,8 @@ _PATHS = {name: ".".join(path) for name, path in option_paths().items()} | {
 def differences(old: StudySpec, new: StudySpec) -> list[str]:
     """Return the differences, each as ``seed was 0 and is 4``.
 
-    An edited source file is no difference, but where other studies may take the epochs over. Nor is
-    it one that by now ``reuse`` would be the mode where there was nothing that tunes.
+    An edited source file is no difference, unless other studies may take over the epochs. Nor is
+    the mode ``reuse`` in place of ``off``, which was the mode of studies without tuning before.
     """
     if (old.system, new.system) == ("off", "reuse"):
         new = replace(new, system=old.system)
@@ -68,7 +67,7 @@ def differences(old: StudySpec, new: StudySpec) -> list[str]:
 
 
 def as_edited(known: StudySpec, spec: StudySpec) -> StudySpec:
-    """Return the study that a script submits again, with the edits that it has had since."""
+    """Return ``spec``, which a script submits again, with the edits of the ``known`` study."""
     edits = known.edits
     if edits is None:
         return spec
@@ -89,8 +88,8 @@ def _same_code(old: Code, new: Code) -> bool:
     """Return True if both are the same object: by name, or by content if the file was moved.
 
     One file may have two names: its path (run as a script) and its module (imported). Code by value
-    is the same if its module or script and itself have the same names: two pickles of one function
-    differ, and an edited function may go on as one by name may.
+    is the same if the code and its module or script have the same names: two pickles of one
+    function differ, and an edited function may go on, as one by name may.
     """
     if is_by_value(old.target) or is_by_value(new.target):
         return _named(old.target) == _named(new.target)
@@ -101,7 +100,7 @@ def _same_code(old: Code, new: Code) -> bool:
 
 
 def _named(target: str) -> tuple[str, str]:
-    """Return the names of a target's module or script, without folders, and of the code in it."""
+    """Return two names: of a target's module or script, without folders, and of the code in it."""
     module, _, name = target.removeprefix(PREFIX).rpartition(":")
     return re.sub(r"\.py$", "", module.rpartition("/")[2]), name
 

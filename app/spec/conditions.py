@@ -1,8 +1,9 @@
-"""Conditional parameters: they are active only where an earlier choice has certain values.
+"""Conditional parameters, which are active only if an earlier choice has certain values.
 
-In ``Float(0.8, 0.99, when={"optimizer": "sgd"})``, several names must all match, and several values
-of a name are alternatives. A parent comes before its children in the space, so one pass in that
-order decides which parameters are active. An inactive parent makes its children inactive.
+An example is ``Float(0.8, 0.99, when={"optimizer": "sgd"})``. If ``when`` has several names, all
+must match; several values of a name are alternatives. A parent comes before its children in the
+space, so one pass in that order decides which parameters are active. An inactive parent makes its
+children inactive.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def is_active(name: str, conditions: Sequence[Condition], params: Mapping[str, S
 def without_inactive(
     params: Mapping[str, Scalar], conditions: Sequence[Condition]
 ) -> dict[str, Scalar]:
-    """``params``, in the order of the space, without the inactive ones."""
+    """Return ``params``, which are in the order of the space, without the inactive ones."""
     active: dict[str, Scalar] = {}
     for name, value in params.items():
         if is_active(name, conditions, active):

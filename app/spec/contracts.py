@@ -1,4 +1,4 @@
-"""Finds the training contract of a user's code, and checks what a study of it must state."""
+"""Find the training contract of a user's code, and check that a study fits its contract."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def contract_of(code: Any) -> str:
     """Return the contract of ``code``, one of ``scheduler.model.study.CONTRACTS``.
 
     Raises ``UsageError`` if it has none. The source shows how a function uses its first parameter.
-    A function that loops over ``epochs()`` without being marked as an epoch function, or is marked
-    and asks for parameters, would fail in every trial, and is refused.
+    Two kinds of functions would fail in every trial and are refused: a function that loops over
+    ``epochs()`` but is not marked as an epoch function, and a marked one that asks for parameters.
     """
     if isinstance(code, type) and issubclass(code, TorchTrainable):
         return "torch"
@@ -60,7 +60,7 @@ def contract_of(code: Any) -> str:
 def check_contract(
     plan: StudyPlan, contract: str, target: str, space: Space | None, strategy: StrategySpec
 ) -> None:
-    """Refuse a study that lacks what its contract needs or asks what it cannot. UsageError."""
+    """Raise UsageError if a study lacks options that its contract needs, or has impossible ones."""
     if contract != "objective":
         _check_ask_tell(plan, target, space, strategy, NAMES[contract])
     if contract != "torch":
@@ -72,7 +72,7 @@ def check_contract(
 
 
 def check_replicates(seeding: str, replicates: int) -> int:
-    """Return ``replicates``, checked; UsageError if this ``seeding`` does not allow them."""
+    """Return ``replicates``. Raises UsageError if this ``seeding`` does not allow them."""
     if whole("replicates", replicates, low=1) > 1 and seeding != "shared":
         allowed = '1 with seeding="trial": replicates have keys that all configurations share'
         raise UsageError.refuse("replicates", replicates, allowed)
@@ -80,7 +80,7 @@ def check_replicates(seeding: str, replicates: int) -> int:
 
 
 def check_environment(value: Any) -> str:
-    """Return an environment in the form that is stored; empty for None. Raises UsageError."""
+    """Return an environment in its stored form; empty for None. Raises UsageError."""
     if value is None:
         return ""
     check = end_of("environments", "spec", "environment").CHECKS["environment"]
@@ -88,14 +88,14 @@ def check_environment(value: Any) -> str:
 
 
 def check_one_replicate(replicates: int) -> None:
-    """Refuse replicates of trials whose parameters are not known before they begin. UsageError."""
+    """Raise UsageError for replicates of trials that sample their parameters as they run."""
     if replicates > 1:
         allowed = "1, because trials sample as they run: for more, give a space and a strategy"
         raise UsageError.refuse("replicates", replicates, allowed)
 
 
 def check_replicated(spec: StudySpec) -> None:
-    """Refuse replicates of what cannot have them. UsageError."""
+    """Raise UsageError if the study has replicates but cannot have them."""
     size = check_replicates(spec.seeding, spec.replicates)
     if size == 1:
         return
@@ -116,7 +116,7 @@ def check_replicated(spec: StudySpec) -> None:
 def _check_ask_tell(
     plan: StudyPlan, target: str, space: Space | None, strategy: StrategySpec, kind: str
 ) -> None:
-    """Refuse a study that leaves open what only an objective can state while it runs."""
+    """Refuse a study without options that only an objective can do without, such as a space."""
     if space is None:
         allowed = f"a mapping of names to Float, Int or lists of choices for {kind}"
         raise UsageError.refuse("space", None, allowed)
@@ -147,7 +147,7 @@ def _check_pbt(plan: StudyPlan, contract: str, space: Space | None, strategy: St
 
 
 def _check_own_loop(plan: StudyPlan, contract: str) -> None:
-    """Refuse what works only in Penstock's own training loop."""
+    """Refuse options that work only in Penstock's own training loop."""
     kind = NAMES[contract]
     for field in ("shards", "max_width"):
         value = getattr(plan.resources, field)
@@ -180,7 +180,7 @@ def _check_own_loop(plan: StudyPlan, contract: str) -> None:
 
 
 def _used(code: Any) -> set[str]:
-    """Return the attributes of the trial, its first open parameter, that ``code`` uses."""
+    """Return the attributes of the trial, which is its first unfilled parameter, that it uses."""
     function = function_of(code)
     source = None if function is None else parsed(function)
     if source is None or not isinstance(source[0], ast.FunctionDef):
@@ -198,7 +198,7 @@ def _used(code: Any) -> set[str]:
 
 
 def _taken(code: Any) -> int:
-    """Return the number of parameters that ``code`` fills itself, such as ``self``."""
+    """Return the number of leading parameters that are filled already, such as ``self``."""
     if isinstance(code, partial):
         return len(code.args) + _taken(code.func)
     return int(not isinstance(code, FunctionType))

@@ -1,4 +1,4 @@
-"""Reads what people enter in fields of a form and at the command line, all of which are texts."""
+"""Read the texts that people enter in fields of a form and at the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Fields = Mapping[str, str]
 
 
 def value(name: str, text: str, given: Parameter) -> Any:
-    """Return the value of a parameter: a number, or the choice at an index."""
+    """Return a parameter's value from ``text``: a number, or the choice with that index."""
     if isinstance(given, Categorical):
         indices = [str(index) for index in range(len(given.choices))]
         if text not in indices:
@@ -32,12 +32,12 @@ def value(name: str, text: str, given: Parameter) -> Any:
 
 
 def number(fields: Fields, name: str) -> float:
-    """Return the number in a field. Raises UsageError where it is none."""
+    """Return the number in a field. Raises UsageError if it is not a number."""
     return _float(name, fields.get(name, ""))
 
 
 def whole(fields: Fields, name: str) -> int:
-    """Return the whole number in a field. Raises UsageError where it is none."""
+    """Return the whole number in a field. Raises UsageError if it is not a whole number."""
     entered = number(fields, name)
     if not entered.is_integer():
         raise UsageError.refuse(name, fields.get(name, ""), "a whole number")
@@ -52,7 +52,7 @@ def _float(name: str, text: str) -> float:
 
 
 def pairs(words: Sequence[str] | None) -> Iterator[tuple[str, str]]:
-    """Yield the names and texts of what was typed as ``NAME=TEXT``. Raises UsageError."""
+    """Yield name and text of each entry of ``words``, typed as ``NAME=TEXT``. Raises UsageError."""
     names = set[str]()
     for each in words or ():
         name, equals, text = each.partition("=")
@@ -65,7 +65,7 @@ def pairs(words: Sequence[str] | None) -> Iterator[tuple[str, str]]:
 
 
 def choices_of(spec: StudySpec) -> dict[str, dict[str, Any]]:
-    """Return the values of choices by the texts that they are typed as, by the parameter's name."""
+    """Return, for each choice parameter by name, its values by their texts as users type them."""
     parameters = {name: parameter(text) for name, text in spec.space or ()}
     return {
         name: {str(choice): choice for choice in each.choices}
@@ -75,7 +75,7 @@ def choices_of(spec: StudySpec) -> dict[str, dict[str, Any]]:
 
 
 def typed(text: str, choices: Mapping[str, Any]) -> Any:
-    """Return the value that was typed: a choice, a number, JSON, or else text."""
+    """Return the value of the typed ``text``: a choice, a number, JSON, or else the text itself."""
     if text in choices:
         return choices[text]
     for read in (json.loads, float):

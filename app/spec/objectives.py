@@ -1,4 +1,4 @@
-"""Parses the objectives and constraints that a user gives a study.
+"""Parse the objectives and constraints that a user gives a study.
 
 A constraint is a metric with its highest allowed value: ``{"latency_ms": 20.0}``. A trial above it
 is never the best. For a metric with a lowest allowed value, report its negative.
@@ -24,7 +24,7 @@ def parse_objectives(
 ) -> tuple[str | None, str, tuple[Objective, ...]]:
     """Return the first metric, its direction, and all further objectives.
 
-    The metric is None where an objective returns its value. Raises UsageError naming the field.
+    The metric is None if an objective returns its value. Raises UsageError naming the field.
     """
     if directions is None:
         if isinstance(metric, list | tuple):
@@ -58,7 +58,7 @@ def parse_objectives(
 
 
 def parse_constraints(given: Any) -> tuple[tuple[str, float], ...]:
-    """Metrics and the highest value of each. Raises UsageError naming the field."""
+    """Return (metric, its highest allowed value) pairs. Raises UsageError naming the field."""
     if given is None:
         return ()
     if not isinstance(given, Mapping) or not given:
@@ -81,7 +81,7 @@ def check_strategy(strategy: StrategySpec) -> None:
 
 
 def _direction(field: str, value: Any) -> str:
-    """``value``, which may also be Optuna's ``StudyDirection``, as a word."""
+    """Return ``value``, which may also be Optuna's ``StudyDirection``, as a word."""
     value = getattr(value, "name", value)
     value = value.lower() if isinstance(value, str) else value
     return str(one_of(field, value, DIRECTIONS, " or ".join(DIRECTIONS)))

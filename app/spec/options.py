@@ -2,9 +2,9 @@
 
 Theory of operation. A field of a group is a field of ``StudySpec``, by the same name or by the
 name in its metadata (``stored``). So a new option is a field there and one here, with its check.
-A group checks itself when it is made, as samplers and strategies do. What depends on the rest of a
-study is checked with it. A group that is read back from a stored study (``group_of``) is not
-checked: it stays as it was, even if today's checks would refuse it.
+A group checks itself when it is made, as samplers and strategies do. Options that depend on the
+rest of a study are checked with the study. A group that is read back from a stored study
+(``group_of``) is not checked: it stays as it was, even if today's checks would refuse it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Group:
     __slots__ = ()
 
     def __new__(cls, *_: Any, **given: Any) -> Self:
-        """Raises UsageError with the nearest argument that there is."""
+        """Raise UsageError for an unknown argument, with the closest known one."""
         names = [each.name for each in fields(cls)]  # type: ignore[arg-type]
         for name in given:
             if name not in names:
@@ -45,11 +45,11 @@ class _Group:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        """Raises UsageError naming the refused field."""
+        """Check the fields. Raises UsageError naming the refused field."""
         _set(self, self._checked())
 
     def _checked(self) -> dict[str, Any]:
-        """Return the fields to replace, with the values that their checks make of them."""
+        """Return the fields to replace, with their checked and converted values."""
         raise NotImplementedError
 
 
@@ -99,11 +99,11 @@ class Resources(_Group):
         return {"max_width": width, "shards": shards, "memory": memory}
 
     def with_width(self) -> Resources:
-        """Return the group as it is stored, with the width filled in if the shards determine it."""
+        """Return the group in its stored form, with ``max_width`` filled in from the shards."""
         return self if self.max_width is not None else replace(self, max_width=self.shards or 1)
 
     def of_contract(self, contract: str) -> Resources:
-        """Return the group for code of this contract, with the exactness that it has."""
+        """Return the group with the defaults of exactness for code of this contract."""
         exactness = self.exactness or ("statistical" if contract == "epochs" else "bitwise")
         change = self.on_signature_change or ("refuse" if exactness == "bitwise" else "record")
         values = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -203,7 +203,7 @@ class SystemTuning(_Group):
     precision: str = "fp32"
 
     def _checked(self) -> dict[str, Any]:
-        """Check what needs no extension. ``check_exact`` refuses what the exactness forbids."""
+        """Check the mode, and let the extension check the rest if any other option is set."""
         one_of("system.mode", self.mode, SYSTEM)
         own = (name for name in ("knobs", "energy_weight", "probing", "precision"))
         if self.mode != "tune" and all(is_default(name, getattr(self, name)) for name in own):
@@ -233,14 +233,15 @@ GROUPS: Mapping[str, type[Any]] = {
     "system": SystemTuning,
     "share": Share,
 }
-#: Values accepted in place of a group: None for the defaults, or its first field alone.
+#: Values accepted in place of a group, each as the value of the group's first field. The default is
+#: only None, for a group with its defaults.
 _ALONE: Mapping[str, tuple[str | None, ...]] = {"system": SYSTEM}
 
 Group = TypeVar("Group", Resources, Limits, SystemTuning, Share)
 
 
 def settled(argument: str, kind: type[Group], value: Any) -> Group:
-    """Return the group given as ``argument`` of ``create_study``; UsageError if it is none."""
+    """Return the group given as ``argument`` of ``create_study``. Raises UsageError."""
     if isinstance(value, kind):
         return value
     alone = _ALONE.get(argument, (None,))
@@ -251,7 +252,7 @@ def settled(argument: str, kind: type[Group], value: Any) -> Group:
 
 
 def _extended(argument: str, group: Any) -> dict[str, Any]:
-    """Return the fields of a group that are an extension's, as it has checked them."""
+    """Return the fields of a group that belong to extensions, as checked by these."""
     return {
         each.name: checked(name, getattr(group, each.name), f"{argument}.{each.name}")
         for each in fields(group)
@@ -260,12 +261,12 @@ def _extended(argument: str, group: Any) -> dict[str, Any]:
 
 
 def form(kind: type[Any]) -> str:
-    """Return the group as users write it, for messages: ``penstock.Share(weight=, priority=)``."""
+    """Return the form of a group for messages: ``penstock.Share(weight=, priority=)``."""
     return f"penstock.{kind.__name__}({', '.join(f'{each.name}=' for each in fields(kind))})"
 
 
 def stored(group: Resources | Limits | SystemTuning | Share) -> dict[str, Any]:
-    """Return the fields of ``StudySpec`` that a group gives."""
+    """Return the fields of ``StudySpec`` that come from a group."""
     return {_stored_name(each): getattr(group, each.name) for each in fields(group)}
 
 

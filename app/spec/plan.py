@@ -17,12 +17,12 @@ class StudyPlan:
 
     #: The direction of the first objective.
     direction: str
-    #: The metric of the first objective; None where an objective returns its value.
+    #: The metric of the first objective; None if an objective returns its value.
     metric: str | None
     #: The sampler's name, and its options as JSON.
     sampler: str
     sampler_options: str
-    #: None: what the code's contract and the study's size imply.
+    #: The strategy; None for the default of the code's contract and the study's size.
     strategy: StrategySpec | None
     seed: int
     #: One of ``SEEDING``.
@@ -40,11 +40,11 @@ class StudyPlan:
     limits: Limits
     system: SystemTuning
     share: Share
-    #: The environment of the trainers; empty: the workers'.
+    #: The environment of the trainers; empty for the workers' environment.
     environment: str = ""
-    #: The addresses that are told of the study (``StudySpec.notify``).
+    #: The addresses that are notified about the study (``StudySpec.notify``).
     notify: tuple[str, ...] = field(default=(), repr=False)
-    #: The tasks that are sent when it is over (``StudySpec.on_end``).
+    #: The tasks that are sent when the study is over (``StudySpec.on_end``).
     on_end: str = field(default="", repr=False)
     on_error: str = field(default="", repr=False)
     #: Set only by an Optuna ``GridSampler``, which brings its own space.
@@ -62,13 +62,13 @@ class StudyPlan:
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """All objectives. Values without names are called as Optuna's data frames call them."""
+        """All objectives. Values without names get the names of Optuna's data frames."""
         first = self.metric or ("values_0" if self.further else "value")
         return (Objective(first, self.direction), *self.further)
 
     @property
     def directions(self) -> list[str]:
-        """``minimize`` or ``maximize``, one per objective."""
+        """The directions, ``minimize`` or ``maximize``, one per objective."""
         return [self.direction, *(each.direction for each in self.further)]
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Checks samplers: their options, the spaces they can draw from, and Optuna's sampler objects."""
+"""Check samplers: their options, the spaces they can draw from, and Optuna's sampler objects."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ...scheduler.model.study import Condition
 from ..common.validation import finite, flag, one_of, whole
 from .space import Categorical, Space, grid_size, parameter, parse_space
 
-#: The sampler of a study that samples with Optuna's object in its objective's process.
+#: The sampler's name if an Optuna object samples in the objective's process.
 LOCAL = "optuna"
-#: The sampler of a study for which the scheduler samples with the user's object, in its process.
+#: The sampler's name if the scheduler samples with the user's object, in a process for it.
 OWN = "own"
 SAMPLERS = ("grid", "random", "qmc", "tpe", "bohb", "gp", "cmaes", "nsga2", "evolution")
-#: Samplers that Optuna has no class for that would be the same.
+#: Samplers without an equivalent class in Optuna.
 NOT_OPTUNAS = ("grid", "bohb", "evolution")
 #: Samplers that take only one objective, and samplers that need every parameter to be active.
 ONE_OBJECTIVE = ("bohb", "cmaes", "evolution")
 UNCONDITIONAL = ("gp", "cmaes")
-#: Samplers that need a space, and what is in it.
+#: Samplers that need a space, each with the kind of parameters in the space.
 _WITH_SPACE = {"grid": "choices", "cmaes": "Float or Int", "evolution": "parameters"}
 
 
@@ -86,7 +86,7 @@ class Sampler:
 
 
 def check_prefixes(options: str, seeding: str) -> None:
-    """Refuse to favour common prefixes where trials have none. UsageError."""
+    """Raise UsageError for ``prefix_bias`` if trials have no prefixes in common."""
     bias = json.loads(options).get("prefix_bias", 0)
     if bias and seeding != "shared":
         allowed = "0 with seeding='trial': no two trials have epochs in common; seeding='shared'"
@@ -94,16 +94,17 @@ def check_prefixes(options: str, seeding: str) -> None:
 
 
 def is_optuna_sampler(given: object) -> bool:
-    """Return True if ``given`` is a sampler object of Optuna's, or of a user's class like it."""
+    """Return True if ``given`` is an Optuna sampler object, or has such an object's methods."""
     methods = ("infer_relative_search_space", "sample_relative", "sample_independent")
     is_object = not isinstance(given, type)
     return is_object and all(callable(getattr(given, name, None)) for name in methods)
 
 
 def scheduler_sampler(given: Any) -> tuple[str, str, Space | None]:
-    """Name, options (JSON) and space of the sampler with which the scheduler would sample.
+    """Return name, options (JSON) and space of the sampler that the scheduler would use.
 
-    The name is ``LOCAL`` where only the object itself can. UsageError for what is no sampler.
+    The name is ``LOCAL`` if only the given object itself can sample. Raises UsageError if ``given``
+    is not a sampler.
     """
     if not isinstance(given, Sampler):
         try:
@@ -116,9 +117,9 @@ def scheduler_sampler(given: Any) -> tuple[str, str, Space | None]:
 
 
 def own_options(sampler: object) -> str:
-    """Return the options (JSON) stored for a sampler object that the scheduler uses as it is.
+    """Return the options (JSON) stored for a sampler object that the scheduler uses itself.
 
-    ``generations``: it compares whole generations of trials.
+    ``generations`` is true if the sampler compares whole generations of trials.
     """
     bases = {base.__name__ for base in type(sampler).__mro__}
     stored = {
@@ -150,7 +151,7 @@ def _options_json(sampler: str, options: Mapping[str, Any]) -> str:
 
 
 def _from_optuna(sampler: Any) -> tuple[str, dict[str, Any], Space | None]:
-    """Name, options and space of an Optuna sampler. The study's seed replaces its own."""
+    """Return name, options and space of an Optuna sampler. Its seed is ignored for the study's."""
     is_optunas = type(sampler).__module__.startswith("optuna.")
     kind = type(sampler).__name__ if is_optunas else ""  # a user's class may have any name
     attributes = vars(sampler) if is_optunas else {}
@@ -184,7 +185,7 @@ def _from_optuna(sampler: Any) -> tuple[str, dict[str, Any], Space | None]:
 def check_space(
     sampler: str, options: str, space: Space | None, conditions: tuple[Condition, ...]
 ) -> None:
-    """Raise UsageError if the sampler cannot draw from the space, or its options mean nothing."""
+    """Raise UsageError if the sampler cannot draw from the space, or an option has no meaning."""
     if space is None and sampler in _WITH_SPACE:
         kind = _WITH_SPACE[sampler]
         allowed = f"a mapping of names to {kind}, given to optimize(), with {sampler!r}"
@@ -211,7 +212,7 @@ def _read(given: Mapping[str, Any], sampler: str) -> dict[str, Any]:
 
 
 def _plain_tpe(given: Mapping[str, Any]) -> bool:
-    """Return True if no option is set that cannot be stored because it is code."""
+    """Return True if all options can be stored; code cannot."""
     weights = getattr(given.get("_parzen_estimator_parameters"), "weights", None)
     functions = (("default_gamma", given.get("_gamma")), ("default_weights", weights))
     return (
@@ -222,14 +223,14 @@ def _plain_tpe(given: Mapping[str, Any]) -> bool:
 
 
 def _plain_cmaes(given: Mapping[str, Any]) -> bool:
-    """Return True if no option is set that cannot be stored because it is code or an object."""
+    """Return True if all options can be stored; code and objects cannot."""
     own = type(given.get("_independent_sampler")).__name__ != "RandomSampler"
     objects = ("_x0", "_sigma0", "_source_trials", "_consider_pruned_trials")
     return not own and not any(given.get(name) for name in objects)
 
 
 def _plain_nsga2(given: Mapping[str, Any]) -> bool:
-    """Return True if crossover, mutation and selection are the sampler's own."""
+    """Return True if crossover, mutation and selection are Optuna's defaults."""
     parts = {
         "_elite_population_selection_strategy": "NSGAIIElitePopulationSelectionStrategy",
         "_child_generation_strategy": "NSGAIIChildGenerationStrategy",

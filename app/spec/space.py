@@ -21,14 +21,14 @@ from ..common.plain import plain
 from ..common.validation import finite, flag, whole
 from .conditions import is_active
 
-#: A space as ``StudySpec`` holds it.
+#: A space in the form of ``StudySpec``.
 Space = tuple[tuple[str, str], ...]
 
 #: The condition of a parameter: names of earlier choices, and the values that they must have.
 When = Mapping[str, Any]
 
-#: The most values that a stepped range may have in a grid. More would fill the memory, and are
-#: most likely a typing error.
+#: The most values that a stepped range may have in a grid. More would fill the memory, and are most
+#: likely a typing error.
 MAX_RUNGS = 100_000
 
 _KINDS = "Float, Int, Categorical, a list of choices or an Optuna distribution"
@@ -170,9 +170,9 @@ def parse_space(space: Mapping[str, Any]) -> Space:
 
 
 def parameter(text: str, field: str = "space") -> Parameter:
-    """Return the parameter in our distribution JSON. UsageError naming ``field`` if it is none.
+    """Return the parameter in distribution JSON. Raises UsageError naming ``field``.
 
-    A number that was fixed has a range of one, which users do not write.
+    A number that was fixed has a range of one value, which users do not write.
     """
     try:
         body = json.loads(text)
@@ -217,9 +217,10 @@ def _check_countable(name: str, given: Float | Int) -> None:
 
 
 def grid_size(space: Space, conditions: Sequence[Condition] = ()) -> int:
-    """Return the number of configurations in a grid over ``space``. UsageError if it is infinite.
+    """Return the number of configurations in a grid. Raises UsageError if it is infinite.
 
-    Parameters that no condition connects are counted apart, so the work does not grow as the grid.
+    Parameters that no condition connects are counted separately, so that the work does not grow
+    with the size of the grid.
     """
     axes = {name: grid_values(name, text) for name, text in space}
     parents = {each.parent for each in conditions}
@@ -296,7 +297,7 @@ def _on_ladder(number: float, low: float, step: float) -> bool:
 
 
 def as_parameter(field: str, value: Any) -> Parameter:
-    """``value`` as a parameter, given as a space may have it. UsageError naming ``field``."""
+    """Return ``value``, an entry of a space, as a parameter. Raises UsageError naming ``field``."""
     if isinstance(value, (Float, Int, Categorical)):
         return value
     if isinstance(value, tuple) and len(value) == 2 and _are_numbers(value):
@@ -330,7 +331,7 @@ def _from_optuna(field: str, value: Any) -> Parameter:
 
 
 def _written(kind: str, given: Float | Int, *, step: float | None) -> str:
-    """Return the parameter as its user wrote it; ``step`` is the default, which is left out."""
+    """Return the parameter as its user wrote it. A default ``step`` is left out."""
     log = ", log=True" if given.log else ""
     steps = f", step={given.step}" if given.step != step else ""
     return f"{kind}({given.low}, {given.high}{log}{steps})"

@@ -1,7 +1,7 @@
-"""``Steps``: a hyperparameter that is a step function of the epoch, and what a space makes of it.
+"""``Steps``: a hyperparameter that is a step function of the epoch, and its form in a space.
 
-In a space it stands for an ordinary parameter a piece: ``lr``, ``lr@6``. So samplers, conditions,
-exports and the wire know nothing of it (``base.pieces``).
+In a space each piece of ``Steps`` becomes an ordinary parameter: ``lr``, ``lr@6``. So samplers,
+conditions, exports and the wire know nothing about ``Steps`` (``base.pieces``).
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class Steps:
 
 
 def expanded(space: Mapping[str, Any], contract: str, max_epochs: int | None) -> Mapping[str, Any]:
-    """``space`` with the pieces of each ``Steps`` in its place, for ``parse_space``.
+    """Return ``space`` for ``parse_space``, with pieces in place of each ``Steps``.
 
-    Raises UsageError for ``Steps`` where they mean nothing: of an Optuna objective (``contract``),
-    of the batch size, from ``max_epochs`` on; and for a name that is that of a piece.
+    Raises UsageError if ``Steps`` have no meaning: for an Optuna objective (``contract``), for the
+    batch size, and from ``max_epochs`` on. Raises it, too, for a parameter named like a piece.
     """
     if not isinstance(space, Mapping):
         return space

@@ -1,8 +1,8 @@
-"""Results from elsewhere that a new study's sampler learns from, without being trials of it.
+"""Results from other studies, from which a new study's sampler learns.
 
-They are part of the study's definition (``StudySpec.observations``). So they are visible wherever
-the study is: to samplers, other processes and exports, and after the study is extended. Its
-strategy and its number of trials do not count them.
+They are no trials of the new study but part of its definition (``StudySpec.observations``). So they
+are visible wherever the study is: to samplers, other processes and exports, and after the study is
+extended. The study's strategy and its number of trials do not count them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def observation(params: Any, value: Any, source: Any) -> Observation:
 
 
 def of_frozen(trials: Iterable[FrozenTrial], source: str) -> list[Observation]:
-    """Return the results among Optuna's frozen trials. Failed and unfinished trials have none.
+    """Return the results of Optuna's frozen trials. Failed and unfinished trials have none.
 
     A pruned trial counts only with its intermediate values, which are compared at equal epochs.
     Steps that begin at 0, as many objectives report them, become epochs that begin at 1.
@@ -55,7 +55,7 @@ def of_frozen(trials: Iterable[FrozenTrial], source: str) -> list[Observation]:
 
 
 def of_study(study: Any, direction: str) -> list[Observation]:
-    """Return the results of a study of ours or of Optuna's. UsageError if its direction differs."""
+    """Return the results of a Penstock or Optuna study. Raises UsageError if directions differ."""
     if len(study.directions) > 1:
         raise UsageError(
             f"warm_start: {study.study_name} has several objectives, so it has no single value"
@@ -74,7 +74,7 @@ def of_study(study: Any, direction: str) -> list[Observation]:
 def fitting(
     given: Sequence[Observation], space: Space | None, conditions: Sequence[Condition] = ()
 ) -> tuple[Observation, ...]:
-    """Return the observations that fit this space; a warning counts the others."""
+    """Return the observations that fit this space, and warn with the number of the others."""
     fitted = []
     for each in given:
         try:

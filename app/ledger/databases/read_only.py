@@ -37,7 +37,7 @@ class ReadOnly:
         return engine
 
     def is_empty(self) -> bool:
-        """Return True if no scheduler has opened this ledger. Raises LedgerDamaged if rows are lost."""
+        """Return True if no scheduler has opened this ledger. LedgerDamaged means lost data."""
         if self.database.is_absent():
             return True
         with self.database.translate_errors(), self._asking() as ask:
