@@ -119,7 +119,7 @@ _Kind = tuple[torch.dtype, torch.device]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Copies of everything that a step changes, by name. Tensors of one kind are joined in one."""
+    """Copies of everything that a step changes, by name. Tensors of one kind are concatenated."""
 
     shapes: dict[str, tuple[_Kind, torch.Size]]
     #: The elements of all tensors of a kind, in the order of ``shapes``.

@@ -59,7 +59,7 @@ class Group:
     def _compute(self) -> None:
         """Make the model, inputs, rules and recorder for exactly these trials."""
         first, of_first = self.runs[0].model, self._tensors[0]
-        #: A model whose parameters and buffers are all trials'.
+        #: A model for all trials at once; each call puts the trials' tensors into the model.
         self.model = copy.deepcopy(first, {id(tensor): tensor for tensor in of_first})
         for module in self.model.modules():  # one trial's choices must not be taken for all
             for name in chosen(module):
