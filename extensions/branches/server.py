@@ -66,7 +66,7 @@ def answer(event: Event, state: EngineState) -> Iterator[tuple[str, Any]]:
 
 
 def reopens(body: Mapping[str, Any]) -> bool:
-    """Return True if a command is allowed for a study that is over, and reopens it."""
+    """Return True if a command may be for a study that is over, which is then reopened."""
     return body.get("kind") == "branch"
 
 

@@ -34,7 +34,7 @@ class DelayHistograms:
         self._sums = [0.0 for _ in METRICS]
 
     def update(self, reader: Reader) -> None:
-        """Count the studies that ended since the last call."""
+        """Count the trials of studies that are over and were not counted before."""
         for study in reader.studies():
             if study.finished_at is None or study.id in self._read:
                 continue

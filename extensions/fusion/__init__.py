@@ -1,1 +1,1 @@
-"""Trials of one structure in one process, fused with the bits that each has alone."""
+"""Trains trials of one structure fused in one process, each with the bits that it has alone."""

@@ -1,4 +1,4 @@
-"""Comparison of a trial's step in a group with the same step alone."""
+"""Compares a trial's step in a group with the same step alone."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 def spent(device: torch.device) -> float:
-    """Return the time in seconds by which fused steps and steps alone are compared.
+    """Return the current time (seconds) of the clock that times fused steps and steps alone.
 
-    On a CPU it is the processor time of this thread, since other processes interrupt a long step
-    more often than a short one. On a GPU, which computes asynchronously and for one process at a
-    time, it is the wall clock after a synchronization.
+    On a CPU the clock is the processor time of this thread, since other processes interrupt a long
+    step more often than a short one. On a GPU, which computes asynchronously and for one process at
+    a time, it is the wall clock after a synchronization.
     """
     if device.type != "cuda":
         return time.thread_time()
@@ -37,7 +37,7 @@ def spent(device: torch.device) -> float:
 
 
 class Mismatch(NotFused):
-    """A trial's results in a group differ in their bits from those alone."""
+    """A trial's results in a group differ in their bits from its results alone."""
 
 
 class SoloCopy:
@@ -59,7 +59,7 @@ class SoloCopy:
 
     @torch.no_grad()
     def become(self, run: Training, *, fresh: bool) -> None:
-        """Take the trial's state. ``fresh``: the optimiser has none yet."""
+        """Copy the state of ``run``. ``fresh``: the optimiser of ``run`` has no state yet."""
         torch._foreach_copy_(_tensors(self.model), _tensors(run.model))
         modules = zip(self.model.modules(), run.model.modules(), strict=True)
         for own_module, module in modules:
@@ -75,7 +75,7 @@ class SoloCopy:
                     self.optimizer.state[own] = {n: _copied(each) for n, each in state.items()}
 
     def step(self, run: Training, part: Tensor, seeds: Sequence[int]) -> Facts:
-        """Step as the trial would alone with the examples ``part``, and return its ``facts``.
+        """Step with the examples ``part`` as the trial would alone; return the step's ``facts``.
 
         ``seeds`` has a seed for each shard.
         """
@@ -113,16 +113,16 @@ def _by_shard(run: Training, part: Tensor, seeds: Sequence[int]) -> Tensor:
     return sums.finish()
 
 
-#: Dtype and device: tensors of one kind can be concatenated.
+#: A dtype and a device. Tensors with the same kind can be concatenated.
 _Kind = tuple[torch.dtype, torch.device]
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Copies of all that a step changes, by name. Small tensors are copied as one."""
+    """Copies of everything that a step changes, by name. Tensors of one kind are concatenated."""
 
     shapes: dict[str, tuple[_Kind, torch.Size]]
-    #: The elements of all tensors of a kind, in that order.
+    #: The elements of all tensors of a kind, in the order of ``shapes``.
     elements: dict[_Kind, Tensor]
     #: Values that are not tensors.
     values: dict[str, Any]
@@ -164,7 +164,7 @@ def facts(run: Training, loss: Tensor) -> Facts:
 
 
 def difference(one: Facts, other: Facts) -> str:
-    """Return the name of the first thing whose bits differ; empty if none does."""
+    """Return the name of the first tensor or value that differs; empty if none does."""
     if one.shapes == other.shapes and not (one.values or other.values):
         pairs = ((each, other.elements[kind]) for kind, each in one.elements.items())
         if all(same_bits(*both) for both in pairs):
@@ -196,7 +196,7 @@ def _copied(value: Any) -> Any:
 
 
 def check_generators(before: tuple[Any, ...]) -> None:
-    """Raise ``NotFused`` if something was drawn."""
+    """Raise ``NotFused`` if random numbers were drawn since ``before``."""
     for name, then, now in zip(("Python", "NumPy", "torch"), before, generators(), strict=True):
         if then != now:
             raise NotFused(f"its code draws from {name}'s random numbers")

@@ -2,9 +2,9 @@
 
 Theory of operation. Everything that decides an epoch's bits (the order of examples, keys, options)
 is computed for each trial as ``tasks.training.loop`` does. A trial whose tick, ``clip`` or own
-optimiser raises gets memory of its own, and leaves after that step. In each epoch one step of one
-trial, chosen by a key, is repeated alone and compared; in the first epochs of a structure the first
-steps of all trials are.
+optimiser raises gets memory of its own, and leaves the group after that step. In each epoch one
+step of one trial, chosen by a key, is repeated alone and compared. In the first epochs of a
+structure, the first steps of all trials are repeated and compared as well.
 """
 
 from __future__ import annotations
@@ -46,26 +46,25 @@ class Row:
 
     training: Training
     tick: Tick
-    #: The training's structure, if the caller knows it.
+    #: The trial's structure, if the caller knows it.
     structure: Structure | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Result(loop.Result):
-    """An epoch's metrics and seconds, and the times of its fused group."""
+    """The result of an epoch: metrics and seconds, and the times of its fused group."""
 
-    #: Seconds that it would have taken alone, if it was trained with others and that is known;
-    #: else 0.
+    #: Seconds that the epoch would have taken alone; 0 if it was trained alone, or if unknown.
     alone: float = 0.0
-    #: Number of trials in the fused group, itself included.
+    #: Number of trials in the fused group, including this one.
     group_size: int = 1
-    #: Pairs of the size of a fused group and the expected time of an epoch of each trial in it,
-    #: over its time alone.
+    #: Pairs of the size of a fused group and a ratio: the expected time of a trial's epoch in such
+    #: a group, divided by the time of the epoch alone.
     slowdowns: tuple[tuple[int, float], ...] = ()
 
 
 def alone(result: loop.Result) -> Result:
-    """Return the result of an epoch that was trained by the usual loop."""
+    """Return the ``Result`` of an epoch that the usual loop trained alone."""
     return Result(result.metrics, result.seconds)
 
 
@@ -73,7 +72,7 @@ Outcome = Result | BaseException
 
 
 class Epoch:
-    """The training of one epoch. ``rows`` and ``group`` are those that have not left."""
+    """The training of one epoch. ``rows`` and ``group`` have only the trials that have not left."""
 
     def __init__(
         self,
@@ -89,16 +88,16 @@ class Epoch:
 
         Args:
             rows: The trials.
-            group: Their stacks.
-            admission: Facts of their structure, which are added to.
-            solo: A copy that repeats steps alone.
-            regroup: Stacks the trials that are left after others have gone.
-            unfused: Number of trials of the group that are trained alone in this epoch. Times count
-                as if these were included.
+            group: The stacks of the trials.
+            admission: Facts about the trials' structure; the epoch adds to them.
+            solo: A copy of a model that repeats steps alone.
+            regroup: Makes a group of the remaining trials after others have left.
+            unfused: Number of the group's trials that are trained alone in this epoch. Times are
+                recorded as if these were included.
         """
         self.rows = list(rows)
         self.group = group
-        #: Exceptions of the trials that left, by the identity of their training.
+        #: The exception of each trial that left, by the ``id`` of the trial's training.
         self.left: dict[int, BaseException] = {}
         self._admission = admission
         self._solo = solo
@@ -114,14 +113,14 @@ class Epoch:
         #: Indices of the trials that failed during this step.
         self._gone: set[int] = set()
         self._losses: list[Tensor] = []
-        #: Number of steps of this size that are still to come in the epoch.
+        #: Number of steps, of the same size as this one, that are still to come in the epoch.
         self._follow = 0
 
     def train(self) -> list[float]:
         """Train the epoch; return the mean loss of each trial that has not left.
 
-        Raises ``NotFused``, and anything that code raises which runs for all trials at once. The
-        states of the trials in ``rows`` are unusable then.
+        Raises ``NotFused``, and anything raised by code that runs for all trials at once. After
+        such an error, the states of the trials in ``rows`` are unusable.
         """
         for row in self.rows:
             row.training.begin_epoch()
@@ -143,11 +142,11 @@ class Epoch:
         return mean_losses(self._losses, self._size, examples)
 
     def probe(self) -> None:
-        """Step rows that are copies over whole batches, until they are compared and timed.
+        """Step the rows, which must be copies, until enough steps have been compared and timed.
 
         After each fused step one row steps alone, so that both are timed under the same load of
-        the machine. There must be at least one whole batch. The states are unusable afterwards.
-        Raises as ``train``.
+        the machine. Only whole batches are used; there must be at least one. The rows' states are
+        unusable afterwards. Raises as ``train`` does.
         """
         whole = self._begin() // self._size
         self._follow = whole
@@ -162,7 +161,7 @@ class Epoch:
         self._end()
 
     def _begin(self) -> int:
-        """Draw the orders of the examples; return the number of examples."""
+        """Draw each trial's order of the examples; return the number of examples."""
         examples = length(self.rows[0].training.data.train)
         self._orders = torch.stack([_order(row.training, examples) for row in self.rows])
         self._data = _near(self._data, self._device)
@@ -210,13 +209,13 @@ class Epoch:
                 self._compare(k, number, losses[k], alone)
 
     def _about(self) -> int:
-        """Return the number of trials under which times are kept."""
+        """Return the number of trials by which times are recorded."""
         return len(self.rows) + self._unfused
 
     def _losses_of(self, number: int, part: Tensor) -> Tensor:
-        """Return the losses of a step, (K,), and leave the gradients in the stack.
+        """Return the losses (K,) of a step, and put the gradients into the group's stack.
 
-        Both are summed over the shards of each batch as in ``tasks.gangs.shards``.
+        Losses and gradients are summed over the shards of each batch as in ``tasks.gangs.shards``.
         """
         if self._shards == 1:
             losses, gradient_tensors = self._shard(number, 0, part, 1.0)
@@ -227,7 +226,7 @@ class Epoch:
             weight = len(span) / part.shape[1]
             piece = part[:, span.start : span.stop]
             losses, gradient_tensors = self._shard(number, shard, piece, weight)
-            # Copies: they are added to in place, and may have one memory.
+            # Copies, because sums are made in place and the gradients may share memory.
             gradients = [None if each is None else each.clone() for each in gradient_tensors]
             push(stack, Block(shard, 1, gradients, [(losses * weight).float()]))
         root = fold(stack)
@@ -272,7 +271,7 @@ class Epoch:
                 self.group.take_gradients(k)
 
     def _part_with(self, k: int, error: BaseException) -> None:
-        """Note that a trial's epoch has ended with ``error``, and give it its own memory."""
+        """Note that trial ``k``'s epoch has ended with ``error``; give the trial its own memory."""
         self.left[id(self.rows[k].training)] = error
         self.group.release(k)
         self._gone.add(k)
@@ -295,7 +294,7 @@ class Epoch:
 
 
 def _near(tensors: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
-    """Return the data on ``device`` if it is small enough, else the tensors as they are."""
+    """Return the tensors, copied to ``device`` if they are small enough."""
     small = sum(each.nbytes for each in tensors) <= _NEAR
     return tuple(each.to(device) for each in tensors) if small else tensors
 

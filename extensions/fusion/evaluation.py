@@ -1,8 +1,9 @@
-"""The evaluation of all trials of a group, which read each batch once.
+"""Evaluates all trials of a group at once, and reads each batch only once.
 
-Theory of operation. As ``tasks.training.evaluation``: sums in double precision, batch by batch. In
-the first evaluations of a structure all trials are evaluated alone as well, and compared; later one
-batch of one trial, which a key chooses.
+Theory of operation. Sums are made in double precision, batch by batch, as in
+``tasks.training.evaluation``. In the first evaluations of a structure, all trials are evaluated
+alone as well, and the results are compared. Later, one batch of one trial, chosen by a key, is
+evaluated alone and compared.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ if TYPE_CHECKING:
     from ...tasks.training.training import Training
     from .group import Group
 
-#: Without gradients they compute in another way, unless somebody looks at the operators. The bits
-#: are nearly always the same, so comparing some of them is not enough.
+#: Modules that compute in another way without gradients, unless a mode sees the operators. The bits
+#: are nearly always the same, so comparing a few batches is not enough.
 _SHORT_CUTS = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer)
-#: A metric of each trial, or one number that all have.
+#: Metrics by name: a value for each trial, or one number for all.
 _Values = dict[str, Tensor | float]
 
 
 def evaluate_all(group: Group, part: str, data: Dataset[Any]) -> list[dict[str, float]]:
-    """Return each trial's means over ``data``, as ``evaluate`` gives them.
+    """Return each trial's mean metrics over ``data``, as ``evaluate`` does.
 
-    Raises ``NotFused``, and whatever the code raises.
+    Raises ``NotFused``, and anything that the user's code raises.
     """
     first = group.runs[0]
     if any(isinstance(module, _SHORT_CUTS) for module in group.model.modules()):
@@ -117,15 +118,15 @@ def _compare(run: Training, part: str, batch: tuple[Tensor, ...], fused: _Values
 
 
 def same_numbers(one: dict[str, float], other: dict[str, float]) -> bool:
-    """Return True if both have the same names with the same bits."""
+    """Return True if both have the same names, and values with the same bits."""
     bits = [{name: value.hex() for name, value in each.items()} for each in (one, other)]
     return bits[0] == bits[1]
 
 
 def mean_losses(losses: Sequence[Tensor], size: int, examples: int) -> list[float]:
-    """Return each trial's mean loss from the losses (K,) of its steps.
+    """Return each trial's mean loss over an epoch, given the losses (K,) of each step.
 
-    All batches have ``size`` examples, except that the last may be smaller.
+    All batches have ``size`` examples, but the last one may be smaller.
     """
     last = examples - size * (len(losses) - 1)
     parts = [(size, losses)] if last == size else [(size, losses[:-1]), (last, losses[-1:])]
@@ -134,7 +135,7 @@ def mean_losses(losses: Sequence[Tensor], size: int, examples: int) -> list[floa
 
 
 def _sums(losses: Sequence[Tensor]) -> list[float]:
-    """Return the sum of each trial in double precision, folding many losses in blocks."""
+    """Return each trial's sum of losses in double precision; many losses are added in blocks."""
     rows = torch.stack(list(losses), 1).double()
     while rows.shape[1] >= FOLD:
         rows = torch.cat([_added(rows[:, :FOLD]), rows[:, FOLD:]], 1)
@@ -143,7 +144,7 @@ def _sums(losses: Sequence[Tensor]) -> list[float]:
 
 
 def _added(rows: Tensor) -> Tensor:
-    """Return the sum of each row, (K, 1)."""
+    """Return the sum of each row as (K, 1)."""
     if rows.is_cuda:  # where the order of a sum depends on how many there are
         return torch.stack([row.contiguous().sum() for row in rows.unbind(0)]).unsqueeze(1)
     return rows.contiguous().sum(1, keepdim=True)

@@ -1,9 +1,9 @@
-"""Epochs of several trials at once, with the bits that each has alone.
+"""Trains epochs of several trials at once, with the bits that each trial has alone.
 
 Theory of operation. Trials of one structure are stacked, and each step is computed for all of them.
-Only the time changes: every kind of step is admitted by comparing bits and times with steps alone,
-and is compared again at random for as long as the process lives. When something differs or fails,
-all trials go back to the epoch's start and are trained alone.
+Only the time changes: a kind of step is admitted after its bits and times have been compared with
+steps alone, and is compared again at random for as long as the process lives. If something differs
+or fails, all trials go back to the epoch's start and are trained alone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Metrics = dict[str, float]
 
 
 def _alone(row: Row) -> Outcome:
-    """Return the outcome of a trial's epoch by the usual loop."""
+    """Train a trial's epoch alone, by the usual loop; return its outcome."""
     try:
         return alone(run_epoch(row.training, row.tick))
     except BaseException as error:
@@ -44,21 +44,21 @@ def _alone(row: Row) -> Outcome:
 
 
 class Fusion:
-    """Training of fused groups of one trainer's trials; remembers the structures admitted."""
+    """Trains one trainer's trials in fused groups, and remembers the admitted structures."""
 
     def __init__(self) -> None:
         self._known = Known()
         self._probes = GroupProbes()
 
     def structure(self, training: Training) -> Structure | None:
-        """Return the structure by which a trial is grouped; None if it must be trained alone."""
+        """Return a trial's structure for grouping; None if the trial must be trained alone."""
         try:
             return self._known.structure(training)
         except NotFused:
             return None
 
     def refusal(self, training: Training) -> str:
-        """Return the reason, for people, why a trial is trained alone; empty if it need not be."""
+        """Return the reason, in words, why a trial is trained alone; empty if there is none."""
         try:
             structure = self._known.structure(training)
         except NotFused as refused:
@@ -66,10 +66,10 @@ class Fusion:
         return self._known.admission(structure).refusal()
 
     def group_size(self, structure: Structure, rows: int) -> int:
-        """Return the size of the fused group that ``rows`` trials would train in.
+        """Return the size of the fused group in which ``rows`` trials would train.
 
-        It is ``rows``, or 1 if groups of that size are not faster, or 0 if trials of this structure
-        are never fused.
+        The size is ``rows``, or 1 if groups of ``rows`` trials are not faster, or 0 if trials of
+        this structure are never fused.
         """
         admission = self._known.admission(structure)
         if admission.reason:
@@ -79,11 +79,11 @@ class Fusion:
     def run_epochs(self, rows: Sequence[Row]) -> list[Outcome]:
         """Train and evaluate an epoch of each trial, as ``run_epoch`` does.
 
-        If their structures differ, or if that is faster, each is trained alone. From time to time
-        one is trained alone, or all are fused, to measure the times. A trial's outcome
-        is its result with its share of the seconds, or the exception that its tick or its code has
-        raised. No trial's outcome changes another one's. No trial may take turns by itself
-        (``Training.turn``) meanwhile.
+        If the trials' structures differ, or if training alone is faster, each trial is trained
+        alone. From time to time the other way is tried to measure its time: one trial is trained
+        alone, or all are fused. A trial's outcome is its result with its share of the seconds, or
+        the exception that its tick or its code has raised. No trial's outcome affects another's.
+        No trial may take turns by itself (``Training.turn``) meanwhile.
         """
         structures = {row.structure or self.structure(row.training) for row in rows}
         structure = structures.pop()
@@ -103,12 +103,12 @@ class Fusion:
             return self._each_alone(rows, admission)
         if was_slower or not is_due:
             return self._fused(rows, structure)
-        # Time the first one alone: the others are the remaining rows of the same stacks.
+        # Train the first trial alone: the others are then consecutive rows of the same stacks.
         [first_outcome] = self._timed(rows[:1], admission)
         return [first_outcome, *self._fused(rows[1:], structure, unfused=1)]
 
     def _single(self, row: Row, structure: Structure, admission: Admission) -> Outcome:
-        """Train a single trial, and probe the gain of a fused group if there is time."""
+        """Train a single trial; probe the gain of a fused group if there is time."""
         began = spent(row.training.device)
         [outcome] = self._each_alone([row], admission)
         if admission.reason or not isinstance(outcome, Result):
@@ -121,10 +121,10 @@ class Fusion:
     def _fused(
         self, rows: Sequence[Row], structure: Structure, *, unfused: int = 0
     ) -> list[Outcome]:
-        """Return the outcomes of training ``rows`` as a fused group, and keep their times.
+        """Train ``rows`` as a fused group and record the times; return the outcomes.
 
-        ``unfused``: number of trials of the group that are trained alone in this epoch. Times count
-        as if these were included.
+        ``unfused`` is the number of the group's trials that are trained alone in this epoch. Times
+        are recorded as if these were included.
         """
         admission = self._known.admission(structure)
         if len(rows) == 1:  # of two: their stacks stay
@@ -142,7 +142,7 @@ class Fusion:
 
     @staticmethod
     def _timed(rows: Sequence[Row], admission: Admission) -> list[Outcome]:
-        """Return the outcomes of training each trial alone, and keep their times."""
+        """Train each trial alone and record the times; return the outcomes."""
         outcomes = [_alone(row) for row in rows]
         for outcome in outcomes:
             if isinstance(outcome, Result):
@@ -150,12 +150,12 @@ class Fusion:
         return outcomes
 
     def forget(self, training: Training) -> None:
-        """Drop everything kept of a trial that is no longer trained here."""
+        """Drop everything kept about a trial that is no longer trained here."""
         self._known.disband([training])
 
 
 class _Attempt:
-    """One epoch of trials of one structure, which are trained alone if it fails."""
+    """One fused epoch of trials of one structure; if it fails, they are trained alone."""
 
     def __init__(
         self, known: Known, rows: Sequence[Row], structure: Structure, unfused: int
@@ -165,7 +165,7 @@ class _Attempt:
         self._unfused = unfused
         self._structure = structure
         self._admission = known.admission(structure)
-        #: By the identity of the training.
+        #: The trials' outcomes, by the ``id`` of the training.
         self._outcomes: dict[int, Outcome] = {}
 
     def run(self) -> list[Outcome]:
@@ -193,9 +193,9 @@ class _Attempt:
     # -- training --------------------------------------------------------------------------------
 
     def _train(self, rows: Sequence[Row]) -> tuple[list[Row], Group, list[float]]:
-        """Return the trials that have not left, their group, and the mean loss of each.
+        """Train the epoch; return the trials still in, their group, and their mean losses.
 
-        Raises ``_Unfused`` once all have been trained alone.
+        Raises ``_Unfused`` if all trials have been trained alone instead.
         """
         runs = [row.training for row in rows]
         try:
@@ -230,13 +230,13 @@ class _Attempt:
         raise _Unfused from error
 
     def _reason(self, run: Training | None, error: Exception, *, guilty: bool) -> str:
-        """Return the reason to train these trials unfused from now on; empty if there is none."""
+        """Return the reason to train trials of this structure alone from now on; empty if none."""
         if isinstance(error, Differs) and run is not None:
             self._known.learn(type(run.code), error.read)
             return ""
         if isinstance(error, NotFused):
             return str(error)
-        # A trial that fails alone as well has said nothing about the others.
+        # If the trial fails alone as well, its error is no reason against fusing the others.
         return "" if guilty else f"together it fails: {_first_line(error)}"
 
     # -- evaluation ------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class _Attempt:
         part: str,
         metrics: Sequence[_Metrics],
     ) -> None:
-        """Add the metrics of a part of the data, or leave an exception as a trial's outcome."""
+        """Add the metrics over ``part`` of the data; a trial's exception becomes its outcome."""
         data = getattr(rows[0].training.data, part) if rows else None
         if data is None:
             return
@@ -296,7 +296,7 @@ class _Attempt:
         return outcomes
 
     def _end(self, run: Training, metrics: _Metrics) -> None:
-        """Step the schedule, after all else has gone well."""
+        """Step the trial's schedule and store its outcome, unless the trial has failed already."""
         if id(run) in self._outcomes:
             return
         outcome: Outcome = Result(metrics, 0.0)
@@ -311,7 +311,7 @@ class _Attempt:
 
 
 class _Unfused(Exception):
-    """All trials have been trained alone."""
+    """Raised when all trials have been trained alone."""
 
 
 def _caught(measure: Callable[..., _Metrics], *args: Any) -> _Metrics | BaseException:

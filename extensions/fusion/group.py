@@ -1,4 +1,4 @@
-"""Fused groups: the stacked parameters of their trials, and losses and gradients in one pass."""
+"""Fused groups: trials' stacked parameters, and all trials' losses and gradients in one pass."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
 class Group:
     """The stacks of trials of one structure; the trials' tensors become views of them.
 
-    The trials keep their models and optimisers, which can be read, saved and loaded at any time.
+    Each trial keeps its model and optimiser, which can be read, saved and loaded at any time.
     """
 
     def __init__(self, runs: Sequence[Training], structure: Structure, *, vector: bool) -> None:
-        """Stack the trials. ``vector``: let SGD, Adam and AdamW step all trials at once."""
+        """Stack the trials. If ``vector``, SGD, Adam and AdamW step all trials at once."""
         self.runs = list(runs)
         self.structure = structure
         self._tensors = [_tensors(run) for run in runs]
         self.weights = Stack(self._tensors)
         for tensors, views in zip(self._tensors, self.weights.rows, strict=True):
             put(tensors, views)
-        #: The parameters that get gradients and are stepped, and the gradients.
+        #: The parameters that optimisers step, for each trial, and the stack of their gradients.
         self.stepped = [stepped(run.optimizer) for run in runs]
         self.gradients = Stack(self.stepped)
         for flat in self.gradients.flats.values():
             flat.zero_()
         self._compute()
-        #: Kinds of calls, by ``common``, of which one was watched.
+        #: The values of ``common`` for which a call was watched.
         self._watched: set[bool] = set()
-        #: True for each stepped parameter for which the last losses had a gradient.
+        #: For each stepped parameter, True if the last losses had a gradient for the parameter.
         self._there = [True] * len(self.stepped[0])
         self.optimiser: VectorOptimiser | None = None
         if vector and is_plain(runs[0].optimizer):
@@ -57,9 +57,9 @@ class Group:
             self.optimiser = optimiser if optimiser.bind() else None
 
     def _compute(self) -> None:
-        """Make the model, inputs, rules and recorder that belong to these trials only."""
+        """Make the model, inputs, rules and recorder for exactly these trials."""
         first, of_first = self.runs[0].model, self._tensors[0]
-        #: A model whose parameters and buffers are all trials'.
+        #: A model for all trials at once; each call puts the trials' tensors into the model.
         self.model = copy.deepcopy(first, {id(tensor): tensor for tensor in of_first})
         for module in self.model.modules():  # one trial's choices must not be taken for all
             for name in chosen(module):
@@ -80,10 +80,10 @@ class Group:
         )
 
     def part(self, runs: Sequence[Training]) -> Group | None:
-        """Return a group of some consecutive trials of this one, in the same memory.
+        """Return a group of some consecutive trials of this group, in the same memory.
 
-        Returns None if they are not consecutive, if a tensor of theirs has been replaced, or before
-        the first step, since only one group can keep track of optimisers without a state.
+        Returns None if the trials are not consecutive, if one of their tensors has been replaced,
+        or before the first step, since only one group can track optimisers without a state.
         """
         names, count = [id(run) for run in self.runs], len(runs)
         begin = names.index(id(runs[0])) if id(runs[0]) in names else len(names)
@@ -106,7 +106,7 @@ class Group:
         return group
 
     def begin(self) -> None:
-        """Begin an epoch: give each dropout the rates of the trials."""
+        """Begin an epoch: give each dropout module the rates of all trials."""
         models = [run.model.modules() for run in self.runs]
         for module, *each in zip(self.model.modules(), *models, strict=True):
             if isinstance(module, nn.Dropout):
@@ -117,18 +117,18 @@ class Group:
                     self.recorded_steps.forget()
 
     def _is_whole(self) -> bool:
-        """Return True if no tensor of a trial has been replaced since."""
+        """Return True if every tensor of the trials is still a view of the stacks."""
         views = zip(self.runs, self.weights.rows, strict=True)
         return all(are_in(_tensors(run), row) for run, row in views) and (
             self.optimiser is None or self.optimiser.is_bound()
         )
 
     def is_watched(self, *, common: bool) -> bool:
-        """Return True if a call of this kind was watched, so that no other will be."""
+        """Return True if a call with this ``common`` was watched; later calls are not."""
         return common in self._watched
 
     def release(self, k: int) -> None:
-        """Give a trial memory of its own."""
+        """Give trial ``k`` memory of its own."""
         unalias(self._tensors[k], self.weights.rows[k])
         if self.optimiser is not None:
             self.optimiser.release(k)
@@ -136,7 +136,7 @@ class Group:
     def call(
         self, function: Callable[[nn.Module, Any], Any], batch: tuple[Tensor, ...], *, common: bool
     ) -> Any:
-        """Return ``function(model, batch)`` of all trials. ``common``: one batch for all."""
+        """Return ``function(model, batch)`` for all trials. ``common``: all use the same batch."""
 
         def each(tensors: Sequence[Tensor], batch: tuple[Tensor, ...]) -> Any:
             for (owner, name), tensor in zip(self._entries, tensors, strict=True):
@@ -156,21 +156,21 @@ class Group:
     def differentiate(
         self, code: TorchTrainable, batch: tuple[Tensor, ...], weight: float = 1.0
     ) -> tuple[Tensor, Sequence[Tensor | None]]:
-        """Return the losses (K,), detached, and the gradients of ``weight`` times each of them.
+        """Return the detached losses (K,), and the gradients of ``weight`` times each loss.
 
-        A gradient is (K, ...), or None where the losses do not use the parameter.
+        A gradient is (K, ...), or None if the losses do not use the parameter.
         """
         losses = self.call(code.loss, batch, common=False)
         if not isinstance(losses, Tensor) or losses.shape != (len(self.runs),):
             raise NotFused("its loss is not a single number")
         inputs = self._inputs[: len(self.stepped[0])]
         weighted = losses if weight == 1.0 else losses * weight
-        # By their sum: for given gradients of losses torch imports sympy, 0.3 s in each trainer.
+        # Of the sum: for given gradients of losses, torch imports sympy, 0.3 s in each trainer.
         gradients = torch.autograd.grad(weighted.sum(), inputs, allow_unused=True)
         return losses.detach().clone(), gradients  # they may be a view of a parameter
 
     def take(self, made: Sequence[Tensor | None]) -> None:
-        """Put gradients into the stack."""
+        """Copy the gradients ``made`` into the stack."""
         self._there = [each is not None for each in made]
         pairs = zip(self.gradients.stacked, made, strict=True)
         present = [(stack, each) for stack, each in pairs if each is not None]
@@ -181,7 +181,7 @@ class Group:
         """Step the optimisers with the gradients in the stack.
 
         ``failed`` is called with the index of a trial whose own optimiser raises, and the error.
-        Raises ``StepsByItself``, with nothing changed, if the optimisers must step by themselves.
+        Raises ``StepsByItself``, with nothing changed, if each optimiser must step by itself.
         """
         if self.optimiser is not None:
             if not all(self._there):
@@ -197,13 +197,13 @@ class Group:
                 failed(k, error)
 
     def give_gradients(self) -> None:
-        """Give the trials' parameters their gradients, as views of the stack."""
+        """Set the gradients of the trials' parameters to views of the stack."""
         for parameters, views in zip(self.stepped, self.gradients.rows, strict=True):
             for parameter, view, has_gradient in zip(parameters, views, self._there, strict=True):
                 parameter.grad = view if has_gradient else None
 
     def take_gradients(self, k: int) -> None:
-        """Take over the gradients that a trial's code has changed."""
+        """Copy gradients that the code of trial ``k`` has replaced back into the stack."""
         each = zip(self.stepped[k], self.gradients.rows[k], self._there, strict=True)
         for parameter, view, had_gradient in each:
             if (parameter.grad is not None) != had_gradient:
@@ -218,7 +218,7 @@ class Group:
 
 
 def _tensors(run: Training) -> list[Tensor]:
-    """Return the stepped parameters, the other parameters, and the buffers, in that order."""
+    """Return a trial's stepped parameters, other parameters, and buffers, in that order."""
     first = stepped(run.optimizer)
     stepped_ids = {id(each) for each in first}
     modules = list(run.model.modules())
@@ -238,7 +238,7 @@ def _entries(model: nn.Module, tensors: Sequence[Tensor]) -> list[tuple[dict[str
 
 
 class Snapshot:
-    """Copies of all that an epoch changes before its end, when the schedules step."""
+    """Copies of everything that an epoch changes before its end, at which the schedules step."""
 
     def __init__(self, group: Group) -> None:
         self._rows = {id(run): k for k, run in enumerate(group.runs)}
@@ -257,10 +257,10 @@ class Snapshot:
             self._own = [copy.deepcopy(run.optimizer.state_dict()) for run in group.runs]
 
     def restore(self, group: Group, left: Collection[int]) -> None:
-        """Restore the epoch's start for the trials of ``group``, ready to go on alone.
+        """Restore the trials of ``group`` to the epoch's start, so that they can train alone.
 
-        They are some of the trials that the snapshot was taken of. Those in ``left`` are skipped,
-        since they have memory of their own.
+        The snapshot must include these trials. Trials in ``left`` are skipped, since they have
+        memory of their own.
         """
         rows = [self._rows[id(run)] for run in group.runs]
         for name, stack in _stacks(group).items():

@@ -1,15 +1,15 @@
-"""Probes: times of a fused group of a structure, measured with copies of a single trial.
+"""Probes: times of fused groups, measured with copies of a single trial.
 
-Theory of operation. A trial that is alone in its lane is copied, and some steps of a few copies are
-computed fused and alone, in turn. So the gain of a fused group is known before a second trial
-shares the lane, and no trial joins where nothing would be gained. The trial itself is not touched:
-copies have weights, optimisers and attributes of their own, and are dropped afterwards. Times are
-processor times, measured under the current load of the other devices. A probe admits nothing,
-since it compares equal trials: trials that share a lane are compared and timed again.
+Theory of operation. If a trial is alone in its lane, a few copies of it are made, and some steps of
+the copies are computed fused and alone, in turn. So the gain of a fused group is known before a
+second trial shares the lane, and no trial joins if nothing would be gained. The trial itself is not
+touched: copies have weights, optimisers and attributes of their own, and are dropped afterwards.
+Times are processor times, measured under the current load of the other devices. A probe admits no
+steps, since it compares equal trials: trials that share a lane are compared and timed again.
 
-An epoch is more than its steps. Everything else in it is assumed to gain nothing.
+The parts of an epoch outside its steps are assumed to gain nothing.
 
-Probes take a small part of the time that the process trains. Large trials have none: they would
+Probes take a small part of the process's training time. Large trials are not probed: they would
 gain little, and their copies need memory.
 """
 
@@ -37,45 +37,45 @@ if TYPE_CHECKING:
     from ...tasks.contracts.contract import TorchTrainable
     from ...tasks.training.training import Training
 
-#: Processor time that probes may take: seconds, and a share of the time of all epochs; and,
-#: regardless of those, a share of the time of a structure's own epochs for its own probes.
+#: Processor time that probes may take: seconds, plus a share of the time of all epochs. Apart from
+#: that, a structure's probes may take a share of the time of the structure's own epochs.
 FIRST, SHARE, OWN = 0.3, 0.02, 0.05
-#: The longest step of all copies (seconds), and the most bytes of their states.
+#: The longest fused step of a probe (seconds), and the most bytes of all copies' states.
 LONGEST, LARGEST = 0.1, 1 << 26
-#: Attributes that every object of user code has, and does not change.
+#: Attributes that every object of user code has and that the code does not change.
 _GIVEN = {"params", "_pieces"}
 
 
 @dataclass(slots=True)
 class ProbeTimes:
-    """Measurements of one structure: processor seconds of a trial's step alone and of its epoch."""
+    """Measurements of one structure: processor seconds of a trial's step alone and of an epoch."""
 
     alone: float = 0.0
-    #: By number of copies: time per copy of a fused step, over that of a step alone.
+    #: By number of copies: seconds per copy of a fused step, divided by those of a step alone.
     steps_ratios: dict[int, float] = field(default_factory=dict)
     #: Number of steps of an epoch, and seconds of the fastest epoch of a trial alone.
     steps: int = 0
     epoch: float = 0.0
-    #: Processor seconds of all its epochs, and of its probes.
+    #: Processor seconds of all epochs, and of all probes, of the structure.
     trained: float = 0.0
     spent: float = 0.0
-    #: True if there is nothing more to find out.
+    #: True if no more probes are to be made.
     over: bool = False
 
     def is_complete(self) -> bool:
         """Return True if no number of copies is left to probe.
 
-        Only then are the ratios used: once two trials share a lane, neither runs alone again, so
+        Ratios are used only then: once two trials share a lane, neither runs alone again, so
         larger groups could never be probed.
         """
         return self.over or all(n in self.steps_ratios or self.too_long(n) for n in COPIES)
 
     def too_long(self, count: int) -> bool:
-        """Return True if a step of ``count`` copies takes longer than others should wait."""
+        """Return True if a step of ``count`` copies takes longer than other trials should wait."""
         return count * (self.alone or self.epoch / self.steps) > LONGEST
 
     def ratios(self) -> dict[int, float]:
-        """Return the expected time per trial of an epoch over that alone, by number of trials."""
+        """Return a trial's epoch time in a group divided by that alone, by number of trials."""
         part = min(1.0, self.steps * self.alone / self.epoch) if self.epoch else 0.0
         return {n: 1.0 - part * (1.0 - ratio) for n, ratio in self.steps_ratios.items()}
 
@@ -88,15 +88,15 @@ class GroupProbes:
         self._trained = self._spent = 0.0
 
     def of(self, structure: Structure) -> dict[int, float]:
-        """Return the ratios of a structure by size; empty until all sizes are probed."""
+        """Return a structure's ratios by group size; empty until all sizes are probed."""
         times = self._times.get(structure.network)
         return {} if times is None or not times.is_complete() else times.ratios()
 
     def observe_alone(self, run: Training, structure: Structure, seconds: float) -> str:
-        """Note that ``run`` has trained an epoch alone in ``seconds``, and probe if time allows.
+        """Note that ``run`` has trained an epoch alone in ``seconds``; probe if time allows.
 
-        ``seconds`` are those of ``spent``. Returns why such trials cannot be fused, if that
-        was found; else an empty string.
+        ``seconds`` are measured by ``spent``. Returns the reason if such trials cannot be fused;
+        empty if none was found.
         """
         self._trained += seconds
         times = self._times.setdefault(structure.network, ProbeTimes())
@@ -124,7 +124,7 @@ class GroupProbes:
         return ""
 
     def _affords(self, times: ProbeTimes, count: int) -> bool:
-        """Return True if steps of ``count`` copies are short enough, and time is left for them."""
+        """Return True if steps of ``count`` copies are short enough and probes have time left."""
         if times.too_long(count):
             return False
         step = times.alone or times.epoch / times.steps
@@ -168,7 +168,7 @@ def _steps(
     *,
     vector: bool,
 ) -> None:
-    """Step copies as a fused group until ``admission`` has their times."""
+    """Step the copies as a fused group until ``admission`` has all times."""
     group = Group(copies, structure, vector=vector)
     rows = [Row(each, _pass_on(each)) for each in copies]
 
@@ -179,7 +179,7 @@ def _steps(
 
 
 def _pass_on(run: Training) -> Callable[[int, int, int], None]:
-    """Return a tick that lets others have their turns between two steps."""
+    """Return a tick that lets other trials have their turns between two steps."""
 
     def tick(epoch: int, step: int, steps: int) -> None:
         run.pass_turn(training=True)
@@ -197,7 +197,7 @@ def _copied(run: Training, code: TorchTrainable) -> Training:
 def _twin(code: TorchTrainable) -> tuple[TorchTrainable, set[str]]:
     """Return a copy of ``code`` that shares nothing mutable with it, and the names left out.
 
-    Left out are attributes that cannot be compared or copied.
+    Attributes that cannot be compared or copied are left out.
     """
     twin, left_out = copy.copy(code), set[str]()
     for name, value in vars(code).items():

@@ -1,23 +1,23 @@
-"""Choose the trials that share a lane with others of their study, as a fused group.
+"""Chooses trials that share a lane with others of their study as a fused group.
 
-Theory of operation. Trials of one structure in one lane meet at each epoch, and their trainer
-fuses their steps if it can: for small networks that is several times faster, and
-changes no bit. The trainer measures the gain with copies of one trial, and reports it with each
-epoch. Until it has, a lane has one trial of such a study; then as many as pay
-(``profiling.costs.group_slowdown``), and its strategy is asked for them. The time of epochs
-of fused groups is measured, too: if they do not pay after all, trials leave again.
+Theory of operation. Trials of one structure in one lane meet at each epoch, and their trainer fuses
+their steps if it can: for small networks that is several times faster, and changes no bit. The
+trainer measures the gain with copies of one trial, and reports the gain with each epoch. Until
+then, a lane has one trial of such a study. After that it has as many trials as pay
+(``profiling.costs.group_slowdown``), and the study's strategy is asked for them. The time of epochs
+of fused groups is measured, too: if groups do not pay after all, trials leave again.
 
 A strategy with rungs learns from each trial before it promotes the next. If it promoted one for
 each seat, it would train trials that later results overtake. So the additional seats of a lane get
 only trials that are certain to be trained: new configurations, and promotions that no later result
-can undo (``scheduler.strategies.asha``). The number of other promotions is that of lanes, as it is
-without seats.
+can undo (``scheduler.strategies.asha``). There are as many other promotions as lanes, which is
+their number without seats.
 
-A fused group slows each trial, including the best one. So a strategy under which trials go ahead is
-not asked for seats before one has been at the highest rung that any will reach.
+A fused group slows each trial, including the best one. So a strategy that promotes trials is not
+asked to fill seats before one trial has reached the highest rung that any trial will reach.
 
-Trials that their trainer cannot fuse may share a lane because batches are then read once
-for them: two at first, since that cannot be probed.
+Trials that their trainer cannot fuse may still share a lane, because the trainer then reads each
+batch once for all of them. At first two trials share it, since this gain cannot be probed.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from ...scheduler.strategies.asha import Asha
 from ...scheduler.strategies.base import rungs_of
 from .name import NAME
 
-#: Number of epochs in a row that were trained alone in a shared lane, after which a study's trials
-#: are taken to have no structure or batch in common, or not to be faster in a fused group.
+#: Number of epochs in a row, trained alone in a shared lane, after which a study's trials are taken
+#: to have no structure or batch in common, or to be no faster in a fused group.
 MAX_SINGLES = 32
 
 
 @dataclass(slots=True)
 class KnownStudy:
-    """Facts of a study's trials that shared a lane."""
+    """Facts about a study's trials that shared a lane."""
 
-    #: Largest size of a fused group of its trials.
+    #: The largest fused group of the study's trials so far.
     together: int = 1
-    #: True if its trials cannot be fused, as their trainer said.
+    #: True if a trainer has reported that the study's trials cannot be fused.
     unlike: bool = False
-    #: Largest number of its trials for which batches were read once; 0 if that does not pay.
+    #: The most trials of the study for which batches were read once; 0 if that does not pay.
     readers: int = 0
     #: Number of epochs in a row that were trained alone in a lane shared with others of the study.
     singles: int = 0
@@ -55,7 +55,7 @@ class KnownStudy:
 
 @dataclass(slots=True)
 class Known:
-    """Facts of trials that shared a lane, by study; studies without reports are missing."""
+    """Facts about trials that shared a lane, by study. Studies without reports are missing."""
 
     studies: dict[str, KnownStudy] = field(default_factory=dict)
 
@@ -64,7 +64,7 @@ _NOTHING, _NO_STUDY = Known(), KnownStudy()
 
 
 def may_fuse(spec: StudySpec) -> bool:
-    """Return True if trials of the study may be fused, as far as the study says."""
+    """Return True if the study's specification allows its trials to be fused."""
     limited = spec.memory_limit is not None or spec.epoch_timeout is not None
     fits = spec.contract == "torch" and spec.exactness == "bitwise"
     return spec.fuse == "auto" and fits and not limited
@@ -77,20 +77,20 @@ class Grouping(FusedGroups):
         self._state = state
 
     def known(self, study: StudyState) -> KnownStudy:
-        """Return the read-only knowledge of a study."""
+        """Return the known facts about a study's shared lanes; read-only."""
         state: Known = self._state.ext.get(NAME, _NOTHING)
         return state.studies.get(study.spec.id, _NO_STUDY)
 
     def forget(self, study: str) -> None:
-        """Drop what is known of a study that is over."""
+        """Drop the facts about a study that is over."""
         state: Known = self._state.ext.get(NAME, _NOTHING)
         state.studies.pop(study, None)
 
     def observe(self, study: StudyState, attempt: Attempt, event: EpochReported) -> bool:
-        """Learn from an accepted epoch of a fused group, or that reports the gain of one.
+        """Learn from an accepted epoch that ran in a fused group or reports the gain of a group.
 
-        The gain of reading batches once depends on how close together the trials stay. So it is
-        measured over all their epochs, by the number of trials in the lane.
+        The gain of reading batches once depends on how closely trials keep in step. So that gain is
+        measured over all epochs, by the number of trials in the lane.
         """
         state, costs, name = self._state, self._state.costs, study.spec.id
         together, readers, before = event.together, event.readers, self.most(study)
@@ -117,8 +117,8 @@ class Grouping(FusedGroups):
     def gains(self, study: StudyState) -> bool:
         """Return True if trials of the study may share a lane.
 
-        They do so to be fused. If they cannot be, their trainer may find that it pays to
-        read each batch once for those in a lane.
+        Trials share a lane to be fused. If they cannot be fused, their trainer may find that it
+        pays to read each batch once for all of them.
         """
         record = self.known(study)
         pays = not record.unlike or record.readers > 0
@@ -151,14 +151,14 @@ class Grouping(FusedGroups):
         return state.costs.group_slowdown(study.spec.id, max(1, size))
 
     def _lane_mates(self, attempt: Attempt) -> int:
-        """Return the number of attempts of the same study in an attempt's lane, itself included."""
+        """Return the number of attempts of the attempt's study in its lane, including itself."""
         member = attempt.segment.members[0]
         device = self._state.devices[member.device]
         residents = self._state.residents(device, device.device.lane(member.slot))
         return sum(each.study == attempt.study for each in residents)
 
     def more(self, study: StudyState) -> int:
-        """Return the number of free seats in the study's lanes in which more trials would pay."""
+        """Return the number of free seats in the study's lanes that are worth filling."""
         if not self.gains(study) or self._would_slow_the_first(study):
             return 0
         state, name = self._state, study.spec.id
@@ -177,7 +177,7 @@ class Grouping(FusedGroups):
         return isinstance(study.strategy, Asha) and study.strategy.first_on_its_way
 
     def promoted(self, study: StudyState) -> int:
-        """Return the number of the study's lanes minus that of its promoted trials; at least 0.
+        """Return the number of the study's lanes minus its number of promoted trials; at least 0.
 
         Promoted trials count whether they are in a lane or wait for a seat.
         """
@@ -196,7 +196,7 @@ class Grouping(FusedGroups):
         return max(0, len(lanes) - promoted)
 
     def why_not(self, study: StudyState) -> str:
-        """Say why trials of the study are not fused; empty if they may be."""
+        """Return the reason why trials of the study are not fused; empty if they may be."""
         spec, record = study.spec, self.known(study)
         limit = "a limit of memory or of an epoch's time holds for each trial alone"
         measured = self._state.costs.group_slowdown_is_known(spec.id)

@@ -1,14 +1,14 @@
-"""Facts of structures in one process: trials are fused if they are bit-equal and faster.
+"""Facts about structures in one process: trials are fused if that is bit-equal and faster.
 
-Theory of operation. Bits are compared for each size of batch, in the first steps of the first
-epoch, for every trial of the group. Then steps are timed, fused and alone, in processor time: a
-long step is interrupted by other processes more often than a short one. The speedup depends on the
-number of trials, so each doubling of their number has times of its own. A structure whose bits
-differ once is never tried again in this process.
+Theory of operation. In the first steps of the first epoch, bits are compared for each size of batch
+and for every trial of the group. Then steps are timed, fused and alone, in processor time, because
+other processes interrupt a long step more often than a short one. The speedup depends on the number
+of trials, so each doubling of that number has its own times. A structure whose bits differ once is
+never fused again in this process.
 
 The gain of whole epochs is measured separately: an epoch does more than steps, and other processes
 may share memory and caches. So from time to time one trial of a group trains its epoch alone. If
-that is faster, all trials do, except for an occasional fused epoch.
+that is faster, all trials train alone, except for an occasional fused epoch.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
     from ...tasks.contracts.contract import TorchTrainable
     from ...tasks.training.training import Training
 
-#: Number of steps of each size that are compared for all trials, and number that are timed.
+#: Number of steps of each batch size that are compared for all trials, and number that are timed.
 CHECKED, TIMED = 3, 6
-#: Largest time of a trial in a fused group, over its time alone, that counts as faster.
+#: A group counts as faster up to this ratio of a trial's time in the group to its time alone.
 FASTER = 0.95
-#: Number of epochs that are remembered, and number that suffice to decide what is faster.
+#: Number of epochs whose times are kept, and number of times that suffice for a decision.
 _LAST, _SURE = 5, 2
-#: Number of groups, and of copies, that are kept from one epoch to the next.
+#: Number of groups, and number of copies, that are kept from one epoch to the next.
 _KEPT = 4
 
 
 @dataclass(slots=True)
 class Times:
-    """Processor seconds per trial of one kind of work, alone and by the number of trials."""
+    """Processor seconds per trial for one kind of work: alone, and fused by number of trials."""
 
-    #: Name of the work, for people.
+    #: The name of the work, for messages.
     what: str
-    #: Number of times that each is timed.
+    #: Number of measurements needed of each.
     needed: int
     alone: list[float] = field(default_factory=list)
     _fused: dict[int, list[float]] = field(default_factory=dict)
-    #: Last size of the fused group, by the same key: each doubling is timed once.
+    #: The last size of a fused group for each key of ``_fused``: one key for each doubling.
     _rows: dict[int, int] = field(default_factory=dict)
 
     def fused(self, rows: int) -> list[float]:
-        """Return the list of times with about ``rows`` trials, to be added to."""
+        """Return the list of times with about ``rows`` trials; the caller adds to it."""
         self._rows[rows.bit_length()] = rows
         return self._fused.setdefault(rows.bit_length(), [])
 
@@ -85,9 +85,9 @@ def _last() -> deque[float]:
 
 @dataclass(slots=True)
 class EpochTimes:
-    """Seconds per trial of an epoch, alone and by the approximate number of trials.
+    """Seconds per trial of an epoch: alone, and fused by the approximate number of trials.
 
-    Medians of the last few count, since an epoch is long and the machine may be busy.
+    Medians of the last few times are used, since an epoch is long and the machine may be busy.
     """
 
     #: Number of epochs that groups have begun.
@@ -96,10 +96,10 @@ class EpochTimes:
     _fused: dict[int, deque[float]] = field(default_factory=dict)
 
     def is_due(self) -> bool:
-        """Count an epoch of a group; return True if it is to be trained in the other way and timed.
+        """Count an epoch of a group; return True if the other way of training is to be timed in it.
 
-        That is the second epoch, when everything is warm, and then each time that the number of
-        epochs has doubled.
+        That is so for the second epoch, when caches are warm, and then each time that the number
+        of epochs has doubled.
         """
         self.groups += 1
         return self.groups > 1 and not self.groups & (self.groups - 1)
@@ -116,7 +116,7 @@ class EpochTimes:
 
     @property
     def alone(self) -> float:
-        """Median seconds of an epoch alone; 0 while unknown."""
+        """The median seconds of an epoch alone; 0 if unknown."""
         return median(self._alone) if self._alone else 0.0
 
     def refusal(self, rows: int) -> str:
@@ -132,9 +132,9 @@ class EpochTimes:
 
 @dataclass(slots=True)
 class Admission:
-    """Facts of one structure in this process, which decide what is fused."""
+    """Facts about one structure in this process, by which steps and evaluations are fused."""
 
-    #: Reasons that its steps, and its evaluations, are never fused; empty if they may be.
+    #: The reasons why steps, and evaluations, are never fused; empty if they may be.
     reason: str = ""
     evaluation_reason: str = ""
     #: Number of steps whose bits were compared for all trials, by the size of the batch.
@@ -144,29 +144,29 @@ class Admission:
     step: Times = field(default_factory=lambda: Times("a step", TIMED))
     evaluation: Times = field(default_factory=lambda: Times("an evaluation", 2))
     epochs: EpochTimes = field(default_factory=EpochTimes)
-    #: Reason that trials of the last group train their epochs alone for now; empty if fused.
+    #: The reason why trials of the last group train alone for now; empty if they are fused.
     slower: str = ""
 
     def refusal(self) -> str:
-        """Return the reason why no size tried is fused; empty if one is, or may be."""
+        """Return the reason why no group size tried is fused; empty if any is, or may be."""
         refusals = self.step.refusals()
         return self.reason or (refusals[-1] if refusals and all(refusals) else self.slower)
 
     def may_step(self, rows: int) -> bool:
-        """Return True if the steps of ``rows`` trials are fused, even if only to measure it."""
+        """Return True if steps of ``rows`` trials are to be fused, even if only to time them."""
         return not (self.reason or self.step.refusal(rows))
 
     def may_evaluate(self, rows: int) -> bool:
-        """Return True if evaluations of ``rows`` trials are fused, even if only to measure it."""
+        """Return True if evaluations of ``rows`` trials are to be fused, or measured."""
         return not (self.evaluation_reason or self.evaluation.refusal(rows))
 
 
 class Known:
-    """Admissions by structure, the reads of user code, groups and copies."""
+    """Keeps admissions by structure, the values that user code reads, groups, and copies."""
 
     def __init__(self) -> None:
         self._admissions: dict[Hashable, Admission] = {}
-        #: Values of its trial that code is known to read, by its class.
+        #: The values of a trial that user code is known to read, by class of the code.
         self._reads: dict[type[TorchTrainable], set[Read]] = {}
         self._groups: list[Group] = []
         self._copies: dict[Hashable, SoloCopy] = {}
@@ -176,15 +176,15 @@ class Known:
         return structure_of(run, self._reads.get(type(run.code), ()))
 
     def admission(self, structure: Structure) -> Admission:
-        """Return the facts of a structure, to be added to."""
+        """Return the facts about a structure; the caller may change them."""
         return self._admissions.setdefault(structure.network, Admission())
 
     def learn(self, code: type[TorchTrainable], read: Read) -> None:
-        """Note that code of this class reads this: trials that differ in it are not fused."""
+        """Note that ``code`` reads the value ``read``: trials that differ in it are not fused."""
         self._reads.setdefault(code, set()).add(read)
 
     def group(self, runs: Sequence[Training], structure: Structure) -> Group:
-        """Return the stacks of these trials: existing ones, or new ones."""
+        """Return the group of these trials: an existing one, or else a new one."""
         group = self._there(runs, structure)
         if group is None:
             self.disband(runs, but=runs)
@@ -194,7 +194,7 @@ class Known:
         return group
 
     def _there(self, runs: Sequence[Training], structure: Structure) -> Group | None:
-        """Return the existing stacks of these trials, or their rows of larger stacks, or None."""
+        """Return an existing group of these trials, or their part of a larger one, or None."""
         vector = self.admission(structure).vector
         for group in sorted(self._groups, key=lambda each: len(each.runs)):
             if group.structure != structure or not (vector or group.optimiser is None):
@@ -204,10 +204,10 @@ class Known:
         return None
 
     def disband(self, runs: Sequence[Training], *, but: Sequence[Training] = ()) -> None:
-        """Drop the stacks of these trials, and give the trials in them memory of their own.
+        """Drop all groups that have any of these trials, and give their trials memory of their own.
 
-        Trials in ``but`` keep their views, and so do trials that are in stacks which stay: other
-        stacks may be dropped while these are stepped.
+        Trials in ``but`` keep their views. So do trials that are also in a group which stays, since
+        that group may be stepping now.
         """
         names = {id(run) for run in runs}
         groups = [g for g in self._groups if names.isdisjoint(id(run) for run in g.runs)]
@@ -221,7 +221,7 @@ class Known:
         self._groups = groups
 
     def copy(self, run: Training, structure: Structure) -> SoloCopy:
-        """Return the copy that steps alone for the trials of this structure."""
+        """Return the copy with which steps of this structure's trials are repeated alone."""
         if structure.network not in self._copies:
             newest = list(self._copies.items())[1 - _KEPT :]
             self._copies = {**dict(newest), structure.network: SoloCopy(run)}

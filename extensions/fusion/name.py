@@ -1,4 +1,4 @@
-"""The name of the extension, which its ends in the scheduler and in the trainer share."""
+"""The name of the extension, shared by its ends in the scheduler and in the trainer."""
 
 #: The name of the extension, and of its state.
 NAME = "fusion"

@@ -1,13 +1,14 @@
-"""SGD, Adam and AdamW for stacks of trials: one operation for all tensors of all trials.
+"""SGD, Adam and AdamW for stacks of trials: each operation runs for all tensors of all trials.
 
 Theory of operation. Each trial has its own learning rate, momentum or betas, epsilon, weight decay
-and count of steps: columns next to the stack. They are read from the trial's own optimiser before
-each step, since schedules and ``Steps`` change them there. The operations are torch's for one
-tensor, in the same order, with a column where torch has a number. On a GPU they are torch's for
-many tensors, which torch uses there and which round in other places. The state is the optimiser's
-own under its own names, as views of stacks.
+and count of steps, which form columns next to the stack. The options are read from the trial's own
+optimiser before each step, since schedules and ``Steps`` change them there. On a CPU the operations
+are those of torch's code for single tensors, in the same order, with a column in place of each
+number. On a GPU they are those of torch's code for many tensors, which torch uses there and which
+rounds in other places. The state stays in each optimiser under torch's names, as views of stacks.
 
-Only torch's own classes with default flags are computed so. Any other optimiser steps by itself.
+Only torch's own classes with default flags are computed in this way. Any other optimiser steps by
+itself.
 """
 
 from __future__ import annotations
@@ -35,26 +36,26 @@ _OPTIONS: dict[type, tuple[str, ...]] = {
     Adam: ("lr", "weight_decay", "eps", "betas"),
     AdamW: ("lr", "weight_decay", "eps", "betas"),
 }
-#: Options that must be off.
+#: Options that must be off for the vector step.
 _OFF = ("amsgrad", "maximize", "foreach", "capturable", "differentiable", "fused", "dampening")
 #: Number of elements of a stack that a CPU computes at a time, so that they stay in the cache from
 #: one operation to the next: twice as fast for large models.
 _ELEMENTS = 1 << 17
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
-#: Initial values of the state. With -0.0 the first sum is the gradient itself, even where that is
-#: -0.0.
+#: Initial values of the state. Adding a gradient to -0.0 gives the gradient itself, even if that
+#: is -0.0.
 _EMPTY = {"momentum_buffer": -0.0, "exp_avg": 0.0, "exp_avg_sq": 0.0}
 
 
 class StepsByItself(Exception):
-    """Each optimiser must step by itself: a parameter has no gradient, or an option is unusual."""
+    """Each optimiser must step by itself: a gradient is missing, or an option is unusual."""
 
 
 def kind_of(optimizer: Optimizer, names: Mapping[int, str]) -> Hashable:
-    """Return the key of an optimiser: its class, its parameters' names and its flags.
+    """Return the key of an optimiser: the class, the names of its parameters, and the flags.
 
-    ``names`` has the model's parameters by identity. Raises ``NotFused`` if the optimiser has other
-    parameters.
+    ``names`` has the names of the model's parameters by ``id``. Raises ``NotFused`` if the
+    optimiser has other parameters.
     """
     groups = []
     for group in optimizer.param_groups:
@@ -66,7 +67,7 @@ def kind_of(optimizer: Optimizer, names: Mapping[int, str]) -> Hashable:
 
 
 def is_plain(optimizer: Optimizer) -> bool:
-    """Return True if it is SGD, Adam or AdamW of torch, with default flags and no hooks."""
+    """Return True if ``optimizer`` is torch's SGD, Adam or AdamW, without flags or hooks."""
     if type(optimizer) not in _STATE or any(vars(optimizer).get(name) for name in _HOOKS):
         return False
     step = vars(optimizer).get("step")  # a schedule counts the steps
@@ -82,7 +83,7 @@ def is_plain(optimizer: Optimizer) -> bool:
 
 
 def _flags(group: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Return True if there is momentum, and True if it is Nesterov's."""
+    """Return two flags: True if there is momentum, and True if the momentum is Nesterov's."""
     return bool(group.get("momentum", 1) != 0), bool(group.get("nesterov"))
 
 
@@ -93,7 +94,7 @@ def stepped(optimizer: Optimizer) -> list[Tensor]:
 
 
 class VectorOptimiser:
-    """The optimisers of all trials of a stack, which are ``is_plain`` and of one kind."""
+    """The optimisers of all trials of a stack. All must be plain (``is_plain``) and of one kind."""
 
     def __init__(self, optimizers: Sequence[Optimizer], weights: Stack) -> None:
         """Take the optimisers. ``weights`` begins with the ``stepped`` parameters, in order."""
@@ -110,7 +111,7 @@ class VectorOptimiser:
         self._take(optimizers, weights)
 
     def _take(self, optimizers: Sequence[Optimizer], weights: Stack) -> None:
-        """Set the optimisers and the weights that they step, and drop the columns."""
+        """Set the optimisers and the weights that they step, and drop the columns of options."""
         self._optimizers = optimizers
         self._weights = weights.flats[self._dtype]
         whole = self._weights.shape[1]
@@ -119,9 +120,9 @@ class VectorOptimiser:
         self._columns: list[dict[str, Tensor]] = []
 
     def part(self, of: slice, weights: Stack) -> VectorOptimiser:
-        """Return the optimisers of some of the trials, with their ``weights`` and the same state.
+        """Return the optimisers of the trials ``of``, which step ``weights`` and share this state.
 
-        All of them must have stepped.
+        All of these trials must have stepped.
         """
         optimiser = copy.copy(self)
         optimiser._parameters = self._parameters[of]
@@ -131,9 +132,10 @@ class VectorOptimiser:
         return optimiser
 
     def bind(self) -> bool:
-        """Make the state views of stacks; a trial without a state gets the initial one.
+        """Make each optimiser's state views of stacks; a missing state becomes the initial one.
 
-        Returns False, with nothing changed, if the state is not what the class makes by itself.
+        Returns False, with nothing changed, if a state differs in form from the one that the
+        optimiser's class makes.
         """
         kinds = {}
         for name in self._names:
@@ -157,12 +159,12 @@ class VectorOptimiser:
         return True
 
     def dissolve(self) -> None:
-        """Let each optimiser step by itself from now on; drop the states of fresh trials."""
+        """Prepare each optimiser to step by itself from now on; drop the states of fresh trials."""
         for k in self.fresh:
             self._optimizers[k].state.clear()
 
     def is_bound(self) -> bool:
-        """Return True if the state is still in the stacks."""
+        """Return True if each optimiser's state still consists of views of the stacks."""
         for k, parameters in enumerate(self._parameters):
             state = self._optimizers[k].state
             each = [state.get(parameter, {}) for parameter in parameters]
@@ -173,7 +175,7 @@ class VectorOptimiser:
         return True
 
     def release(self, k: int) -> None:
-        """Give the optimiser of a trial memory of its own."""
+        """Give the optimiser of trial ``k`` memory of its own."""
         for name, stack in self.state.items():
             unalias(self._tensors(k, name), stack.rows[k])
 
@@ -195,7 +197,7 @@ class VectorOptimiser:
             optimizer._opt_called = True  # type: ignore[attr-defined]  # schedules look at it
 
     def _read(self) -> None:
-        """Read the options."""
+        """Read the options of all optimisers into columns."""
         read = itemgetter(*_OPTIONS[self._class])
         options = [list(map(read, each.param_groups)) for each in self._optimizers]
         if options == self._options:
@@ -211,7 +213,7 @@ class VectorOptimiser:
         self._columns = [{n: self._column(v) for n, v in each.items()} for each in columns]
 
     def _column(self, values: Sequence[float]) -> Tensor:
-        """Return a column of numbers, one a trial, rounded to the dtype as torch does."""
+        """Return a column of numbers, one for each trial, rounded to the dtype as torch does."""
         column = torch.tensor(values, dtype=self._dtype, device=self._weights.device)
         return column.unsqueeze(1)
 
@@ -227,7 +229,7 @@ class VectorOptimiser:
         return counts
 
     def _bias(self, group: Sequence[Any], steps: Sequence[float]) -> dict[str, Tensor]:
-        """Return Adam's bias corrections of each trial, by its options and its count of steps."""
+        """Return Adam's bias corrections for each trial's options and count of steps."""
         corrections: dict[Any, tuple[float, float]] = {}
         roots, sizes = [], []
         for (lr, _, _, betas), step in zip(group, steps, strict=True):
@@ -271,7 +273,7 @@ class VectorOptimiser:
 
 
 def _slices(optimizer: Optimizer, weights: Stack, dtype: torch.dtype) -> list[slice]:
-    """Return the columns of the stack that each parameter group has."""
+    """Return, for each parameter group, its slice of the stack's columns."""
     counts = [sum(p.requires_grad for p in group["params"]) for group in optimizer.param_groups]
     ends = [weights.ends[i] for i in range(sum(counts))]
     slices, begin, count_so_far = [], 0, 0
@@ -299,13 +301,13 @@ def _begun(state: dict[str, Any], name: str, parameter: Tensor) -> Tensor:
 
 
 def _sgd_columns(group: Sequence[Any]) -> dict[str, list[float]]:
-    """Return the columns of (lr, weight decay, momentum, nesterov) of each trial."""
+    """Return SGD's columns from each trial's (lr, weight decay, momentum, nesterov)."""
     columns = {"rate": [-lr for lr, *_ in group], "momentum": [m for *_, m, _ in group]}
     return columns | _decay([decay for _, decay, *_ in group])
 
 
 def _adam_columns(group: Sequence[Any]) -> dict[str, list[float]]:
-    """Return the columns of (lr, weight decay, epsilon, betas) of each trial."""
+    """Return Adam's columns from each trial's (lr, weight decay, epsilon, betas)."""
     columns = {
         "eps": [eps for *_, eps, _ in group],
         "1-beta1": [1 - betas[0] for *_, betas in group],
@@ -323,6 +325,6 @@ def _decay(decays: list[float]) -> dict[str, list[float]]:
 
 
 def _decayed(g: Tensor, weights: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
-    """Return the gradients with weight decay; unchanged, even a -0.0, where a trial has none."""
+    """Return the gradients with weight decay; without decay, a trial's keep their bits."""
     gradient = torch.addcmul(g, weights, columns["decay"])
     return gradient.where(columns["decays"] != 0, g) if "decays" in columns else gradient

@@ -1,15 +1,15 @@
-"""The losses and gradients of a step: computed, or played from a recording of an earlier step.
+"""Gets the losses and gradients of a step: computed, or from a recording of an earlier step.
 
-Theory of operation. A step of small networks takes most of its time above the kernels: in the
-user's code, in the rules for all trials, in the graph of gradients. All of that does the same in
-each step. So one step's operators are recorded (``operators.recorder``), and later steps call them.
-They are the same kernels on the same shapes, so the bits are the same.
+Theory of operation. A step of small networks spends most of its time outside of the kernels: in the
+user's code, in the rules for all trials, and in the graph of gradients. All of these do the same in
+each step. So one step's operators are recorded (``operators.recorder``), and later steps play the
+recording: they call only these operators. Kernels and shapes are the same, so the bits are, too.
 
-The user's code runs during a recording, but not when that is played. The values that it reads of a
-trial are known (``stand_in``), and a recording is played only while they are the same. A step that
-is recorded, and the first one that is played, are also computed; the computed results are used, and
-the others compared with them. In each epoch one step of one trial is compared with that trial alone
-(``epoch``), whether it was played or not.
+The user's code runs during a recording, but not when the recording is played. The values of a trial
+that the code reads are known (``stand_in``), and a recording is played only while these values are
+the same. A step that is recorded, and the first step that is played, are also computed: the
+computed results are used, and the recorded or played results are compared with them. In each epoch
+one step of one trial is compared with that trial alone (``epoch``), whether played or computed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from .operators.rules import Rules
 if TYPE_CHECKING:
     from .stand_in import Common, Reads
 
-#: The losses (K,), and the gradients of each stack; None where there is none.
+#: The losses (K,), and the gradient of each stack or None.
 Made = tuple[Tensor, Sequence[Tensor | None]]
 Batch = tuple[Tensor, ...]
 Compute = Callable[[Batch], Made]
 Seeds = Callable[[], Sequence[int]]
-#: Earliest call of its kind in which a step is recorded, and number of steps that must follow it in
-#: the epoch (any number in a group's later epochs). Recording and comparing cost about as much time
-#: as twelve played steps save.
+#: The first call of a kind of step that may be recorded, and the number of steps that must follow
+#: in the epoch (any number in a group's later epochs). Recording and comparing cost about as much
+#: time as twelve played steps save.
 _RECORDED, _FOLLOW = 5, 12
 
 
@@ -46,10 +46,10 @@ _RECORDED, _FOLLOW = 5, 12
 class _Recorded:
     recording: Recording
     draws: bool
-    #: Values that the code has read, and the last object known to have the same values.
+    #: The values that the code has read, and the last ``Common`` known to have the same values.
     reads: Reads
     common: Common
-    #: True once it was compared with a computed step.
+    #: True after the recording has been compared with a computed step.
     compared: bool = False
 
     def is_of(self, common: Common) -> bool:
@@ -59,19 +59,19 @@ class _Recorded:
 
 
 class RecordedSteps:
-    """The steps of one group. Steps of one kind differ in the values of their batches alone."""
+    """The steps of one group. Steps of one kind differ only in the values of their batches."""
 
     def __init__(self, stacks: Sequence[Tensor], generators: Generators, rules: Rules) -> None:
-        """Keep the parts. A step may change the memory of ``stacks``, the trials', and no other."""
+        """Keep the arguments. A step may change no memory but that of the trials' ``stacks``."""
         self._stacks = stacks
         #: True if the gradients are small enough to be recorded.
         self._is_small = sum(each.nbytes for each in stacks) <= LARGEST
         self._generators = generators
         self._rules = rules
-        #: Number of calls of each kind of step, and the ``Common`` of the epoch of the first one.
+        #: Number of calls of each kind of step, and the ``Common`` of the first call's epoch.
         self._calls = Counter[Hashable]()
         self._since: dict[Hashable, Common] = {}
-        #: Recordings by kind; None if steps of a kind cannot be recorded.
+        #: Recordings by kind of step; None if steps of a kind cannot be recorded.
         self._recorded: dict[Hashable, _Recorded | None] = {}
 
     def forget(self) -> None:
@@ -94,12 +94,12 @@ class RecordedSteps:
         Args:
             kind: Key of the steps that differ only in the values of their batches.
             batch: The batch of all trials.
-            seeds: Gives the seeds of the generators, if anything is drawn.
-            common: Object that the code reads of; a new one each epoch.
+            seeds: Returns the seeds of the generators; called if anything is drawn.
+            common: The values that the code reads; a new object each epoch.
             compute: Computes the step.
             follow: Number of steps of the kind that are still to come in the epoch.
 
-        Raises ``Mismatch`` if the same calls give other bits, as in code that counts its calls.
+        Raises ``Mismatch`` if a recording gives other bits, as for code that counts its calls.
         """
         self._generators.begin(seeds)
         recording = self._recorded.get(kind)

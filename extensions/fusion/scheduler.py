@@ -14,14 +14,14 @@ __all__ = ["STATE", "convert", "plug"]
 #: The type of the extension's state, by which snapshots are read.
 STATE = Known
 
-#: Values of a segment whose trial may be fused with others.
+#: The values sent with a segment whose trial may be fused with others.
 _MAY_FUSE = SegmentValues(ext={NAME: {}})
-#: Fields of a study's state in 0.2 that are the extension's, each with its default.
+#: Fields of a study's state in release 0.2 that now belong to the extension, with defaults.
 _OF_STUDIES = {"together": 1, "unlike": False, "readers": 0, "singles": 0}
 
 
 def plug(parts: Parts) -> Extension:
-    """Return the extension that fuses trials which are faster so."""
+    """Return the extension that fuses trials if they are faster together."""
     grouping = Grouping(parts.core.state)
     return Extension(
         name=NAME,
@@ -33,7 +33,7 @@ def plug(parts: Parts) -> Extension:
 
 
 def convert(snapshot: dict[str, Any]) -> None:
-    """Move how trials of studies in a snapshot of 0.2 were trained to the extension's state."""
+    """Move facts about shared lanes in a snapshot of release 0.2 to the extension's own state."""
     studies = {}
     for name, study in snapshot["studies"].items():
         fields = {field: study.pop(field, default) for field, default in _OF_STUDIES.items()}

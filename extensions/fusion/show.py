@@ -1,4 +1,4 @@
-"""The readers' end: how many of a study's trials are trained together, in the words of the plan."""
+"""The readers' end: words of the plan on how many of a study's trials are trained together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def plan_words(row: Mapping[str, Any]) -> Iterator[str]:
-    """Say of a study of the plan which of its trials do something together, or why none does."""
+    """Yield words on the trials of a study that train together or share batches, or why not."""
     if row.get("together", 1) > 1:
         yield f"up to {row['together']} trials are trained together"
     if row.get("apart"):

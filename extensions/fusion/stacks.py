@@ -1,9 +1,10 @@
-"""Tensors of several trials in one memory: a row a trial, and views of it under the old names.
+"""Tensors of several trials in one block of memory: a row for each trial, and views of the rows.
 
-Theory of operation. The tensors of a trial lie one behind the other in its row, each at a multiple
-of 64 bytes, as torch's own allocations do. So what is computed elementwise is one operation for all
-tensors of all trials. A tensor of all trials, such as one layer's weights, is a view of columns. A
-trial's own parameters are views of its row, so that the trial is whole at any step.
+Theory of operation. The tensors of a trial lie one after the other in the trial's row, each at a
+multiple of 64 bytes, as torch's own allocations do. So an elementwise computation is one operation
+for all tensors of all trials. One tensor of all trials, such as a layer's weights, is a view of
+columns. A trial's own parameters are views of its row, so the trial's state is complete after any
+step.
 """
 
 from __future__ import annotations
@@ -25,15 +26,16 @@ _ALIGNED = 64
 
 
 class Stack:
-    """Copies of tensors of K trials, which have the same shapes in the same order."""
+    """Copies of the tensors of K trials. Each trial has the same shapes in the same order."""
 
     def __init__(
         self, rows: Sequence[Sequence[Tensor]], like: Sequence[Tensor] | None = None
     ) -> None:
-        """``like``: tensors in whose memory formats those of the same shape are; by default a
-        trial's own.
+        """Copy the tensors of each of ``rows``, in the memory formats of ``like``.
+
+        By default ``like`` is the first of ``rows``.
         """
-        #: (K, N) by dtype, and the column behind each tensor and what fills its last 64 bytes.
+        #: The whole memory (K, N), by dtype, and the end column of each tensor with its padding.
         self.flats: dict[torch.dtype, Tensor] = {}
         self.ends: list[int] = []
         sizes: dict[torch.dtype, int] = {}
@@ -45,7 +47,7 @@ class Stack:
         for dtype, size in sizes.items():
             device = next(each.device for each in rows[0] if each.dtype == dtype)
             self.flats[dtype] = torch.zeros(len(rows), size, dtype=dtype, device=device)
-        #: (K, ...) for each tensor, and each trial's own.
+        #: A view (K, ...) for each tensor, and the list of views for each trial.
         formats = rows[0] if like is None else like
         self.stacked = [
             self._columns(tensor, end, each)
@@ -57,7 +59,7 @@ class Stack:
                 torch._foreach_copy_(views, list(tensors))
 
     def part(self, of: slice) -> Stack:
-        """Return the stack of a slice of the trials, in the same memory."""
+        """Return the stack of the trials ``of``, in the same memory."""
         stack = copy.copy(self)
         stack.flats = {dtype: flat[of] for dtype, flat in self.flats.items()}
         stack.stacked = [each[of] for each in self.stacked]
@@ -76,9 +78,10 @@ class Stack:
 
 
 def batch_of(tensors: Sequence[Tensor], part: Tensor, run: Training) -> tuple[Tensor, ...]:
-    """Return the examples of ``part``, (B,), or of each trial's, (K, B), where ``run`` computes.
+    """Return the examples with the indices ``part`` on the device of ``run``.
 
-    They are in the memory format in which it reads them.
+    ``part`` is (B,), or (K, B) with the indices of each trial. The memory format of the examples is
+    the one that ``run`` reads.
     """
     batch = tuple(each[part.to(each.device)].to(run.device) for each in tensors)
     if not run.system.channels_last:
@@ -95,20 +98,20 @@ def _by_trial(stacked: Sequence[Tensor], count: int) -> list[list[Tensor]]:
 
 
 def put(tensors: Sequence[Tensor], views: Sequence[Tensor]) -> None:
-    """Make the memory of ``views``, which has the same values, that of ``tensors``."""
+    """Make ``tensors`` use the memory of ``views``, which has the same values."""
     for tensor, view in zip(tensors, views, strict=True):
         tensor.data = view
 
 
 def unalias(tensors: Sequence[Tensor], views: Sequence[Tensor]) -> None:
-    """Give ``tensors`` memory of their own, where they still have that of ``views``."""
+    """Give each of ``tensors`` that still uses the memory of ``views`` memory of its own."""
     for tensor, view in zip(tensors, views, strict=False):
         if tensor.data_ptr() == view.data_ptr():
             tensor.data = view.clone()
 
 
 def are_in(tensors: Sequence[Tensor], views: Sequence[Tensor]) -> bool:
-    """Return True if ``tensors`` still have the memory of ``views``."""
+    """Return True if all ``tensors`` still use the memory of ``views``."""
     return len(tensors) == len(views) and all(
         one.data_ptr() == other.data_ptr() and one.shape == other.shape
         for one, other in zip(tensors, views, strict=True)

@@ -1,9 +1,10 @@
-"""An object of the user's class that stands for all trials' objects in ``loss`` and ``metrics``.
+"""An object of the user's class that replaces all trials' objects in ``loss`` and ``metrics``.
 
 Theory of operation. The code must not silently read one trial's values from ``self``. So each read
-of a hyperparameter, of ``now`` or of an attribute gives the value that all trials have. If their
-values differ, it raises and names the value, so that trials that differ in it are not fused.
-Nothing can be set. A value that is changed in place is noticed at the end of an epoch.
+of a hyperparameter, of ``now`` or of an attribute gives the value that all trials have in common.
+If the trials' values differ, the read raises an error that names the value, and trials that differ
+in that value are not fused any more. Attributes cannot be set. A value that is changed in place is
+noticed at the end of an epoch.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .structure import Read, frozen, value_of
 
 
 class Differs(NotFused):
-    """Trials have different values of something that their code reads."""
+    """Raised if trials have different values of something that their code reads."""
 
     def __init__(self, read: Read) -> None:
         super().__init__(f"its code reads {read[1]!r}, which others have another value of")
@@ -28,14 +29,14 @@ class Differs(NotFused):
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Values read by code: the names of each object's attributes, and the keys of the values."""
+    """Values that code has read: each object's attribute names, and the keys of the values."""
 
     names: list[set[str]]
     values: dict[Read, Hashable]
 
 
 class Common:
-    """The common values of objects of one class."""
+    """The values that objects of one class have in common."""
 
     def __init__(self, codes: Sequence[TorchTrainable]) -> None:
         self._codes = codes
@@ -43,18 +44,18 @@ class Common:
         self._keys: dict[Read, Hashable] = {}
 
     def has(self, name: str) -> bool:
-        """Return True if ``name`` is an instance attribute of an object."""
+        """Return True if ``name`` is an instance attribute of any of the objects."""
         return any(name in vars(code) for code in self._codes)
 
     def names(self) -> list[str]:
-        """Return the names of all hyperparameters; raise ``NotFused`` if they differ."""
+        """Return the names of all hyperparameters; raise ``NotFused`` if they differ by object."""
         names = [list(code.params) for code in self._codes]
         if any(each != names[0] for each in names):
             raise NotFused("its code goes through all hyperparameters, and others have more")
         return names[0]
 
     def value(self, read: Read) -> Any:
-        """Return the value that all have, or ``NotFused`` if none has it. Raises ``Differs``."""
+        """Return the common value, or ``NotFused`` if no object has one. Raises ``Differs``."""
         if read not in self._known:
             values = [value_of(code, read) for code in self._codes]
             if any(value is not values[0] for value in values):
@@ -66,11 +67,11 @@ class Common:
         return self._known[read]
 
     def reads(self) -> Reads:
-        """Return all that was read until now. Raises ``NotFused`` if a value has no key."""
+        """Return everything that was read so far. Raises ``NotFused`` if a value has no key."""
         return Reads(self._names(), {read: self._key(read) for read in self._known})
 
     def has_same(self, reads: Reads) -> bool:
-        """Return True if all of ``reads`` have the same values here."""
+        """Return True if these objects have the same values for everything in ``reads``."""
         try:
             same = all(self._key(read) == key for read, key in reads.values.items())
         except NotFused:
@@ -108,7 +109,7 @@ class _Params(Mapping[str, Any]):
 
 
 def stand_in(common: Common, code: type[TorchTrainable]) -> TorchTrainable:
-    """Return the object of class ``code`` that stands for all."""
+    """Return an object of class ``code`` that stands for all trials' objects."""
     stand_in_object: Any = object.__new__(_class_of(cast(Any, code)))
     object.__setattr__(stand_in_object, "_common", common)
     object.__setattr__(stand_in_object, "_read_params", _Params(common))

@@ -1,7 +1,7 @@
-"""Structures, which trials must have in common to be fused; some trials have none.
+"""Structures: trials are fused only if their structures are equal. Some trials have none.
 
-Values are compared by their keys: equal keys mean that code computes the same with one value as
-with the other.
+Values are compared by their keys: if two values have equal keys, code computes the same with either
+value.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
     from ...tasks.training.training import Training
 
-#: The largest tensor that is compared by its bytes.
+#: The largest tensor (bytes) that is compared by its content.
 _SMALL = 1 << 16
 _PLAIN = (
     *(type(None), bool, int, str, bytes, Enum, type),
     *(types.FunctionType, types.BuiltinFunctionType),
     *(torch.dtype, torch.device, torch.memory_format),
 )
-#: Knobs that change nothing in how a trial with its data in memory computes at one thread.
+#: Knobs that do not change the results of a trial with its data in memory and one thread.
 _HARMLESS = {"threads", "loader_workers"}
-#: Knobs under which fused trials have their bits alone, if all have the same.
+#: Knobs that leave fused trials' bits as alone if all trials have the same setting.
 _EQUAL = {"autocast", "memory_format"}
 #: A value that code reads: ``("params", "lr")``, ``("now", "lr")``, ``("attribute", "classes")``.
 Read = tuple[str, str]
@@ -48,18 +48,18 @@ Read = tuple[str, str]
 class Structure:
     """A key: trials with equal structures may be fused in one process."""
 
-    #: Code, network and optimiser.
+    #: The key of the code, the network and the optimiser.
     network: Hashable
-    #: Identities of the data sets, unique while their trials live.
+    #: The ``id`` of each data set, which is unique while the trials live.
     data: tuple[int, ...]
-    #: Values that ``loss`` and ``metrics`` are known to read.
+    #: The key of the values that ``loss`` and ``metrics`` are known to read.
     read: Hashable
 
 
 def structure_of(run: Training, reads: Iterable[Read] = ()) -> Structure:
     """Return the structure of a trial; raise ``NotFused`` with the reason if it has none.
 
-    ``reads`` has the values that the code of its class is known to read of it.
+    ``reads`` names the values of a trial that code of its class is known to read.
     """
     _check(run)
     sets = [run.data.train, run.data.validation, run.data.test]
@@ -87,7 +87,7 @@ def structure_of(run: Training, reads: Iterable[Read] = ()) -> Structure:
 
 
 def value_of(code: TorchTrainable, read: Read) -> Any:
-    """Return the value that the code reads, or the class ``NotFused`` if there is none."""
+    """Return the value that ``read`` names, or the class ``NotFused`` if ``code`` has none."""
     kind, name = read
     try:
         if kind == "params":
@@ -98,7 +98,7 @@ def value_of(code: TorchTrainable, read: Read) -> Any:
 
 
 def _attributes(model: nn.Module) -> Hashable:
-    """Return the key of all modules; it is cached until an attribute is another object."""
+    """Return the key of all modules; it is cached until an attribute becomes another object."""
     values = [value for each in model.modules() for value in looked_at(each)]
     cached_values, key = _KNOWN.get(model, ([], None))
     if len(cached_values) != len(values) or any(map(operator.is_not, cached_values, values)):
@@ -133,7 +133,7 @@ def _check(run: Training) -> None:
 def _names(
     parameters: Sequence[tuple[str, torch.Tensor]], buffers: Sequence[tuple[str, torch.Tensor]]
 ) -> dict[int, str]:
-    """Return the names of the model's parameters by identity; raise ``NotFused`` if unusual."""
+    """Return the names of the parameters by ``id``. Raises ``NotFused`` for unusual parameters."""
     for name, parameter in parameters:
         if type(parameter) is not nn.Parameter:
             raise NotFused(f"{name} is a {type(parameter).__name__}")
@@ -164,7 +164,7 @@ def _extent(data: Dataset[Any]) -> Hashable:
 
 
 def frozen(value: Any, where: str) -> Hashable:
-    """Return the key of ``value``; raise ``NotFused``, naming ``where`` it is, if it has none."""
+    """Return the key of ``value``; raise ``NotFused``, which names ``where``, if it has none."""
     key: Hashable
     match value:
         case torch.Tensor():
@@ -197,19 +197,19 @@ def _frozen_tensor(value: torch.Tensor, where: str) -> Hashable:
 
 
 def _frozen_module(module: nn.Module, where: str) -> Hashable:
-    """Return the key of a module that has neither parameters nor buffers, such as a loss."""
+    """Return the key of a module without parameters and buffers, such as a loss."""
     if next(module.parameters(), None) is not None or next(module.buffers(), None) is not None:
         raise NotFused(f"{where} is a module with parameters or buffers of its own")
     return tuple((name, attributes(each, where)) for name, each in module.named_modules())
 
 
-#: Names of a module's own attributes, not the user's. ``training`` is set again in every epoch.
+#: Names of torch's own attributes of a module. ``training`` is set again in every epoch.
 _MACHINERY = frozenset(vars(nn.Module())) | {"_compiled_call_impl"}
 _HOOKS = tuple(name for name in sorted(_MACHINERY) if name.endswith("_hooks"))
 
 
 def attributes(module: nn.Module, where: str) -> Hashable:
-    """Return the key of a module's class and attributes, without parameters, buffers, modules."""
+    """Return the key of a module's class and its attributes other than tensors and submodules."""
     module_name = f"{where or 'the model'} ({type(module).__name__})"
     if any(vars(module).get(name) for name in _HOOKS):
         raise NotFused(f"{module_name} has hooks")
@@ -223,7 +223,7 @@ def attributes(module: nn.Module, where: str) -> Hashable:
 
 
 def looked_at(module: nn.Module) -> list[Any]:
-    """Return the objects to compare by identity: class, attributes, and True if it has hooks."""
+    """Return the objects of a module to compare by identity: class, hook flags, attributes."""
     own = vars(module)
     hooked = any(own[name] for name in _HOOKS if name in own)
     own_attributes = [each for item in own.items() if item[0] not in _MACHINERY for each in item]
@@ -231,6 +231,6 @@ def looked_at(module: nn.Module) -> list[Any]:
 
 
 def chosen(module: nn.Module) -> set[str]:
-    """Return the names of attributes that state a module's choices; its parts are compared."""
+    """Return the names of attributes that hold a module's choices, which its parts also show."""
     own_attributes = vars(module).items()
     return {name for name, value in own_attributes if getattr(type(value), "told_by_parts", False)}

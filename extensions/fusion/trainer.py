@@ -1,15 +1,16 @@
-"""Fused groups: trials in the seats of one lane that train their epochs together.
+"""Fused groups: trials in the seats of one lane train their epochs together.
 
-Theory of operation. A trial at the beginning of an epoch *rests* (``extensions.lanes.turns``): the
-others have a turn each, in which those of the same structure come to the beginning of an epoch,
-too, and rest. The first that goes on leads: it trains an epoch of each of them (``fusion``) in its
-own turn, while it holds the others. A trial that comes in the middle of that epoch and could take
-part rests until its end, and then once more, so that the trials of the epoch come to their next
-one. No trial waits for one that computes something else. Each trial keeps its own segment, fence,
-progress, reports, cut and failure: only the epoch's steps are computed together.
+Theory of operation. A trial at the beginning of an epoch *rests* (``extensions.lanes.turns``): each
+other trial has a turn, in which trials of the same structure also reach the beginning of an epoch
+and rest. The first trial that goes on leads: in its own turn, it trains an epoch of every resting
+trial of its structure (``fusion``), and holds those trials meanwhile. A trial that arrives in the
+middle of that epoch and could take part rests until the epoch ends, and then once more, until the
+trials of that epoch reach their next one. No trial waits for a trial that computes something else.
+Each trial keeps its own segment, fence, progress, reports, cut and failure: only the epoch's steps
+are computed together.
 
-Between two steps the leading trial may pass its turn on, as any trial does. If it is fenced off
-meanwhile, its own next step notices, since the current step may be that of another trial.
+Between two steps the leading trial may pass its turn on, as any trial does. If the leading trial is
+fenced off meanwhile, its own next step notices that, since the current step may be another trial's.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from .structure import Structure
 if TYPE_CHECKING:
     from ..lanes.turns import Turn
 
-#: Name of the note with the last reported reason that the trial is trained alone.
+#: The name of the note that holds the last reported reason for training the trial alone.
 _UNFUSED = "is trained alone"
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A trial at the beginning of an epoch, and later its outcome."""
+    """A trial that waits at the beginning of an epoch, and later the epoch's outcome."""
 
     trial: str
     turn: Turn
@@ -44,7 +45,7 @@ class _Waiting:
     training: Training
     tick: loop.Tick
     outcome: Outcome | None = None
-    #: Number of trials in its fused group, itself included; 0 if it is never fused.
+    #: Number of trials in the fused group, including this one; 0 if it is never fused.
     group_size: int = 1
 
 
@@ -71,21 +72,21 @@ def hook(parts: Parts) -> Hook:
 
 
 class FusionHook(Hook):
-    """The trials of this trainer that may be fused."""
+    """Trains the trials of one trainer in fused groups."""
 
     def __init__(self) -> None:
         self._fusion = Fusion()
         self._waiting: list[_Waiting] = []
-        #: Number of trials that are being trained in the turn of each leading trial.
+        #: Number of trials being trained in the turn of each leading trial.
         self._led: dict[_Waiting, int] = {}
-        #: Trials that were fused, as long as they are in memory.
+        #: Trials that have been fused and are still in memory.
         self._trained: dict[str, Training] = {}
 
     def run_epoch(self, epoch: Epoch) -> loop.Result | None:
         """Train the epoch, in a fused group if possible; return its result.
 
-        Returns None, with nothing done, if no other trial may be in it. Raises any error of this
-        trial's own code, and ``Abandoned`` if it is fenced off.
+        Returns None, with nothing done, if no other trial may take part. Raises any error of this
+        trial's own code, and ``Abandoned`` if the trial is fenced off.
         """
         run, training = epoch.segment.run, epoch.segment.training
         turn = cast("Turn | None", run.turn)  # from lanes, the only room with several open runs
@@ -118,7 +119,7 @@ class FusionHook(Hook):
         return own.outcome
 
     def report(self, epoch: Epoch) -> None:
-        """Say once why the trial is not fused with others, and what they share."""
+        """Report, once for each reason, why the trial is not fused, and if batches are shared."""
         if epoch.values.get("together") != 0:
             return
         segment = epoch.segment
@@ -130,19 +131,19 @@ class FusionHook(Hook):
             segment.run.remarks(f"its steps are its own: {why}{pays if reads_once else ''}")
 
     def forget(self, trial: str) -> None:
-        """Drop everything kept of a trial that is no longer in memory."""
+        """Drop everything kept about a trial that is no longer in memory."""
         if (training := self._trained.pop(trial, None)) is not None:
             self._fusion.forget(training)
 
     def _could_join(self, structure: Structure) -> bool:
-        """Return True if an epoch is being trained that one more trial could have joined."""
+        """Return True if an epoch in progress could have had one more trial of ``structure``."""
         return any(
             each.structure == structure and self._fusion.group_size(structure, n + 1) > 1
             for each, n in self._led.items()
         )
 
     def _lead(self, own: _Waiting) -> None:
-        """Train an epoch of all waiting trials with the structure of ``own``, in its turn."""
+        """Train an epoch of ``own`` and of waiting trials with its structure, in its turn."""
         followers = [each for each in self._waiting if each.structure == own.structure]
         self._waiting = [each for each in self._waiting if each.structure != own.structure]
         # The order does not depend on the leader, so the stacks of the last epoch are reused.
@@ -167,9 +168,9 @@ class FusionHook(Hook):
 
     @staticmethod
     def _tick(own: _Waiting, each: _Waiting, lent: _Lent) -> loop.Tick:
-        """Return the tick of ``each``, after which ``own`` passes its turn on, if that is over.
+        """Return a tick that calls that of ``each``, then passes on ``own``'s turn if it is over.
 
-        If the tick of another trial raises, that trial is let go at once.
+        If the tick of a trial other than ``own`` raises, that trial is let go at once.
         """
 
         def tick(epoch: int, step: int, steps: int) -> None:

@@ -1,1 +1,1 @@
-"""Room: how operators compute on stacks of trials, with the bits that each trial has alone."""
+"""Operators on stacks of trials, with the bits that each trial has alone."""

@@ -1,9 +1,9 @@
-"""One call of a function for all trials, like ``torch.func.vmap``, in which rules see the stacks.
+"""Calls a function once for all trials, like ``torch.func.vmap``, but lets rules see the stacks.
 
-Theory of operation. Inside, a tensor has the shape that it has for one trial, and torch computes it
-for all. torch's public ways in (``vmap``) and out (``autograd.Function.vmap``) take most of the
-time of a small step, since they handle trees of arguments, which do not occur here. So the few
-private calls beneath them are used.
+Theory of operation. Inside the call, a tensor has its shape for one trial, and torch computes for
+all trials. torch's public functions to enter such a call (``vmap``) and to leave it
+(``autograd.Function.vmap``) take most of the time of a small step, since they handle trees of
+arguments, which do not occur here. So this module uses the few private functions beneath them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .not_fused import NotFused
 
 
 class AllRows:
-    """All trials of a group at once."""
+    """Computes with all trials of a group at once."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -32,10 +32,10 @@ class AllRows:
         *,
         common: bool,
     ) -> Any:
-        """Return ``function(tensors, batch)``: a tensor or a dict of tensors, a row for each trial.
+        """Return ``function(tensors, batch)``, a tensor or dict of tensors with a row per trial.
 
-        ``common``: the batch is the same for all; else it has a row for each. An operator that
-        draws random numbers and has no rule raises.
+        If ``common``, the batch is the same for all trials; otherwise it has a row for each. An
+        operator that draws random numbers raises an error unless it has a rule.
         """
         level = self._level = internal._vmap_increment_nesting(self.count, "error")
         try:
@@ -58,12 +58,12 @@ class AllRows:
         return stack
 
     def is_here(self) -> bool:
-        """Return True if operators are called for all trials, not in a vmap of the user's code."""
+        """Return True if operators are called for all trials directly, not in a user's vmap."""
         return bool(internal.maybe_current_level() == self._level)
 
     def leave(self, rule: Callable[..., Any], args: Sequence[Any], named: dict[str, Any]) -> Any:
-        """Return the result of ``rule`` on the stacks behind the tensors, a row for each trial."""
-        # One object stays one object: self-attention is computed in another way.
+        """Return the result, a row for each trial, of ``rule`` on the stacks behind the tensors."""
+        # Equal arguments must stay one object: torch computes self-attention in another way.
         by_id: dict[int, Tensor] = {}
         stacks = [self._behind(arg, by_id) for arg in args]
         by_name = {name: self._behind(arg, by_id) for name, arg in named.items()}
@@ -75,7 +75,7 @@ class AllRows:
         return self._wrapped(outputs)
 
     def differs(self, tensor: Tensor) -> bool:
-        """Return True if a tensor has a row for each trial, and is not shared by all."""
+        """Return True if a tensor has a row for each trial; False if all trials share it."""
         return bool(internal.is_batchedtensor(tensor))
 
     def _wrapped(self, output: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Operators on a GPU that compute all trials at once where the bits were found to be equal.
+"""Operators on a GPU that compute all trials at once if the bits were found to be equal.
 
-Theory of operation. A library chooses its kernels by shapes, and another kernel adds up in another
-order. The kernel for a stack is not known in advance. So the first time that shapes occur in a
-process, both ways are computed, and their bits are compared.
+Theory of operation. A library chooses its kernels by shapes, and each kernel sums in its own order.
+The kernel for a stack is not known in advance. So the first time that a process sees some shapes,
+it computes all trials at once and one by one, and compares the bits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FOUND: dict[Hashable, bool] = {}
 def batched(
     name: str, stacks: tuple[Tensor, ...], at_once: Callable[[], Tensor], each: Callable[[], Tensor]
 ) -> Tensor:
-    """Return ``each()``, or ``at_once()`` if that has the same bits for such ``stacks``."""
+    """Return ``at_once()`` if its bits equal ``each()``'s for such ``stacks``, else ``each()``."""
     kind = (name, *((s.dtype, s.shape, s.stride(), s.device) for s in stacks))
     if kind not in _FOUND:
         output = each()

@@ -1,4 +1,4 @@
-"""Random numbers for stacks of trials: a generator for each, seeded as torch's is for it alone."""
+"""Random numbers for stacks of trials: each trial has a generator, seeded as torch's is alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .vectorised import fills_vectors
 
 
 class Generators:
-    """A generator for each trial, in the state that torch's has before a step of it alone."""
+    """A generator for each trial, in the state that torch's has before the trial's step alone."""
 
     def __init__(self, rows: int, device: torch.device) -> None:
         self.all = [torch.Generator(device) for _ in range(rows)]
@@ -24,7 +24,7 @@ class Generators:
         self._seeds: Callable[[], Sequence[int]] | None = None
 
     def begin(self, seeds: Callable[[], Sequence[int]]) -> None:
-        """Begin a step, with these seeds if anything is drawn in it."""
+        """Begin a step. ``seeds`` is called for the trials' seeds if the step draws anything."""
         self._seeds = seeds
 
     def drawing(self) -> list[torch.Generator]:
@@ -37,7 +37,7 @@ class Generators:
 
     @contextmanager
     def lent(self, k: int) -> Iterator[None]:
-        """Make draws from torch's generator come from that of trial ``k``."""
+        """Let torch's generator draw the numbers of trial ``k``'s generator."""
         generator, before = self.drawing()[k], self._torchs.get_state()
         self._torchs.set_state(generator.get_state())
         try:
@@ -48,7 +48,7 @@ class Generators:
 
 
 class Dropout:
-    """``F.dropout``, with a mask from each trial's generator, and its own probability."""
+    """``F.dropout`` with each trial's own generator and probability."""
 
     def __init__(self, generators: Generators) -> None:
         self._generators = generators
@@ -81,6 +81,6 @@ class Dropout:
 
 
 def _column(values: Sequence[float], like: Tensor) -> Tensor:
-    """Return a column of numbers, one a trial, to broadcast over ``like``, rounded as by torch."""
+    """Return numbers, one for each trial, rounded as by torch and broadcastable over ``like``."""
     dtype = torch.promote_types(like.dtype, torch.float32)  # bfloat16 is divided in float32
     return torch.tensor(values, dtype=dtype, device=like.device).view(-1, *(1,) * (like.dim() - 1))

@@ -1,4 +1,4 @@
-"""``F.linear`` for stacks of trials: a batched product, oriented as for a trial alone."""
+"""``F.linear`` for stacks of trials: a batched product with the orientation for a trial alone."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from .batched import batched
 from .loop import is_aligned, looped, rows_of
 from .not_fused import NotFused
 
-#: Number of multiplications below which torch's batched product is a loop with other bits.
+#: Number of multiplications below which torch's batched product is a loop, with other bits.
 _SMALL_PRODUCT = 400
 
 
 def linear(count: int, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # noqa: A002
-    """Return ``F.linear`` of all trials; examples of any dimensions are taken as one matrix."""
+    """Return ``F.linear`` of all trials; leading dimensions of a trial's input count as rows."""
     if input.dim() < 3 or weight.dim() < 3:
         raise NotFused("a linear layer is given a single example")
     autocast = torch.is_autocast_enabled(input.device.type)  # whose products have bits of their own
     if autocast or not (input.is_contiguous() or input[0].is_contiguous()):
-        # Alone its gradients are computed the other way round, or the bias is added later.
+        # Alone, the gradients are computed in another orientation, or the bias is added later.
         made_alone: Tensor = looped(F.linear, count, (input, weight, bias), {})
         return made_alone
     if input.dim() == 3:
@@ -73,7 +73,7 @@ def _each(a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _sum(grad: Tensor) -> Tensor:
-    """Return the sum over the examples of each trial."""
+    """Return each trial's sum over its examples."""
     if not grad.is_cuda:
         return grad.sum(1)
     return batched(

@@ -1,18 +1,18 @@
-"""Operators that are known to have the bits that each trial has alone, and how they are computed.
+"""Lists of operators that give each trial the same bits as alone, by their way of computing.
 
-Theory of operation. What is not here, and has no rule, is refused by its name: that its bits were
-equal in a few steps says nothing. tests/extensions/fusion/test_fused_operators.py goes through
-these lists.
+Theory of operation. An operator that is not listed here and has no rule is refused by name, because
+equal bits in a few steps prove nothing. tests/extensions/fusion/test_fused_operators.py goes
+through these lists.
 
-- ``READ``: what a tensor is, which is the same for all.
-- ``MOVED``: copies and views. No number is computed, forward or backward, but gradients are put
-  into zeros.
-- ``EXACT``: each element is rounded once, so that all kernels agree. Where a gradient would have to
-  be summed over a broadcast dimension they are looped.
-- ``ELEMENTWISE`` and ``LAST_DIMENSION``: ``vectorised``.
-- ``LOOPED``: the trial's own kernels, one trial after the other.
-- ``SEEN``: while somebody looks at the operators beneath (``TorchDispatchMode``) torch avoids what
-  depends on values, and computes the gradients of these in another way, with other bits.
+- ``READ``: properties of a tensor that are the same for all trials.
+- ``MOVED``: copies and views. No number is computed, forward or backward; gradients are only
+  written into zeros.
+- ``EXACT``: each element is rounded once, so all kernels agree. If a gradient would have to be
+  summed over a broadcast dimension, the operator is looped.
+- ``ELEMENTWISE`` and ``LAST_DIMENSION``: see ``vectorised``.
+- ``LOOPED``: the kernels for a trial alone, called for one trial after the other.
+- ``SEEN``: while a ``TorchDispatchMode`` sees the operators, torch avoids computations that depend
+  on values, and computes the gradients of these operators in another way, with other bits.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Operators for stacks of trials as a loop over the trials, with the kernels of a trial alone.
+"""Computes operators for stacks of trials by a loop over trials, with the kernels for one trial.
 
-Theory of operation. Forward and backward run on each trial's own tensors, and only whole results
-are stacked, each in the order of memory that it has alone. So the operators that follow see each
-trial as if it were alone. Each argument is an edge of its own in the graph of gradients, as it is
-alone, so that gradients of one tensor are added in the same order.
+Theory of operation. Forward and backward run on each trial's own tensors. Only whole results are
+stacked, each in the memory order that it has alone. So the operators that follow see each trial as
+if it were alone. Each argument is a separate edge in the graph of gradients, as for a trial alone,
+so that gradients of one tensor are added in the same order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.autograd import Function
 
 from .not_fused import NotFused
 
-#: The context in which a trial draws.
+#: A function from a trial's index to the context in which the trial draws random numbers.
 Lent = Callable[[int], AbstractContextManager[None]]
 
 #: Alignment of torch's allocations (bytes). Products of unaligned tensors have other bits.
@@ -27,7 +27,7 @@ _ALIGNED = 64
 
 
 class Loop:
-    """An operator of torch's, trial by trial."""
+    """Computes an operator of torch trial by trial."""
 
     def __init__(self, func: Any, lent: Lent) -> None:
         self._func = func
@@ -51,8 +51,8 @@ def looped(
     named: dict[str, Any],
     lent: Lent = lambda _: nullcontext(),
 ) -> Any:
-    """Return ``func`` of all trials, called for each in the context ``lent(k)``."""
-    # One object stays one object: self-attention is computed in another way.
+    """Return ``func`` of all trials, called for each trial ``k`` in the context ``lent(k)``."""
+    # Equal arguments must stay one object: torch computes self-attention in another way.
     stacks = _Stacks(shared=func is F.multi_head_attention_forward)
     arguments, by_name = stacks.indexed(tuple(args)), stacks.indexed(dict(named))
     kinds: list[type] = []
@@ -87,14 +87,15 @@ def rows_of(stack: Tensor) -> list[Tensor]:
 
 @torch.no_grad()
 def _realigned(stack: Tensor) -> Tensor:
-    """Return the stack, or a copy with the same strides if a trial's tensor is not aligned.
+    """Return ``stack``, or an aligned copy of it if a trial's tensor is not aligned in memory.
 
-    The first trial's tensor is aligned, since a stack begins where its first tensor does alone.
+    A trial's tensor has the same strides in the copy. The first trial's tensor is always aligned
+    as it is alone, since the stack begins with it.
     """
     if is_aligned(stack) or not stack.numel():
         return stack
     size, (apart, *strides) = stack.shape, stack.stride()
-    # Broadcast dimensions are copied once.
+    # Copy broadcast dimensions only once.
     once = [n if step else 1 for n, step in zip(size[1:], strides, strict=True)]
     begin = stack.data_ptr() % _ALIGNED // stack.element_size()
     end = begin + 1 + sum((n - 1) * step for n, step in zip(size[1:], strides, strict=True))
@@ -107,17 +108,17 @@ def _realigned(stack: Tensor) -> Tensor:
 
 
 class ByRow(tuple[float, ...]):
-    """A number that has a value for each trial."""
+    """A number with one value for each trial."""
 
     __slots__ = ()
 
 
 class _Index(int):
-    """The position of a tensor among those found."""
+    """The position of a tensor in ``_Stacks.found``."""
 
 
 class _Stacks:
-    """The stacks among arguments."""
+    """Finds the stacks among arguments."""
 
     def __init__(self, *, shared: bool) -> None:
         self.found: list[Tensor] = []
@@ -194,7 +195,7 @@ def _detached(value: Any) -> Any:
 
 
 def _whole(part: Sequence[Any]) -> Any:
-    """Stack tensors, each in the memory order that it has alone; return None if they are None."""
+    """Stack tensors, each in the memory order that it has alone. Return None for Nones."""
     first = part[0]
     if first is None:
         return None
@@ -202,7 +203,7 @@ def _whole(part: Sequence[Any]) -> Any:
         raise NotFused(f"an operator gives a {type(first).__name__} for each trial")
     if first.is_contiguous():
         return torch.stack(list(part))
-    # What is broadcast alone is so in the stack.
+    # A dimension that is broadcast alone is broadcast in the stack, too.
     wide = [d for d in range(first.dim()) if first.stride(d) == 0 and first.shape[d] > 1]
     for dim in wide:
         part = [each.narrow(dim, 0, 1) for each in part]

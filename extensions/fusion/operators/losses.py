@@ -16,7 +16,7 @@ from .vectorised import last_dimension
 
 #: torch's default for ``ignore_index``.
 _IGNORED = -100
-#: The mean over examples with a class, and how many these are; and how torch numbers that mean.
+#: The mean over examples with a class, and their number; ``_MEAN`` is torch's code for the mean.
 _nll = torch.ops.aten.nll_loss_forward.default
 _MEAN = 1
 _log_softmax = last_dimension(F.log_softmax)
@@ -33,10 +33,10 @@ _NAMES = ("input", "target", *_DEFAULTS)
 
 
 def cross_entropy(count: int, *args: Any, **named: Any) -> Tensor:
-    """``F.cross_entropy``."""
+    """Return ``F.cross_entropy`` of all trials."""
     arguments = dict(zip(_NAMES, args, strict=False)) | named
     if arguments.get("label_smoothing") and arguments.get("weight") is not None:
-        # Where somebody looks at the operators beneath, torch computes it in another way.
+        # While a dispatch mode sees the operators, torch computes it in another way.
         raise NotFused("its cross entropy has both label smoothing and weights of classes")
     if _is_plain(args, named):
         scores, target = args
@@ -46,7 +46,7 @@ def cross_entropy(count: int, *args: Any, **named: Any) -> Tensor:
 
 
 def nll_loss(count: int, *args: Any, **named: Any) -> Tensor:
-    """``F.nll_loss``."""
+    """Return ``F.nll_loss`` of all trials."""
     if _is_plain(args, named) and args[0].dtype != torch.bfloat16:  # else autocast may widen it
         return nll_of_all(count, *args)
     losses: Tensor = looped(F.nll_loss, count, args, named)
@@ -54,7 +54,7 @@ def nll_loss(count: int, *args: Any, **named: Any) -> Tensor:
 
 
 def _is_plain(args: Sequence[Any], named: dict[str, Any]) -> bool:
-    """Return True if it is an unweighted mean over examples with one class each."""
+    """Return True if the loss is an unweighted mean over examples with one class each."""
     if len(args) != 2 or any(isinstance(value, Tensor) for value in named.values()):
         return False
     scores, target = args
@@ -65,7 +65,7 @@ def _is_plain(args: Sequence[Any], named: dict[str, Any]) -> bool:
 
 
 def nll_of_all(count: int, log_probabilities: Tensor, target: Tensor) -> Tensor:
-    """Return the mean negative log likelihood (K,) from (K, B, classes) and (K, B)."""
+    """Return the mean negative log likelihoods (K,) from (K, B, classes) and targets (K, B)."""
     if log_probabilities.is_cuda:
         losses: Tensor = looped(F.nll_loss, count, (log_probabilities, target), {})
         return losses
@@ -77,7 +77,7 @@ class _MeanNll(Function):
     @staticmethod
     def forward(ctx: Any, log_probabilities: Tensor, target: Tensor) -> Tensor:
         ctx.shape = log_probabilities.shape
-        # The sum of a trial's batch is torch's own: it is ordered as no sum over a stack is.
+        # Let torch sum each trial's batch: no sum over a stack has the same order.
         each = zip(log_probabilities.unbind(0), target.unbind(0), strict=True)
         results = [_nll(scores, its, None, _MEAN, _IGNORED) for scores, its in each]
         ctx.save_for_backward(target, torch.stack([weight for _, weight in results]))

@@ -1,14 +1,14 @@
-"""Recording of the operators that a function calls, to call them again with other tensors.
+"""Records the operators that a function calls, to call them again with other tensors.
 
-Theory of operation. Operators are seen where they reach the kernels, so the calls of all layers
-above are recorded: rules, vmap, the graph of gradients. An argument of a call is an argument of the
-function, the result of an earlier call, or else the same value each time. Tensors are identified by
-their memory, since the graph of gradients makes new tensors of the same memory. A view of memory
+Theory of operation. Operators are seen where they reach the kernels, so calls from all layers above
+are recorded: rules, vmap, the graph of gradients. An argument of a call is either an argument of
+the function, or the result of an earlier call, or the same value each time. Tensors are identified
+by their memory, since the graph of gradients makes new tensors of the same memory. A view of memory
 that stays in place is kept as it is.
 
-A recording may depend on shapes, but not on values. So operators that give a value to Python, or
-whose shape depends on values, are refused. Operators may write to memory that was made in the
-recording or is declared writable, and may draw from generators that are declared.
+A recording may depend on shapes, but not on values. So operators that pass a value to Python, or
+whose result's shape depends on values, are refused. Operators may write only to memory that was
+made in the recording or is declared writable, and draw only from declared generators.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .not_fused import NotFused
 
-#: Bytes that may be made during a recording, in which nothing is freed. Steps that make more spend
-#: their time in the kernels anyway.
+#: The most bytes allocated during a recording, in which nothing is freed. Steps that allocate more
+#: spend most of their time in the kernels anyway.
 LARGEST = 1 << 25
 _REFUSED = {
     torch.Tag.data_dependent_output: "reads a value",
@@ -37,24 +37,24 @@ _REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call of an operator. Values have numbers."""
+    """A call of an operator. Its arguments and results are given by numbers of values."""
 
     operator: Callable[..., Any]
     arguments: Callable[[list[Any]], Sequence[Any]]
     named: dict[str, int]
-    #: Number of the result, or numbers of several results.
+    #: The number of the result, or the numbers of several results.
     result: int | tuple[int, ...]
-    #: Numbers of values that no later call takes.
+    #: The numbers of values that no later call needs.
     last: tuple[int, ...] = ()
 
 
 class Recording:
-    """Recorded calls, to be made again."""
+    """Recorded calls, which can be made again."""
 
     def __init__(
         self, calls: Sequence[_Call], values: Sequence[Any], results: Sequence[int]
     ) -> None:
-        """Keep the calls. ``values`` begins with the function's arguments; results are None."""
+        """Keep the calls. ``values`` has the function's arguments first, and None for results."""
         self._calls = calls
         self._values = values
         self._results = results
@@ -93,22 +93,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
 
         Args:
             given: The function's arguments, which are other tensors each time.
-            kept: Tensors to whose memory may be written.
-            generators: Generators that may be drawn from; the caller seeds them each time.
+            kept: Tensors whose memory the calls may write to.
+            generators: Generators from which the calls may draw; the caller seeds them each time.
         """
         super().__init__()  # type: ignore[no-untyped-call]
-        #: Reason that this cannot be recorded; empty if it can.
+        #: The reason why the calls cannot be recorded; empty if they can.
         self.refused = ""
-        #: True if something is drawn.
+        #: True if a call draws random numbers.
         self.draws = False
         self._generators = {_generator(each) for each in generators}
         self._values: list[Any] = list(given)
         self._numbers = dict[Hashable, int]()
-        #: Numbers of the values that are made again each time.
+        #: The numbers of the values that are given or computed again each time.
         self._made = set(range(len(given)))
-        #: The calls, each with the numbers of the values that it takes.
+        #: The calls, each with the numbers of the values that the call takes.
         self._calls: list[tuple[_Call, set[int]]] = []
-        #: Memory that may be written to: of the values given or made, and of the tensors kept.
+        #: Memory that may be written to: that of given values, of results, and of the kept tensors.
         self._memory = set[Hashable]()
         self._kept = set[Hashable]()
         self._bytes = 0
@@ -167,7 +167,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         return self._number(value)
 
     def _number(self, value: Any, *, made: bool = False) -> int:
-        """Return the number of an argument, or of a result that was ``made``."""
+        """Return the number of ``value``: an argument of a call, or, if ``made``, a result."""
         geometry = None
         if isinstance(value, Tensor):
             geometry = _geometry(value)
@@ -187,7 +187,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
                 raise _Refused("writes to memory of others")
 
     def _own(self, result: Any) -> None:
-        """Note that the memory of ``result`` was made in this recording."""
+        """Note that the memory of ``result`` was allocated in this recording."""
         if isinstance(result, Tensor) and _memory(result) not in self._memory | self._kept:
             self._memory.add(_memory(result))
             self._bytes += result.untyped_storage().nbytes()
@@ -195,9 +195,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
                 raise _Refused(f"makes more than {LARGEST:,} bytes, with those before")
 
     def end(self, results: Sequence[Tensor | None]) -> Recording:
-        """Return the recording, which gives ``results``.
+        """Return the recording, which returns ``results`` when played.
 
-        It must not be ``refused``. May raise ``NotFused``.
+        Call this only if ``refused`` is empty. May raise ``NotFused``.
         """
         numbers = [self._number(each) for each in results]
         needed_values, calls = set(numbers), list[_Call]()
@@ -213,15 +213,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Facts of an operator."""
+    """Facts about an operator."""
 
-    #: Reason that nothing with it is recorded; empty if it may be.
+    #: The reason why a call of the operator cannot be recorded; empty if it can.
     refused: str
     is_view: bool
     is_random: bool
-    #: Position of its argument ``dropout_p``, or None.
+    #: The position of the argument ``dropout_p``, or None.
     rate: int | None
-    #: Positions and names of the arguments that it writes to.
+    #: The positions and names of the arguments that the operator writes to.
     written: tuple[tuple[int, str], ...]
 
 
@@ -242,7 +242,7 @@ def _kind(func: Any) -> _Kind:
 
 
 def _generator(generator: torch.Generator) -> int:
-    """Return a generator's identity; torch makes several Python objects for one generator."""
+    """Return a generator's identity, since torch makes several Python objects for one generator."""
     identity: int = generator._cdata  # type: ignore[attr-defined]  # torch's stubs lack it
     return identity
 
@@ -264,7 +264,7 @@ def _flat(numbers: Any) -> Sequence[int]:
 
 
 def _picker(arguments: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
-    """Return a function that picks the arguments with these numbers; a list gives a list."""
+    """Return a function that picks values by the numbers ``arguments``; a list gives a list."""
     if len(arguments) > 1 and not any(isinstance(each, list) for each in arguments):
         return itemgetter(*arguments)
 

@@ -1,10 +1,10 @@
 """Rules for operators that are called for all trials at once.
 
-Theory of operation. vmap turns each operator into one over all trials, which has other bits than a
-trial alone more often than a few steps show. So only listed operators are left to vmap. Others have
-a rule, which gets all tensors with the trials as first dimension, or a loop over the trials.
-Operators with neither are refused. So is a vmap or a gradient within the user's code, in which
-operators are not seen as a trial alone computes them.
+Theory of operation. vmap turns each operator into one over all trials, whose bits differ from those
+of a trial alone more often than a few steps show. So only listed operators are left to vmap. Other
+operators have a rule, which gets all tensors with the trials as first dimension, or are looped over
+the trials. Operators with neither are refused. So is a vmap or a gradient within the user's code,
+since rules do not see its operators as a trial alone computes them.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _INEXACT = frozenset(("alpha", "rounding_mode", "out", "decimals"))
 
 
 class Rules(TorchFunctionMode):
-    """A mode that computes operators called for all trials at once by these rules."""
+    """A mode that applies these rules to operators that are called for all trials at once."""
 
     def __init__(self, rows: AllRows, generators: Generators) -> None:
         super().__init__()
         self._rows = rows
         #: True while an operator is being computed.
         self.at_work = False
-        #: True if an operator was called that ``differs_when_seen``.
+        #: True if an operator was called for which ``differs_when_seen`` is true.
         self.changes_when_seen = False
         #: Rules that also apply if all tensors are shared by the trials.
         self._rules: dict[Any, Rule] = {
@@ -73,7 +73,7 @@ class Rules(TorchFunctionMode):
         """Return the rule or loop that computes a call, or None if vmap does.
 
         Calls whose tensors are all shared by the trials are left to vmap, which computes them as
-        alone. Raises ``NotFused`` if there is none.
+        for a trial alone. Raises ``NotFused`` if no way of computing is known.
         """
         if func in MOVED:
             return None
@@ -90,7 +90,7 @@ class Rules(TorchFunctionMode):
 
 
 def differs_when_seen(func: Any, args: Any, named: dict[str, Any]) -> bool:
-    """Return True if a call of an operator in ``SEEN`` has other gradients when it is seen."""
+    """Return True if a call of an operator in ``SEEN`` has other gradients while a mode sees it."""
     if func.__name__ == "prod":
         return True
     if func.__name__ == "masked_fill":
@@ -99,7 +99,7 @@ def differs_when_seen(func: Any, args: Any, named: dict[str, Any]) -> bool:
 
 
 def _is_exact(tensors: list[Tensor], named: dict[str, Any]) -> bool:
-    """Return True if each element is computed from one element of each tensor, of one type."""
+    """Return True if each element is computed from one element of each tensor, all of one type."""
     if not _INEXACT.isdisjoint(named):
         return False
     if len(tensors) == 1:

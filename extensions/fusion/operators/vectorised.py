@@ -1,10 +1,10 @@
-"""Operators whose kernels compute all trials at once, where that has each trial's bits.
+"""Operators whose kernels compute all trials at once if that keeps each trial's bits.
 
-Theory of operation. A vectorised kernel computes whole vectors in one way and what is left over at
-the end in another. Alone, a trial's last elements are left over; in a stack only the last trial's.
-Where a trial's elements fill whole vectors nothing is left over, and where they do not the
-operator is looped. A GPU computes each element by itself. Over the last dimension the kernel goes
-row by row, whatever their number.
+Theory of operation. On a CPU a vectorised kernel computes whole vectors in one way, and the
+remaining elements at the end in another. Alone, each trial has such a remainder; in a stack only
+the last trial has. If a trial's elements fill whole vectors, there is no remainder; otherwise the
+operator is looped. A GPU computes each element separately. Over the last dimension, a kernel goes
+row by row, however many rows there are.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ....tasks.system.tensor_bytes import is_channels_last
 from .loop import looped
 from .not_fused import NotFused
 
-#: Bytes, more than any kernel takes in one go: four vectors of 512 bits.
+#: An upper bound of the bytes that a kernel takes in one go: four vectors of 512 bits.
 _VECTORS = 256
 
 
 def fills_vectors(one: Tensor) -> bool:
-    """Return True if ``one``, a trial's tensor, is a whole number of vectors (``_VECTORS``)."""
+    """Return True if ``one``, a trial's tensor, has a multiple of ``_VECTORS`` bytes."""
     return one.nbytes % _VECTORS == 0
 
 
 def elementwise(func: Any) -> Any:
-    """Return the rule of an elementwise operator of one tensor."""
+    """Return the rule for an elementwise operator on one tensor."""
 
     def rule(count: int, x: Any, *args: Any, **named: Any) -> Any:
         arguments = (*args, *named.values())
@@ -40,7 +40,7 @@ def elementwise(func: Any) -> Any:
 
 
 def narrow(func: Any, *, overwrites: bool) -> Any:
-    """Return the rule of an exact bfloat16 operator; NaN bits differ outside whole vectors."""
+    """Return the rule for an exact bfloat16 operator, whose NaN bits depend on whole vectors."""
 
     def rule(count: int, *args: Any, **named: Any) -> Any:
         tensors = [each for each in (*args, *named.values()) if isinstance(each, Tensor)]
@@ -58,7 +58,7 @@ def narrow(func: Any, *, overwrites: bool) -> Any:
 
 
 def last_dimension(func: Any) -> Any:
-    """Return the rule of an operator along a dimension; it is fused if that is the last."""
+    """Return the rule for an operator along a dimension, fused only if that is the last one."""
 
     def rule(count: int, x: Tensor, dim: Any = None, **named: Any) -> Any:
         plain = all(named[name] is None or name == "_stacklevel" for name in named)

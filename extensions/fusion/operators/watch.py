@@ -1,8 +1,8 @@
-"""Finds operators that are computed for all trials at once and that no rule has seen.
+"""Finds operators that are computed for all trials at once without having passed the rules.
 
-Theory of operation. Scripted code and extensions call torch's kernels without its functions. The
-kernels themselves are seen here. That takes more time than a small step, so it is done in the first
-step of each group.
+Theory of operation. Scripted code and extensions call torch's kernels directly, not through its
+functions. This mode sees the kernels themselves. It takes more time than a small step, so only the
+first step of each group is watched.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .rules import Rules
 
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
-    """Raises ``NotFused`` at its end if something was computed while ``rules`` were not at work."""
+    """Raises ``NotFused`` at its end if operators ran while ``rules`` were not at work."""
 
     def __init__(self, rules: Rules) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -30,7 +30,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
-        # Not before: scripted code makes errors of its own from others.
+        # Raise only at the end: scripted code would turn the error into one of its own.
         if self._unseen and (error is None or isinstance(error, Exception)):
             names = ", ".join(sorted(self._unseen))
             raise NotFused(

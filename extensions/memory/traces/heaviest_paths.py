@@ -65,7 +65,7 @@ class _Heaviest:
                 self._follow(layer, number)
 
     def begin_step(self, step: int) -> None:
-        """Take the next covering path if ``step`` < 0, the one with most weights at 0, then the heaviest."""
+        """Take an untried path if ``step`` < 0, that of most weights at 0, then the heaviest."""
         if step < 0:
             self._paths.held = self._tried[step]
             return
