@@ -1,4 +1,4 @@
-"""``penstock similar`` and ``penstock history``: results of earlier tuning."""
+"""``penstock similar`` and ``penstock history``: results of earlier system tuning."""
 
 from __future__ import annotations
 
