@@ -35,7 +35,7 @@ class Choice:
 
     @property
     def saved(self) -> float | None:
-        """Seconds that the epochs would have taken longer under the default; None: not known."""
+        """Seconds that the epochs would have taken longer under the default; None if unknown."""
         if self.ratio is None or not self.config:
             return None
         return self.trained * (1 / self.ratio - 1)

@@ -33,7 +33,7 @@ ADVICE_TIMEOUT = 600.0
 
 
 class Advice(NamedTuple):
-    """The answer to the ``Consult`` with this id: what to try (() for nothing), and why."""
+    """The answer to the ``Consult`` of this id: a configuration to try (or ()), and the reason."""
 
     consult: str
     workload: str

@@ -26,7 +26,7 @@ from ....tasks.training.training import Training
 from ..races.worth import Belief, Beliefs
 from .probe import COUNTED, WARM_UP, Copies, Failed, Watch, why
 
-#: Seconds. A window has as many passes as fit into this time, but at most ``COUNTED``.
+#: Seconds. A window has as many passes as take this long, but at most ``COUNTED``.
 WINDOW = 0.03
 #: The shortest window (seconds) if numbers of threads are compared. Threads that wait for each
 #: other on a busy machine stall now and then, by a time slice of the kernel.
