@@ -1,4 +1,4 @@
-"""Describes the system configuration of a study's trials: its reason, and the time it saved."""
+"""Describes the system configuration of a study's trials, the reason for it, and the time saved."""
 
 from __future__ import annotations
 

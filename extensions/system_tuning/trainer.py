@@ -83,7 +83,7 @@ class _Probing(Hook):
             training.windows = []
 
     def forget(self, trial: str) -> None:
-        """Drop what is kept of a trial."""
+        """Drop the data that are kept for a trial."""
         self._away.pop(trial, None)
 
 

@@ -1,4 +1,4 @@
-"""Counts of the models of a study, and what they predict of models with other architectures.
+"""Counts of a study's models, and predictions from them for models with other architectures.
 
 Theory of operation. A trainer counts the operations of a model on one example, before it is
 trained. So the cost of a new architecture can be predicted from those of others with similar
