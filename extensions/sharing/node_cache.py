@@ -49,7 +49,7 @@ class NodeCache:
 
         Args:
             folder: The node's folder.
-            capacity: Gives the bytes of which an eighth may be used in ``folder``.
+            capacity: Returns a number of bytes, an eighth of which may be used in ``folder``.
             reader: This trainer's name, unique on the node.
         """
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Finds the profile of a trial: its own, or another trial's of its workload; else says why not."""
+"""Finds a profile for a trial: its own or that of a like trial; else gives the reason for none."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _SLOWER, _NO_FASTER = "slower than another", "no faster than the default"
 
 
 def by_halving(arms: Sequence[Arm]) -> SystemConfig | None:
-    """Judge by successive halving: rounds of windows, after each of which the worse half is out.
+    """Judge by successive halving: after each round of windows, the worse half of the arms is out.
 
     All arms of a round have the same number of windows, which doubles with each round. Jamieson and
     Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", AISTATS
