@@ -243,7 +243,7 @@ class Tuning:
         self._probing.remember(study.spec, trial, workload)
 
     def observe_training(self, study: StudyState, trial: Trial, seconds: float) -> None:
-        """Use an accepted epoch: add its seconds, and confirm a suspect."""
+        """Add an accepted epoch's seconds, and learn from it if it was measured."""
         self._state.attempts[trial.fence].undivided = False
         _, workload = self._probing.workload(
             study.spec, trial, self._probing.slot_class(trial.members[0])

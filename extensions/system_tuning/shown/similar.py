@@ -44,7 +44,7 @@ class SimilarityReport:
 def find_similar(
     reader: Reader, study: StudyRow, trial: TrialRow, found: ProfileFound
 ) -> SimilarityReport:
-    """Ask the history for workloads with a profile similar to ``found``, the trial's."""
+    """Ask the history for workloads that resemble a trial, by the profile ``found``."""
     # Entries from the trial's own study are left out: they are trivially similar.
     own = source_of(study.id)
     entries = tuple(entry for entry in reader.history(found.machine) if entry.source != own)
