@@ -50,7 +50,7 @@ def by_confidence(arms: Sequence[Arm]) -> SystemConfig | None:
 
 
 def bound_alpha(arms: int) -> float:
-    """Return the probability with which one bound of one of ``arms`` may be wrong each time."""
+    """Return the probability with which a bound of one of ``arms`` may be wrong each time."""
     looks = MAX_WINDOWS - MIN_WINDOWS + 1
     return ALPHA / (looks * max(1, arms))
 
