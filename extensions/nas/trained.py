@@ -227,7 +227,7 @@ def _kept(study: StudyRow, spec: StudySpec, trials: list[TrialRow]) -> list[str]
 
 
 def _state(reader: Reader, study: StudyRow, trial: TrialRow, kept: list[str]) -> DurableRow:
-    """Return the state after the trial's last epoch, after a wait for it if it may still come."""
+    """Return the state after the trial's last epoch. Wait for a state that may still be written."""
     late = study.finished_at is None or time.time() - study.finished_at < RECENT
     until = time.monotonic() + (WAIT if late and trial.id in kept else 0.0)
     while True:

@@ -186,7 +186,7 @@ class _Teller:
         return (at for study, record in self._watched() for at in _looks(record))
 
     def _watched(self) -> Iterator[tuple[StudyState, dict[str, Any]]]:
-        """Yield the studies that time matters for: those whose segments may be sent."""
+        """Yield the studies to check for a standstill or a late end: those that may run now."""
         if NAME not in self._state.ext:
             return
         for name, record in self._own()["studies"].items():

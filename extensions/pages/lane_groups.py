@@ -66,7 +66,7 @@ def lane_groups(
 def lane_group(
     device: str, lane: int, works: Sequence[Work], reports: Iterable[EpochReported]
 ) -> LaneGroup:
-    """Return the lane's trials ``works``, and how they share it by the newest of ``reports``."""
+    """Return the trials ``works`` of a lane; the newest of ``reports`` shows how they share it."""
     last = max(reports, key=lambda each: each.at, default=None)
     if last is None:
         return LaneGroup(device, lane, tuple(works))

@@ -33,7 +33,7 @@ CHECKED_ONE_IN, CHECKED_WITH_TOKEN_ONE_IN = 50, 20
 
 
 class Link(NamedTuple):
-    """The key of the epochs from ``after`` + 1 to ``until``, or without an end if it is None."""
+    """The key of the epochs after ``after`` up to ``until`` (None: without an end)."""
 
     after: int
     until: int | None

@@ -131,7 +131,7 @@ def left_to_others(spec: StudySpec, trials: Iterable[TrialRow], epochs: Sequence
 
 
 def _compare(edges: Iterable[Edge], epochs: Iterable[EpochRow]) -> tuple[int, list[Difference]]:
-    """Return the number of epochs that several trials trained, and a list of differing ones."""
+    """Return the number of epochs that several trials trained, and those with different bits."""
     hashes: defaultdict[int, dict[int, str]] = defaultdict(dict)
     for row in epochs:
         if not row.taken_from:

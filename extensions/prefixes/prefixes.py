@@ -58,7 +58,7 @@ class Prefixes:
         return trial.id not in self._indices.of(study).checked
 
     def _trained(self, study: StudyState, trial: Trial) -> Trained | None:
-        """Return a trial, of this study if possible, that has trained ``trial``'s next epoch."""
+        """Return a trial that has trained ``trial``'s next epoch, of this study if possible."""
         epoch = trial.epoch + 1
         for other in self._indices.alike(study, trial, epoch):
             if epoch in epochs_of(self._state, other).reports:

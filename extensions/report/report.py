@@ -397,7 +397,7 @@ def _exactness(spec: StudySpec, epochs: Sequence[EpochRow]) -> dict[str, object]
 
 
 def code_name(target: str) -> str:
-    """Return ``script.py:attr`` for ``/a/b/script.py:attr``: reports are shared, paths private.
+    """Return ``script.py:attr`` for ``/a/b/script.py:attr``, since paths are private in reports.
 
     For code sent by value, the name is followed by ``(by value)``.
     """

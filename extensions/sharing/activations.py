@@ -48,8 +48,8 @@ class Activations:
         """Start without data sets.
 
         Args:
-            capacity: Gives the bytes that may be held, from those that are held.
-            files: Files for activations that memory has no space for, or None.
+            capacity: A function from the bytes now in memory to the bytes that may be kept.
+            files: Files for activations that do not fit into memory, or None.
         """
         self._capacity = capacity
         self._files = files

@@ -30,8 +30,7 @@ Extent = tuple[torch.dtype, tuple[int, ...]]
 #: Size of the header (bytes). Each tensor begins at a multiple of it.
 _PAGE = 4096
 _SUFFIX, _UNFINISHED = ".activations", ".unfinished"
-#: The files may take this fraction (one over the number) of the bytes that are free or already
-#: theirs.
+#: The files may take 1 / ``PART`` of the bytes that are free on the disk or already theirs.
 PART = 10
 
 

@@ -72,7 +72,7 @@ class NodeBatches:
             cache: The batches of the node's trainers.
             study: Name of the trial's study.
             source: Text of all that determines the trial's data, except its content.
-            clock: Gives the time in seconds.
+            clock: Returns the time in seconds.
             sleep: Waits for a number of seconds.
         """
         self._cache = cache
@@ -200,7 +200,7 @@ class NodeBatches:
         return batch
 
     def _read_ahead(self, group: str, items: Sequence[Item], read: Callable[[Item], Any]) -> bool:
-        """Read the first of ``items`` that no trainer has read or reads; return False if none."""
+        """Read the first of ``items`` that nobody has read or is reading; return False if none."""
         for item in items:
             name = _name(group, item)
             if not self._cache.has(name) and self._cache.claim(name):

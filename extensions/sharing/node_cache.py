@@ -29,8 +29,8 @@ from torch import Tensor
 
 from ...tasks.system.tensor_bytes import bytes_of
 
-#: The files may take this fraction (one over the number) of the bytes that ``capacity`` gives, or
-#: of the file system's if those are fewer. The users' loader workers need the same file system.
+#: The files may take 1 / ``PART`` of the bytes that ``capacity`` gives, or of the file system's if
+#: those are fewer. The users' loader workers need the same file system.
 PART = 8
 #: Seconds for which a trainer counts as a reader after it has announced itself.
 FRESH = 30.0
@@ -49,7 +49,7 @@ class NodeCache:
 
         Args:
             folder: The node's folder.
-            capacity: Gives the bytes of which an eighth may be used in ``folder``.
+            capacity: Returns a number of bytes, an eighth of which may be used in ``folder``.
             reader: This trainer's name, unique on the node.
         """
         self._folder = folder

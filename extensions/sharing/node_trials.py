@@ -19,7 +19,7 @@ class NodeTrials:
 
         Args:
             kept: The node's folder, the same for all trainers that share; None if none share.
-            capacity: Gives the bytes that warm trials may have, as for ``NodeCache``.
+            capacity: Returns the bytes that warm trials may have, as for ``NodeCache``.
         """
         self._cache = None
         if kept is not None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 #: The most batches that are kept, of all data sets together.
 BATCHES = 256
-#: Kept batches may take this fraction (one over the number) of the bytes that ``capacity`` gives.
+#: Kept batches may take 1 / ``PART`` of the bytes that ``capacity`` gives.
 PART = 4
 #: Types that cannot be changed in place.
 _UNCHANGING = (str, bytes, int, float, bool, type(None))

@@ -105,7 +105,7 @@ class Sharing(Hook):
             epoch.values |= {"readers": readers, "alone": alone}
 
     def forget(self, trial: str) -> None:
-        """Drop all data kept for a trial that is no longer in memory."""
+        """Drop the data that are kept for a trial that is no longer in memory."""
         self._streams.forget(trial)
         self._of_node.forget(trial)
 

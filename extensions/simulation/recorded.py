@@ -42,11 +42,11 @@ MAX_OVERHEAD = 1.0
 
 
 def recorded(reader: Reader, study: StudyRow, max_width: int | None = None) -> Workload:
-    """Return ``study`` as a workload, with up to ``max_width`` devices a trial (None: as recorded).
+    """Return ``study`` as a workload. A trial has up to ``max_width`` devices, or as recorded.
 
     Raises:
-        UsageError: the study is not over, has no epoch, took some over from other studies, or forks
-            trials (``pbt``): the values of a forked trial depend on its source.
+        UsageError: the study is not over, has no epoch, took over epochs from other studies, or
+            forks trials (``pbt``): the values of a forked trial depend on its source.
     """
     spec = spec_from_json(study.spec_json)
     if study.finished_at is None:

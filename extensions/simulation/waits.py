@@ -36,7 +36,7 @@ BEGUN = "its epoch had begun"
 
 
 class Wait(NamedTuple):
-    """A time, ``begin`` to ``end`` (simulated seconds): ``trial`` waited while ``ahead`` ran."""
+    """From ``begin`` to ``end`` (simulated seconds), ``trial`` waited while ``ahead`` ran."""
 
     trial: str
     ahead: str

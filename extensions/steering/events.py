@@ -21,7 +21,7 @@ class Steered(Event):
     verb: Verb
     #: For a promotion: the epoch to reach, or 0 for the next rung.
     to: Natural = 0
-    #: The name of the user, as the user's machine gives it.
+    #: The user, as *ada@lab-3*; empty if unknown.
     who: str = ""
     #: The user's reason; empty if none was given.
     why: str = ""

@@ -10,7 +10,7 @@ from ...scheduler.state.state import StudyState
 from ...scheduler.strategies.base import UNBOUNDED, comparison_epochs
 from .events import Verb
 
-#: Possible reasons against a command: True if the reason holds, and its text.
+#: Possible reasons against a command. Each is a condition, and the text to show if it is True.
 Reasons = Iterator[tuple[bool, str]]
 #: Commands that continue a trial that is over, so they reopen a finished study.
 REVIVES = ("promote", "retry")

@@ -1,1 +1,1 @@
-"""System tuning: which system parameters a segment runs with and tries."""
+"""System tuning: chooses the system parameters of trials, and measures alternatives."""

@@ -1,4 +1,4 @@
-"""Says which system configuration a study's trials have, why, and what that has saved."""
+"""Describes the system configuration of a study's trials, the reason for it, and the time saved."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The configuration of all trials of a study, and on what it rests."""
+    """The configuration of all trials of a study, and the evidence for it."""
 
     config: SystemConfig
-    #: The seconds of a step under it over the default's; None where it was not measured.
+    #: Seconds of a step under this configuration, divided by the default's; None if not measured.
     ratio: float | None
-    #: The reason for the choice, in words.
+    #: The reason for the choice, as part of a sentence.
     why: str
-    #: Seconds of epochs that were trained under it.
+    #: Seconds of the epochs that were trained under this configuration.
     trained: float
-    #: Seconds of the rehearsals.
+    #: Seconds that the rehearsals took.
     spent: float
 
     @property
     def saved(self) -> float | None:
-        """Seconds that the epochs would have taken longer under the default; None: not known."""
+        """Seconds that the epochs would have taken longer under the default; None if unknown."""
         if self.ratio is None or not self.config:
             return None
         return self.trained * (1 / self.ratio - 1)
 
     @property
     def words(self) -> str:
-        """The choice in a sentence."""
+        """The choice as a sentence."""
         words = f"{config_text(self.config)}, {self.why}"
         if self.saved is not None:
             whole = duration(self.trained + max(0.0, self.saved))
@@ -52,7 +52,7 @@ class Choice:
 
 
 def choice_of(reader: Reader, spec: StudySpec) -> Choice | None:
-    """Return the choice of a study; None where trials have none in common, or no epoch counts."""
+    """Return a study's choice; None if its trials have none in common or no epoch is accepted."""
     epochs = reader.epochs(spec.id) if spec.system_fixed else ()
     if not epochs:
         return None
@@ -81,7 +81,7 @@ def _fixed(row: EpochRow) -> SystemConfig:
 def _recalled(
     reader: Reader, spec: StudySpec, row: EpochRow, config: SystemConfig
 ) -> tuple[float | None, str]:
-    """Return the ratio of a configuration that was not measured again, and why it was taken."""
+    """Return the ratio of a configuration known from the history, and the reason to take it."""
     place = _place(reader, spec, row)
     ratio, why = None, "as the study says" if config else "nothing that is known is faster"
     for _, event in reader.of_study(spec.id, Recalled):
@@ -96,7 +96,7 @@ def _recalled(
 
 
 def _agreement(reader: Reader, spec: StudySpec, row: EpochRow, config: SystemConfig) -> str:
-    """Say for how much other code the configuration was faster, if any has measured it."""
+    """Return words on the share of other code for which the configuration was faster, or ""."""
     place = _place(reader, spec, row)
     if place is None or spec.precision == "bf16":  # then the default is another one
         return ""
@@ -111,7 +111,7 @@ def _agreement(reader: Reader, spec: StudySpec, row: EpochRow, config: SystemCon
 
 
 def _place(reader: Reader, spec: StudySpec, row: EpochRow) -> tuple[str, str] | None:
-    """Return by what the history knows the study where the epoch was trained."""
+    """Return the key under which the history knows the study on the epoch's device."""
     device = next((r.device for r in reader.devices() if r.device.name == row.device), None)
     return None if device is None else place_of(spec, device)
 

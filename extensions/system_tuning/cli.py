@@ -1,4 +1,4 @@
-"""``penstock similar`` and ``penstock history``: results of earlier tuning."""
+"""``penstock similar`` and ``penstock history``: results of earlier system tuning."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def similar(
     ],
     as_json: Json = False,
 ) -> None:
-    """Show which known workloads a trial resembles, and which system parameters paid off."""
+    """Show known workloads that a trial resembles, and system parameters that paid off there."""
     from ...app.show.stories.story import find_trial
     from .shown.similar import find_similar, similarity_facts, similarity_view
     from .trial_profiles import find_profile

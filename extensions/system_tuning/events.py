@@ -1,4 +1,4 @@
-"""Names the kinds of event of system tuning in a ledger. Those without a dot are of 0.2."""
+"""The events of system tuning and their names in a ledger. Names without a dot are from 0.2."""
 
 from __future__ import annotations
 

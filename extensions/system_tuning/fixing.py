@@ -1,15 +1,17 @@
-"""Chooses one system configuration for all trials of a study, before any of its epochs counts.
+"""Chooses one system configuration for all trials of a study, before any epoch is accepted.
 
 Theory of operation. Knobs that change bits must not differ between trials whose results are
 compared, and within a bitwise study not between its epochs. So such a study (``system_fixed``) has
-one configuration, which is part of its numeric signature. As it begins, the history is asked what
-is known of its workload (``Recall``). If that leaves nothing worth measuring, the best known
-configuration is taken. Else the first trial *rehearses*: its trainer measures windows on copies of
-the fresh model, chooses, and reports (``Rehearsed``) before its first epoch. The other trials wait
-aside meanwhile. What they wait for takes seconds at most, and counts as part of the cost.
+one configuration, which is part of its numeric signature. When the study starts, the history is
+asked for results on its workload (``Recall``). If these leave nothing worth measuring, the best
+known configuration is taken. Otherwise the first trial *rehearses*: its trainer measures windows on
+copies of the fresh model, chooses a configuration, and reports it (``Rehearsed``) before the first
+epoch. The other trials wait meanwhile, outside the queue. Their wait takes seconds at most, and is
+counted as part of the cost.
 
-A configuration in which the first trial fails before its first epoch ends is withdrawn: the default
-is taken, and the history knows it. Once an epoch has counted, nothing is changed any more.
+If the first trial fails under the configuration before its first epoch ends, the configuration is
+withdrawn: the default is taken, and the failure is written to the history. Once an epoch is
+accepted, the configuration does not change any more.
 
 Exact knobs change no bits. They are tuned within epochs, as ``tuning`` describes.
 """
@@ -40,16 +42,16 @@ from .races.measured import Rehearsed
 from .races.worth import Belief, Beliefs, unknown
 from .workloads import FixedStudy, place_of, studies_in, tuning_in, workload_of
 
-#: The epochs of later studies that are expected for each epoch of a study whose workload is new,
-#: and the most for each of one that was seen before.
+#: Expected epochs of later studies for each epoch of a study whose workload is new; and the most
+#: for each epoch of a study whose workload was seen before.
 RETURNS_OF_NEW, MOST_RETURNS = 0.5, 4.0
 
-#: The knob by which a trial computes in bfloat16.
+#: The configuration with which a trial computes in bfloat16.
 BF16: SystemConfig = (("autocast", "bfloat16"),)
 
 
 class Fixing:
-    """Chooses the configuration of each study that has one for all trials."""
+    """Chooses the configuration of each study whose trials all have the same one."""
 
     def __init__(self, parts: Parts, *, probing: Probing) -> None:
         self._core = parts.core
@@ -58,7 +60,7 @@ class Fixing:
         self._probing = probing
 
     def on_begun(self, study: StudyState, event: Begins) -> None:
-        """Ask the history; a study that goes on has the configuration that it had."""
+        """Ask the history about a new study. A continued study keeps its configuration."""
         spec = study.spec
         if study.system is not None or self._of(spec.id) is not None:
             return
@@ -75,7 +77,7 @@ class Fixing:
         own.asked = cast(Recall, self._core.out[-1])
 
     def on_recalled(self, event: Recalled) -> None:
-        """Take in what the history knows, and let the first trial begin."""
+        """Keep the history's answer, and let the first trial start."""
         own = self._of(event.study)
         if own is None or own.asked is None or own.asked.id != event.cause:
             raise Refused(f"nothing was asked of the history for study {event.study}")
@@ -85,13 +87,13 @@ class Fixing:
         self.release(self._state.studies[event.study])
 
     def questions(self) -> Iterator[Decision]:
-        """Yield the questions to the history that are unanswered."""
+        """Yield the open questions to the history."""
         for own in studies_in(self._state).values():
             if own.asked is not None:
                 yield own.asked
 
     def keeps(self, study: StudyState, trial: Trial, after: object) -> bool:
-        """Have a trial wait while the configuration is not chosen, unless it is to rehearse."""
+        """Let a trial wait until the configuration is chosen, unless this trial rehearses."""
         own = self._of(study.spec.id)
         if own is None or study.system is not None or after is not None:
             return False
@@ -104,7 +106,7 @@ class Fixing:
         return True
 
     def _another_rehearses(self, study: StudyState, own: FixedStudy, trial: Trial) -> bool:
-        """Return True if another trial than this one is to rehearse, and still can."""
+        """Return True if another trial is to rehearse, and still can."""
         other = self._state.trials.get(own.rehearsing)
         at_work = other is not None and other.state in (TrialState.WAITING, TrialState.RUNNING)
         if not at_work or own.rehearsing in study.withheld:
@@ -112,14 +114,14 @@ class Fixing:
         return own.rehearsing not in ("", trial.id)
 
     def aside(self, study: StudyState) -> Iterator[tuple[str, str]]:
-        """Yield the trials that wait for the choice, and why."""
+        """Yield the trials that wait for the choice, each with the reason."""
         own = self._of(study.spec.id)
         for name in () if own is None else self._waiting(own):
             why = f"{own.rehearsing} measures" if own and own.rehearsing else "the history is asked"
             yield name, f"{why} which system configuration the study's trials are to have"
 
     def has_enough(self, study: StudyState) -> bool:
-        """Return True if as many trials wait as there are slots."""
+        """Return True if the study has a waiting or rehearsing trial for each slot."""
         own = self._of(study.spec.id)
         if own is None or study.system is not None:
             return False
@@ -127,12 +129,12 @@ class Fixing:
         return len(self._waiting(own)) + bool(own.rehearsing) >= max(1, slots)
 
     def _waiting(self, own: FixedStudy) -> list[str]:
-        """Return the trials that wait for the choice, but for those that were stopped meanwhile."""
+        """Return the trials that wait for the choice, without those stopped meanwhile."""
         trials = self._state.trials
         return [name for name in own.aside if trials[name].state is TrialState.WAITING]
 
     def release(self, study: StudyState) -> None:
-        """Let the trials go on that need not wait any more."""
+        """Let trials continue that need not wait any more."""
         own = self._of(study.spec.id)
         if own is None or own.asked is not None or not own.aside:
             return
@@ -149,9 +151,9 @@ class Fixing:
     def segment(
         self, study: StudyState, trial: Trial, members: tuple[Member, ...]
     ) -> Mapping[str, Any] | None:
-        """Choose the configuration if it is not chosen; return what the trial is to rehearse.
+        """Choose the configuration if needed; return a request if the trial must rehearse.
 
-        None: it rehearses nothing, since the configuration is chosen.
+        Returns None if the trial need not rehearse, since the configuration is chosen.
         """
         own = self._of(study.spec.id)
         if own is None or study.system is not None:
@@ -183,7 +185,7 @@ class Fixing:
         }
 
     def on_rehearsed(self, event: Rehearsed) -> None:
-        """Take the configuration that the first trial has found for the study's."""
+        """Take the configuration that the first trial has found as the study's."""
         trial = self._core.trial(event.trial)
         self._core.check_training(trial, event.fence)
         study = self._state.studies[trial.study]
@@ -202,13 +204,16 @@ class Fixing:
         self.release(study)
 
     def on_trained(self, study: StudyState, trial: Trial, profile: Metrics) -> None:
-        """Take in that an epoch has counted: it was trained in what is now the configuration."""
+        """Note that an epoch was accepted.
+
+        The configuration with which it was trained is now the study's.
+        """
         if study.system is None:
             study.system = part(trial.trained_with, "rounding", "numerics")
         self.remember(study, profile)
 
     def remember(self, study: StudyState, profile: Metrics) -> None:
-        """Write the windows of the rehearsal into the history, once, whatever they have decided."""
+        """Write the windows of the rehearsal to the history, once, whatever the choice was."""
         own = self._of(study.spec.id)
         if own is None or not (own.measured or own.failed):
             return
@@ -233,9 +238,9 @@ class Fixing:
         own.measured, own.failed = (), []
 
     def excuses(self, study: StudyState, trial: Trial, event: AttemptFailed, why: str) -> bool:
-        """Withdraw the configuration that a trial failed in, before any epoch counted.
+        """Withdraw the configuration with which a trial failed before any accepted epoch.
 
-        Return True if the trial is sent again.
+        Returns True if the trial is sent again.
         """
         own = self._of(study.spec.id)
         if own is None or study.signature or trial.signature:
@@ -257,14 +262,14 @@ class Fixing:
         return True
 
     def forget(self, study: str) -> None:
-        """Forget a study that is over."""
+        """Drop the state of a study that is over."""
         studies_in(self._state).pop(study, None)
 
     def _of(self, study: str) -> FixedStudy | None:
         return studies_in(self._state).get(study)
 
     def _candidates(self, spec: StudySpec, own: FixedStudy, member: Member) -> list[SystemConfig]:
-        """Return the configurations that the study may choose from, but for the default."""
+        """Return the configurations from which the study may choose, without the default."""
         kinds = ("rounding",) if spec.exactness == "bitwise" else ("rounding", "numerics")
         configs: tuple[SystemConfig, ...] = ()
         if spec.system == "tune":
@@ -277,7 +282,7 @@ class Fixing:
 
 
 def _of_others(own: FixedStudy) -> dict[SystemConfig, Belief]:
-    """Return the beliefs from other workloads at the study's place, by configuration."""
+    """Return estimates from other workloads at the study's place, by configuration."""
     slot = own.place[0].partition("/")[2]
     return {
         each.config: Belief(each.mean, each.error, guessed=True)
@@ -287,12 +292,12 @@ def _of_others(own: FixedStudy) -> dict[SystemConfig, Belief]:
 
 
 def _base(spec: StudySpec) -> SystemConfig:
-    """Return the configuration that the user asks for in any case."""
+    """Return the part of the configuration that the user requires."""
     return BF16 if spec.precision == "bf16" else ()
 
 
 def _allowed(spec: StudySpec, config: SystemConfig) -> SystemConfig:
-    """Return the part of an adopted configuration that the study may have."""
+    """Return the part of an adopted configuration that the study's settings allow."""
     return tuple(
         pair
         for pair in config

@@ -1,4 +1,4 @@
-"""Shows the history of tuned system parameters for ``penstock history``, by workload."""
+"""Shows the history of tuned system parameters, by workload, for ``penstock history``."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 
-#: Standard errors to each side of a mean, within which 95 % of values are.
+#: Standard errors to each side of a mean that enclose 95 % of values.
 WITHIN = 1.96
-#: The number of studies of a workload that are named.
+#: Number of a workload's studies that are named.
 NAMED = 2
-#: The least probability to be faster than the default for what is adopted without its name.
+#: A configuration adopted without being named is faster than the default with at least this
+#: probability.
 SURE = 0.9
 
 
 def history_facts(reader: Reader, now: float) -> list[Facts]:
     """Return the facts of each workload on each class of machine, this cluster's classes first.
 
-    ``now``: the time (seconds) by which failures are forgotten.
+    ``now`` is the time (seconds), from which it follows which old failures no longer count.
     """
     local_classes = {machine_class(record.device) for record in reader.devices()}
     adopted, specs = reader.adopted(), _specs(reader)
@@ -73,7 +74,7 @@ def history_facts(reader: Reader, now: float) -> list[Facts]:
 
 
 def _clusters(entries: Sequence[HistoryEntry]) -> dict[str, int | None]:
-    """Return the cluster of each workload that has a profile, where there are several."""
+    """Return the cluster of each workload with a profile; empty if there is only one cluster."""
     # Here, because it imports scikit-learn, which takes a second.
     from ...profiling.similarity.service import Similarity
 
@@ -82,7 +83,7 @@ def _clusters(entries: Sequence[HistoryEntry]) -> dict[str, int | None]:
 
 
 def _specs(reader: Reader) -> dict[str, list[StudySpec]]:
-    """Return the studies in the ledger by the workload of their code."""
+    """Return the studies in the ledger, grouped by the workload of their code."""
     specs: defaultdict[str, list[StudySpec]] = defaultdict(list)
     for study in reader.studies():
         if study.contract == "torch":
@@ -92,7 +93,7 @@ def _specs(reader: Reader) -> dict[str, list[StudySpec]]:
 
 
 def _code(workload: str) -> str:
-    """Return the digest of a workload without the kind of slot."""
+    """Return the part of a workload's key without the kind of slot."""
     return workload.partition("/")[0]
 
 
@@ -102,7 +103,7 @@ def _of_studies(
     specs: Sequence[StudySpec],
     by_source: dict[str, str],
 ) -> Facts:
-    """Return which studies of the ledger a workload has, and what knowing it has returned there."""
+    """Return a workload's studies in the ledger, and the seconds that they saved and spent."""
     names = [spec.name for spec in specs]
     names += [by_source[entry.source] for entry in entries if entry.source in by_source]
     choices = [choice_of(reader, spec) for spec in specs]
@@ -115,7 +116,7 @@ def _of_studies(
 
 
 def _known(each: Evidence) -> Facts:
-    """Return evidence as plain values, with the ratio of seconds a step to the default's."""
+    """Return evidence as plain values, with the ratio of seconds per step to the default's."""
     return {
         "config": dict(each.config),
         "ratio": exp(each.mean),
@@ -132,7 +133,7 @@ def _plain(config: SystemConfig | None) -> dict[str, Value] | None:
 
 
 def history_view(machines: Sequence[Facts]) -> RenderableType:
-    """Return ``history_facts`` for the terminal: a line and a table for each workload."""
+    """Return ``history_facts`` for the terminal, as a line and a table for each workload."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -166,7 +167,7 @@ def _shown_names(names: Sequence[str]) -> str:
 
 
 def _returned(workload: Facts) -> str:
-    """Say what knowing a workload has returned so far; empty where nothing was spent or saved."""
+    """Return words on the time saved and spent for a workload; empty if there is none."""
     saved, spent = workload["saved_s"], workload["spent_s"]
     if not saved and not spent:
         return ""
@@ -175,7 +176,7 @@ def _returned(workload: Facts) -> str:
 
 
 def _rows(workload: Facts) -> list[tuple[str, str, str]]:
-    """Return the cells of a workload's configurations, the fastest first."""
+    """Return the table cells of a workload's configurations, the fastest first."""
     adopted = workload["adopted"]
     rows = []
     for each in sorted(workload["known"], key=lambda known: float(known["ratio"])):
@@ -194,14 +195,14 @@ def _studies_of(n: int) -> str:
 
 
 def _text(config: dict[str, Value]) -> str:
-    """Return a configuration as ``config_from`` reads it."""
+    """Return a configuration as text that ``config_from`` can read."""
     return ",".join(f"{knob}={value}" for knob, value in config.items()) or "default"
 
 
 def config_from(text: str) -> SystemConfig:
     """Return the configuration in ``threads=1,memory_format=channels_last`` or ``default``.
 
-    Raises UsageError for what is no knob, or none of its values.
+    Raises UsageError for an unknown knob, and for a value that the knob does not have.
     """
     values: dict[str, Value] = {}
     for part in text.split(",") if text != "default" else ():
@@ -223,7 +224,7 @@ def config_from(text: str) -> SystemConfig:
 def best_known(workload: Facts) -> SystemConfig:
     """Return the fastest configuration of a workload that is surely faster than the default.
 
-    Raises UsageError if there is none.
+    Raises UsageError if no configuration is faster with enough certainty.
     """
     failed = workload["failed"]
     faster = [e for e in workload["known"] if e["faster"] >= SURE and e["config"] not in failed]
@@ -237,9 +238,10 @@ def best_known(workload: Facts) -> SystemConfig:
 
 
 def find_workload(machines: Sequence[Facts], name: str, machine: str | None) -> tuple[Facts, Facts]:
-    """Return the machine and the workload that begins with ``name``; of several, the one here.
+    """Return the machine and the workload whose key begins with ``name``.
 
-    Raises UsageError if there is none, or still several.
+    If there are several, the one on a machine of this cluster is taken. Raises UsageError if there
+    is none, or if there are still several.
     """
     matches = [
         (of, each)

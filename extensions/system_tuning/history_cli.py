@@ -1,4 +1,4 @@
-"""``penstock history``: list what earlier tuning found, adopt some of it, and move it as a file."""
+"""``penstock history``: list results of earlier tuning, adopt some, and move them as a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ history = Application(invoke_without_command=True)
 
 @history.callback()
 def known(ctx: typer.Context, as_json: Json = False) -> None:
-    """List the history of tuned system parameters, adopt some, export or import it."""
+    """List the history of tuned system parameters, adopt results, export or import it."""
     if ctx.invoked_subcommand is None:
         list_history(as_json)
 
@@ -50,7 +50,7 @@ def adopt(
     ] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Remove the adopted configuration.")] = False,
 ) -> None:
-    """Pin a system configuration: studies of that code have it from their first epoch on."""
+    """Pin a system configuration: studies of that code use it from their first epoch on."""
     from time import time
 
     from ...base.errors import UsageError
@@ -78,7 +78,7 @@ def adopt(
 def export_history(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")],
 ) -> None:
-    """Write the history to a JSON file. It holds rates, ratios and digests, but no user data."""
+    """Write the history to a JSON file. It contains rates, ratios and digests, but no user data."""
     from ...app.common.atomic_file import write_atomic
     from ...app.ledger.history import to_json
 

@@ -1,14 +1,14 @@
-"""The node's end: which reports it passes on, and which knobs never ran on such hardware."""
+"""The node's end: the kinds of reports that it passes on, and knobs never run on such hardware."""
 
 from __future__ import annotations
 
 from ...profiling.knobs.knobs import OFFERED
 
-#: The kinds of reports of the trainer's end.
+#: The kinds of the reports that the trainer's end sends.
 REPORTED = ("windows", "rehearsed", "profiled")
 
 
 def finding() -> tuple[str, str]:
-    """Return this node's line of ``penstock doctor``: a name, and words."""
+    """Return this node's line of ``penstock doctor``: a name and a text."""
     untried = ", ".join(knob.name for knob in OFFERED.values() if knob.untried)
     return "knobs", f"{len(OFFERED)}; never run on such hardware: {untried}"

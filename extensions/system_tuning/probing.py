@@ -1,15 +1,15 @@
-"""Probing: which system configurations are tried for a workload, and by which trial.
+"""Chooses the system configurations that are tried for a workload, and the trial that tries them.
 
-Theory of operation. The study's probing strategy decides. ``race`` and ``bandit`` enter all
-configurations at once and measure them in windows; they differ in how they judge
-(``racing``). ``bayesian`` races a few at a time. When these are decided, a model of
-the results is asked for the next ones. Like a sampler, the model is not part of the engine: it is
-asked (``AskConfigs``), and its answer is an event.
+Theory of operation. Both follow from the study's probing strategy. ``race`` and ``bandit`` enter
+all configurations at once and measure them in windows; they differ in how they judge the results
+(``racing``). ``bayesian`` races a few configurations at a time. When such a race is decided, a
+model of the results is asked for the next ones. Like a sampler, the model is not part of the
+engine: the question is a decision (``AskConfigs``), and the answer is an event.
 
 ``grid`` is PipeTune as published (Middleware 2020, sections 5.2 and 5.6). It runs each
 configuration for one whole epoch, after a first epoch under the default; the shortest epoch wins.
-The cost of this has no bound. Knobs that must not change after a trial's first epoch cannot be
-tried this way, so in a bitwise study only exact knobs are tried.
+The cost of ``grid`` is not bounded. Knobs that must not change after a trial's first epoch cannot
+be tried this way, so in a bitwise study only exact knobs are tried.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from .workloads import (
 #: Number of times that a model is asked for configurations, for each race of a workload.
 PROPOSALS = 3
 
-#: Number of workloads that are kept; the least recently used one is forgotten.
+#: Number of workloads that are kept. If there are more, the least recently used is dropped.
 WORKLOADS_KEPT = 256
 
 
 class Probing:
-    """Keeps the workloads, and enters what is to be tried into their races."""
+    """Keeps the workloads, and enters the configurations to try into their races."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -51,10 +51,10 @@ class Probing:
     def workload(
         self, spec: StudySpec, trial: Trial, slot_class: SlotClass
     ) -> tuple[str, WorkloadTuning]:
-        """Return the trial's workload, and its key.
+        """Return the key of the trial's workload, and the workload.
 
-        Architectures of one size are one workload. A trial stays in the one that it began in, also
-        if its architecture becomes known later.
+        Architectures of one size are one workload. A trial stays in the workload in which it
+        started, even if its architecture becomes known later.
         """
         own = tuning_in(self._state)
         if (
@@ -81,7 +81,7 @@ class Probing:
         return key, workload
 
     def family(self, key: str, workload: WorkloadTuning) -> list[WorkloadTuning]:
-        """Return the workloads of the same code, of architectures of all sizes, with this one."""
+        """Return all workloads of this code, one for each size of architecture."""
         own, workloads = workload.family or key, workloads_in(self._state)
         return [each for name, each in workloads.items() if (each.family or name) == own]
 
@@ -92,7 +92,7 @@ class Probing:
         return machine_class(self._state.devices[trial.members[0].device].device)
 
     def busy(self, workload: WorkloadTuning) -> bool:
-        """Return True if a trial is measuring for this workload now."""
+        """Return True if a trial is now measuring for this workload."""
         trial = self._state.trials.get(workload.probing)
         if trial is None or trial.state is not TrialState.RUNNING:
             workload.probing = ""
@@ -101,7 +101,7 @@ class Probing:
     def enter_configs(
         self, key: str, workload: WorkloadTuning, spec: StudySpec, slot_class: SlotClass
     ) -> None:
-        """Enter what the study tries by itself: nothing if it only reuses earlier results."""
+        """Enter the configurations to try; none if the study only reuses earlier results."""
         if spec.system != "tune":
             return
         strategy = PROBING[spec.probing]
@@ -118,7 +118,7 @@ class Probing:
     def _ask_for_configs(
         self, key: str, workload: WorkloadTuning, spec: StudySpec, slot_class: SlotClass
     ) -> None:
-        """Ask for more configurations for the races that are decided."""
+        """Ask a model for more configurations, for each race that is decided."""
         if workload.sought:
             return
         for race, kinds in zip(workload.races, (("exact",), workload.kinds[1:]), strict=True):
@@ -156,8 +156,9 @@ class Probing:
     ) -> bool:
         """Return True if the trial's next epoch is measured as a whole.
 
-        Sets ``trial.system`` to the configuration that is then tried, or to the default. One trial
-        at a time measures, for its whole life, since it is compared with its own first epoch.
+        Sets ``trial.system`` to the configuration to try in that epoch, or to the default. One
+        trial at a time measures, in all of its epochs, since these are compared with its own first
+        epoch.
         """
         key, workload = self.workload(spec, trial, slot_class)
         if width > 1:
@@ -174,7 +175,7 @@ class Probing:
     def observe_epoch(
         self, spec: StudySpec, trial: Trial, workload: WorkloadTuning, seconds: float
     ) -> None:
-        """Take in an epoch that was measured as a whole."""
+        """Use the seconds of an epoch that was measured as a whole."""
         if not trial.system:
             workload.usual = seconds
             return
@@ -186,8 +187,9 @@ class Probing:
             self.remember(spec, trial, workload)
 
     def remember(self, spec: StudySpec, trial: Trial, workload: WorkloadTuning) -> None:
-        """Write a winner into the history, or that there is none, once. The history covers speed
-        only.
+        """Add the winner, or the fact that there is none, to the history, once.
+
+        Studies that weigh energy add nothing, since the history covers only speed.
         """
         if spec.energy_weight or not workload.over or not workload.profile:
             return
@@ -213,7 +215,7 @@ class Probing:
 
 
 def _kinds(spec: StudySpec) -> tuple[str, ...]:
-    """Return the kinds of knobs that may be turned for the study."""
+    """Return the kinds of knobs that may be changed in the study."""
     by_epoch = PROBING[spec.probing].by_epoch
     if spec.system != "tune" or spec.system_fixed or (by_epoch and spec.exactness == "bitwise"):
         return ("exact",)

@@ -1,7 +1,7 @@
-"""Tunes system parameters of trials while they run: the scheduler's end of the extension.
+"""The scheduler's end: tunes system parameters of trials while they are trained.
 
-What a segment runs with and tries is chosen in ``tuning``, by what is known of its workload
-(``workloads``). ``probing`` has the ways to try.
+``tuning`` chooses the configuration of each segment and those that it tries, from the results for
+its workload (``workloads``). ``probing`` has the strategies of trying.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .races.measured import Profiled, Rehearsed, WindowsMeasured
 from .tuning import Tuning
 from .workloads import TuningState
 
-#: The type of the extension's state, by which snapshots are read.
+#: The type of the extension's state, with which snapshots are read.
 STATE = TuningState
 
-#: Fields of a trial's record in 0.2 that are the extension's, each with its default.
+#: Fields of a trial's record in version 0.2 that belong to this extension, with their defaults.
 _OF_TRIALS = {"suspect": [], "suspicion": "", "tuned_as": ""}
 
 
 def plug(parts: Parts) -> Extension:
-    """Return the extension that tunes the system parameters of studies which ask for it."""
+    """Return the extension that tunes system parameters of studies that ask for it."""
     probing = Probing(parts.core)
     fixing = Fixing(parts, probing=probing)
     tuning = Tuning(parts.core, probing=probing, fixing=fixing)
@@ -68,7 +68,7 @@ def _is_tuned(spec: StudySpec) -> bool:
 
 
 def convert(snapshot: dict[str, Any]) -> None:
-    """Move what a snapshot of 0.2 has of workloads and trials to the extension's own state."""
+    """Move the workloads and trials' fields in a snapshot of 0.2 to the extension's own state."""
     moved: dict[str, Any] = {"workloads": snapshot.pop("tuned", {}), "suspects": {}, "sizes": {}}
     for name, trial in snapshot["trials"].items():
         config, why, size = (trial.pop(key, empty) for key, empty in _OF_TRIALS.items())

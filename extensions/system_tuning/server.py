@@ -1,6 +1,6 @@
-"""Answers the questions of the scheduler's end, and reads what the trainer's end reports.
+"""Answers the questions of the scheduler's end, and reads the reports of the trainer's end.
 
-None of this is part of the engine, so a replay needs none of it: answers are in the ledger.
+None of this is part of the engine. The answers are in the ledger, so a replay does not ask again.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The distance of workloads of which nobody knows yet how alike they are: the largest at which
-#: they are taken to be (``prior_of``).
+#: The distance that is assumed between workloads that were not compared yet: the largest at which
+#: they count as similar (``prior_of``).
 UNKNOWN_DISTANCE = 1.0
-#: The values of a window, in the order in which a report has them.
+#: The names of a window's values, in their order in a report.
 _OF_WINDOWS = tuple(field.name for field in fields(Window))
 
 
 class Carrier:
-    """Asks the history and the model, and adds what was found to the history."""
+    """Asks the history and the model, and adds results to the history."""
 
     decisions = (AskConfigs, Consult, Recall, Remember)
 
@@ -59,7 +59,7 @@ class Carrier:
     def carry_out(
         self, decision: AskConfigs | Consult | Recall | Remember, turn: Turn, at: float
     ) -> Event | None:
-        """Add to ``turn`` what is asked for. A model answers at once."""
+        """Add the work of ``decision`` to ``turn``. Return an event if the answer comes at once."""
         if isinstance(decision, AskConfigs):
             return configs(decision, at)
         if isinstance(decision, Remember):
@@ -90,10 +90,10 @@ class Carrier:
 def recalled(
     question: Recall, entries: Iterable[HistoryEntry], adopted: Adopted, at: float
 ) -> Event:
-    """Return the history of a workload, on each class of machine and kind of slot.
+    """Return the history's results on a workload, by class of machine and kind of slot.
 
-    What it knows of other code is added, which earlier versions of a file are as well: of knobs
-    that change bits, since all others are tuned within epochs.
+    Results of other code (also earlier versions of the same file) are added for knobs that change
+    bits. All other knobs are tuned within epochs.
     """
     by_place = defaultdict[tuple[str, str], list[HistoryEntry]](list)
     for entry in entries:
@@ -135,7 +135,7 @@ def recalled(
 
 
 def settle(spec: StudySpec, ledger: Ledger) -> StudySpec:
-    """Have a study that reuses earlier results use what its user has adopted for its code."""
+    """Let a study that reuses earlier results use the configuration that its user has adopted."""
     if spec.system != "reuse" or spec.contract != "torch" or spec.exactness != "bitwise":
         return spec
     if spec.system_fixed or spec.energy_weight or not (adopted := ledger.adopted()):
@@ -146,7 +146,7 @@ def settle(spec: StudySpec, ledger: Ledger) -> StudySpec:
 
 
 def configs(ask: AskConfigs, at: float) -> Event:
-    """Return configurations to try: none if the model raises. The study then goes on without."""
+    """Return configurations to try; none if the model raises an error."""
     from .asked.sampler import propose  # here, since it brings Optuna and few studies ask
 
     try:
@@ -158,7 +158,7 @@ def configs(ask: AskConfigs, at: float) -> Event:
 
 
 def entries_of(decision: Remember, at: float) -> list[HistoryEntry]:
-    """Return the outcome of a race as entries of the history, also what cannot be run."""
+    """Return the results of a race as entries of the history, also for infeasible ones."""
     source = source_of(decision.study)
 
     def entry(config: SystemConfig, speedup: float, *, infeasible: bool = False) -> HistoryEntry:
@@ -181,7 +181,7 @@ def entries_of(decision: Remember, at: float) -> list[HistoryEntry]:
 
 
 def _windows(event: type[WindowsMeasured] | type[Rehearsed]) -> Reader:
-    """Return the reader of reports that have windows, which come as lists of their values."""
+    """Return a reader of reports with windows. A report has each window as a list of values."""
 
     def read(body: Mapping[str, Any], at: float) -> Event:
         windows = [dict(zip(_OF_WINDOWS, each, strict=True)) for each in body["windows"]]
@@ -193,7 +193,7 @@ def _windows(event: type[WindowsMeasured] | type[Rehearsed]) -> Reader:
     return read
 
 
-#: Readers of the reports of the trainer's end, by their kinds.
+#: The reader of each kind of report that the trainer's end sends.
 REPORTS: Mapping[str, Reader] = {
     "windows": _windows(WindowsMeasured),
     "rehearsed": _windows(Rehearsed),

@@ -1,4 +1,4 @@
-"""Shows system configurations: in stories, and in the report of a study."""
+"""Shows system configurations: in trials' stories, and in the report of a study."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def report_section(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) 
 
 
 def report_facts(spec: StudySpec, trials: Sequence[TrialRow]) -> Iterator[tuple[str, str]]:
-    """Yield the facts of a report on system parameters: their names, and words."""
+    """Yield the facts of a report on system parameters, each as a name and a text."""
     if spec.contract == "torch":
         from .shown.section import configurations_line
 
@@ -37,7 +37,7 @@ def report_facts(spec: StudySpec, trials: Sequence[TrialRow]) -> Iterator[tuple[
 
 
 def status_lines(reader: Reader, study: StudyRow) -> str:
-    """Return the line of a study's status on its system configuration; empty if it has none."""
+    """Return the line on the configuration in a study's status; empty if there is none."""
     choice = choice_of(reader, spec_from_json(study.spec_json))
     return "" if choice is None else f"its trials use {choice.words}"
 
@@ -49,7 +49,7 @@ def story_heads(
     events: Sequence[tuple[int, Event]],
     own: Sequence[EpochRow],
 ) -> Iterator[str]:
-    """Yield the sentence above a trial's story on the configuration that all trials have."""
+    """Yield the sentence above a trial's story on the configuration of all trials."""
     if (choice := choice_of(reader, spec)) is not None:
         yield f"all trials of the study use {choice.words}"
 
@@ -64,7 +64,7 @@ def _measured(event: WindowsMeasured) -> str:
 
 
 def _rehearsed(event: Rehearsed) -> str:
-    """Say what was tried for all trials of the study, and what they have."""
+    """Return a sentence on the configurations that were rehearsed, and the chosen one."""
     words = _tried(event)
     cost = f"; it took {duration(event.spent)}" if event.spent else ""
     measured = f": {words}" if words else ", and nothing was worth measuring"
@@ -73,7 +73,7 @@ def _rehearsed(event: Rehearsed) -> str:
 
 
 def _tried(event: WindowsMeasured | Rehearsed) -> str:
-    """Say how each system configuration did."""
+    """Return the results of all tried system configurations as text."""
     results = tried([event])
     parts = [
         f"{config_text(each.config)} took {1 / each.speed:.2f} times the default's seconds a step"
@@ -89,7 +89,7 @@ def _tried(event: WindowsMeasured | Rehearsed) -> str:
     return "; ".join(parts)
 
 
-#: Sentences of a story about events, by the event's class.
+#: The function that returns a story's sentence, for each class of event.
 SENTENCES: Mapping[type[Event], Callable[[Any], str]] = {
     Profiled: _profiled,
     Rehearsed: _rehearsed,

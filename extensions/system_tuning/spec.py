@@ -1,4 +1,4 @@
-"""Checks how a study's system parameters are to be tuned."""
+"""Checks of a study's settings for the tuning of system parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_group(tuning: SystemTuning) -> dict[str, Any]:
-    """Return the fields of a group as they are kept. Raises UsageError."""
+    """Return the checked fields of a group of settings. Raises UsageError."""
     mode = tuning.mode
     if check_probing(tuning.probing) != "race" and mode != "tune":
         effect = "only what the history advises" if mode == "reuse" else "nothing"
@@ -32,7 +32,7 @@ def check_group(tuning: SystemTuning) -> dict[str, Any]:
 
 
 def check_precision(tuning: SystemTuning) -> None:
-    """Raise UsageError for a precision that is none, or does not go with the other fields."""
+    """Raise UsageError for an unknown precision, or one that conflicts with other fields."""
     precision = one_of("system.precision", tuning.precision, PRECISION, ", ".join(PRECISION))
     if precision == "auto" and tuning.mode == "off":
         allowed = 'fp32 or bf16 with mode="off", which measures nothing'
@@ -45,7 +45,7 @@ def check_precision(tuning: SystemTuning) -> None:
 
 
 def check_energy_weight(weight: object, mode: str, probing: str) -> float:
-    """Return ``weight``, checked. Raises UsageError where no choice could depend on it."""
+    """Return ``weight``, checked. Raises UsageError if no choice could depend on it."""
     checked_weight = finite(ENERGY_FIELD, weight, ENERGY_ALLOWED, 0, 1)
     if checked_weight and mode == "off":
         raise UsageError.refuse(ENERGY_FIELD, weight, '0, because mode="off" chooses nothing')

@@ -1,4 +1,4 @@
-"""Measures system configurations in a trial's steps, and the profile of its workload."""
+"""The trainer's end: measures system configurations in a trial's steps, and takes profiles."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def hook(parts: Parts) -> Hook:
 class _Probing(Hook):
     def __init__(self) -> None:
         self._profiles = Profiles()
-        #: Seconds for which others had turns in the lane before the profiled epoch, by trial.
+        #: Seconds of other trials' turns in the lane before the profiled epoch, by trial.
         self._away: dict[str, float] = {}
 
     def before(self, segment: Segment) -> None:
-        """Measure the candidates that the segment names: rounding ones now."""
+        """Rehearse if asked to. Measure rounding candidates, and plan windows for exact ones."""
         run, training, request = segment.run, segment.training, _told(segment.task)
         if (
             rehearsal := request.get("rehearsal")
@@ -61,7 +61,7 @@ class _Probing(Hook):
             training.windows = windows.interleave(own, exact_ones, steps)
 
     def before_epoch(self, epoch: Epoch) -> None:
-        """Measure exact candidates in the windows of an epoch, or its profile."""
+        """Prepare to measure exact candidates in the windows of an epoch, or its profile."""
         run, training = epoch.segment.run, epoch.segment.training
         if training.windows:
             epoch.measured = True
@@ -72,7 +72,7 @@ class _Probing(Hook):
             self._profiles.begin(training)
 
     def after_epoch(self, epoch: Epoch, result: Result) -> None:
-        """Say what was measured."""
+        """Report the results of the epoch's windows, and its profile."""
         run, training = epoch.segment.run, epoch.segment.training
         if (away := self._away.pop(run.task.trial, None)) is not None:
             values = dict(self._profiles.end(training, result))
@@ -83,14 +83,14 @@ class _Probing(Hook):
             training.windows = []
 
     def forget(self, trial: str) -> None:
-        """Drop what is kept of a trial."""
+        """Drop the data that are kept for a trial."""
         self._away.pop(trial, None)
 
 
 def _rehearse(segment: Segment, request: Mapping[str, Any]) -> None:
-    """Find the configuration of the study's trials, report it, and have this trial take it on.
+    """Find the configuration of the study's trials, report it, and apply it to this trial.
 
-    The report goes before that of any epoch, so the scheduler knows of the choice by then.
+    This report is sent before that of any epoch, so the scheduler knows the choice by then.
     """
     run, training = segment.run, segment.training
     beliefs = [(_config(config), Belief(*belief)) for config, *belief in request["known"]]
@@ -123,7 +123,7 @@ def _told(task: SegmentTask) -> dict[str, Any]:
 
 
 def _saying_windows(run: Run, training: Training, tick: Tick) -> Tick:
-    """Return a tick that also reports the candidate at the beginning of each window."""
+    """Return a tick that also reports the candidate at the start of each window."""
     begins = {window.first + 1: window.config or () for window in training.windows}
 
     def saying(epoch: int, step: int, steps: int) -> None:

@@ -1,4 +1,4 @@
-"""Finds the profile of a trial: its own, or another trial's of its workload; else says why not."""
+"""Finds a profile for a trial: its own or that of a like trial; else gives the reason for none."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from ...app.ledger.reader import Reader
     from ...app.ledger.rows import StudyRow, TrialRow
 
-#: The number of trials that are named.
+#: Number of trials that are named in a message.
 NAMED = 3
 
 
 def find_profile(reader: Reader, study: StudyRow, trial: TrialRow) -> ProfileFound:
     """Return the profile of a trial under the default configuration.
 
-    If it was not profiled itself, it is that of its workload: of another trial of its study, or in
-    the history. Raises UsageError with the reason if there is none.
+    If the trial itself was not profiled, the profile is that of another trial of its workload, in
+    its study or in the history. Raises UsageError with the reason if there is none.
     """
     machines = {each.device.name: machine_class(each.device) for each in reader.devices()}
     machine = machines.get(trial.device)
@@ -61,7 +61,7 @@ def find_profile(reader: Reader, study: StudyRow, trial: TrialRow) -> ProfileFou
 
 
 def _profiled(reader: Reader, study: StudyRow) -> dict[str, Profile]:
-    """Return the first profile of each trial of a study that has one."""
+    """Return the first profile of each profiled trial of a study."""
     profiles: dict[str, Profile] = {}
     for _, event in reader.of_trials(study.id, Profiled):
         profiles.setdefault(event.trial, event.values)
@@ -69,12 +69,12 @@ def _profiled(reader: Reader, study: StudyRow) -> dict[str, Profile]:
 
 
 def _counted(reader: Reader, study: StudyRow, trial: TrialRow) -> Profile:
-    """Return the features that extensions have counted of the trial's model."""
+    """Return the features that extensions have counted in the trial's model."""
     return tuple(pair for of in of_ends("show", "counted") for pair in of(reader, study, trial))
 
 
 def _never(reader: Reader, study: StudyRow, spec: StudySpec, trial: TrialRow) -> str:
-    """Say why neither the trial nor its like is ever profiled; empty if they may be."""
+    """Return the reason why trials like this one are never profiled; empty if they may be."""
     if spec.contract != "torch":
         return "only trials of a TorchTrainable are profiled"
     if spec.system == "off":
@@ -98,14 +98,14 @@ def _of_workload(entries: Sequence[HistoryEntry], workload: str) -> list[History
 
 
 def _measured_by(reader: Reader, entry: HistoryEntry) -> str:
-    """Name the study that has measured an entry, if it is still in the ledger."""
+    """Return words that name the study which measured an entry."""
     names = {source_of(each.id): each.name for each in reader.studies()}
     name = names.get(entry.source)
     return "a study that is not in this ledger" if name is None else f"study {name}"
 
 
 def _missed(entries: Sequence[HistoryEntry], machine: str, profiled: Sequence[int]) -> str:
-    """Say why a trial that could have been profiled has no profile that counts here."""
+    """Return the reason why a trial that could have been profiled has no usable profile."""
     if entries:
         elsewhere = " and ".join(sorted({entry.machine for entry in entries}))
         return f"its workload was profiled on {elsewhere}, and this trial ran on {machine}"

@@ -1,22 +1,22 @@
-"""Tuning of system parameters: what a segment runs with, and what it tries.
+"""Tuning of system parameters: chooses the configuration of each segment, and those it tries.
 
-Theory of operation. Trials of one *workload* (code, batch bucket, shards, and the size of the
-architecture where models make choices; on one kind of slot) are peers: the fastest system
-configuration for one of them is the fastest for all. So each workload has one race
-(``racing``). A trial that begins may be given configurations to try. Its trainer
-measures windows of steps under each of them, between windows under the default, and reports the
-results. They are compared by the time of a step, its joules, or both, as the study says. Exact
-knobs are tried within the epoch. Others are tried before the first epoch, on a copy that is thrown
-away, for at most ``PROBE_SHARE`` of the workload's seconds. Later trials begin with the winner.
-Running trials take on its exact part: a bitwise trial keeps the other knobs for life, and its
-signature says which. This describes ``race``; the module ``probing`` has the other strategies.
+Theory of operation. A *workload* is the code, the batch bucket, the shards, the size of the
+architecture (if models make choices), and the kind of slot. The fastest system configuration for
+one trial of a workload is taken to be the fastest for all its trials. So each workload has one race
+(``racing``). A trial that starts may be given configurations to try. Its trainer measures windows
+of steps under each of them, between windows under the default, and reports the results. These are
+compared by the time of a step, its joules, or both, as the study is set. Exact knobs are tried
+within the epoch. Other knobs are tried before the first epoch, on a copy that is thrown away, for
+at most ``PROBE_SHARE`` of the workload's seconds. Later trials start with the winner. Running
+trials take on only its exact part: a bitwise trial never changes its other knobs, which are part of
+its signature. This describes ``race``; the module ``probing`` has the other strategies.
 
-What the history knows of workloads with a similar profile arrives as an event (``Advised``). It is
-entered like any other configuration and has to be faster here, too. A winner is measured again from
-time to time. If it is no longer faster it loses its place, and the race begins again. When a trial
-fails while it tries a configuration, or under one that it was not trained with before, it is sent
-again without that configuration. If an epoch then ends, the configuration is infeasible. If not,
-the failure is the trial's own.
+The history's advice, from workloads with a similar profile, arrives as an event (``Advised``). The
+advised configuration is entered like any other, and must be faster here, too. A winner is measured
+again from time to time. If it is no longer faster, it loses its place, and the race starts again.
+If a trial fails while it tries a configuration, or under a configuration that is new to it, the
+trial is sent again without that configuration. If the trial then ends an epoch, the configuration
+is infeasible. If not, the trial itself is the cause of the failure.
 """
 
 from __future__ import annotations
@@ -41,36 +41,36 @@ from .races.measured import Profiled, Window, WindowsMeasured
 from .races.racing import PROBING, Race
 from .workloads import Suspect, WorkloadTuning, tuning_in, workloads_in
 
-#: The part of a workload's seconds of training, known and expected, that may go to windows whose
-#: training is thrown away.
+#: The part of a workload's seconds of training, past and expected, that windows on thrown-away
+#: copies may take.
 PROBE_SHARE = 0.02
 
-#: A probe is not begun with less time than this (seconds).
+#: The least time (seconds) for which a probe is started.
 MIN_PROBE_SECONDS = 0.02
 
-#: The same if joules count: a window then takes 0.2 s, and three make a comparison.
+#: The same if joules are compared: a window then takes 0.2 s, and a comparison needs three windows.
 MIN_PROBE_SECONDS_JOULES = 0.6
 
-#: Probes in a row without a result after which none is sent until twice the time is allowed: the
-#: code cannot be measured, or not in so few steps.
+#: Consecutive probes without a result after which none is sent until twice the time is allowed.
+#: Such code cannot be measured, or not in a few steps.
 MAX_SILENT_PROBES = 3
 
-#: Number of epochs of a workload that are profiled, each of another trial. Their distance tells
-#: which profiles are similar (``profiling.similarity.service``).
+#: Number of epochs of a workload that are profiled, each of another trial. The distance between
+#: these profiles shows which profiles are similar (``profiling.similarity.service``).
 MAX_PROFILES = 2
 
-#: Number of trials that begin under a winner before one measures it again.
+#: Number of trials that start under a winner before one of them measures it again.
 RECHECK_INTERVAL = 25
 
 #: Kinds of failure that a system configuration may cause.
 BLAMABLE_FAILURES = frozenset({"exception", "memory", "died", "system", "timeout"})
 
-#: The words to a trainer where a segment tries nothing.
+#: The instructions to a trainer for a segment that tries nothing.
 _NOTHING_TRIED: dict[str, Any] = {"probe": (), "epochs": 0.0, "energy": False, "profile": False}
 
 
 class Tuning:
-    """Chooses system configurations, and learns from their measurements."""
+    """Chooses system configurations for segments, and learns from their measurements."""
 
     def __init__(self, core: Core, *, probing: Probing, fixing: Fixing) -> None:
         self._core = core
@@ -81,7 +81,7 @@ class Tuning:
     def first_or_next_segment(
         self, study: StudyState, trial: Trial, members: tuple[Member, ...]
     ) -> SegmentValues:
-        """Do as ``next_segment``, and rehearse a configuration if all trials are to have one."""
+        """Return the values of ``next_segment``, and a rehearsal if the trial must do one."""
         rehearsal = self._fixing.segment(study, trial, members)
         values = self.next_segment(study, trial, members)
         if rehearsal is None:
@@ -92,7 +92,7 @@ class Tuning:
     def next_segment(
         self, study: StudyState, trial: Trial, members: tuple[Member, ...]
     ) -> SegmentValues:
-        """Choose the system configuration of the trial's next segment, and what it tries."""
+        """Choose the configuration of the trial's next segment, and those that it tries."""
         spec = study.spec
         slot_class = self._probing.slot_class(members[0])
         key, workload = self._probing.workload(spec, trial, slot_class)
@@ -211,8 +211,8 @@ class Tuning:
     def suspects_config(self, study: StudyState, trial: Trial, event: AttemptFailed) -> bool:
         """Return True if the trial failed under a configuration that is new to it.
 
-        If so, it is sent again without that configuration. ``_confirm_suspect`` decides on the
-        cause later.
+        If so, the trial is sent again without that configuration, and ``_confirm_suspect`` finds
+        the cause later.
         """
         why = f"{event.kind}: {event.message}"
         if event.kind in BLAMABLE_FAILURES and self._fixing.excuses(study, trial, event, why):
@@ -232,7 +232,7 @@ class Tuning:
     def _confirm_suspect(
         self, study: StudyState, trial: Trial, suspect: Suspect, workload: WorkloadTuning
     ) -> None:
-        """Mark as infeasible what the trial failed with: an epoch has now ended without it."""
+        """Mark the suspect as infeasible, since the trial has ended an epoch without it."""
         config = suspect.config
         if workload.race_of(config).has(config):
             workload.race_of(config).mark_infeasible(config, suspect.why)
@@ -243,7 +243,7 @@ class Tuning:
         self._probing.remember(study.spec, trial, workload)
 
     def observe_training(self, study: StudyState, trial: Trial, seconds: float) -> None:
-        """Take in an accepted epoch, which has its seconds by the configuration."""
+        """Add an accepted epoch's seconds, and learn from it if it was measured."""
         self._state.attempts[trial.fence].undivided = False
         _, workload = self._probing.workload(
             study.spec, trial, self._probing.slot_class(trial.members[0])
@@ -264,14 +264,14 @@ class Tuning:
             workload.silent += 1
 
     def forget(self, study: StudyState) -> None:
-        """Forget what is known of the trials of a study that is over."""
+        """Drop the state of the trials of a study that is over."""
         own = tuning_in(self._state)
         for name in study.trials:
             own.sizes.pop(name, None)
         self._fixing.forget(study.spec.id)
 
     def questions(self) -> list[Decision]:
-        """Return the questions to models and to the history that are unanswered."""
+        """Return the open questions to models and to the history."""
         workloads = workloads_in(self._state).values()
         requests = [workload.asked for workload in workloads if workload.asked is not None]
         sought = (ask for workload in workloads for ask in workload.sought)
@@ -280,7 +280,7 @@ class Tuning:
     def _probe_budget(
         self, key: str, workload: WorkloadTuning, study: StudyState, trial: Trial
     ) -> float:
-        """Return the seconds of training that may be thrown away for a probe now."""
+        """Return the seconds that a probe may take now on a copy that is thrown away."""
         epoch_seconds = self._state.epoch_seconds(trial)
         if epoch_seconds is None:
             return 0.0
@@ -292,14 +292,14 @@ class Tuning:
     def _winner_regressed(
         self, workload: WorkloadTuning, costs: Sequence[tuple[SystemConfig, float]]
     ) -> bool:
-        """Return True if a winner is worse than the default in every new window."""
+        """Return True if a winner is slower than the default in every new window."""
         workload.begun = 0
         own = [cost for config, cost in costs if config == workload.race_of(config).chosen]
         return bool(own) and min(own) > 1
 
 
 def _relative_cost(spec: StudySpec, window: Window) -> float | None:
-    """Time^(1 - w) * joules^w of a step over the default's; None if its joules are not known."""
+    """Return time^(1 - w) * joules^w of a step over the default's; None if joules are missing."""
     if not spec.energy_weight:
         return window.ratio
     if window.joules is None:
@@ -319,8 +319,8 @@ def _values(
 ) -> SegmentValues:
     """Return the values of a segment that runs with the trial's configuration.
 
-    It tries ``probe`` for at most ``epochs`` epochs' worth of time, in windows that are long enough
-    for their joules where these count. ``profile``: its first epoch is profiled.
+    The segment tries ``probe`` for at most the time of ``epochs`` epochs. If joules are compared,
+    the windows are long enough to measure them. ``profile``: the segment's first epoch is profiled.
     """
     values = _NOTHING_TRIED | {
         "probe": probe,

@@ -1,4 +1,4 @@
-"""Workloads: groups of trials that share a system configuration, and what is known of each."""
+"""Workloads: groups of trials that share a system configuration, with the results for each."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from .races.racing import PROBING, Race
 class WorkloadTuning:
     """The state of one workload's tuning.
 
-    Exact configurations race among themselves (``exact``). So do the ``others``, which apply to a
-    trial's whole life. A trial runs with the winners of both races.
+    Exact configurations race among themselves (``exact``). So do the ``others``, which a trial
+    keeps in all of its epochs. A trial runs with the winners of both races.
     """
 
-    #: Of architectures of one size: the key of the workload of those whose size was not known. All
+    #: For architectures of one size, the key of the same code's workload without a known size. All
     #: sizes share the time that probes may take.
     family: str = ""
-    #: The kinds of knobs that may be turned; exact ones always may.
+    #: The kinds of knobs that may be changed. Exact ones always may.
     kinds: tuple[str, ...] = ("exact",)
     #: The knobs of these kinds that the study allows and the slots have, with their values.
     choices: KnobValues = ()
@@ -38,32 +38,32 @@ class WorkloadTuning:
     exact: Race = field(default_factory=Race)
     #: The race of all other configurations.
     others: Race = field(default_factory=Race)
-    #: The trial that measures now; empty if none does.
+    #: The trial that measures now; empty if there is none.
     probing: str = ""
-    #: Probes in a row without an answer.
+    #: Number of consecutive probes without an answer.
     silent: int = 0
     #: Seconds that the last probe was allowed to take.
     granted: float = 0.0
-    #: Training time of epochs (seconds).
+    #: Seconds of training in epochs.
     trained: float = 0.0
-    #: Time of measured windows whose training was thrown away (seconds).
+    #: Seconds of windows that were measured on copies that were thrown away.
     spent: float = 0.0
-    #: Trials that began since the winner was last measured.
+    #: Number of trials that have started since the winner was last measured.
     begun: int = 0
     #: The profile of the first profiled epoch, under the default configuration.
     profile: Metrics = ()
     #: Number of epochs that were profiled.
     profiled: int = 0
-    #: The question to the history that is unanswered.
+    #: The open question to the history, if there is one.
     asked: Consult | None = None
-    #: Why the configuration that the history advised is tried.
+    #: The history's reason for the configuration that it advised.
     advice: str = ""
-    #: Questions for configurations that are unanswered.
+    #: Open questions to a model for configurations.
     sought: tuple[AskConfigs, ...] = ()
-    #: Seconds of an epoch under the default, of the trial that measures whole epochs (``grid``); 0
+    #: Seconds of an epoch under the default, for the trial that measures whole epochs (``grid``); 0
     #: if not known.
     usual: float = 0.0
-    #: The configuration that was last written into the history.
+    #: The configuration that was last written to the history.
     remembered: SystemConfig | None = None
 
     @property
@@ -72,20 +72,20 @@ class WorkloadTuning:
 
     @property
     def chosen(self) -> SystemConfig:
-        """The fastest configuration that is known."""
+        """The fastest configuration found so far."""
         return merged(self.exact.chosen, self.others.chosen)
 
     @property
     def over(self) -> bool:
-        """True if nothing is left to try."""
+        """True if no race has anything left to try."""
         return all(race.over or not race.arms for race in self.races)
 
     def enter(self, configs: Iterable[SystemConfig]) -> None:
-        """Enter configurations into the races, the exact part of each apart from the rest.
+        """Enter configurations into the races, each split into its exact part and the rest.
 
-        Values that are not among the choices are left out, since a history may come from elsewhere.
-        Where an epoch has one configuration as a whole, so do the races, if all kinds of knobs may
-        be turned between two epochs.
+        Values that are not among the choices are left out, since a history may come from another
+        machine. If whole epochs are measured, and all kinds of knobs may change between two epochs,
+        configurations are not split.
         """
         allowed = dict(self.choices)
         for proposed in configs:
@@ -102,7 +102,7 @@ class WorkloadTuning:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A system configuration that a trial failed with, and how it failed."""
+    """A system configuration under which a trial failed, and the failure."""
 
     config: SystemConfig
     why: str
@@ -110,27 +110,27 @@ class Suspect:
 
 @dataclass(slots=True)
 class FixedStudy:
-    """The choice of the one configuration of a study (``fixing``)."""
+    """The state of a study's choice of one configuration for all trials (``fixing``)."""
 
-    #: The question to the history that is unanswered.
+    #: The open question to the history, if there is one.
     asked: Recall | None = None
-    #: Evidence of the history on its workload.
+    #: The history's results on the study's workload.
     known: tuple[Known, ...] = ()
-    #: Evidence of the history on other workloads.
+    #: The history's results on other workloads.
     others: tuple[OfOthers, ...] = ()
-    #: Configurations that could not be run of late (``Recalled.failed``).
+    #: Configurations that recently could not be run (``Recalled.failed``).
     known_to_fail: tuple[tuple[str, str, SystemConfig], ...] = ()
-    #: Configurations that users have adopted for its code (``Recalled.adopted``).
+    #: Configurations that users have adopted for the study's code (``Recalled.adopted``).
     adopted: tuple[tuple[str, str, SystemConfig], ...] = ()
-    #: The trial that rehearses, or is to; empty if there is none.
+    #: The trial that rehearses or is to rehearse; empty if there is none.
     rehearsing: str = ""
     #: The trials that wait for the choice.
     aside: list[str] = field(default_factory=list)
-    #: The key of its workload and the class of the device where it began (``place_of``).
+    #: The key of the study's workload and the class of its first device (``place_of``).
     place: tuple[str, str] = ("", "")
-    #: The ratio of each window of the rehearsal that is not in the history yet.
+    #: The ratio of each window of the rehearsal, until they are written to the history.
     measured: tuple[tuple[SystemConfig, float], ...] = ()
-    #: Configurations that cannot be run, with the reason, as far as the history lacks them.
+    #: Configurations that cannot be run, with the reasons, until they are written to the history.
     failed: list[tuple[SystemConfig, str]] = field(default_factory=list)
 
 
@@ -138,16 +138,16 @@ class FixedStudy:
 class TuningState:
     """State of the extension in ``EngineState.ext``."""
 
-    #: Workloads by their keys; the least recently used is first.
+    #: Workloads by their keys, the least recently used first.
     workloads: dict[str, WorkloadTuning] = field(default_factory=dict)
-    #: The system configurations that trials failed with and now run without, by trial.
+    #: The configurations with which trials failed, and without which they now run, by trial.
     suspects: dict[str, Suspect] = field(default_factory=dict)
-    #: The sizes of trials' architectures, by which they are tuned with others alike, by trial. Of
-    #: the others it was not known before their first segment.
+    #: The sizes of trials' architectures by trial. A trial is tuned with others of its size. Trials
+    #: whose size was not known before their first segment are left out.
     sizes: dict[str, str] = field(default_factory=dict)
-    #: Studies that have one configuration for all trials, by their ids.
+    #: The studies with one configuration for all trials, by id.
     studies: dict[str, FixedStudy] = field(default_factory=dict)
-    #: The version of this state; it grows when an older state cannot be read any more.
+    #: The version of this state. It is increased when older states can no longer be read.
     version: Literal[1] = 1
 
 
@@ -160,23 +160,23 @@ def tuning_in(state: EngineState) -> TuningState:
 
 
 def workloads_in(state: EngineState) -> dict[str, WorkloadTuning]:
-    """Return the known workloads without changing the state."""
+    """Return the workloads by their keys, without changing the state."""
     tuning_state: TuningState | None = state.ext.get(NAME)
     return {} if tuning_state is None else tuning_state.workloads
 
 
 def studies_in(state: EngineState) -> dict[str, FixedStudy]:
-    """Return the studies with one configuration for all trials. Nothing is changed."""
+    """Return the state of each study with one configuration for all its trials, by study id."""
     tuning_state: TuningState | None = state.ext.get(NAME)
     return {} if tuning_state is None else tuning_state.studies
 
 
 def workload_of(spec: StudySpec, trial: Trial | None, architecture: str = "") -> str:
-    """Return a digest (16 hex digits) of code, environment, batch bucket, shards and the knobs.
+    """Return a digest (16 hex digits) of code, environment, batch bucket, shards and knobs.
 
-    A study whose trials all have one configuration is one workload: code and environment alone
-    count. ``architecture`` is the size of the trial's (``EngineState.counted``), where that is
-    known. It reveals nothing of a user's names or data.
+    A study whose trials all have one configuration is one workload, and its digest covers only code
+    and environment. ``architecture`` is the size of the trial's architecture
+    (``EngineState.counted``), if it is known. The digest reveals nothing of a user's names or data.
     """
     code = (spec.code.target.rpartition(":")[2], spec.code.digest)
     if spec.system_fixed or trial is None:
@@ -210,13 +210,13 @@ def slot_class_of(device: Device) -> SlotClass:
 
 
 def slot_text(slot: SlotClass) -> str:
-    """Return the kind of slot in the key of a workload."""
+    """Return the kind of slot as text, for the key of a workload."""
     return f"{slot.kind}{slot.cores}{'' if slot.alone else ' of more'}"
 
 
 def place_of(spec: StudySpec, device: Device) -> tuple[str, str]:
-    """Return by what the history knows a study with one configuration on a device.
+    """Return the key under which the history knows a study with one configuration on a device.
 
-    It is the key of the workload, and the class of the device.
+    It consists of the key of the workload and the class of the device.
     """
     return f"{workload_of(spec, None)}/{slot_text(slot_class_of(device))}", machine_class(device)

@@ -64,7 +64,7 @@ class ModelGraph:
         self.changed: dict[str, str] = {}
 
     def node(self, name: str) -> Node:
-        """Return the node of this name. Raises UsageError if there is none, or none any more."""
+        """Return the node of this name. Raises UsageError if there is no such node (any more)."""
         for node in self.graph.nodes:
             if node.name == name:
                 return node  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Counts of the models of a study, and what they predict of models with other architectures.
+"""Counts of a study's models, and predictions from them for models with other architectures.
 
 Theory of operation. A trainer counts the operations of a model on one example, before it is
 trained. So the cost of a new architecture can be predicted from those of others with similar
@@ -103,7 +103,7 @@ class Architectures:
     def observe_tensors(
         self, of: Architecture, examples: float, persistent: int, ephemeral: int
     ) -> None:
-        """Note the bytes of a trial's tensors (``Footprint``), with ``examples`` in each step."""
+        """Note the bytes of a trial's tensors (``Footprint``), and the examples in its steps."""
         if of.parameters:
             self.per_parameter = max(self.per_parameter, persistent / of.parameters)
         if of.activations and examples:
@@ -111,7 +111,10 @@ class Architectures:
             self.per_activation = max(self.per_activation, ratio)
 
     def tensors(self, of: Architecture, examples: float) -> tuple[int, int]:
-        """Return the bytes that stay between steps and the bytes that a step adds, or 0 and 0."""
+        """Return the bytes that stay between steps, and the bytes that a step adds.
+
+        Both are 0 if they cannot be predicted yet.
+        """
         stay = self.per_parameter * of.parameters
         ephemeral = self.per_activation * of.activations * examples
         return (math.ceil(stay), math.ceil(ephemeral)) if stay and ephemeral else (0, 0)

@@ -290,7 +290,7 @@ class SimulatedTransport:
             self._rescale(device, before, len(self._turns.lanes_at_work(device)))
 
     def _rescale(self, device: str, before: int, after: int) -> None:
-        """Reschedule reports of ``device`` when its trials rise from ``before`` to ``after``."""
+        """Reschedule reports of ``device``, as its trials change from ``before`` to ``after``."""
         factor = self.work.slowdown(after) / self.work.slowdown(before) if before and after else 1.0
         if factor == 1.0:
             return

@@ -1,1 +1,1 @@
-"""Questions for system configurations to try, answered by the history and by a model."""
+"""Questions about system configurations to try, which the history and a model answer."""

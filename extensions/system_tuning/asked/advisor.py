@@ -1,8 +1,9 @@
 """Ask the history about a workload, in a process of its own.
 
-Each question fits a service to the history. That takes two seconds of a core, and libraries that a
-scheduler does not need otherwise. So the process runs only on what trials leave of the cores. A
-history in which nothing was faster than the default is answered for at once.
+For each question, a service is fitted to the history. That takes two seconds of a core, and
+libraries that a scheduler does not need otherwise. So the process has the lowest priority and uses
+only CPU time that trials do not need. If nothing in the history was faster than the default, the
+question is answered at once.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from .decisions import Consult
 
 log = logging.getLogger(__name__)
 
-#: The most seconds that an answer may take.
+#: Seconds that an answer may take.
 ADVICE_TIMEOUT = 600.0
 
 
 class Advice(NamedTuple):
-    """The answer to the ``Consult`` with this id: what to try (() for nothing), and why."""
+    """The answer to the ``Consult`` of this id: a configuration to try (or ()), and the reason."""
 
     consult: str
     workload: str
@@ -41,14 +42,14 @@ class Advice(NamedTuple):
 
 
 class Advisor:
-    """Answers questions in the background, one after the other."""
+    """Answers questions in the background, one at a time."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
         self._asked: list[Future[Advice]] = []
 
     def consult(self, question: Consult, entries: Sequence[HistoryEntry]) -> None:
-        """Ask ``entries``. ``answers`` returns the answer when it is there."""
+        """Ask the history ``entries`` a question. ``answers`` returns the answer later."""
         if not any(_worth_having(entry) for entry in entries):
             future: Future[Advice] = Future()
             why = f"the history of {question.machine} has nothing to reuse"
@@ -60,7 +61,7 @@ class Advisor:
         self._asked.append(self._pool.submit(_ask, question, entries))
 
     def answers(self) -> list[Advice]:
-        """Return the answers that have come since the last call."""
+        """Return the answers that are complete since the last call."""
         futures = [each for each in self._asked if each.done()]
         self._asked = [each for each in self._asked if not each.done()]
         return [each.result() for each in futures]
@@ -92,7 +93,7 @@ def _ask(question: Consult, entries: Sequence[HistoryEntry]) -> Advice:
 
 
 def main() -> None:
-    """Read one question from standard input, write one answer to standard output."""
+    """Read a question from standard input, and write the answer to standard output."""
     os.nice(19)
     from ....profiling.similarity.service import Similarity
 

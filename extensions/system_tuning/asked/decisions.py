@@ -1,6 +1,6 @@
-"""Decisions of the scheduler's end, and the events that answer them.
+"""Decisions by which the scheduler's end asks questions and keeps results, and their answers.
 
-They are questions to the history and to a model, and what is kept.
+The questions go to the history and to a model. The answers are events.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ....scheduler.model.study import Metrics
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Consult(Decision):
-    """Ask the history which configuration ran best for workloads with a similar profile."""
+    """Ask the history for the fastest configuration of workloads with a similar profile."""
 
     workload: str
     machine: str
@@ -25,9 +25,9 @@ class Consult(Decision):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Recall(Decision):
-    """Ask the history what is known of the workload of a study that begins.
+    """Ask the history for its results on the workload of a study that starts.
 
-    ``workload`` is its digest without the kind of slot.
+    ``workload`` is the workload's digest without the kind of slot.
     """
 
     study: str
@@ -36,10 +36,11 @@ class Recall(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The log ratio of a configuration's seconds a step to the default's, as earlier studies say.
+    """The log of a configuration's seconds per step over the default's, from earlier studies.
 
-    ``mean`` is negative where it is faster, ``error`` its standard error. ``workload`` is the key
-    of the workload with the kind of slot, ``machine`` the class of the device.
+    ``mean`` is negative if the configuration is faster, and ``error`` is its standard error.
+    ``workload`` is the key of the workload with the kind of slot, and ``machine`` the class of the
+    device.
     """
 
     workload: str
@@ -53,10 +54,10 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class OfOthers:
-    """The same as other workloads say, on a kind of slot and a class of device.
+    """The same log ratio as in ``Known``, from other workloads on a kind of slot and of device.
 
-    ``error`` is that of a prediction for one more workload. ``workloads`` have measured it, of
-    which ``agreeing`` have the sign of ``mean``.
+    ``error`` is the standard error of a prediction for a new workload. ``workloads`` is the number
+    of workloads that measured it, and in ``agreeing`` of them the ratio has the sign of ``mean``.
     """
 
     slot: str
@@ -72,9 +73,10 @@ class OfOthers:
 class Recalled(Event):
     """The history's answer to ``Recall``.
 
-    ``known`` are measurements of the workload, ``others`` those of all others. ``failed`` are
-    configurations that could not be run of late, and ``adopted`` those that a user has chosen for
-    this code, each after the key of the workload and the class of the device.
+    ``known`` are measurements of the workload, and ``others`` those of all other workloads.
+    ``failed`` are configurations that recently could not be run, and ``adopted`` are those that a
+    user has chosen for this code. Each of these comes after the key of the workload and the class
+    of the device.
     """
 
     study: str
@@ -88,9 +90,9 @@ class Recalled(Event):
 class AskConfigs(Decision):
     """Ask a model which system configurations to try next, given the results so far.
 
-    ``choices`` are the knobs and their values other than the default. ``seen`` holds, for each
-    configuration that was tried, the mean log ratio of its seconds a step to the default's (None:
-    it cannot be run). ``index`` counts the questions of this kind for the workload.
+    ``choices`` are the knobs and their values other than the default. ``seen`` has, for each tried
+    configuration, the mean log ratio of its seconds per step to the default's (None if it cannot be
+    run). ``index`` counts the questions of this kind for the workload.
     """
 
     workload: str
@@ -101,9 +103,9 @@ class AskConfigs(Decision):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Remember(Decision):
-    """Write into the history the result of a workload's race, or a profile of its default."""
+    """Add the result of a workload's race, or a profile of its default, to the history."""
 
-    #: The id of the study that measured.
+    #: The id of the study that took the measurements.
     study: str
     #: The key of the workload.
     workload: str
@@ -113,11 +115,11 @@ class Remember(Decision):
     profile: Metrics
     #: The fastest configuration; empty for the default.
     config: SystemConfig
-    #: Steps an hour under ``config``, divided by those under the default.
+    #: Steps per hour under ``config``, divided by those under the default.
     speedup: float
     #: Number of windows that were measured.
     windows: int
-    #: The standard deviation of a window's log ratio; None: not known.
+    #: The standard deviation of a window's log ratio; None if not known.
     spread: float | None = None
     #: Configurations that cannot be run.
     infeasible: tuple[SystemConfig, ...] = ()
@@ -125,9 +127,9 @@ class Remember(Decision):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Advised(Event):
-    """The history's answer to ``Consult``: a configuration to try, and why.
+    """The history's answer to ``Consult``: a configuration to try, and the reason.
 
-    The configuration is empty if the history knows of none.
+    The configuration is empty if the history has none to advise.
     """
 
     workload: str
@@ -137,7 +139,7 @@ class Advised(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class ConfigsProposed(Event):
-    """The answer to ``AskConfigs``: configurations to try next, none if nothing is left."""
+    """The answer to ``AskConfigs``: configurations to try next, or none if none is left."""
 
     workload: str
     configs: tuple[SystemConfig, ...]

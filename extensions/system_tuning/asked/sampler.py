@@ -1,7 +1,7 @@
-"""Proposes system configurations to try, by Optuna's TPE over the space of knobs.
+"""Proposes system configurations to try, with Optuna's TPE over the space of knobs.
 
-The same question gives the same answer: both the model and the seed of its random numbers come from
-the question alone. Knobs have a few values each, so all parameters of the space are categorical.
+The same question always has the same answer, since both the model and its random seed depend on the
+question alone. A knob has only a few values, so all parameters of the space are categorical.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from optuna.trial import TrialState, create_trial
 from ....profiling.knobs.knobs import SystemConfig
 from .decisions import AskConfigs
 
-#: The most configurations in one answer: as many race at a time.
+#: The most configurations in one answer. This number of configurations race at a time.
 TOGETHER = 4
-#: Draws per configuration, because TPE may propose the same one again.
+#: Number of draws for each configuration, because TPE may propose the same one again.
 DRAWS = 8
 
 
 def propose(ask: AskConfigs) -> tuple[SystemConfig, ...]:
-    """Up to ``TOGETHER`` untried configurations; none if TPE proposes nothing new.
+    """Return up to ``TOGETHER`` untried configurations; none if TPE proposes nothing new.
 
-    TPE minimises the mean log ratio of a configuration to the default, which itself counts as 0. A
-    configuration that cannot be run counts as a failed trial.
+    TPE minimises the mean log ratio of a configuration's seconds per step to the default's. The
+    default itself has the ratio 0. A configuration that cannot be run counts as a failed trial.
     """
     space: dict[str, BaseDistribution] = {
         name: CategoricalDistribution((None, *values)) for name, values in ask.choices

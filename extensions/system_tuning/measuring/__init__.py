@@ -1,1 +1,1 @@
-"""Measuring system configurations and profiles in a trainer."""
+"""Measurements of system configurations and of profiles, in a trainer."""

@@ -2,9 +2,9 @@
 
 Theory of operation. A rounding knob changes the last bits, so in a bitwise trial it is fixed before
 the first step. Its gain is measured on copies of the fresh model. A window is a few forward and
-backward passes over the trial's own batches. Windows of one candidate after another alternate with
-windows of the default. The optimiser's step is left out, since it costs all of them the same. The
-probe ends when it has used up its passes. The trial itself is not touched.
+backward passes over the trial's own batches. Windows of the candidates, in turn, alternate with
+windows of the default. The optimiser's step is left out, since it costs the same under all
+configurations. The probe ends when it has used up its passes. The trial itself is not changed.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from ....tasks.training.seeding import seed_torch
 from ....tasks.training.training import Training
 from .windows import relative
 
-#: Passes of a window: the first ones, which are not counted, and the counted ones.
+#: Passes of a window: first those that are not timed, then those that are.
 WARM_UP, COUNTED = 1, 3
-#: The most windows of each candidate. What is undecided by then is left to another trial.
+#: The most windows of each candidate. If they do not decide, another trial measures further.
 ROUNDS = 4
 
 
 class Watch(Protocol):
-    """The receiver of a probe's reports."""
+    """An object to which a probe reports its progress."""
 
     def check(self) -> None:
-        """Called before every pass. May raise to abandon the probe."""
+        """Note that a pass follows. May raise an exception to abandon the probe."""
 
     def probing(self, config: SystemConfig) -> None:
-        """Take note that ``config`` is tried from now on; (): none is."""
+        """Note that ``config`` is tried from now on, or none if it is ()."""
 
 
 Failed = list[tuple[SystemConfig, str]]
@@ -58,11 +58,11 @@ def probe(
     *,
     energy: bool = False,
 ) -> tuple[list[Window], Failed]:
-    """Return the windows of each candidate, as ``windows.results``, and why others failed.
+    """Return the windows of each candidate (see ``windows.results``), and failures' reasons.
 
-    No window is begun that might exceed ``passes`` in total. There are none if ``passes`` is not
-    enough for one window and two of the default. ``energy``: windows are long enough to measure
-    their joules.
+    No window is started that might exceed ``passes`` in total. If ``passes`` is not enough for one
+    window of a candidate and two of the default, nothing is measured. ``energy``: windows are long
+    enough to measure their joules.
     """
     counted_at = time.perf_counter()
     window = WARM_UP + COUNTED
@@ -100,16 +100,16 @@ def probe(
 
 
 def why(error: Exception) -> str:
-    """Return the reason why a configuration cannot be run, in a line."""
+    """Return the reason why a configuration cannot be run, on one line."""
     failure = failure_of(error)
     return f"{failure.kind}: {str(failure).partition(chr(10))[0]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """The typical seconds of some passes, and the mean of their joules (None: unknown).
+    """The typical seconds of some passes, and their mean joules (None if unknown).
 
-    ``loss`` is that of the first pass.
+    ``loss`` is the loss of the first pass.
     """
 
     seconds: float
@@ -118,16 +118,16 @@ class Passes:
 
 
 class Copies:
-    """A copy of the model for each configuration, made on first use. Counts the passes."""
+    """Copies of the model, one for each configuration, made on first use. Counts the passes."""
 
     def __init__(
         self, run: Training, check: Callable[[], None], least: float, *, warmed: bool = True
     ) -> None:
-        """``least``: the shortest window, in seconds.
+        """Start without copies. ``least`` is the length of the shortest window, in seconds.
 
-        ``warmed``: each window begins with passes that are not counted, and has the median of the
-        others. Else only the first window of a copy does, and windows have the mean of their
-        passes, as some of them may stall.
+        ``warmed``: each window starts with passes that are not counted, and its result is the
+        median of the others. Otherwise only the first window of a copy starts so, and the result is
+        the mean of all passes, as some of them may stall.
         """
         self._run = run
         self._check = check
@@ -135,7 +135,7 @@ class Copies:
         #: The shortest window, in seconds.
         self.least = least
         self._warmed = warmed
-        #: The number of counted passes of a window, at least.
+        #: The least number of counted passes in a window.
         self.counted = COUNTED
         self._models: dict[SystemConfig, torch.nn.Module] = {}
         generator = torch.Generator().manual_seed(key("probe", run.seed, run.number))
@@ -168,7 +168,7 @@ class Copies:
         return Passes(typical(times), per_pass, float(losses[0]))
 
     def _ready(self, config: SystemConfig) -> Iterator[Tensor]:
-        """Apply ``config`` and return the passes under it."""
+        """Apply ``config`` and return an iterator over passes under it."""
         run, system = self._run, System(config)
         system.enter()
         if config not in self._models:
@@ -191,7 +191,7 @@ class Copies:
         return config not in self._models
 
     def drop(self, config: SystemConfig) -> None:
-        """Drop a copy that is of no more use."""
+        """Drop a copy that is not needed any more."""
         self._models.pop(config, None)
 
     def _passes(self, model: torch.nn.Module, system: System) -> Iterator[Tensor]:

@@ -1,7 +1,7 @@
 """The profile of an epoch: counters read while it is trained, and the operators of one step.
 
-Profiling costs an epoch the start of the counters (once a process), one sample a second, and one
-step under torch's profiler. It adds no step.
+Profiling costs the start of the counters (once per process), one sample per second, and one of the
+epoch's steps under torch's profiler. It adds no step.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class Profiles:
-    """Profiles epochs of this process. The counters are opened for the first one."""
+    """Profiles epochs of this process. The counters are started for the first of them."""
 
     def __init__(self) -> None:
         self._profiler: Profiler | None = None
 
     def begin(self, training: Training) -> None:
-        """Profile the next epoch."""
+        """Start to profile the next epoch."""
         if self._profiler is None:
             self._profiler = Profiler.start(os.environ.get("CUDA_VISIBLE_DEVICES") or None)
         training.counts = {}
@@ -34,7 +34,7 @@ class Profiles:
         self._profiler.mark()
 
     def end(self, training: Training, result: Result) -> Profile:
-        """Return the profile of the epoch. What could not be measured is absent."""
+        """Return the profile of the epoch. Values that could not be measured are absent."""
         assert self._profiler is not None
         reading = self._profiler.take()
         examples = length(training.data.train)

@@ -1,13 +1,14 @@
-"""Rehearse a study's first trial: find the system configuration that all its trials will have.
+"""Rehearses a study's first trial: finds the system configuration that all its trials will have.
 
 Theory of operation. Windows of forward and backward passes are run on copies of the fresh model, as
-in ``probe``, each between two windows under the default. Which configuration is measured next, and
-when it is enough, follows from what a window is worth (``races.worth``). A window is compared with
-the faster one of the default's two, since other processes only ever slow windows down, and one that
-disturbs the default must not make a gain. Where numbers of threads are compared it is their mean,
-as threads that wait for each other are part of the comparison. A configuration that computes in
-bfloat16 is left out where the machine only emulates it, and where the loss of the first batch
-differs from the default's by more than ``MAX_LOSS_DIFFERENCE``. The trial itself is not touched.
+in ``probe``, each between two windows under the default. The next configuration to measure, and the
+end of the rehearsal, follow from the worth of a window (``races.worth``). A window is compared with
+the faster one of the default's two windows: other processes only slow windows down, and a process
+that disturbs the default must not look like a gain. If numbers of threads are compared, the mean of
+the two is taken, as threads that wait for each other are part of the comparison. A configuration
+that computes in bfloat16 is left out if the machine only emulates bfloat16, or if the loss of the
+first batch differs from the default's by more than ``MAX_LOSS_DIFFERENCE``. The trial itself is not
+changed.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from ....tasks.training.training import Training
 from ..races.worth import Belief, Beliefs
 from .probe import COUNTED, WARM_UP, Copies, Failed, Watch, why
 
-#: A window has as many passes as take this long (seconds), but ``COUNTED`` at most.
+#: Seconds. A window has as many passes as take this long, but at most ``COUNTED``.
 WINDOW = 0.03
-#: The shortest window (seconds) where numbers of threads are compared: threads that wait for each
+#: The shortest window (seconds) if numbers of threads are compared. Threads that wait for each
 #: other on a busy machine stall now and then, by a time slice of the kernel.
 WINDOW_OF_THREADS = 0.05
-#: The most windows of one rehearsal, of all configurations together.
+#: The most windows of one rehearsal, for all configurations together.
 MAX_WINDOWS = 64
-#: The largest difference of a batch's loss from its loss under the default, relative to that.
+#: The largest difference of a batch's loss from its loss under the default, divided by the latter.
 MAX_LOSS_DIFFERENCE = 0.05
 
 
@@ -40,13 +41,13 @@ MAX_LOSS_DIFFERENCE = 0.05
 class Rehearsed:
     """The result of a rehearsal."""
 
-    #: The configuration that the trials are to have; () for the default.
+    #: The configuration for all trials of the study; () for the default.
     chosen: SystemConfig
     #: The windows that were measured.
     windows: list[Window] = field(default_factory=list)
-    #: Configurations that cannot be run, or should not be, each with the reason.
+    #: Configurations that cannot or should not be run, each with the reason.
     failed: Failed = field(default_factory=list)
-    #: Seconds that it took.
+    #: Seconds that the rehearsal took.
     spent: float = 0.0
 
 
@@ -59,12 +60,12 @@ def rehearse(
     held: int,
     watch: Watch,
 ) -> Rehearsed:
-    """Return the configuration to train with, and what was measured for it.
+    """Return the configuration to train with, and the measurements that led to it.
 
-    ``known`` are the configurations to choose from, each with what is believed of it. All are
-    measured on top of ``base``, which the study has in any case and is the default here. ``epochs``
-    are those ahead that will be trained with the choice, and ``held`` the number of slots that are
-    occupied meanwhile, this one and those that wait for it.
+    ``known`` are the configurations to choose from, each with an estimate of its speed. All are
+    measured in addition to ``base``, which the study has in any case, and which is the default
+    here. ``epochs`` is the number of epochs to come that will be trained with the choice. ``held``
+    is the number of slots that are occupied meanwhile: this one, and those that wait for it.
     """
     beliefs = Beliefs({config: belief for config, belief in known if _concerns(run, config)})
     result = Rehearsed(base)
@@ -120,7 +121,7 @@ def rehearse(
 def _cost(
     copies: Copies, beliefs: Beliefs, base: SystemConfig, config: SystemConfig, step: float
 ) -> float:
-    """Return the seconds of a window of ``config`` and of one under the default after it."""
+    """Return the seconds of a window of ``config`` and of the default's window after it."""
     expected = step * math.exp(beliefs.belief(config).mean)
     warming = WARM_UP * copies.is_new(merged(base, config))
     windows = (max(each * copies.counted, copies.least) for each in (step, expected))
@@ -128,7 +129,7 @@ def _cost(
 
 
 def _concerns(run: Training, config: SystemConfig) -> bool:
-    """Return True if a configuration changes anything for this model."""
+    """Return True if the configuration has an effect on this model and machine."""
     names = {name for name, _ in config}
     if "memory_format" in names and all(each.dim() != 4 for each in run.model.parameters()):
         return False
@@ -136,7 +137,7 @@ def _concerns(run: Training, config: SystemConfig) -> bool:
 
 
 def _differs(loss: float, usual: float) -> str:
-    """Say how a batch's loss differs from the usual one; empty if it differs little."""
+    """Return words on a batch's loss that differs from the usual one; empty if by little."""
     if math.isfinite(loss) and abs(loss - usual) <= MAX_LOSS_DIFFERENCE * max(abs(usual), 1e-3):
         return ""
     return f"the first batch's loss is {loss:.4g} under it, and {usual:.4g} under the default"

@@ -1,9 +1,9 @@
-"""Cut an epoch into windows that try exact system configurations, and compare them.
+"""Cuts an epoch into windows that try exact system configurations, and compares them.
 
 Theory of operation. Windows alternate between the trial's own configuration and a candidate; the
-candidates take turns. All steps are the epoch's own, so nothing is lost but the time that a slow
-candidate costs. A candidate's seconds and joules a step are compared with the mean of the windows
-before and after it.
+candidates take turns. All steps are the epoch's own, so only the additional time of a slow
+candidate is lost. A candidate's seconds and joules per step are compared with the mean of the
+windows before and after it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_WINDOWS = 12
 
 
 def interleave(own: SystemConfig, tried: Sequence[SystemConfig], steps: int) -> list[StepWindow]:
-    """Cut an epoch of ``steps`` steps to probe ``tried``; empty where it is too short."""
+    """Cut an epoch of ``steps`` steps into windows that try ``tried``; empty if it is too short."""
     probes = min(MAX_WINDOWS, (steps // (WARM_UP + MIN_STEPS) - 1) // 2)
     if probes < 1 or not tried:
         return []
@@ -36,7 +36,7 @@ def interleave(own: SystemConfig, tried: Sequence[SystemConfig], steps: int) -> 
 
 
 def results(done: Sequence[StepWindow]) -> list[Window]:
-    """Return the result of each window that ran a candidate, once the epoch is over."""
+    """Return the result of each window of a candidate, once the epoch is over."""
     windows = []
     for before, window, after in zip(done[::2], done[1::2], done[2::2], strict=False):
         assert window.config is not None
@@ -49,7 +49,7 @@ def results(done: Sequence[StepWindow]) -> list[Window]:
 
 
 def relative(tried: float | None, before: float | None, after: float | None) -> float | None:
-    """Return a window's joules over the mean of its two neighbours; None if any is unknown or 0."""
+    """Return a window's joules over its two neighbours' mean; None if any is unknown or 0."""
     if not tried or not before or not after:
         return None
     return tried / ((before + after) / 2)

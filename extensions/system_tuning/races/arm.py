@@ -1,8 +1,8 @@
-"""Arms: a system configuration that is measured against the default, with its mean and bounds.
+"""Arms: configurations that are measured against the default, with their means and intervals.
 
-A window counts by the logarithm of its seconds a step over those of the default's windows next to
-it. So a machine that slows down for both has no effect. The mean's interval follows from Student's
-t distribution.
+The result of a window is a log ratio: the logarithm of its seconds per step, divided by those of
+the default's windows before and after it. So a machine that becomes slower for both has no effect.
+The interval of the mean follows from Student's t distribution.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from math import cos, exp, inf, log, pi, sin, sqrt, tan
 
 from ....profiling.knobs.knobs import SystemConfig
 
-#: A gain below this is not worth a configuration of its own.
+#: The least gain that is worth a configuration other than the default.
 MIN_GAIN = 0.02
-#: Windows that an interval needs, and windows after which an arm is judged by its mean.
+#: The least number of windows for an interval, and the number after which an arm is judged by its
+#: mean.
 MIN_WINDOWS, MAX_WINDOWS = 3, 12
 
 
 @dataclass(slots=True)
 class Arm:
-    """A configuration in a race."""
+    """A configuration in a race, with the results of its windows."""
 
     #: The configuration.
     config: SystemConfig
@@ -31,13 +32,13 @@ class Arm:
     mean: float = 0.0
     #: The sum of squared deviations from the mean (Welford).
     squares: float = 0.0
-    #: Why it no longer takes part; empty while it does.
+    #: The reason why the arm is out of the race; empty while it takes part.
     out: str = ""
-    #: True if trials cannot run with it.
+    #: True if trials cannot run with this configuration.
     infeasible: bool = False
 
     def observe(self, ratio: float) -> None:
-        """Take in a window: its seconds a step over the default's."""
+        """Add the result of a window: its seconds per step divided by the default's."""
         value = log(ratio)
         self.n += 1
         delta = value - self.mean
@@ -45,7 +46,7 @@ class Arm:
         self.squares += delta * (value - self.mean)
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """Bounds of the mean log ratio. Each is wrong with probability ``alpha``."""
+        """Return bounds of the mean log ratio. Each is wrong with probability ``alpha``."""
         if self.n < MIN_WINDOWS:
             return -inf, inf
         margin = sqrt(self.squares / (self.n - 1) / self.n) * student_quantile(
@@ -55,15 +56,16 @@ class Arm:
 
     @property
     def speedup(self) -> float:
-        """Steps an hour over those under the default, as measured so far."""
+        """Steps per hour divided by those under the default, as measured so far."""
         return exp(-self.mean)
 
 
 @lru_cache(maxsize=256)
 def student_quantile(probability: float, degrees: int) -> float:
-    """Return the quantile of Student's t with ``degrees`` degrees, for a probability from 0.5 to 1.
+    """Return the quantile of Student's t with ``degrees`` degrees of freedom.
 
-    It bisects the distribution's closed form (Abramowitz and Stegun 26.7.3 and 26.7.4).
+    ``probability`` is from 0.5 to 1. The quantile is found by bisection of the distribution's
+    closed form (Abramowitz and Stegun 26.7.3 and 26.7.4).
     """
     low, high = 0.0, pi / 2
     for _ in range(60):

@@ -1,8 +1,8 @@
-"""Two more rules of probing besides the race with confidence bounds (``racing``).
+"""Two rules of probing besides the race with confidence bounds in ``racing``.
 
-They are successive halving and PipeTune's rule. Both judge by means alone. They have no bound of
-the error. So they need few windows where windows are expensive, and err more often where the
-machine is noisy.
+The rules are successive halving and PipeTune's rule. Both judge by means alone, without a bound on
+the error. So they need few windows, which helps if windows are expensive, but are wrong more often
+on a noisy machine.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _SLOWER, _NO_FASTER = "slower than another", "no faster than the default"
 
 
 def by_halving(arms: Sequence[Arm]) -> SystemConfig | None:
-    """Successive halving: every arm has as many windows; the better half goes on with twice as
-    many.
+    """Judge by successive halving: after each round of windows, the worse half of the arms is out.
 
-    Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter
-    optimization", AISTATS 2016. The default is an arm whose mean is known to be 0: an arm that is
-    not ``MIN_GAIN`` better goes out with the worse half.
+    All arms of a round have the same number of windows, which doubles with each round. Jamieson and
+    Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", AISTATS
+    2016. The default is taken as an arm with the known mean 0: an arm that is not faster by
+    ``MIN_GAIN`` goes out with the worse half.
 
     Returns the winner, () for the default, or None if it is not decided yet.
     """
@@ -42,10 +42,10 @@ def by_halving(arms: Sequence[Arm]) -> SystemConfig | None:
 
 
 def by_epochs(arms: Sequence[Arm]) -> SystemConfig | None:
-    """PipeTune's rule: one epoch under each configuration, and the shortest is kept (section 5.2).
+    """Judge by PipeTune's rule (section 5.2): the configuration with the shortest epoch wins.
 
-    Rocha et al., "PipeTune", Middleware 2020. The epochs are those of one trial, whose first epoch
-    was under the default.
+    Each configuration has one epoch. Rocha et al., "PipeTune", Middleware 2020. All epochs are of
+    one trial, whose first epoch was under the default.
 
     Returns the winner, () for the default, or None if it is not decided yet.
     """

@@ -13,9 +13,9 @@ from ....scheduler.model.events import Event
 class Window:
     """Training steps under ``config``, measured between steps under the default configuration.
 
-    ``ratio`` is seconds a step over the default's. ``joules`` is the same ratio for joules a step
-    (None: not measured). ``wasted`` is how many seconds the window and its share of the default's
-    steps took beyond the training itself.
+    ``ratio`` is the seconds per step divided by the default's. ``joules`` is the same ratio for
+    joules per step (None if not measured). ``wasted`` is the number of seconds that the window,
+    with its share of the default's steps, took beyond the training itself.
     """
 
     config: SystemConfig
@@ -26,9 +26,9 @@ class Window:
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class WindowsMeasured(Event):
-    """An attempt measured system configurations.
+    """An attempt reports windows under system configurations.
 
-    ``failed`` holds those that it could not run, each with the reason.
+    ``failed`` has the configurations that could not be run, each with the reason.
     """
 
     trial: str
@@ -41,8 +41,8 @@ class WindowsMeasured(Event):
 class Rehearsed(Event):
     """An attempt found the system configuration of all trials of its study, before its first epoch.
 
-    ``chosen`` is that configuration, and ``spent`` the seconds that this took. ``failed`` as of
-    ``WindowsMeasured``.
+    ``chosen`` is that configuration, and ``spent`` the seconds that the search took. ``failed`` is
+    as in ``WindowsMeasured``.
     """
 
     trial: str
@@ -55,7 +55,7 @@ class Rehearsed(Event):
 
 @value_class(frozen=True, slots=True, kw_only=True)
 class Profiled(Event):
-    """Rates and ratios that were counted in an epoch of the trial (docs/profiling.md).
+    """Rates and ratios that were measured in an epoch of the trial (docs/profiling.md).
 
     Values that could not be measured are absent.
     """

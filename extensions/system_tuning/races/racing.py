@@ -1,13 +1,14 @@
 """Races: the system configurations of one workload, judged by one of the probing strategies.
 
-Theory of operation. Each configuration except the default is an arm (``arm``). A *rule* is given
-the arms after new windows. It puts out the arms that cannot win any more, and names the winner once
-that is decided. ``by_confidence`` is ours: an arm is out as soon as its interval says that it is
-not ``MIN_GAIN`` faster than the default, or slower than the leader (a Hoeffding race with t
-intervals; Maron and Moore, "The racing algorithm: model selection for lazy learners", Artificial
-Intelligence Review 11, 1997). The error ``ALPHA`` is divided among all arms and all looks at them
-(Bonferroni). The race is decided when one arm or none is left; one that is left must surely be
-faster than the default. The other rules are in ``halving``.
+Theory of operation. Each configuration except the default is an arm (``arm``). A *rule* is called
+with the arms after new windows. It takes out the arms that cannot win any more, and returns the
+winner once it is decided. The default rule is ``by_confidence``: an arm is out as soon as its
+interval shows that it is not faster than the default by ``MIN_GAIN``, or that it is slower than the
+leader (a Hoeffding race with t intervals; Maron and Moore, "The racing algorithm: model selection
+for lazy learners", Artificial Intelligence Review 11, 1997). The error ``ALPHA`` is divided among
+all arms and all times at which they are judged (Bonferroni). The race is decided when at most one
+arm is left, and a remaining arm must be faster than the default with confidence. The other rules
+are in ``halving``.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from ....profiling.knobs.knobs import SystemConfig
 from .arm import MAX_WINDOWS, MIN_GAIN, MIN_WINDOWS, Arm
 from .halving import by_epochs, by_halving
 
-#: The probability that any configuration is judged wrongly.
+#: The probability that any configuration of a race is judged wrongly.
 ALPHA = 0.05
 
 
 def by_confidence(arms: Sequence[Arm]) -> SystemConfig | None:
-    """Judge by confidence bounds, as described above.
+    """Judge by confidence bounds, as the module's docstring describes.
 
     Returns the winner, () for the default, or None if it is not decided yet.
     """
@@ -49,20 +50,20 @@ def by_confidence(arms: Sequence[Arm]) -> SystemConfig | None:
 
 
 def bound_alpha(arms: int) -> float:
-    """Return the probability with which a bound of one of ``arms`` may be wrong at one look."""
+    """Return the probability with which a bound of one of ``arms`` may be wrong each time."""
     looks = MAX_WINDOWS - MIN_WINDOWS + 1
     return ALPHA / (looks * max(1, arms))
 
 
 @dataclass(frozen=True, slots=True)
 class ProbingStrategy:
-    """A way to choose the arms that are tried at once, to measure them, and to judge them."""
+    """A way to choose the arms that are tried at a time, to measure them, and to judge them."""
 
-    #: The rule.
+    #: The rule by which arms are judged.
     judge: Callable[[Sequence[Arm]], SystemConfig | None]
-    #: True if a model is asked for a few arms at a time; else all are entered at once.
+    #: True if a model is asked for a few arms at a time; otherwise all are entered at once.
     asks: bool = False
-    #: True if an arm is tried for a whole epoch of a trial, else in windows of steps.
+    #: True if an arm is tried for a whole epoch of a trial; otherwise in windows of steps.
     by_epoch: bool = False
 
 
@@ -76,9 +77,9 @@ PROBING = {
 
 
 def check_probing(name: object) -> str:
-    """Return ``name`` as a user gives it.
+    """Return ``name`` if it is the name of a probing strategy.
 
-    Raises ``UsageError``, with the known names, for another one.
+    Raises ``UsageError``, with the known names, if it is not.
     """
     if not (isinstance(name, str) and name in PROBING):
         raise UsageError.refuse("system.probing", name, ", ".join(PROBING))
@@ -87,10 +88,10 @@ def check_probing(name: object) -> str:
 
 @dataclass(slots=True)
 class Race:
-    """The arms of one workload, judged as the strategy ``PROBING[probing]`` says.
+    """The arms of one workload, judged by the strategy ``PROBING[probing]``.
 
-    ``over``: nothing is left to learn. ``chosen`` is the winner's configuration; () if the default
-    is not beaten. ``proposals`` counts how many times a model was asked for arms.
+    ``over``: the race is decided. ``chosen`` is the winner's configuration, or () if no arm beats
+    the default. ``proposals`` is the number of times that a model was asked for arms.
     """
 
     probing: str = "race"
@@ -100,14 +101,14 @@ class Race:
     proposals: int = 0
 
     def enter(self, configs: Iterable[SystemConfig]) -> None:
-        """Add arms that are not in it yet. If there are any, the race goes on."""
+        """Add the configurations that are not arms yet. If there are any, the race continues."""
         known_configs = {arm.config for arm in self.arms}
         new = [Arm(config) for config in configs if config and config not in known_configs]
         self.arms += new
         self.over = self.over and not new
 
     def open(self) -> tuple[SystemConfig, ...]:
-        """Return the configurations still in the race, those with the fewest windows first."""
+        """Return the configurations in the race, those with the fewest windows first."""
         remaining = [arm for arm in self.arms if not arm.out]
         return tuple(arm.config for arm in sorted(remaining, key=lambda arm: arm.n))
 
@@ -116,13 +117,13 @@ class Race:
         return any(arm.config == config for arm in self.arms)
 
     def observe(self, config: SystemConfig, ratio: float) -> None:
-        """Take in a window. One of an arm that is unknown or out is ignored."""
+        """Add the result of a window, unless its arm is unknown or out."""
         for arm in self.arms:
             if arm.config == config and not arm.out:
                 arm.observe(ratio)
 
     def mark_infeasible(self, config: SystemConfig, why: str) -> None:
-        """Rule out ``config``, under which no trial can run, and all that include it."""
+        """Rule out ``config``, with which no trial can run, and all arms that include it."""
         for arm in self.arms:
             if set(arm.config) >= set(config):
                 arm.out, arm.infeasible = why or "a trial cannot run with it", True
@@ -131,7 +132,7 @@ class Race:
         self.judge()
 
     def judge(self) -> None:
-        """Put out the arms that cannot win any more, and end the race if it is decided."""
+        """Take out the arms that cannot win any more, and end the race if it is decided."""
         winner = PROBING[self.probing].judge(self.arms)
         if winner is not None:
             self.over, self.chosen = True, winner

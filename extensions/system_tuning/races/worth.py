@@ -1,22 +1,24 @@
-"""The worth of another window, and which configuration is expected to be the fastest.
+"""The worth of measuring another window, and the configuration expected to be the fastest.
 
-Theory of operation. What is believed of a configuration is a normal distribution of its log ratio,
-the logarithm of its seconds a step over the default's. It begins with a prior (earlier studies of
-the workload, those of others on the machine, or a wide one around 0) and is updated by each window.
-The noise of a window is estimated from all of them. On a busy machine one may take ten times as
-long. So those windows of a configuration count that agree with their (lower) median within a factor
-of ``AGREEING``, but for numbers of threads, to which stalls belong. The belief in a configuration
-of several knobs begins with the sum of those in its parts, as far as these were measured.
+Theory of operation. The estimate for a configuration is a normal distribution of its log ratio: the
+logarithm of its seconds per step, divided by the default's. The distribution starts from a prior
+(from earlier studies of the workload, from other workloads on the machine, or a wide one around 0),
+and is updated after each window. The noise of a window is estimated from all windows. On a busy
+machine a window may take ten times as long as usual. So only those windows of a configuration are
+used that agree with their (lower) median within a factor of ``AGREEING``. For numbers of threads
+all windows are used, since stalls are an effect of these. The prior of a configuration of several
+knobs is the sum of the estimates for its parts, if these were measured.
 
-Unless earlier studies of the workload have measured it, a configuration is taken after two windows
-at least that agree. The one that seems fastest and may not be taken yet is measured before any
-other, and so is one that was far slower in its first window. Else the index decides, which is the
-knowledge gradient: how much lower the lowest mean is expected to be after one more window of it
-(Frazier, Powell and Dayanik, "A knowledge-gradient policy for sequential information collection",
-SIAM J. Control Optim. 47, 2008). Times the seconds ahead, this is what the window may save. It is
-measured while that exceeds its cost. A bound on loss holds besides: but for a second window, what
-was spent must not exceed ``MAX_LOSS`` of the seconds ahead plus what the best configuration saves
-with good certainty.
+A configuration is taken only after at least two windows that agree, unless earlier studies of the
+workload have measured it. Two kinds of configurations are measured before all others: the one that
+seems fastest but may not be taken yet, and one that was far slower in its first window. Otherwise
+the next configuration follows from the knowledge gradient. This is the expected decrease of the
+lowest mean after one more window of the configuration (Frazier, Powell and Dayanik, "A
+knowledge-gradient policy for sequential information collection", SIAM J. Control Optim. 47, 2008).
+Multiplied by the seconds of training to come, it is the time that the window may save, and windows
+are measured while that exceeds their cost. There is also a bound on the loss: the time spent must
+not exceed ``MAX_LOSS`` of the seconds to come plus the time that the best configuration saves with
+good certainty. Only a second window of a configuration is exempt from it.
 """
 
 from __future__ import annotations
@@ -27,40 +29,42 @@ from math import erf, exp, inf, log, pi, sqrt
 
 from ....profiling.knobs.knobs import SystemConfig
 
-#: Standard deviation of the prior belief in a knob of which nothing is known, which seldom changes
-#: the time of a step by more than a factor of two.
+#: Standard deviation of the prior for a knob without any measurements. A knob seldom changes the
+#: time of a step by more than a factor of two.
 PRIOR_ERROR = 0.35
-#: The same for numbers of threads, which may cost ten times where threads wait for each other.
+#: The same for numbers of threads, which may make a step ten times slower if threads wait for each
+#: other.
 PRIOR_ERROR_THREADS = 1.0
-#: Standard deviation of what knobs do together beyond the sum of what each does.
+#: Standard deviation of the effect of several knobs together beyond the sum of their single
+#: effects.
 INTERACTION_ERROR = 0.15
-#: Noise of one window (standard deviation of its log ratio) before any was repeated, and how many
-#: windows that assumption counts for.
+#: The assumed noise of one window (standard deviation of its log ratio) before any was repeated,
+#: and the number of windows that this assumption weighs as much as.
 NOISE, NOISE_WINDOWS = 0.1, 3
-#: The least noise of a window.
+#: The least noise of a window that is assumed.
 LEAST_NOISE = 0.01
-#: The part of the seconds ahead that may be spent without return.
+#: The part of the seconds of training to come that may be spent without any gain.
 MAX_LOSS = 0.03
-#: Windows of a configuration agree within this factor. One that is slower by more in its first is
-#: measured a second time.
+#: Windows of a configuration agree within this factor. If its first window is slower than the
+#: default by more than this factor, a second one is measured.
 AGREEING = 1.3
-#: The fewest windows of a configuration of which nothing was known before it is taken.
+#: The least number of windows before a configuration without earlier measurements is taken.
 MIN_WINDOWS = 2
-#: With less than this part of the time to be saved by one more window, nothing is measured.
+#: If one more window can save less than this part of the time to come, nothing is measured.
 WORTH_MEASURING = 0.01
-#: A gain below this is not worth another configuration than the default.
+#: The least gain that is worth a configuration other than the default.
 MIN_GAIN = 0.02
-#: A configuration is not taken if the default is faster with a higher probability than this.
+#: A configuration is not taken if the default is faster with a probability above this.
 MAX_DOUBT = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """A normal distribution of a log ratio."""
+    """An estimate of a log ratio: a normal distribution."""
 
     mean: float
     error: float
-    #: True for a prior that no window of the workload supports.
+    #: True for a prior without any window of this workload.
     guessed: bool = False
 
     @property
@@ -70,7 +74,7 @@ class Belief:
 
 
 def unknown(config: SystemConfig) -> Belief:
-    """Return the belief in a configuration of which nothing is known."""
+    """Return the prior for a configuration without any measurements."""
     threads = any(name == "threads" for name, _ in config)
     error = PRIOR_ERROR_THREADS if threads else PRIOR_ERROR * sqrt(len(config))
     return Belief(0.0, error, guessed=True)
@@ -78,34 +82,34 @@ def unknown(config: SystemConfig) -> Belief:
 
 @dataclass(slots=True)
 class Beliefs:
-    """Beliefs in the configurations that a study may choose from."""
+    """Estimates of the log ratios of the configurations from which a study may choose."""
 
-    #: Beliefs from before the first window, by configuration.
+    #: The estimates before the first window, by configuration.
     priors: dict[SystemConfig, Belief]
-    #: The log ratios of the windows that were measured, by configuration.
+    #: The log ratios of measured windows, by configuration.
     seen: dict[SystemConfig, list[float]] = field(default_factory=dict)
-    #: The log ratio of the default's window after each of them to the one before it.
+    #: For each measured window, the log of the default's time after it divided by that before it.
     drifts: list[float] = field(default_factory=list)
 
     def observe(self, config: SystemConfig, ratio: float, drift: float = 1.0) -> None:
-        """Take in a window: its seconds a step over the mean of the default's before and after it.
+        """Add a window: its seconds per step over the mean of the default's two windows.
 
-        ``drift`` is the ratio of those after it to those before it.
+        ``drift`` is the default's seconds per step after the window divided by those before it.
         """
         self.seen.setdefault(config, []).append(log(ratio))
         self.drifts.append(log(drift))
 
     def drop(self, config: SystemConfig) -> None:
-        """Leave out what cannot be run, and all configurations that include it."""
+        """Drop a configuration that cannot be run, and all configurations that include it."""
         for each in [each for each in self.priors if set(each) >= set(config)]:
             del self.priors[each]
 
     @property
     def noise(self) -> float:
-        """The standard deviation of a window's log ratio, as far as is known.
+        """The standard deviation of a window's log ratio, estimated from all windows.
 
-        A reading of variance v gives a drift of variance 2 v and, over the mean of two, a log ratio
-        of variance 1.5 v.
+        If a single time has the variance v, a drift has the variance 2 v, and a log ratio, which
+        divides by the mean of two, has the variance 1.5 v.
         """
         squares, degrees = NOISE**2 * NOISE_WINDOWS, float(NOISE_WINDOWS)
         drifts = [min(abs(drift), 2 * log(AGREEING)) for drift in self.drifts]
@@ -119,12 +123,12 @@ class Beliefs:
         return max(LEAST_NOISE, sqrt(squares / degrees))
 
     def belief(self, config: SystemConfig) -> Belief:
-        """Return the belief about a configuration, from its prior and its windows."""
+        """Return the estimate for a configuration, from its prior and its windows."""
         prior, values = self._prior(config), self._agreeing(config)
         return _updated(prior, sum(values), len(values), self.noise)
 
     def _agreeing(self, config: SystemConfig) -> list[float]:
-        """Return the log ratios of windows that agree with each other."""
+        """Return the log ratios of a configuration's windows that agree with each other."""
         values = self.seen.get(config, [])
         if len(values) < 2 or any(name == "threads" for name, _ in config):
             return values
@@ -132,7 +136,7 @@ class Beliefs:
         return [value for value in values if abs(value - middle) <= log(AGREEING)]
 
     def _prior(self, config: SystemConfig) -> Belief:
-        """Return the belief from before its windows: for several knobs the sum of their parts."""
+        """Return the estimate without the windows; for several knobs, the sum of the parts'."""
         prior = self.priors[config]
         parts = [(pair,) for pair in config]
         if len(parts) < 2 or not any(self.seen.get(part) for part in parts):
@@ -147,7 +151,7 @@ class Beliefs:
     def worth(self, config: SystemConfig, seconds: float) -> float:
         """Return the seconds that one more window of ``config`` is expected to save.
 
-        ``seconds``: those ahead under the default.
+        ``seconds`` is the time of the training to come under the default.
         """
         own, noise = self.belief(config), self.noise
         change = own.error**2 / sqrt(own.error**2 + noise**2)
@@ -159,7 +163,7 @@ class Beliefs:
 
     @property
     def best(self) -> SystemConfig:
-        """The configuration to run with; () for the default."""
+        """The configuration to train with; () for the default."""
         able = [each for each in self.priors if self._is_surely_faster(each)]
         return min(able, key=lambda each: (self.belief(each).mean, each), default=())
 
@@ -173,7 +177,7 @@ class Beliefs:
         return self.priors[config].guessed and len(self._agreeing(config)) < MIN_WINDOWS
 
     def _promising(self) -> SystemConfig:
-        """Return a configuration that was judged too early, if there is one; else ()."""
+        """Return a configuration that needs another window before it is judged, or ()."""
         for config, values in self.seen.items():
             if len(values) == 1 and values[0] > log(AGREEING) and config in self.priors:
                 return config
@@ -184,7 +188,7 @@ class Beliefs:
 
     @property
     def settled(self) -> bool:
-        """True if no window would be worth measuring, however much time is ahead."""
+        """True if no window would be worth measuring, however long the training to come is."""
         if self._promising():
             return False
         return all(self.worth(each, 1.0) < WORTH_MEASURING for each in self.priors)
@@ -201,8 +205,8 @@ class Beliefs:
     ) -> SystemConfig | None:
         """Return the configuration to measure next; None if no window is worth its cost.
 
-        ``seconds`` are those ahead under the default, ``spent`` what windows have cost so far, and
-        ``costs`` what one more of each configuration would.
+        ``seconds`` is the time of the training to come under the default, ``spent`` the cost of all
+        windows so far, and ``costs`` the cost of one more window of each configuration.
         """
         allowed = seconds * (MAX_LOSS + self.in_hand()) - spent
         if again := self._promising():
@@ -220,7 +224,7 @@ class Beliefs:
 
 
 def _updated(prior: Belief, total: float, n: int, noise: float) -> Belief:
-    """Return the belief after ``n`` readings with this sum, each with this standard deviation."""
+    """Return the estimate after ``n`` values with this sum and this standard deviation each."""
     if not n:
         return prior
     precision = prior.error**-2 + n * noise**-2

@@ -1,1 +1,1 @@
-"""Tables and charts of system configurations, and of workloads alike."""
+"""Tables and charts of system configurations and of similar workloads."""

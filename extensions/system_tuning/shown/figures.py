@@ -1,7 +1,7 @@
 """The report's charts of system parameters: profiles, workloads, batch sizes and speed gained.
 
-They are PipeTune's figures 2 (events over epochs), 8 (clusters) and 3 (a knob against the batch
-size), drawn from one study in the ledger.
+Three of them correspond to PipeTune's figures 2 (events over epochs), 8 (clusters) and 3 (a knob
+against the batch size). They are drawn from one study in the ledger.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def heat(profiles: Sequence[Profiled]) -> Figure | None:
-    """Draw a heat map of counters (rows) by profiled epoch, relative to a row's maximum."""
+    """Draw counters (rows) by profiled epoch as a heat map, relative to each row's maximum."""
     if not profiles:
         return None
     names = sorted({name for each in profiles for name, _ in each.values}, reverse=True)
@@ -69,7 +69,7 @@ def heat(profiles: Sequence[Profiled]) -> Figure | None:
 
 
 def clusters(service: Similarity, own: frozenset[str]) -> Figure | None:
-    """Return a dot per workload of the history, by cluster; those in ``own`` are squares."""
+    """Return a chart with a dot for each workload of the history, coloured by cluster."""
     points = service.plane()
     if len(points) < 2:
         return None
@@ -104,10 +104,10 @@ def clusters(service: Similarity, own: frozenset[str]) -> Figure | None:
 
 
 def by_batch(ratios: Mapping[SystemConfig, Mapping[int, Sequence[float]]]) -> Figure | None:
-    """Speed relative to the default against the batch size, a line per configuration.
+    """Draw speed relative to the default against the batch size, a line for each configuration.
 
     ``ratios`` are windows' seconds per step divided by the default's, by configuration and batch
-    size. None if there is only one batch size.
+    size. Returns None if there is only one batch size.
     """
     sizes = sorted({size for by_size in ratios.values() for size in by_size})
     if len(sizes) < 2:
@@ -145,7 +145,7 @@ def by_batch(ratios: Mapping[SystemConfig, Mapping[int, Sequence[float]]]) -> Fi
 
 
 def speedups(found: Sequence[TriedConfiguration]) -> Figure | None:
-    """Draw a bar per measured configuration: its speed relative to the default."""
+    """Draw a bar for each measured configuration: its speed relative to the default."""
     speeds = {config_text(each.config): each.speed for each in found if each.speed is not None}
     if not speeds:
         return None

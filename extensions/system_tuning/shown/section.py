@@ -1,4 +1,4 @@
-"""Builds the report's section on the system parameters of a study, with its charts."""
+"""Builds the report's section on a study's system parameters, with its charts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def configurations_line(spec: StudySpec, trials: Sequence[TrialRow]) -> str:
-    """Return a line about the system configurations that trials ran with."""
+    """Return a line with the system configurations of trials, and how they were chosen."""
     with_what = Counter(trial.system for trial in trials if trial.epoch)
     parts = [
         f"{config_text(config)} in {count(n, 'trial')}" for config, n in with_what.most_common()
@@ -37,9 +37,9 @@ def configurations_line(spec: StudySpec, trials: Sequence[TrialRow]) -> str:
 def system_section(
     reader: Reader, spec: StudySpec, trials: Sequence[TrialRow], choice: str = ""
 ) -> Section:
-    """Return the section on profiles and tried configurations; it says so if there are none.
+    """Return the section on profiles and tried configurations, or a remark if there are none.
 
-    ``choice`` says what all trials have, where there is one configuration for all.
+    ``choice`` describes the configuration of all trials, if there is one for all.
     """
     windows: list[WindowsMeasured | Rehearsed] = [
         *(event for _, event in reader.of_trials(spec.id, WindowsMeasured)),
@@ -98,7 +98,7 @@ def _ratio(value: float | None) -> str:
 def _by_batch(
     events: Sequence[WindowsMeasured | Rehearsed], spec: StudySpec, trials: Sequence[TrialRow]
 ) -> dict[SystemConfig, dict[int, list[float]]]:
-    """Windows' ratios by configuration and by the batch size of the measured trial."""
+    """Return windows' ratios by configuration and by the batch size of the measured trial."""
     params = {trial.id: trial.params for trial in trials}
     by_config: dict[SystemConfig, dict[int, list[float]]] = {}
     for event in events:
@@ -111,7 +111,7 @@ def _by_batch(
 
 
 def _clusters(reader: Reader, spec: StudySpec, trials: Sequence[TrialRow]) -> Figure | None:
-    """Return the clusters in the history of the machine class that most of the trials ran on."""
+    """Return the chart of clusters for the machine class that most of the trials ran on."""
     where = Counter(trial.device for trial in trials if trial.device)
     devices = {record.device.name: record.device for record in reader.devices()}
     used_devices = [devices[name] for name, _ in where.most_common() if name in devices]

@@ -1,4 +1,4 @@
-"""Shows which earlier workloads resemble a trial, from the history (``penstock similar``)."""
+"""Shows the earlier workloads that a trial resembles, from the history (``penstock similar``)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from ....app.ledger.reader import Reader
     from ....app.ledger.rows import StudyRow, TrialRow
 
-#: The number of features shown of each similar workload, the most important ones.
+#: Number of features that are shown of each similar workload: the most important ones.
 SHOWN = 3
 
 
 class ProfileFound(NamedTuple):
-    """A trial's profile, the class of its machine, and the profile's owner; empty for the trial."""
+    """A profile for a trial, the class of its machine, and the profile's owner ("": the trial)."""
 
     profile: Profile
     machine: str
@@ -37,14 +37,14 @@ class SimilarityReport:
     windows: int
     aside: int
     answer: Nearest
-    #: The owner of the profile that was asked about, in words; empty for the trial's own.
+    #: The owner of the profile, as text; empty if the profile is the trial's own.
     profile_of: str = ""
 
 
 def find_similar(
     reader: Reader, study: StudyRow, trial: TrialRow, found: ProfileFound
 ) -> SimilarityReport:
-    """Ask the history about a trial's profile (``trial_profiles.find_profile``)."""
+    """Ask the history for workloads that resemble a trial, by the profile ``found``."""
     # Entries from the trial's own study are left out: they are trivially similar.
     own = source_of(study.id)
     entries = tuple(entry for entry in reader.history(found.machine) if entry.source != own)
@@ -59,7 +59,7 @@ def similarity_report(
     profile: Profile,
     now: float | None = None,
 ) -> SimilarityReport:
-    """Return the answer of ``Similarity.ask`` at a time, built from ``history``."""
+    """Return the answer of ``Similarity.ask`` at time ``now``, from ``history``."""
     service = Similarity.fit(history)
     answer = service.ask(profile, now)
     return SimilarityReport(trial, machine, service.windows, service.aside, answer)
@@ -74,7 +74,7 @@ def similarity_facts(found: SimilarityReport) -> dict[str, Any]:
 
 
 def similarity_view(found: SimilarityReport) -> RenderableType:
-    """Return ``found`` for the terminal: the answer, then similar workloads and how they differ."""
+    """Return ``found`` for the terminal: the answer, similar workloads, and their differences."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

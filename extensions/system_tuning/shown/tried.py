@@ -1,4 +1,4 @@
-"""Summarises how system configurations did in a study, relative to the default."""
+"""Summarises the results of system configurations in a study, relative to the default."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TriedConfiguration:
-    """A configuration as it was measured.
+    """A configuration and the results of its windows.
 
     ``ratios`` are each window's seconds per step divided by the default's; ``joules`` are the same
-    of joules, where measured. ``failed`` says why the configuration cannot be run, or is empty.
+    ratios of joules, if measured. ``failed`` is the reason why the configuration cannot be run, or
+    empty.
     """
 
     config: SystemConfig
@@ -33,11 +34,11 @@ class TriedConfiguration:
 
     @property
     def speed(self) -> float | None:
-        """The geometric mean of its speed relative to the default; None if not measured."""
+        """The geometric mean of the speed relative to the default; None if not measured."""
         return 1 / geometric_mean(self.ratios) if self.ratios else None
 
     def interval(self, alpha: float) -> tuple[float, float] | None:
-        """Bounds of ``speed``, each wrong with probability ``alpha``; None with too few windows."""
+        """Return bounds of ``speed``, each wrong with probability ``alpha``, or None."""
         arm = Arm(self.config)
         for ratio in self.ratios:
             arm.observe(ratio)
@@ -46,7 +47,7 @@ class TriedConfiguration:
 
     @property
     def energy(self) -> float | None:
-        """The geometric mean of its joules relative to the default; None if not measured."""
+        """The geometric mean of the joules relative to the default; None if not measured."""
         return geometric_mean(self.joules) if self.joules else None
 
 
@@ -78,7 +79,11 @@ def tried(
 def crashed(
     failures: Sequence[AttemptFailed], epochs: Sequence[EpochRow]
 ) -> list[tuple[SystemConfig, str]]:
-    """Configurations that cannot be run, and why: trials failed with them and went on without."""
+    """Return configurations that cannot be run, each with the reason.
+
+    These are configurations under which a trial failed, and without which the trial then ended an
+    epoch.
+    """
     last = {row.trial: row.at for row in epochs}  # in the order of acceptance
     return [
         (each.trying, f"{each.kind}: {each.message.splitlines()[0] if each.message else ''}")
@@ -88,7 +93,10 @@ def crashed(
 
 
 def tried_by_epoch(epochs: Sequence[EpochRow]) -> list[WindowsMeasured]:
-    """Whole epochs as windows (``grid``), each against its trial's last epoch under the default."""
+    """Return whole epochs as windows, for the strategy ``grid``.
+
+    Each is compared with its trial's last epoch under the default.
+    """
     usual: dict[str, float] = {}
     windows = []
     for row in epochs:
