@@ -1,4 +1,4 @@
-"""Waiting before what fails is tried again: one rule for processes, devices, stores and brokers.
+"""Waiting before a retry after failures: one rule for processes, devices, stores and brokers.
 
 The first failures in a row cost no wait, since most happen once. Then each wait is twice the one
 before, up to a longest one. Nothing here reads a clock: times are arguments, in seconds of any
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-#: Doublings are counted up to this one: a float has no room for those of a thousand failures.
+#: The most doublings that are counted: 2.0 to the power of a thousand failures would overflow.
 _MOST_DOUBLINGS = 60
 
 
@@ -28,19 +28,20 @@ class Backoff:
         return min(self.longest, self.first * 2.0**doublings) if doublings >= 0 else 0.0
 
 
-#: A process that ran for this many seconds was healthy: its end counts as the first one.
+#: A process that ran for this many seconds was healthy: its next end counts as a first one.
 HEALTHY_AFTER = 10.0
-#: A process is started again at once, and then after 0.5, 1, 2 … 10 s if it keeps ending.
+#: A process that ends is started again at once. If it keeps ending, it is started after 0.5, 1, 2 …
+#: 10 s.
 RESTARTS = Backoff(first=0.5, longest=10.0, free=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Restarts:
-    """The starts and ends of a process that shall run, and when the next start is due."""
+    """The starts and ends of a process that must keep running, and the time of the next start."""
 
-    #: When it was started last.
+    #: When the process was started last.
     began: float = -math.inf
-    #: When it may be started again, once its end was noted.
+    #: When the process may be started again, once its end was noted.
     due: float = -math.inf
     #: Number of ends in a row that came soon after a start.
     early: int = 0
@@ -55,5 +56,5 @@ class Restarts:
         return replace(self, due=now + RESTARTS.after(early), early=early)
 
     def is_healthy(self, now: float) -> bool:
-        """Return True if it began, and was due, more than ``HEALTHY_AFTER`` seconds ago."""
+        """Return True if it started, and was due, more than ``HEALTHY_AFTER`` seconds ago."""
         return now - max(self.began, self.due) > HEALTHY_AFTER

@@ -1,7 +1,7 @@
-"""The digest of an objective's draws, which ties what is reported to the trial's parameters.
+"""The digest of an objective's draws, which ties its reports to the trial's parameters.
 
-An objective says which digest its own draws have; the scheduler compares that with the draws that
-it has accepted of the trial.
+An objective sends the digest of its own draws; the scheduler compares that with the draws that it
+has accepted for the trial.
 """
 
 from __future__ import annotations

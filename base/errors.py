@@ -1,8 +1,8 @@
-"""The errors of Penstock, named by who must act on them.
+"""The errors of Penstock, named by the person who must act on them.
 
 ``UsageError`` is for the caller, ``TrialFailed`` for the user's training code, ``BackendError`` for
-the infrastructure, and ``IllegalTransition`` for a bug of ours. They are defined in the lowest room
-because every other room raises them.
+the infrastructure, and ``IllegalTransition`` for a bug in Penstock. They are defined in the lowest
+room because every other room raises them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TrialFailed(PenstockError):
 
 
 class BackendError(PenstockError):
-    """The broker, the ledger, the store or one of our processes does not answer."""
+    """The broker, the ledger, the store or one of Penstock's processes does not answer."""
 
     __module__ = "penstock"
 
@@ -80,9 +80,9 @@ class IllegalTransition(PenstockError):
 
 
 class BrokenExtension(IllegalTransition):
-    """An extension raised an error, or returned what it must not, while an event was handled.
+    """An extension raised an error, or returned a forbidden value, while an event was handled.
 
-    ``studies`` are those that it did so for, by their ids.
+    ``studies`` are the ids of the studies for which this happened.
     """
 
     def __init__(self, name: str, studies: Sequence[str], why: str) -> None:

@@ -16,7 +16,7 @@ from importlib.machinery import PathFinder
 
 from .errors import UsageError
 
-#: The most errors of a chain that are examined.
+#: The most errors of a chain of causes that are examined.
 _LINKS = 20
 
 

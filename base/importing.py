@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Collect no garbage in the block, which imports much.
+    """Turn garbage collection off in the block, which imports many modules.
 
-    Modules make many objects and next to no garbage, so collections in between find nothing. Of
-    torch's import they take a fifth of the time.
+    Modules make many objects and next to no garbage, so collections in between find nothing. They
+    take a fifth of the time of torch's import.
     """
     was_on = gc.isenabled()
     gc.disable()

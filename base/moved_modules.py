@@ -1,6 +1,7 @@
 """Modules that were renamed, so that pickles and digests of earlier versions still work.
 
-A pickle names its classes, functions and modules by the module they were in, and so does a digest.
+A pickle names its classes, functions and modules by the module that they were in, and so does a
+digest.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def module_then(name: str) -> str:
 def loads(content: bytes) -> Any:
     """Return the object in a pickle, which may refer to modules by their old names.
 
-    Raises whatever the pickle's classes raise. The caller must trust the content.
+    Raises any error that the pickle's classes raise. The caller must trust the content.
     """
     return _Unpickler(io.BytesIO(content)).load()
 

@@ -1,8 +1,8 @@
-"""Values that are made by the thousand: dataclasses that only type checkers keep from changing.
+"""Values that are made by the thousand: dataclasses that only type checkers protect from changes.
 
-At runtime a frozen dataclass sets each of its fields by ``object.__setattr__``, which makes it
-about ten times as slow to make as another. For what is made with every epoch (events, decisions,
-accepted epochs) that comes to as much as all else that is done for the epoch.
+At runtime a frozen dataclass sets each of its fields by ``object.__setattr__``, so making one takes
+about ten times as long as making an ordinary one. For values made with every epoch (events,
+decisions, accepted epochs) that takes as long as all other work for the epoch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["MAX_INT", "Amount", "Finite", "Natural", "Positive", "Whole", "value
 
 #: The largest whole number that every ledger can store.
 MAX_INT = 2**63 - 1
-#: Whole numbers from 0. What is read of messages and ledgers is checked.
+#: Whole numbers from 0. Values read from messages and ledgers are checked.
 Natural = Annotated[int, Interval(ge=0, le=MAX_INT)]
 #: Whole numbers from 1.
 Whole = Annotated[int, Interval(ge=1, le=MAX_INT)]

@@ -1,6 +1,6 @@
 """Values as text for messages: sizes, and users' values and exceptions.
 
-Methods of the latter may raise, or say too much.
+Methods of users' values and exceptions may raise, or return too much text.
 """
 
 from __future__ import annotations

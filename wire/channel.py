@@ -1,8 +1,8 @@
 """Messages between processes of one machine: lines of JSON over a socket, some with descriptors.
 
-Workers, their trainers, fork servers and their clients talk over such channels. The kernel may
-deliver the descriptors of a message with the bytes of an earlier one, so each message says how many
-descriptors are its own.
+Workers, their trainers, fork servers and their clients exchange messages over such channels. The
+kernel may deliver the descriptors of a message with the bytes of an earlier one, so each message
+says how many descriptors are its own.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
-#: The most descriptors that come with one message: a process's standard input or its socket, a
-#: listening socket or a lock, and its log.
+#: The most descriptors with one message: a process's standard input or its socket, a listening
+#: socket or a lock, and its log.
 _DESCRIPTORS = 3
 _COUNT = "descriptors"
 _PART = 1 << 16
@@ -27,7 +27,7 @@ _UCRED = struct.Struct("iII")
 
 
 class TooLong(ValueError):
-    """A line is longer than any message. The argument is the part of it that was received."""
+    """A line is longer than any message may be. The argument is the part that was received."""
 
 
 class Channel:
@@ -45,8 +45,9 @@ class Channel:
 
         ``ended`` is a descriptor that becomes readable when the process at the other end has ended,
         even if other processes hold the socket open. ``speaks`` returns True for the ids of
-        processes that may send; messages of others are dropped. It needs SO_PASSCRED. None: every
-        process that holds the socket may send. ``longest``: the most bytes of a line.
+        processes that may send; messages of other processes are dropped. This needs SO_PASSCRED. If
+        ``speaks`` is None, every process that holds the socket may send. ``longest``: the most
+        bytes of a line.
         """
         self._socket = end
         self._speaks = speaks

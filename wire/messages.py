@@ -24,8 +24,8 @@ Scalar = str | int | float | bool | None
 SUSPENDABLE = ("objective", "epochs")
 #: The most bytes in one message of a trainer. 20,000 metrics fit, and a worker can handle it.
 MAX_MESSAGE = 1 << 20
-#: Fields that older tasks have, without which a trainer computes the same. Where turns had weights,
-#: they count the same until the next dispatch.
+#: Fields of older tasks that do not change a trainer's results. If turns had weights, they count
+#: the same until the next dispatch.
 _GONE = frozenset({"v", "weights", "measured"})
 Check = Literal["fields", "encoding", "seal", "json", "form", "type", "handling"]
 
@@ -61,7 +61,7 @@ class SegmentTask(_Frozen):
     number: int = Field(ge=0)
     contract: Literal["torch", "objective", "epochs", "empty"]
     code: CodeRef
-    #: ``sys.argv`` and working directory that the code is to find; empty: the trainer's own.
+    #: ``sys.argv`` and the working directory for the code; empty for the trainer's own.
     argv: tuple[str, ...] = ()
     cwd: str = ""
     #: Hyperparameters by name.
@@ -72,10 +72,10 @@ class SegmentTask(_Frozen):
     study_name: str = ""
     #: ``minimize`` or ``maximize``, one for each objective.
     directions: tuple[Literal["minimize", "maximize"], ...] = ("minimize",)
-    #: The epochs of a whole training, after which an objective runs to its return; None: as many
-    #: as it reports.
+    #: The epochs of a whole training, after which an objective runs to its return; None if there is
+    #: no limit.
     max_epochs: int | None = None
-    #: The study's sampler and pruner, if they run in the objective's process; None: they do not.
+    #: The study's sampler and pruner, if they run in the objective's process; else None.
     tools: CodeRef | None = None
     #: Hyperparameters drawn and accepted so far, if ``tools`` run with the objective: name, value,
     #: distribution (Optuna's JSON), and value in the distribution's internal representation.
@@ -84,8 +84,8 @@ class SegmentTask(_Frozen):
     metric: str
     #: Further metrics that must be reported: those of other objectives and of constraints.
     also: tuple[str, ...] = ()
-    #: Metrics with the highest allowed value of each. A trial that is known to exceed one of them
-    #: before its training is not trained.
+    #: Metrics with the highest allowed value of each. If a trial is known to exceed one before its
+    #: training, it is not trained.
     bounds: tuple[tuple[str, float], ...] = ()
     #: The study's seed.
     seed: int
@@ -96,10 +96,10 @@ class SegmentTask(_Frozen):
     first: int = Field(ge=1)
     #: The number of epochs in the segment, which may be cut short.
     n: int = Field(ge=1)
-    #: The time (seconds since 1970) from which the first epoch that ends closes the segment; None:
-    #: no such time.
+    #: Time (seconds since 1970) from which the first epoch that ends closes the segment; None if
+    #: there is no such time.
     until: float | None = None
-    #: True if the last epoch is the one that the trial is to reach for now.
+    #: True if the last epoch is the trial's present target.
     final: bool = False
     #: The number of shards that each batch is cut into, 1 or more.
     shards: int = Field(ge=1, default=1)
@@ -120,31 +120,31 @@ class SegmentTask(_Frozen):
     system: SystemConfig = ()
     #: Widths to measure, in this order, instead of training (``profiling.costs.width_window``).
     widths: tuple[int, ...] = ()
-    #: The most work that the measuring of widths may take, in epochs.
+    #: The longest time for measuring widths, in epochs.
     width_epochs: float = Field(default=0.0, ge=0)
     #: Epochs after which a copy of the state is kept in memory, because other trials begin there.
     copies: tuple[int, ...] = ()
-    #: Bytes of data that the process may have (``memory.bounded``), paused functions included.
+    #: The most bytes of data of the process (``memory.bounded``), including paused functions.
     memory_limit: int | None = Field(default=None, gt=0)
-    #: The state hash after epoch ``first`` - 1; empty where none is known.
+    #: The state hash after epoch ``first`` - 1; empty if none is known.
     expect: str = ""
     #: The identity of the trainer that had the state ``expect`` in memory (``tasks.gangs.peers``).
     holder: str = ""
     exactness: Literal["bitwise", "statistical"] = "bitwise"
-    #: The numeric signature that the trial, or at least its study, has been computed under so far.
+    #: The numeric signature under which the trial, or at least its study, was computed so far.
     signature: str = ""
     on_signature_change: Literal["refuse", "record"] = "refuse"
     #: The URL of the checkpoint store.
     store: str = ""
     #: The environment that the trainer runs in; empty: that of the worker.
     environment: str = ""
-    #: Mean seconds between two losses of such an attempt. It decides how often states are saved.
+    #: Mean seconds between two losses of such an attempt. This decides how often states are saved.
     mtbf: float = Field(default=PRIOR, gt=0)
-    #: Seconds; None: no limit.
+    #: The longest time of an epoch (seconds); None for no limit.
     epoch_timeout: float | None = Field(default=None, gt=0)
-    #: Milliseconds.
+    #: The length of the lease (milliseconds).
     lease_ms: int = Field(ge=100)
-    #: Values of extensions for their ends in the trainer, by their names.
+    #: Values from extensions for their parts in the trainer, by extension name.
     ext: dict[str, Any] = Field(default_factory=dict)
 
     @property
@@ -168,8 +168,8 @@ class Forged(UsageError):
     """A message whose seal or form is wrong. It is dropped, logged, and counted by its ``check``.
 
     ``check`` is the check that failed: ``fields`` (text or seal is missing), ``encoding`` (not
-    UTF-8), ``seal``, ``json``, ``form`` (it has not the fields that it should have), ``type`` (a
-    value has the wrong type), ``handling`` (the form is right, and handling it failed).
+    UTF-8), ``seal``, ``json``, ``form`` (it has other fields than it should have), ``type`` (a
+    value has the wrong type), ``handling`` (the form is right, but handling it failed).
     """
 
     def __init__(self, check: Check, why: str) -> None:
@@ -207,7 +207,8 @@ def open_body(key: bytes, text: object, mark: object) -> dict[str, Any]:
 def parse(text: str) -> dict[str, Any]:
     """Return the JSON object in ``text``.
 
-    Raises ``Forged`` if it is none, repeats a name, or has a number that is not finite.
+    Raises ``Forged`` if the text is no JSON object, repeats a name, or has a number that is not
+    finite.
     """
     try:
         body = json.loads(

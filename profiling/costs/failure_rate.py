@@ -14,7 +14,7 @@ from dataclasses import dataclass
 #: Shortest time between two checkpoints of a trial (seconds), however cheap they are.
 SHORTEST = 1.0
 #: The prior: seconds of one slot's work with one loss. Too short a value costs writes, too long a
-#: value costs replays; both grow only with the square root.
+#: value costs replays; both costs grow only with its square root.
 PRIOR = 3600.0
 #: Seconds of one slot's work after which an observation counts half.
 MEMORY = 100 * 3600.0

@@ -24,7 +24,7 @@ from .throughput import Allocation, Estimate, Measured, packed_allocation
 
 #: Standard deviation of the logarithm of one measured time.
 NOISE = 0.05
-#: Standard deviation of what is neither noise nor in the model, and how far it reaches, in the
+#: Standard deviation of the deviation that is neither noise nor in the model; and its reach, in the
 #: logarithms of nodes, width and a device's batch.
 MISFIT = 0.15
 REACH = (0.5, 1.0, 0.2)
@@ -35,7 +35,7 @@ STEEPEST = 5.0
 
 _Row = list[float]
 
-#: The ratios that a prior is on, as pairs of positions in ``Coefficients``.
+#: The ratios for which a prior is given, as pairs of positions in ``Coefficients``.
 RATIOS = ((1, 0), (2, 0), (3, 2), (4, 2), (5, 4))
 
 
@@ -61,7 +61,7 @@ PRIOR = Prior((2.0, 0.3, -2.2, 0.5, -4.5, 0.6), (1.6, 1.2, 1.5, 1.0, 1.0, 1.5))
 
 @dataclass(frozen=True, slots=True)
 class SpeedModel:
-    """The result of ``fit``. An estimate takes some 50 microseconds with 12 measured places."""
+    """The result of ``fit``. An estimate takes about 50 microseconds with 12 measured places."""
 
     #: The measured places, each with its estimate.
     measured: dict[Allocation, Estimate]
@@ -79,7 +79,7 @@ class SpeedModel:
     _precision: list[_Row]
 
     def estimate(self, allocation: Allocation) -> Estimate:
-        """Return seconds at ``allocation``; where that was measured, the measurement itself."""
+        """Return the seconds at ``allocation``: the measurement itself if there is one."""
         measured = self.measured.get(allocation)
         if measured is not None:
             return measured
@@ -134,7 +134,7 @@ def _most_probable(
 ) -> tuple[_Row, _Row, list[_Row], list[_Row]]:
     """Return parameters, residuals and slopes solved by ``factor``, and a precision factor.
 
-    It uses Levenberg-Marquardt damping: a step that does not help is tried again, shorter.
+    The fit uses Levenberg-Marquardt damping: a step that does not help is tried again, shorter.
     """
     weights = [1.0 / deviation**2 for deviation in prior.deviations]
     prior_precision = [[0.0] * 7 for _ in range(7)]
@@ -147,7 +147,7 @@ def _most_probable(
         prior_precision[i][j] = prior_precision[j][i] = -weight
 
     def at(theta: _Row) -> tuple[float, _Row, list[_Row], _Row]:
-        """Half of what is minimised, residuals, slopes by parameter, and the prior's gradient."""
+        """Return half the minimised sum, residuals, slopes by parameter, and prior's gradient."""
         rows = [_model(theta, allocation, share) for allocation in allocations]
         residuals = _solve(
             factor, [log - value for log, (value, _) in zip(logs, rows, strict=True)]
@@ -218,7 +218,7 @@ def _model(theta: Sequence[float], allocation: Allocation, share: float) -> tupl
 
 
 def _covariance(one: Allocation, other: Allocation) -> float:
-    """Return the covariance, between two places, of what the model misses."""
+    """Return the covariance of the model's errors at two places."""
     ratios = (one.nodes / other.nodes, one.width / other.width, one.share / other.share)
     distance = sum(
         (math.log(ratio) / reach) ** 2 for ratio, reach in zip(ratios, REACH, strict=True)

@@ -1,16 +1,16 @@
-"""Slowdown of a fused group: an epoch's seconds per trial in it, over those of a trial alone.
+"""Slowdown of a fused group: seconds of an epoch per trial in the group divided by seconds alone.
 
 The seconds of a step of K trials are modelled as ``own * K + common``, so a trial's share falls
 with 1/K. Between two measured numbers of trials the ratio is linear in 1/K. Beyond the largest one
 it is assumed constant.
 
-Before trials are fused, their trainer probes groups of copies of one of them. The probe is believed
+Before trials are fused, their trainer probes groups of copies of one of them. The probe is used
 until enough epochs of fused groups were measured. From then on the line through the probed ratios
 is scaled by the mean factor between measured and probed ratios.
 
-Larger groups start more trials before it is known which are good, so size has to pay: each time
-the number of trials doubles, a trial's share must fall by ``PAYS``. A line through all measurements
-decides this, because single measurements are noisy.
+Larger groups start more trials before it is known which trials are good, so size has to pay: each
+time the number of trials doubles, a trial's share must fall by ``PAYS``. A line through all
+measurements decides this, because single measurements are noisy.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .segment_costs import blend
 
 #: The part by which a ratio must fall for a fused group of twice the size to pay.
 PAYS = 0.1
-#: Sizes of the groups of copies that a trainer probes, one after the other. Two copies tell if
-#: fused groups pay at all; both sizes tell ``own`` and ``common``.
+#: Sizes of the groups of copies that a trainer probes, one after the other. Two copies show if
+#: fused groups pay at all; both sizes together show ``own`` and ``common``.
 COPIES = (2, 8)
 #: Without a probe, groups have ``FIRST`` trials until ``SURE`` of their epochs were measured.
 FIRST, SURE = 2, 8
@@ -35,12 +35,12 @@ FIRST, SURE = 2, 8
 
 @dataclass(slots=True)
 class GroupSlowdown:
-    """Ratios by the size of the fused group, each a blend."""
+    """Ratios by the size of the fused group. Each is an exponentially weighted mean."""
 
     ratios: dict[int, float] = field(default_factory=dict)
     #: The number of measured epochs.
     observed: int = 0
-    #: Ratios of probed groups of copies, by size. Snapshots have this name.
+    #: Ratios of probed groups of copies, by size. The field has this name in snapshots.
     rehearsed: dict[int, float] = field(default_factory=dict)
 
     @property

@@ -1,11 +1,11 @@
-"""Concave hulls of speed curves: the best that a fluid schedule can get from a number of devices.
+"""Concave hulls of speed curves: the best speed that a fluid schedule gets from some devices.
 
 A trial that may be resized runs at any average of its measured speeds, including 0. The best such
 average at every width is the concave hull of the points (width, speed) with (0, 0). Its breakpoints
-are the only widths worth giving; between two of them the hull is time shared between both
-(Blazewicz et al., "Preemptable malleable task scheduling problem", IEEE Trans. Computers 55(4),
-2006). Widths may be fractions: 1/2 is one of two trials on a device, at the speed measured there.
-Beyond the fastest point more devices gain nothing, so the hull ends there.
+are the only widths worth giving; between two of them the time is shared between both (Blazewicz et
+al., "Preemptable malleable task scheduling problem", IEEE Trans. Computers 55(4), 2006). Widths may
+be fractions: 1/2 is one of two trials on a device, at the speed measured there. Beyond the fastest
+point more devices gain nothing, so the hull ends there.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ OUTLIER = 1.5 * math.log(CHANGE_FACTOR)
 SHARE_BELOW = 0.001
 #: The number of epochs that a trial's means remember.
 MEMORY = 20.0
-#: The prior deviation of a trial's epochs (of the logarithm), and the number of epochs that it
-#: counts for.
+#: The prior deviation of a trial's epochs (of the logarithm), and the number of epochs as which it
+#: counts.
 PRIOR_DEVIATION, PRIOR_EPOCHS = 0.05, 2.0
 
 
@@ -52,7 +52,7 @@ class Mean(NamedTuple):
 
 
 class SharingStep(NamedTuple):
-    """The sum of trials' weights, and of weight times change of the logarithm of seconds."""
+    """The sum of trials' weights, and that of weight times change of the logarithm of seconds."""
 
     weight: float
     sum: float
@@ -61,9 +61,9 @@ class SharingStep(NamedTuple):
 class Verdict(NamedTuple):
     """The number of trials of a study that a device may hold (``slots``), and the reason.
 
-    ``exploring``: the last of them is there to measure the gain. ``gain`` is the total speed with
-    the number that was judged last (``judged``) over that with one less, and ``error`` its relative
-    deviation. ``gain`` is None if nothing was judged.
+    ``exploring``: True if the last of them is only there to measure the gain. ``gain`` is the total
+    speed with the number judged last (``judged``) divided by the speed with one less, and ``error``
+    is its relative deviation. ``gain`` is None if nothing was judged.
     """
 
     slots: int
@@ -79,7 +79,7 @@ class Interference:
 
     #: Means of the logarithms of epochs' seconds, by trial and number at work.
     trials: dict[str, dict[int, Mean]] = field(default_factory=dict)
-    #: Steps, by the number at work after them.
+    #: Steps, by the number of trials at work after the step.
     steps: dict[int, SharingStep] = field(default_factory=dict)
     #: The number of epochs seen, by number at work.
     shared: dict[int, int] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Interference:
     short: bool = False
 
     def observe(self, trial: str, at_work: int, seconds: float) -> None:
-        """Add an epoch during all of which ``at_work`` trials were on the device."""
+        """Add an epoch of ``trial``, throughout which ``at_work`` trials were on the device."""
         value = math.log(max(SHORTEST_EPOCH, seconds))
         self.short = seconds < SHARE_BELOW
         means = self.trials.setdefault(trial, {})
@@ -115,12 +115,12 @@ class Interference:
         self.shared[at_work] = self.shared.get(at_work, 0) + 1
 
     def has_baseline(self, trial: str, at_work: int) -> bool:
-        """Return True if enough epochs of ``trial`` as one of ``at_work`` trials are known."""
+        """Return True if enough epochs of ``trial`` among ``at_work`` trials are known."""
         mean = self.trials.get(trial, {}).get(at_work)
         return mean is not None and mean.n >= MIN_BASELINE
 
     def verdict(self, slots: int) -> Verdict:
-        """Decide how many trials a device with ``slots`` slots may hold."""
+        """Return the number of trials that a device with ``slots`` slots may hold, and why."""
         if self.short:
             return Verdict(slots)
         verdict = Verdict(1)
@@ -139,7 +139,10 @@ class Interference:
         return verdict
 
     def slowdown(self, at_work: int) -> float:
-        """Return the ratio of an epoch's seconds to those alone; 1 if not known."""
+        """Return the seconds of an epoch among ``at_work`` trials divided by those alone.
+
+        The result is 1 if it is not known.
+        """
         steps = (self.steps.get(k) for k in range(2, at_work + 1))
         return math.exp(sum(step.sum / step.weight for step in steps if step and step.weight > 0))
 

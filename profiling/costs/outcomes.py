@@ -1,7 +1,7 @@
-"""Counts of epochs by outcome since the installation began, and how long attempts took to start.
+"""Counts of epochs by outcome since the installation began, and the start-up times of attempts.
 
 The engine keeps them, so that they are in the ledger's snapshots: counts continue after a restart,
-and whatever follows the ledger's events has the same counts.
+and any process that follows the ledger's events has the same counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 
 @dataclass(slots=True)
 class Histogram:
-    """Durations in seconds by ``BOUNDS``. The last count is of those above all bounds."""
+    """Numbers of durations, by ``BOUNDS``. The last count is of durations above all bounds."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     total: float = 0.0

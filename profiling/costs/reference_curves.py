@@ -1,12 +1,12 @@
-"""Reference speed curves: seconds an epoch by width, of real trainings, from our coefficients.
+"""Reference speed curves: seconds per epoch by width, of real trainings, from fitted coefficients.
 
 A curve belongs to an application, a kind of GPU cluster and a global batch. The batch is cut over
-the devices, which are packed on as few nodes as they fit on. If a device's part is larger than any
+the devices, which are packed on as few nodes as possible. If a device's part is larger than any
 that was measured, it is computed in equal pieces with one synchronisation, as AdaptDL does.
 
 ``families.json`` has the seven parameters (``throughput``) of four applications on five clusters.
-We fitted them (``python -m benchmarks.curves --refit``) to the measurements in the artifact of Sia
-(Jayaram Subramanya et al., SOSP 2023).
+Penstock's developers fitted them (``python -m benchmarks.curves --refit``) to the measurements in
+the artifact of Sia (Jayaram Subramanya et al., SOSP 2023).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .throughput import Allocation, Coefficients, packed_allocation
 
 FILE = Path(__file__).with_name("families.json")
 
-#: (width, seconds an epoch), the narrowest first. Widths that were not measured are absent.
+#: (width, seconds per epoch), the narrowest first. Widths that were not measured are absent.
 SpeedCurve = tuple[tuple[int, float], ...]
 
 
@@ -31,9 +31,10 @@ class Family(Protocol):
     """One application on one kind of cluster."""
 
     def curve(self, batch: float, max_width: int) -> SpeedCurve:
-        """Return seconds an epoch with global batch ``batch`` on 1 to ``max_width`` devices.
+        """Return seconds per epoch with global batch ``batch`` on 1 to ``max_width`` devices.
 
-        It ends where the measurements do, and where a device would have less than one example.
+        The curve ends where the measurements do, and where a device would have less than one
+        example.
         """
 
 
@@ -48,7 +49,7 @@ class Fitted:
     examples: int
 
     def curve(self, batch: float, max_width: int) -> SpeedCurve:
-        """Return seconds an epoch by width, as in ``Family``."""
+        """Return seconds per epoch by width, as in ``Family``."""
         points = []
         for width in range(1, int(min(max_width, self.devices, batch)) + 1):
             pieces = math.ceil(batch / width / self.local_batches[1])
@@ -77,7 +78,7 @@ def fitted() -> dict[tuple[str, str], Fitted]:
 
 
 def curve(application: str, cluster: str, batch: float, max_width: int) -> SpeedCurve:
-    """Return seconds an epoch by width, from our coefficients.
+    """Return seconds per epoch by width, from the fitted coefficients.
 
     Raises ``UsageError`` for an unknown application or cluster.
     """

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-#: Prior standard deviation of the noise, and how many rows it counts as.
+#: Prior standard deviation of the noise, and the number of rows as which it counts.
 NOISE = 0.4
 NOISE_WEIGHT = 2.0
 #: Rounds of estimating coefficients and noise in turn.

@@ -35,7 +35,7 @@ MEMORY = 1800.0
 
 
 class SegmentStart(StrEnum):
-    """The start of a segment. The last two say where a trial that has waited has its state."""
+    """The start of a segment. The last two name the place of a waiting trial's state."""
 
     NEW = "new"  # its trial has no state yet
     NEXT = "next"  # its trial goes on at once, where it is
@@ -43,7 +43,7 @@ class SegmentStart(StrEnum):
     STORE = "store"  # the state is elsewhere: it is fetched, or computed again
 
 
-#: Seconds that it takes to go on after a wait, beyond a segment's overhead, before it was measured
+#: Seconds for going on after a wait, beyond a segment's overhead, before any were measured
 #: (docs/history/measured.md: 17 to 100 ms to move a state).
 FIRST_RESUME = {SegmentStart.TRAINER: 0.0, SegmentStart.STORE: 0.06}
 
@@ -53,18 +53,18 @@ class SegmentCosts:
     """Measured costs of the segments of one study.
 
     ``between`` is the time from one epoch's training to the next one's within a segment (seconds;
-    None if none was measured). ``resumes`` are the seconds that it takes to go on after a wait,
-    beyond the overhead.
+    None if none was measured). ``resumes`` are the seconds for going on after a wait, beyond the
+    overhead, by kind of start.
     """
 
     between: float | None = None
     resumes: dict[SegmentStart, float] = field(default_factory=dict)
 
     def overhead(self, fixed: float, between: float, epochs: int) -> float:
-        """Return the overhead of a segment of ``epochs`` epochs (seconds), and learn ``between``.
+        """Return the overhead of a segment of ``epochs`` epochs (seconds), and update ``between``.
 
-        ``fixed`` are the seconds from dispatch to the acceptance of the first epoch, less its
-        training; ``between`` are those from there to the end, less training.
+        ``fixed`` is the time from dispatch to the acceptance of the first epoch, less its training;
+        the argument ``between`` is the time from there to the end, less training.
         """
         if epochs > 1:
             self.between = blend(self.between, between / (epochs - 1))

@@ -36,8 +36,8 @@ from .throughput import Estimate, Measured, Shape, packed_allocation
 EFFECT_DEVIATIONS = (1.0, 0.2)
 #: Prior standard deviation of the logarithm of a study's level: any level is possible.
 LEVEL_DEVIATION = 50.0
-#: Prior standard deviations of a trial's own tilt in log width and of its smooth deviation, and how
-#: far the latter reaches.
+#: Prior standard deviations of a trial's own tilt in log width and of its smooth deviation, and the
+#: reach of the latter.
 TILT_DEVIATION = 0.1
 SMOOTH_DEVIATION = 0.1
 REACH = 1.0
@@ -55,10 +55,10 @@ DIGITS = 9
 CAUTION = 0.5
 OPTIMISM = 3.0
 
-#: A width is sure to be faster if it takes at most this part of a narrower one's time.
+#: A width is surely faster if its time divided by a narrower width's is at most this.
 SURE_GAIN = 0.95
 
-#: Seconds an epoch by width, of one trial.
+#: Seconds per epoch by width, of one trial.
 Points = Mapping[int, float]
 
 
@@ -75,18 +75,18 @@ class Pool:
     measured: frozenset[int] = frozenset()
 
     def __hash__(self) -> int:
-        """Hash the study's level, which tells pools apart. It is needed for every trial."""
+        """Hash the study's level, which distinguishes pools. This is called for every trial."""
         return int(1e9 * self.regression.mean[0])
 
 
 class Expected(NamedTuple):
-    """Expected seconds an epoch of a trial.
+    """Expected seconds per epoch of a trial.
 
     ``level`` is on one device (None: nothing was measured), and ``deviation`` the standard
-    deviation of its logarithm. ``shape`` is (width, seconds there over those on one device) from
-    width 1 on, as far as it is sure: where no trial of the study was measured it promises nothing
-    more than the next narrower width. ``likely`` does not ask for that. Both are cautious at widths
-    at which the trial itself was not measured; ``hope`` is optimistic there.
+    deviation of its logarithm. ``shape`` is (width, seconds there divided by seconds on one device)
+    from width 1 on, and has only sure gains: a width at which no trial of the study was measured
+    gains no more than the next narrower width. ``likely`` has other gains, too. Both are cautious
+    at widths at which the trial itself was not measured; ``hope`` is optimistic there.
     """
 
     level: float | None
@@ -228,8 +228,8 @@ def _shapes(study: Pool, gain: int, widest: int, known: int) -> tuple[Shape, Sha
 def _only(shape: Shape, measured: AbstractSet[int]) -> Shape:
     """Return ``shape`` without gains that are not sure.
 
-    There is none at widths other than the ``measured`` ones, where a curve may jump, and none that
-    is within what measurements differ by.
+    No gain is sure at widths other than the ``measured`` ones, where a curve may jump, nor if it is
+    within the noise of measurements.
     """
     gains: list[tuple[int, float]] = []
     best = math.inf
@@ -291,7 +291,7 @@ def _own(
 
 
 def _reachable(points: Points, measured: AbstractSet[int]) -> AbstractSet[int]:
-    """Return the trial's widths, and others of its study up to which its own curve falls."""
+    """Return the trial's widths, and other measured widths up to which its own curve falls."""
     widths = set(points)
     for width in measured - widths:
         narrower = [at for at in points if at < width]

@@ -23,7 +23,7 @@ from .segment_costs import (
 )
 from .study_model import Expected, Pool, expected, pool, prior
 
-#: If an estimate moved by this factor since it was last planned with, the plan is made again.
+#: If an estimate moved by this factor since the last plan that used it, the plan is made again.
 CHANGE_FACTOR = 1.25
 #: A study's pool is made again when its number of points has grown by this factor.
 POOL_GROWTH = 1.1
@@ -36,21 +36,21 @@ SHORTEST_EPOCH = 1e-6
 
 @dataclass(slots=True)
 class TrialCosts:
-    """Seconds an epoch of a trial, by width: the present ``means``, and those ``planned`` with.
+    """Seconds per epoch of a trial, by width: the present ``means``, and those ``planned`` with.
 
-    ``last`` is the width of its newest epoch. ``features`` are the numbers that tell its
-    configuration apart.
+    ``last`` is the width of its newest epoch. ``features`` are the numbers that distinguish its
+    configuration.
     """
 
     features: tuple[float, ...]
     last: int
     means: dict[int, float] = field(default_factory=dict)
     planned: dict[int, float] = field(default_factory=dict)
-    #: Widths at which no epoch was measured, but steps of a window.
+    #: Widths at which only steps of a window were measured, and no epoch.
     by_steps: set[int] = field(default_factory=set)
 
     def revise(self, costs: dict[int, float], width: int, seconds: float) -> None:
-        """Set ``costs`` at a width. Those of steps alone keep their ratio to it."""
+        """Set ``costs`` at a width. Costs that come from steps alone keep their ratio to it."""
         if self.by_steps:
             factor = seconds / costs.get(width, seconds)
             widths = (other for other in self.by_steps if other in costs)
@@ -65,7 +65,7 @@ class TrialCosts:
 
 @dataclass(slots=True)
 class StudyCosts:
-    """Trials of a study that have run, and means by width of all of them.
+    """Costs of a study's trials that have run, and means by width over all of them.
 
     ``changes`` counts new values in any trial's ``planned``. ``pool`` was made after ``pooled``
     changes.
@@ -77,34 +77,33 @@ class StudyCosts:
     pool: Pool | None = None
     pooled: int = 0
     segments: SegmentCosts = field(default_factory=SegmentCosts)
-    #: Slowdown of fused groups of its trials. Snapshots have this name.
+    #: Slowdown of fused groups of its trials. The field has this name in snapshots.
     company: GroupSlowdown = field(default_factory=GroupSlowdown)
 
 
 @dataclass(slots=True)
 class StudyFeatures:
-    """Numbers that tell trials of a study apart better than some of their hyperparameters do."""
+    """Numbers that distinguish a study's trials better than some of their hyperparameters do."""
 
-    #: The hyperparameters for which they stand.
+    #: The hyperparameters that the numbers replace.
     instead_of: tuple[str, ...] = ()
-    #: The numbers of each trial of which they are known, and those of all others.
+    #: The numbers of each trial for which they are known; and the numbers used for all others.
     trials: dict[str, tuple[float, ...]] = field(default_factory=dict)
     mean: tuple[float, ...] = ()
 
 
 @dataclass(slots=True)
 class CostTable:
-    """Seconds an epoch by study, trial and width, and seconds of a segment and of a resize.
+    """Seconds per epoch by study, trial and width, and seconds of a segment and of a resize.
 
-    ``resizes`` is how many resizes were measured. All trials of a study have the same number of
-    features.
+    ``resizes`` is the number of measured resizes. All trials of a study have equally many features.
     """
 
     studies: dict[str, StudyCosts] = field(default_factory=dict)
     segment_overhead: float = FIRST_OVERHEAD
     resize: float = FIRST_RESIZE
     resizes: int = 0
-    #: The features of a study's trials where these are more than their hyperparameters, by study.
+    #: Features of a study's trials that replace some hyperparameters, by study.
     features: dict[str, StudyFeatures] = field(default_factory=dict)
 
     def observe_epoch(
@@ -117,8 +116,9 @@ class CostTable:
     ) -> bool:
         """Add one epoch's training time (seconds) on ``width`` devices.
 
-        ``features`` gives the trial's, and is called if it has not run yet. Returns whether the
-        time differs from what was expected, so that the plan should be made again.
+        ``features`` returns the trial's features, and is called if the trial has not run yet.
+        Returns True if the time differs from the expected one, so that the plan should be made
+        again.
         """
         seconds = max(SHORTEST_EPOCH, seconds)
         study_costs = self.studies.get(study)
@@ -155,11 +155,11 @@ class CostTable:
         meeting: float,
         met: bool,
     ) -> None:
-        """Add a width window: seconds of a step by width, with ``per_epoch`` steps an epoch.
+        """Add a width window: seconds of a step by width, with ``per_epoch`` steps per epoch.
 
-        Where epochs were measured they count, and tell what an epoch takes beyond its steps. The
-        members took ``meeting`` seconds to meet, or did not (``met``): then a resize is expected to
-        take twice as long, since what lasted so long may last as long again.
+        Measured epochs take precedence, and show the time of an epoch beyond its steps. The members
+        took ``meeting`` seconds to meet. If they did not meet (``met`` is False), a resize is
+        expected to take twice as long, since a wait of that length may last as long again.
         """
         if not self.resizes and meeting:
             self.resize = meeting if met else max(self.resize, 2.0 * meeting)
@@ -189,9 +189,9 @@ class CostTable:
     ) -> None:
         """Add one closed segment of ``epochs`` epochs.
 
-        ``fixed`` and ``between`` are as for ``SegmentCosts.overhead``. ``start`` is how it began,
-        and ``resized`` whether with a resize. The overhead of segments that go on at once is the
-        one that is kept.
+        ``fixed`` and ``between`` are as for ``SegmentCosts.overhead``. ``start`` is the kind of its
+        start, and ``resized`` is True if it began with a resize. Only segments that go on at once
+        count for the overhead.
         """
         study_costs = self.studies.get(study)
         if study_costs is None:
@@ -212,7 +212,7 @@ class CostTable:
     def observe_group(self, study: str, size: int, ratio: float) -> None:
         """Add an epoch of a fused group of ``size`` trials, at least two.
 
-        ``ratio`` is each trial's share of its seconds, over the seconds of an epoch alone.
+        ``ratio`` is the epoch's seconds per trial divided by the seconds of an epoch alone.
         """
         self.studies.setdefault(study, StudyCosts()).company.observe(size, ratio)
 
@@ -221,7 +221,7 @@ class CostTable:
         self.studies.setdefault(study, StudyCosts()).company.observe_probe(size, ratio)
 
     def group_slowdown(self, study: str, size: int) -> float:
-        """Return an epoch's expected seconds per trial in a fused group, over those alone."""
+        """Return an epoch's expected seconds per trial in a fused group divided by those alone."""
         study_costs = self.studies.get(study)
         return 1.0 if study_costs is None else study_costs.company.ratio(size)
 
@@ -245,9 +245,9 @@ class CostTable:
 
     @contextmanager
     def read_only(self) -> Iterator[None]:
-        """Restore the studies' pools at the end of the block, so estimates in it change no others.
+        """Keep estimates in the block from changing later ones, by restoring the studies' pools.
 
-        A study's pool is made when it is asked for, and later estimates depend on that moment.
+        A study's pool is made when it is first needed, and later estimates depend on that moment.
         """
         before = [
             (study_costs, study_costs.pool, study_costs.pooled)

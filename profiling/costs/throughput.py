@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-#: (width, seconds an epoch there over those on one device), for widths that rise from 1.
+#: (width, seconds per epoch there divided by those on one device), for widths that rise from 1.
 Shape = tuple[tuple[int, float], ...]
 
 
@@ -51,7 +51,7 @@ def packed_allocation(width: int, per_node: int | None = None, batch: float = 1.
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Seconds that a step, or an epoch, took at one place."""
+    """Seconds of a step, or of an epoch, at one place."""
 
     place: Allocation
     seconds: float

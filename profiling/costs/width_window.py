@@ -22,7 +22,7 @@ WARM_UP, COUNTED = 1, 2
 STEPS = WARM_UP + COUNTED
 #: The fewest steps on one device whose time a window may take: there, and at a faster width.
 MIN_STEPS = STEPS + (STEPS + 1) // 2
-#: A width is a gain if its steps take at most this part of the best narrower width's.
+#: A width is a gain if its seconds per step divided by the best narrower width's are at most this.
 GAIN = 0.95
 #: A width is hopeless if a step there takes more than this factor times the best width's step.
 HOPELESS = 3.0
@@ -32,8 +32,8 @@ MEETING = 0.3
 #: at most ``CHEAP`` of the limit was used so far.
 PATIENCE = 2
 CHEAP = 0.1
-#: Before the first gain each width that does not jump leaves this part of a window's limit, down to
-#: what is cheap.
+#: Before the first gain, each width that does not jump leaves this part of a window's limit, down
+#: to the part that is cheap.
 VAIN_LEAVES = 0.5
 
 
@@ -59,16 +59,16 @@ class WidthWindow:
     """A window over ``widths``, with its measurements ``found`` (seconds a step, by width)."""
 
     widths: tuple[int, ...]
-    #: Seconds that the window may take in all; infinite until the first width is measured.
+    #: The longest time of the window (seconds); infinite until the first width is measured.
     limit: float
     #: Seconds that it has taken so far.
     spent: float = 0.0
     found: dict[int, float] = field(default_factory=dict)
 
     def is_hopeless(self, seconds: float) -> bool:
-        """Return True if a first step of ``seconds`` is enough to give the next width up.
+        """Return True if a first step of ``seconds`` is enough to give up the next width.
 
-        The first step at a width has costs of its own, so others follow while they are cheap.
+        The first step at a width has costs of its own, so other steps follow while they are cheap.
         """
         if not self.found or seconds <= HOPELESS * min(self.found.values()):
             return False

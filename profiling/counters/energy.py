@@ -1,6 +1,6 @@
-"""Energy in joules, where the hardware measures it: RAPL for CPUs, NVML for GPUs; else None.
+"""Energy in joules, if the hardware measures it: RAPL for CPUs, NVML for GPUs; else None.
 
-Theory of operation. A meter says what was used since it was last read, or None. RAPL's counter
+Theory of operation. A meter returns the energy used since its last reading, or None. RAPL's counter
 (Linux' powercap) wraps around after ``max_energy_range_uj``, some minutes of a busy CPU, so it must
 be read every few seconds. If it may have wrapped more than once, the result is None. A GPU has such
 a counter since Volta, which does not wrap. For an older GPU the power is read, and its trapezoidal
@@ -27,7 +27,7 @@ from ...base.errors import UsageError
 from ..devices.nvml import start_nvml
 from .zeus import zeus_meters
 
-#: More watts than any CPU package, and any GPU, draws: a counter that grew faster is not believed.
+#: More watts than any CPU package or GPU draws. A counter that grows faster is not trusted.
 MAX_PACKAGE_WATTS = 1000.0
 MAX_GPU_WATTS = 5000.0
 #: Seconds by which two clocks may differ.
@@ -268,7 +268,7 @@ def open_meters(
 
 
 def _is_counted(zone: Path) -> bool:
-    """Return True for the zones that are summed: packages, and memory, which is part of none.
+    """Return True for the zones that are summed: packages, and memory outside of packages.
 
     The other zones are the parts of a package, and the platform.
     """

@@ -33,7 +33,7 @@ def own_threads() -> list[int]:
 
 
 class Group:
-    """Some events that are counted together on some threads, from ``since`` on."""
+    """Events that are counted together on the same threads, from ``since`` on."""
 
     def __init__(
         self, events: Sequence[PerfEvent], threads: Sequence[int], since: float, kernel: Kernel

@@ -29,7 +29,7 @@ _Reader = Callable[[], dict[str, int]]
 
 
 class ProcessSource:
-    """Counters of this process. ``proc`` and ``groups`` are where the kernel shows them."""
+    """Counters of this process. The kernel shows them under the folders ``proc`` and ``groups``."""
 
     name = "process"
 

@@ -14,10 +14,10 @@ from .windows import CounterWindow, Fault
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """``factor`` times a counter's growth a second.
+    """A counter's growth per second, times ``factor``.
 
-    ``max_rate`` is a growth a second for one busy core that no machine exceeds. More is a corrupt
-    reading.
+    ``max_rate`` is a growth per second, for one busy core, that no machine exceeds. More is a
+    corrupt reading.
     """
 
     name: str

@@ -21,7 +21,7 @@ class Readings:
 class Source(Protocol):
     """A source of counters. It is open once it is made.
 
-    What it cannot read it leaves out, with the reason in ``missing`` (name: reason).
+    Counters that it cannot read are left out, with the reason in ``missing`` (name: reason).
     """
 
     @property
@@ -29,7 +29,7 @@ class Source(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the counters and gauges that it reads."""
+        """Return the names of the counters and gauges that the source reads."""
         ...
 
     @property

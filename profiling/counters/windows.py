@@ -115,7 +115,7 @@ class CounterWindow:
         total.seconds += seconds
 
     def totals(self) -> dict[str, Total]:
-        """Return the total of each counter that is believed in this window."""
+        """Return the total of each counter that is trusted in this window."""
         faults = self.faults()
         return {name: total for name, total in self._totals.items() if name not in faults}
 
@@ -124,7 +124,7 @@ class CounterWindow:
         return {name: total / covered for name, (total, covered) in self._means.items()}
 
     def faults(self) -> dict[str, Fault]:
-        """Return the fault of each counter that is not believed."""
+        """Return the fault of each counter that is not trusted."""
         faults = dict(self._faults)
         for name, total in self._totals.items():
             if name in faults or not total.enabled:

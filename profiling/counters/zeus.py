@@ -12,7 +12,7 @@ from typing import Any
 
 
 class ZeusMeter:
-    """CPU ``index`` of ``cpus`` (``zeus.device.get_cpus()``), and its memory.
+    """Energy meter of CPU ``index`` of ``cpus`` (``zeus.device.get_cpus()``), with its memory.
 
     Raises Zeus' errors.
     """

@@ -1,1 +1,1 @@
-"""This machine's CPU cores, GPUs and container limits, and the way it computes."""
+"""This machine's CPU cores, GPUs and container limits, and its numeric signatures."""

@@ -1,4 +1,4 @@
-"""Control groups: how much memory, processor time and how many cores they leave this process.
+"""Control groups: the memory, processor time and cores that they leave this process.
 
 Theory of operation. A container's limits are those of its control group and of every group around
 it; the narrowest one counts. ``/proc/self/cgroup`` names the process's group in each hierarchy.
@@ -59,7 +59,7 @@ def usable_memory(root: Path = Path("/")) -> int | None:
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Return the bytes that can be taken now without pushing others out; None if not known.
+    """Return the bytes that can be taken now without evicting other memory; None if not known.
 
     The result is the least over the machine and the process's control groups. File pages that were
     not used for long count as free, since the kernel gives them up.

@@ -7,10 +7,11 @@ a trial with the same signature have equal bits, however many processes trained 
 were turned (``profiling.knobs.knobs``) are visible: ``threads1of2`` is one thread on a slot of two
 cores, ``solo.channels_last`` is another memory layout.
 
-A CPU's class has ATen's instruction set, oneDNN's, and the processor's vendor where torch has MKL,
-whose products have other bits on another vendor's: ``cpu.AVX512.AVX512_CORE_AMX.GenuineIntel``. 0.2
-named ATen's alone. Such a signature agrees with all whose class begins like its own (``agree``), so
-its study goes on. From then on the study's own has all three (``refined``).
+A CPU's class names ATen's instruction set, oneDNN's, and, if torch has MKL, the processor's vendor,
+because MKL's products have other bits on another vendor's processor:
+``cpu.AVX512.AVX512_CORE_AMX.GenuineIntel``. 0.2 named ATen's set alone. Such a signature agrees
+with all signatures whose class begins like its own (``agree``), so its study goes on. From then on
+the study's signature has all three (``refined``).
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ _FIELDS = 8
 
 
 class SystemPart(NamedTuple):
-    """A system configuration, as it shows in a signature. That of the default is empty.
+    """The part of a system configuration that a signature shows; empty for the default.
 
-    Configurations that differ only in exact knobs have the same one.
+    Configurations that differ only in exact knobs have the same part.
     """
 
-    #: The threads, where they are not the slot's cores: ``threads1``.
+    #: The threads, if they are not as many as the slot's cores: ``threads1``.
     threads: str = ""
     #: The suffix of the kernel class: ``.channels_last.compiled.micro2``.
     kernels: str = ""
@@ -64,9 +65,9 @@ def agree(one: str, other: str) -> bool:
 
 
 def refined(known: str, machine: str) -> str:
-    """Return the machine's part of a study, ``known`` so far, after ``machine`` computed for it.
+    """Return a study's machine part, ``known`` so far, after ``machine`` computed for the study.
 
-    It is the first one, or one that agrees with it and says more about the processor.
+    It is the first part, or a later one that agrees with it and has more detail on the processor.
     """
     return machine if not known or _says_less(known, machine) else known
 

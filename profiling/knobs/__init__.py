@@ -1,1 +1,1 @@
-"""System parameters: which there are, and what turning them may change."""
+"""System parameters: their names and values, and the effects that turning them may have."""

@@ -194,7 +194,7 @@ def knob_values(
 def system_configs(
     slot_class: SlotClass, kinds: Iterable[str], names: tuple[str, ...] | None
 ) -> tuple[SystemConfig, ...]:
-    """Return all configurations of these ``knob_values`` but the default, fewest changes first.
+    """Return all configurations of these ``knob_values`` except the default, fewest changes first.
 
     >>> system_configs(SlotClass("cpu", 2), ["rounding"], ("threads",))
     ((('threads', 1),),)
@@ -208,7 +208,7 @@ def system_configs(
 
 
 def part(config: SystemConfig, *kinds: str) -> SystemConfig:
-    """Return the part of ``config`` that is of these kinds."""
+    """Return the part of ``config`` whose knobs are of these kinds."""
     return tuple((name, value) for name, value in config if KNOBS[name].kind in kinds)
 
 

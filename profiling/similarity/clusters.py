@@ -20,8 +20,8 @@ from .features import Rows, robust_deviation
 MIN_SILHOUETTE, MAX_CLUSTERS = 0.25, 8
 #: With fewer workloads there is one cluster.
 MIN_WORKLOADS = 4
-#: The least share of workloads that must have a feature for it to take part, and how many scales
-#: from the median values are cut off.
+#: The least share of workloads that must have a feature for it to count; and the number of scales
+#: from the median beyond which values are cut off.
 COMMON, CUT = 0.8, 3.0
 
 

@@ -1,4 +1,4 @@
-"""Evidence: the time of configurations relative to the default's, as the history's entries have it.
+"""Evidence: the time of configurations divided by the default's, from the history's entries.
 
 Theory of operation. An entry's log ratio y = -log(speed-up) has the variance v of the mean of its
 windows. Studies differ by more than that (load, data, hyperparameters), so entries of one workload
@@ -9,12 +9,12 @@ DerSimonian and Kacker, Contemp. Clin. Trials 28, 2007, equation 6),
 
     t^2 = (sum a (y - m)^2 - (sum a v - sum a^2 v / sum a)) / (sum a - sum a^2 / sum a),
 
-and never below ``BETWEEN_STUDIES``^2, since that of two or three studies is estimated badly. Each
-entry then has the weight 1 / (v + t^2), and the combination the error sqrt(1 / sum of weights). So
-two studies which teach opposite things leave a mean near 0 with a wide error.
+and never below ``BETWEEN_STUDIES``^2, since two or three studies give a bad estimate. Each entry
+then has the weight 1 / (v + t^2), and the combination the error sqrt(1 / sum of weights). So two
+studies with opposite results leave a mean near 0 with a wide error.
 
 The evidence of other workloads is combined in the same way, with ``BETWEEN_WORKLOADS``, and with
-more variance for those further away. What follows for *another* workload has the error of a
+more variance for those further away. For *another* workload the result has the error of a
 prediction, sqrt(t^2 + 1 / sum of weights) (Higgins, Thompson and Spiegelhalter, "A re-evaluation of
 random-effects meta-analysis", J. R. Stat. Soc. A 172, 2009). So it is a prior, however much was
 measured there.
@@ -38,8 +38,8 @@ from .history import HistoryEntry
 NOISE, NOISE_WINDOWS = 0.1, 3
 #: The least standard deviation between studies of one workload.
 BETWEEN_STUDIES = 0.05
-#: The least standard deviation between workloads that are alike, and that for each threshold of
-#: distance (``Similarity.threshold``) between them.
+#: The least standard deviation between similar workloads; and the additional one for each threshold
+#: of distance (``Similarity.threshold``) between them.
 BETWEEN_WORKLOADS, BY_DISTANCE = 0.15, 0.15
 #: Workloads further away than this multiple of the threshold say nothing.
 MAX_DISTANCE = 10.0
@@ -49,7 +49,7 @@ FORGOTTEN = 7 * 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The log ratio of a configuration's seconds a step to the default's; negative is faster."""
+    """Log ratio of a configuration's seconds per step to the default's; negative is faster."""
 
     config: SystemConfig
     mean: float
@@ -62,13 +62,14 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """The same for a workload of which only others that are alike were measured."""
+    """The same for an unmeasured workload, from similar workloads that were measured."""
 
     config: SystemConfig
     mean: float
     #: The standard error of ``mean`` as a prediction for one more workload.
     error: float
-    #: The number of workloads that have measured it, and of those with the sign of ``mean``.
+    #: The number of workloads that have measured it; and the number of those whose sign is that of
+    #: ``mean``.
     workloads: int
     agreeing: int
 
@@ -106,16 +107,17 @@ def failed_of(
 ) -> tuple[SystemConfig, ...]:
     """Return the configurations that failed less than ``seconds`` ago, in order.
 
-    Earlier failures are forgotten, and so are those that a clock has put further into the future.
+    Earlier failures are forgotten, and so are failures dated further into the future by a wrong
+    clock.
     """
     failed = {e.config for e in entries if e.infeasible and abs(now - e.at) < seconds}
     return tuple(sorted(failed, key=repr))
 
 
 def prior_of(neighbours: Iterable[tuple[float, Iterable[Evidence]]]) -> tuple[Prior, ...]:
-    """Return the priors that similar workloads give for another one, ordered by configuration.
+    """Return the priors for a workload from similar ones, ordered by configuration.
 
-    Each comes with its distance, as a multiple of the largest at which workloads are alike.
+    Each neighbour's evidence comes with its distance, as a multiple of the threshold of similarity.
     """
     by_config: defaultdict[SystemConfig, list[_Point]] = defaultdict(list)
     for distance, evidence in neighbours:
@@ -151,7 +153,8 @@ def _of_config(config: SystemConfig, entries: Sequence[HistoryEntry]) -> Evidenc
 def _variance(entry: HistoryEntry) -> float:
     """Return the variance of an entry's log ratio.
 
-    That of few windows may be small by chance, so it is drawn towards what is assumed.
+    The measured variance of few windows may be small by chance, so it is drawn towards the assumed
+    one.
     """
     squares, degrees = NOISE_WINDOWS * NOISE**2, float(NOISE_WINDOWS)
     if entry.spread is not None:
@@ -163,8 +166,8 @@ def _variance(entry: HistoryEntry) -> float:
 def _pooled(points: Sequence[_Point]) -> _Point:
     """Return the mean of one study's entries, weighted by their precision.
 
-    Where they differ by more than their variances say, it is wider by that (Birge, "The calculation
-    of errors by the method of least squares", Phys. Rev. 40, 1932).
+    If the entries differ by more than their variances say, the result's variance is larger by that
+    (Birge, "The calculation of errors by the method of least squares", Phys. Rev. 40, 1932).
     """
     total = sum(1.0 / point.variance for point in points)
     mean = sum(point.mean / point.variance for point in points) / total

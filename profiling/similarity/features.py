@@ -29,15 +29,17 @@ MAX_LOG_DISTANCE = math.log(1000.0)
 MAX_SHARE = 1024.0
 #: The finest differences that count: of a logarithm (10 %), and of a share.
 FINEST_RATE, FINEST_SHARE = 0.1, 0.01
-#: The finest difference of a logarithm for rates of a few a second that depend on the machine as
-#: much as on the workload: those whose names have one of these words.
+#: The finest difference of a logarithm for rates of a few per second that depend on the machine as
+#: much as on the workload; and the words in the names of such rates.
 JUMPING, JUMPING_RATE = ("faults", "switches"), 1.0
-#: The most scales that a feature counts for in a distance, so that no single one decides.
+#: The most scales that a feature contributes to a distance, so that no single one decides.
 CLIP = 5.0
-#: The fewest features that compared profiles share; they share half of the smaller one's, too.
+#: The fewest features that compared profiles must share. They must also share half of the smaller
+#: profile's.
 MIN_SHARED = 4
-#: The part of the deviations that a scale covers, and how many standard deviations that is. So a
-#: feature that often jumps says little, and up to a tenth of bad samples do not move a scale.
+#: The part of the deviations that a scale covers, and the standard deviations that correspond to
+#: it. So a feature that often jumps counts little, and up to a tenth of bad samples do not move a
+#: scale.
 COVERED, COVERED_DEVIATIONS = 0.9, 1.6449
 
 
@@ -130,12 +132,12 @@ def scales(rows: Rows, groups: Sequence[str], names: Sequence[str]) -> Scales:
 
 
 def prior_scales(names: Sequence[str]) -> Scales:
-    """Return the scales to use while too few windows say how much those of one workload differ."""
+    """Return the scales to use while there are too few windows to measure their spread."""
     return Scales(tuple(names), _finest(names))
 
 
 def _finest(names: Sequence[str]) -> Rows:
-    """Return the finest difference that counts of each feature."""
+    """Return the finest difference that counts, for each feature."""
     return np.array([_finest_of(name) for name in names])
 
 

@@ -51,18 +51,18 @@ class HistoryEntry:
     profile: Profile
     #: The knobs that differ from the default; () is the default itself.
     config: SystemConfig
-    #: Trials an hour, relative to the default.
+    #: Trials per hour divided by those with the default.
     speedup: float
-    #: Energy a trial, relative to the default; None if not measured.
+    #: Energy per trial divided by that with the default; None if not measured.
     joules: float | None
-    #: The number of windows that ``speedup`` and ``joules`` rest on.
+    #: The number of windows from which ``speedup`` and ``joules`` come.
     windows: int
     #: The time of the measurement (seconds).
     at: float
     #: True if trials failed, or ran out of memory, under this configuration.
     infeasible: bool = False
-    #: The standard deviation of one window's log ratio of seconds a step to the default's; None:
-    #: not known, as of one window, and in entries of 0.2.
+    #: The standard deviation of one window's log ratio of seconds per step to the default's; None
+    #: if not known, as for one window, and in entries of 0.2.
     spread: float | None = None
 
     def __post_init__(self) -> None:
@@ -77,9 +77,9 @@ class HistoryEntry:
 
     @property
     def id(self) -> str:
-        """Return a digest of all its fields, so that equal entries are kept once.
+        """Return a digest of all the entry's fields, so that equal entries are kept once.
 
-        A spread that is not known is left out: ids of 0.2 stay.
+        An unknown spread is left out, so that ids of 0.2 stay the same.
         """
         facts = (self.workload, self.machine, self.source, self.profile, self.config)
         numbers = (self.speedup, self.joules, self.windows, self.at, self.infeasible)

@@ -1,9 +1,9 @@
-"""Profiles: which readings of a window describe a workload, and in what unit.
+"""Profiles: the readings of a window that describe a workload, and their units.
 
 A profile must not depend on other load on the machine, or the same training would look new each
 time the load changes. So rates are per second of the process's own CPU time, not of wall-clock
 time. Readings of how busy the machine is (pressure, throttling, involuntary switches) are left out.
-So is memory, which in a shared trainer holds other trials too.
+So is memory, because a shared trainer's memory includes other trials.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Mapping
 
 from .history import Profile
 
-#: Readings a second of wall-clock time that are converted to a second of CPU time.
+#: Readings per second of wall-clock time that are converted to readings per second of CPU time.
 PER_CPU_SECOND = ("minor_faults_s", "major_faults_s", "voluntary_switches_s")
 #: Endings of names of ratios of two counters, which need no conversion.
 RATIOS = ("_per_cycle", "_per_1000", "_ratio")
 #: Shares of wall-clock time that belong to the workload.
 SHARES = ("loader_wait_share",)
-#: All shares of a GPU do as well, while one trial has it.
+#: Prefix of a GPU's readings. All its shares belong to the workload, while one trial has the GPU.
 GPU = "gpu_"
-#: Beginning of the names of features that are counted of a model, and not measured.
+#: Prefix of the names of features that are counted from a model instead of being measured.
 COUNTED = "model_"
 #: Operators that compute. Operators that move memory are left out: most of their calls put batches
 #: together in the loader, one an example, and would hide the rest.

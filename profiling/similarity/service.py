@@ -51,14 +51,14 @@ from .profile import COUNTED
 ALPHA = 0.1
 #: The fewest distances for a threshold; with fewer, its level would be under 0.8.
 MIN_DISTANCES = 4
-#: With fewer, this threshold holds, in scales that are stated too (``prior_scales``): of real
-#: windows 9 of 10 were within it of their workload's others, and 1 of 70 of another one's.
+#: The threshold if there are fewer distances, in fixed scales (``prior_scales``). Of real windows,
+#: 9 of 10 were within it of their workload's others, and 1 of 70 of another workload's.
 PRIOR_THRESHOLD = 2.0
 #: The standard deviation of configurations' log ratios among all workloads.
 EFFECT = 0.35
-#: The words for that threshold.
+#: The words that describe this fixed threshold.
 UNCONFIRMED = "a stated threshold, no windows yet to confirm it"
-#: The least probabilities to speak of as near certainty and as likelihood.
+#: The least probabilities that are called near certainty and likelihood.
 SURE, LIKELY = 0.95, 0.8
 #: The most workloads that an answer names.
 MAX_NEIGHBOURS = 5
@@ -99,8 +99,8 @@ class Nearest:
     distance: float | None = None
     #: The largest distance at which a window is known; None if nothing was compared.
     threshold: float | None = None
-    #: The probability that a window of a known workload is within the threshold; None where too few
-    #: windows tell, so that the threshold is a stated one.
+    #: The probability that a window of a known workload is within the threshold; None if there are
+    #: too few windows, so that the threshold is a fixed one.
     level: float | None = None
     #: The cluster of the nearest workload; None if it is in none.
     cluster: int | None = None
@@ -108,7 +108,7 @@ class Nearest:
     neighbours: tuple[Neighbour, ...] = ()
     #: The configuration to run it with; () is the default, None if it is unknown.
     config: SystemConfig | None = None
-    #: Speed under ``config``, relative to the default.
+    #: Speed under ``config`` divided by the default's.
     expected_speedup: float = 1.0
     #: The probability that ``config`` is faster than the default; None if it is the default.
     sureness: float | None = None
@@ -122,7 +122,7 @@ class Similarity:
     machine: str | None
     #: The cluster of each workload; None for a workload in none.
     clusters: dict[str, int | None]
-    #: The number of windows with absurd values, which are not learnt from.
+    #: The number of windows with absurd values, which are ignored.
     aside: int
     #: The reason why the service has no answers; empty if it has.
     trouble: str
@@ -226,9 +226,10 @@ class Similarity:
         }
 
     def ask(self, profile: Profile, now: float | None = None) -> Nearest:
-        """Return the nearest workloads of the history to the one that ``profile`` describes.
+        """Return the workloads of the history that are nearest to the one of ``profile``.
 
-        ``now``: the time (seconds) by which failures are forgotten; None: the newest entry's.
+        ``now`` is the time (seconds) by which failures are forgotten, or the newest entry's time if
+        it is None.
         """
         if self.trouble:
             return Nearest(False, self.trouble)
@@ -325,7 +326,7 @@ class Similarity:
 
 
 def _speedup(prior: Prior) -> float:
-    """Return the expected speed-up, shrunk towards no effect the more, the less is known."""
+    """Return the expected speed-up, shrunk towards no effect; the less is known, the more."""
     return math.exp(-prior.mean * EFFECT**2 / (EFFECT**2 + prior.error**2))
 
 

@@ -1,8 +1,8 @@
 """Distributions as texts, for choices of any kind.
 
-Optuna's JSON has choices of None, bool, int, float and str. A tuple, and what is no JSON at all (a
-class, a function), gets a form of its own here. What cannot be rebuilt from a text becomes an
-``OpaqueChoice``, which equals what it stands for.
+Optuna's JSON has choices of None, bool, int, float and str. A tuple, and a choice that JSON cannot
+hold (a class, a function), gets a form of its own here. A choice that cannot be rebuilt from a text
+becomes an ``OpaqueChoice``, which equals the choice that it stands for.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def described(value: object) -> str:
 
 
 def to_text(distribution: BaseDistribution) -> str:
-    """Return ``distribution`` as JSON text: Optuna's own where its choices allow that."""
+    """Return ``distribution`` as JSON text: Optuna's own text if its choices allow that."""
     if not isinstance(distribution, CategoricalDistribution):
         return distribution_to_json(distribution)
     choices = [_plain(choice) for choice in distribution.choices]
@@ -76,7 +76,7 @@ def categorical(choices: list[Any]) -> CategoricalDistribution:
 
 
 def scalar_of(value: object) -> str | int | float | bool | None:
-    """Return ``value``, or a text that shows it if it is no scalar that JSON has."""
+    """Return ``value``, or a text that shows it if it is no scalar of JSON."""
     if isinstance(value, float) and not isfinite(value):
         return repr(value)
     return value if isinstance(value, str | int | float | bool | None) else described(value)

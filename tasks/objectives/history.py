@@ -5,9 +5,9 @@ holds from now on: a state, values, suggested parameters, intermediate values, a
 be applied twice. ``app.server.optuna_bridge.updates`` makes updates from the ledger and from the
 engine's events; scheduler, trainers and clients share this form.
 
-Parameters that a trial of another process has ``sampled`` come ahead of that, from its worker. They
-are shown with the running trials until the scheduler's update. An attempt that starts over drops
-them, since they may never be accepted.
+If a trial of another process has ``sampled`` parameters, its worker sends them ahead. They are
+shown with the running trial until the scheduler's update has them. An attempt that starts over
+drops them, since they may never be accepted.
 
 A trial changes by being replaced, so that trials given out before stay as they were.
 """
@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 from .distributions import from_text
 from .objects import MARK, value_of
 
-#: Optuna's states by the names that updates have.
+#: Optuna's states, by their names in updates.
 STATES = {
     "running": TrialState.RUNNING,
     "waiting": TrialState.WAITING,
@@ -49,7 +49,7 @@ class History:
         self.have_objects: set[int] = set()
 
     def apply(self, update: Mapping[str, Any]) -> None:
-        """Take in one update."""
+        """Apply one update."""
         if "n" not in update:
             self.user_attrs = self.user_attrs | _attributes(update, "user_attrs")
             self.system_attrs = self.system_attrs | _attributes(update, "system_attrs")
@@ -71,7 +71,7 @@ class History:
             self.trials[number] = _updated(self.trials[number], update)
 
     def _settle(self, number: int, update: Mapping[str, Any]) -> None:
-        """Forget what was announced of a trial as far as ``update`` says it, or that it is over."""
+        """Forget a trial's sampled parameters that ``update`` has, or all if the trial is over."""
         names = {name for name, _, _ in update.get("suggestions", ())}
         unsettled = {
             name: each for name, each in self._sampled.pop(number).items() if name not in names
@@ -80,18 +80,20 @@ class History:
             self._sampled[number] = unsettled
 
     def take(self, number: int) -> FrozenTrial:
-        """Return a copy of a trial that this process writes now: updates about it are an echo.
+        """Return a copy of a trial that this process writes from now on.
 
-        What an earlier attempt here has written counts only as far as updates have said it.
+        Updates about the trial then only repeat this process's own writes. Writes of an earlier
+        attempt in this process count only if updates have them.
         """
         accepted = self._accepted.setdefault(number, self.trials[number])
         self._own.add(number)
         return copy.copy(accepted)
 
     def leave(self, number: int) -> None:
-        """This process no longer writes the trial: updates about it count.
+        """Stop writing the trial in this process: updates about the trial count again.
 
-        Another thread may have taken in already that it has ended: that is not said again.
+        Another thread may already have applied the update with the trial's end, which does not come
+        again.
         """
         self._own.discard(number)
         accepted = self._accepted.get(number)
@@ -103,11 +105,11 @@ class History:
         return number in self._own
 
     def replace(self, trial: FrozenTrial) -> None:
-        """Take in a trial that this process has changed."""
+        """Replace a trial that this process has changed by ``trial``."""
         self.trials[trial.number] = trial
 
     def select(self, states: Container[TrialState] | None) -> list[FrozenTrial]:
-        """Return the trials in these states; None for all."""
+        """Return the trials in these states, or all trials if ``states`` is None."""
         trials = [trial for trial in self.trials if states is None or trial.state in states]
         return [self._with_sampled(trial) for trial in trials] if self._sampled else trials
 

@@ -1,8 +1,8 @@
 """Values that the best trial leaves in names of its script, on their way from the trainer.
 
-A trial that is complete and the best so far, as far as its trainer knows, pickles what the slots
-have (``contracts.shared_state``). That becomes a system attribute of the trial, kept as an object
-(``objects``). The script opens the one of the trial that is the best in the end.
+A complete trial that is the best so far, as far as its trainer knows, pickles the values of the
+slots (``contracts.shared_state``). The pickle becomes a system attribute of the trial, kept as an
+object (``objects``). In the end the script opens the attribute of the best trial.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..contracts.function_source import Slot
 from ..contracts.shared_state import LEFT
 from .objects import StoredObject
 
-#: The key of the reason where values could not be sent.
+#: The key of the reason, if values could not be sent.
 _REFUSED = "refused"
 
 
@@ -34,12 +34,12 @@ class Left:
 
     @property
     def key(self) -> str:
-        """The name of the system attribute in which they are: the same for the same slots."""
+        """The name of the system attribute with the values: the same for the same slots."""
         return LEFT + hashlib.sha256(repr(self.slots).encode()).hexdigest()[:12]
 
 
 def values_of(objective: object, slots: Iterable[Slot]) -> dict[Slot, Any]:
-    """Return the present values of those slots that have one."""
+    """Return the present values of the slots that have one."""
     values = {}
     for slot in slots:
         try:
@@ -50,7 +50,7 @@ def values_of(objective: object, slots: Iterable[Slot]) -> dict[Slot, Any]:
 
 
 def best_with(trials: Sequence[FrozenTrial], left: Left, direction: str) -> FrozenTrial | None:
-    """Return the best complete trial that has left something; of equal ones the first."""
+    """Return the best complete trial that has left values; of equal trials the first."""
     sign = 1.0 if direction == "maximize" else -1.0
     candidates = [
         trial
@@ -63,17 +63,17 @@ def best_with(trials: Sequence[FrozenTrial], left: Left, direction: str) -> Froz
 
 
 def refusal(error: Exception) -> str:
-    """Return the JSON text of what a trial leaves whose values cannot be sent."""
+    """Return the JSON text that a trial leaves if its values cannot be sent: the error's text."""
     return json.dumps({_REFUSED: str(error)})
 
 
 def _is_ours(found: Any) -> bool:
-    """Return True if ``found`` was left here; a copy from another storage is plain text."""
+    """Return True if ``found`` was left here. A copy from another storage is plain text."""
     return isinstance(found, StoredObject) or (isinstance(found, dict) and _REFUSED in found)
 
 
 def is_best(value: float, trials: Sequence[FrozenTrial], left: Left, direction: str) -> bool:
-    """Return True if no other trial that has left something is better than ``value``."""
+    """Return True if no other trial that has left values is better than ``value``."""
     best = best_with(trials, left, direction)
     if best is None:
         return True
@@ -86,7 +86,7 @@ def opened_left(
 ) -> Mapping[Slot, Any]:
     """Return the values that ``trial`` has left, by slot.
 
-    Raises BackendError with the reason where it could not be sent or is gone.
+    Raises BackendError with the reason if the values could not be sent or are gone.
     """
     stored = trial.system_attrs[left.key]
     if not isinstance(stored, StoredObject):

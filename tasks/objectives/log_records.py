@@ -1,11 +1,11 @@
 """Log records of an objective, on their way from the trainer to the handlers of its script.
 
 Theory of operation. Handlers that a script has set (``logging.basicConfig(filename=...)``) are in
-the script's process. So ``LogPlan`` takes to the trainers which loggers have some there, and at
+the script's process. So a ``LogPlan`` tells the trainers which loggers have handlers there, and at
 which levels. A trainer collects the records of the trial at work, and writes them with the report
 of each epoch, and at the trial's end, as a system attribute of the trial. So they count under the
-fence of the attempt, and an epoch that is repeated in another attempt has the name that it had
-before. The script passes each on once, in the order of acceptance. Nobody else reads them.
+fence of the attempt, and an epoch that is repeated in another attempt uses the same name again. The
+script handles each record once, in the order of acceptance. No other process reads them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: The beginning of the system attributes that have records. Their ends are epochs.
+#: Prefix of the system attributes that hold records. The epoch follows it.
 KEY = "penstock:log:"
 #: Loggers whose records are not the objective's.
 _NOT_THEIRS = ("optuna", "penstock")
@@ -87,7 +87,8 @@ class Collector(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep ``record``, and print it, so that it is in the trainer's log, too.
 
-        What another handler has here, since the code sets it wherever it is imported, is not kept.
+        A record for which the code has set a handler here is not kept: the code sets that handler
+        wherever it is imported.
         """
         if record.name.partition(".")[0] in _NOT_THEIRS or self._is_handled(record.name):
             return
@@ -135,7 +136,7 @@ class Collector(logging.Handler):
 
 
 def notice(words: str) -> Record:
-    """Return a record of ours, a warning."""
+    """Return a warning by Penstock as a record."""
     return ("penstock", logging.WARNING, words, time.time(), "", 0, "", None)
 
 

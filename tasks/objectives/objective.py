@@ -2,22 +2,22 @@
 
 Theory of operation. Each trial's ``objective(trial)`` runs in a thread of its own (``suspended``),
 with Optuna's own ``Trial`` over ``TrainerStorage``. Its k-th ``report`` ends epoch k. At the last
-epoch of a segment the thread waits inside ``report`` until the trial's next segment comes. The
+epoch of a segment the thread waits inside ``report`` until the trial's next segment arrives. The
 state of the global random generators is exchanged with the turn (``rng``), so a trial draws the
 same numbers whichever others ran in between.
 
-What a trial draws and writes is said to the worker at once, which sends it on. So it is known of a
-trial whose process crashes next.
+Draws and writes of a trial are sent to the worker at once, which sends them on. So they are known
+even if the trial's process crashes next.
 
 In another trainer an objective starts over. The parameters that were suggested and accepted come
-with the task, the attributes that were set before with the history, and the reports accepted before
-are not sent again. A request that is repeated has the number that it had before, and is carried out
+with the task, the attributes that were set before come with the history, and the reports accepted
+before are not sent again. A repeated request has the same number as before, and is carried out
 once.
 
-Whatever is said of a trial carries the digest of all draws said of it so far, accepted ones
-included. The scheduler takes in nothing under other draws than it has accepted: the attempt ends
-then. A paused objective says its unaccepted draws again when it goes on, and one whose draws are
-not the accepted ones is unwound and starts over.
+Every message about a trial carries the digest of all draws sent so far, including accepted ones. If
+the draws differ from those that the scheduler has accepted, it refuses the message, and the attempt
+ends. A paused objective sends its unaccepted draws again when it goes on. If an objective's draws
+are not the accepted ones, it is unwound and starts over.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 Objective = Callable[["ObjectiveTrial"], Any]
 #: A draw in the form of messages: its name, its value, its distribution, its internal value.
 _Draw = tuple[str, Scalar, str, float]
-#: Sentence in a trial's story: it is the first of a sampler that did not begin the study.
+#: Remark in a trial's story: it is the first one drawn by a sampler that did not begin the study.
 NEW_SAMPLER = (
     "its sampler began again here, with other random numbers: the one that drew earlier trials is"
     " on another slot, or was lost with its trainer"
@@ -73,8 +73,8 @@ class Objectives:
     def run(self, run: Run, load: Callable[[], Any], tools: Callable[[], Any] | None) -> None:
         """Run one segment. ``load`` returns the objective if the trial is not paused here.
 
-        ``tools`` returns the study's sampler and pruner; None: the scheduler samples. Raises what
-        the objective raises, and ``Abandoned`` when the segment was fenced off.
+        ``tools`` returns the study's sampler and pruner; it is None if the scheduler samples.
+        Raises any error that the objective raises, and ``Abandoned`` if the segment was fenced off.
         """
         task = run.task
         session = self._paused.take(task.trial)
@@ -125,7 +125,7 @@ class Objectives:
         return self._studies[key]
 
     def _collector(self, plan: LogPlan) -> Collector:
-        """Replace the process's only collector by one of this plan, and return it."""
+        """Replace the process's only collector by one for this plan, and return it."""
         if self._collects is not None:
             self._collects.close()
         self._collects = Collector(plan)
@@ -154,7 +154,7 @@ class RunningObjective(Function):
         self._draws: dict[str, _Draw] = {}
         # Attributes that were said, in the form of messages.
         self._attributes: list[Mapping[str, Any]] = []
-        #: The values that the objective returned; none where it was pruned before it reported one.
+        #: The values that the objective returned; none if it was pruned before it reported one.
         self.returned: list[float] = []
         self.constraints: dict[str, float] = {}
         self.pruned = False
@@ -250,7 +250,7 @@ class RunningObjective(Function):
             self.unasked = sorted(self.run.task.params.keys() - trial.params.keys())
 
     def _write_log(self, epoch: int) -> None:
-        """Write what was logged in ``epoch``, unless an earlier attempt's was accepted."""
+        """Write the log records of ``epoch``, unless an earlier attempt's report was accepted."""
         collector = self.study.collector
         records = [] if collector is None else collector.take()
         if not records or self._logged > MOST_OF_TRIAL or epoch < self.run.task.first:
@@ -261,7 +261,7 @@ class RunningObjective(Function):
         self.write({"system_attrs": [(f"{KEY}{epoch}", to_text(records))]})
 
     def _leave(self, objective: Objective, value: float, left: Left) -> None:
-        """Leave what the objective has assigned in names of its script, if this is the best."""
+        """Leave the values that the objective assigned to its script's slots, if it is the best."""
         trials = self._storage.get_all_trials(0, deepcopy=False)
         direction = self.run.task.directions[0]
         if not is_best(value, trials, left, direction):
@@ -291,15 +291,15 @@ class RunningObjective(Function):
         return self.run.request(kind, {**body, "call": f"{self.run.task.trial}.{self._calls}"})
 
     def suggest(self, name: str, distribution: str) -> Any:
-        """Return the scheduler's value. Raises UsageError for a name that is not in the space."""
+        """Return the scheduler's value. Raises UsageError if ``name`` is not in the space."""
         self._check_space(name)
         self._names_asked.add(name)
         return self.run.suggest(name, distribution)
 
     def told_of(self, name: str) -> bool:
-        """Return True if the scheduler must be told of ``name``: not sampled by it, in no space.
+        """Return True if the scheduler must be told of ``name``, which it did not sample itself.
 
-        It knows no distribution of parameters that were enqueued or have one possible value only.
+        It knows no distribution of parameters that were enqueued or have only one possible value.
         """
         if self.run.task.tools is not None:
             return True
@@ -313,9 +313,9 @@ class RunningObjective(Function):
             raise UsageError(f"the objective asks for {name!r}, the study's space has {names}")
 
     def write(self, writing: Mapping[str, Any]) -> None:
-        """Say what the trial has drawn or written. No answer is waited for.
+        """Send draws or writes of the trial, without waiting for an answer.
 
-        What cannot be sent ends the attempt.
+        A write that cannot be sent ends the attempt.
         """
         with self._saying:
             self._unsaid.add(writing)
@@ -323,7 +323,7 @@ class RunningObjective(Function):
                 self._say_written()
 
     def keep(self, value: Any) -> str:
-        """Return the text of the placeholder of an object that is no JSON, once it is stored."""
+        """Store an object that is no JSON, and return the text of its placeholder."""
         return objects.keep(self.run.task.store, value)
 
     def open(self, stored: objects.StoredObject) -> Any:
@@ -341,7 +341,7 @@ class RunningObjective(Function):
                 self.give_up(error)
 
     def report(self, value: float, step: int) -> None:
-        """End an epoch. Returns when the trial may go on."""
+        """End an epoch. Return when the trial may go on."""
         self.check()
         run = self.run
         if run.task.tools is None and not isfinite(value):
@@ -364,7 +364,7 @@ class RunningObjective(Function):
         self._begin()
 
     def repeats(self) -> bool:
-        """Return True if an earlier attempt had reports accepted that come after the last one."""
+        """Return True if an earlier attempt had more reports accepted than this one has sent."""
         return len(self.reports) + 1 < self.run.task.first
 
     def _wait_for_turn(self) -> None:

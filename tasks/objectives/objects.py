@@ -1,15 +1,15 @@
 """Attributes that are no JSON, such as models: kept in the checkpoint store, opened on demand.
 
-Theory of operation. Optuna's storage in memory takes any object as an attribute. Here the object
-is pickled where it is set, and its bytes go into the checkpoint store under their SHA-256. What
-travels and is in the ledger is a *placeholder*: the name of its type, its size, and that digest.
-A placeholder comes in a sealed report or command, so the bytes that it names are those that a
-process of this installation has written.
+Theory of operation. Optuna's storage in memory takes any object as an attribute. Here the object is
+pickled where it is set, and its bytes go into the checkpoint store under their SHA-256. Messages
+and the ledger hold a *placeholder* instead: the name of the object's type, its size, and that
+digest. A placeholder comes in a sealed report or command, so a process of this installation has
+written the bytes that it names.
 
-An object is opened, which may run code, only where the user's code runs: in trainers, and in the
-script that submitted the study. Everybody else sees the placeholder as a text. An attribute of
-somebody's that merely looks like a placeholder is none: ours begin with a space, which JSON that
-was made from a value never does. An import takes that space away.
+Opening an object may run code, so objects are opened only where the user's code runs: in trainers,
+and in the script that submitted the study. All other processes see the placeholder as a text. A
+user's attribute that merely looks like a placeholder is none: real ones begin with a space, which
+JSON made from a value never does. An import takes that space away.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class StoredObject(str):
     digest: str
 
     def __new__(cls, kind: str, size: int, digest: str) -> StoredObject:
-        """``kind`` is the name of its type, ``size`` its bytes, ``digest`` their SHA-256 (hex)."""
+        """Make a placeholder from the name of the type, the size (bytes) and the SHA-256 (hex)."""
         placeholder = super().__new__(cls, f"<{kind}, {size_words(size)}, in the checkpoint store>")
         placeholder.digest = digest
         return placeholder
@@ -83,7 +83,7 @@ def value_of(text: str) -> Any:
 
 
 def keep(store: str, value: Any) -> str:
-    """Write ``value`` into the store at this URL; returns the text of its placeholder.
+    """Write ``value`` into the store at this URL, and return the text of its placeholder.
 
     Raises TypeError if it cannot be pickled or is too large, and BackendError if the store cannot
     be used.
@@ -120,7 +120,7 @@ def _write(store: str, digest: str, content: memoryview) -> None:
 
 
 def opened(store: str, stored: StoredObject) -> Any:
-    """Return the object that ``stored`` stands for, in processes in which the user's code runs.
+    """Return the object that ``stored`` stands for. Call this only where the user's code runs.
 
     Raises BackendError if its file is missing or damaged, UsageError if it cannot be loaded here.
     """
@@ -150,7 +150,7 @@ def opened(store: str, stored: StoredObject) -> Any:
 
 
 class OpenedAttributes(dict[str, Any]):
-    """Attributes of which objects are opened when they are read, each once."""
+    """Attributes whose objects are opened when they are read, each once."""
 
     def __init__(self, attributes: Mapping[str, Any], open_object: Open) -> None:
         super().__init__(attributes)
@@ -214,19 +214,22 @@ def _raw(attributes: OpenedAttributes) -> dict[str, Any]:
 
 
 def has_objects(trial: FrozenTrial) -> bool:
-    """Return True if a user attribute of ``trial`` is an object that was not opened."""
+    """Return True if a user attribute of ``trial`` is an object that is not opened yet."""
     return any(isinstance(value, StoredObject) for value in trial.user_attrs.values())
 
 
 def with_objects(attributes: dict[str, Any], open_object: Open) -> dict[str, Any]:
-    """Return ``attributes`` so that objects are opened when they are read; the same without any."""
+    """Return ``attributes`` with objects that are opened when they are read.
+
+    Without any objects, the result is ``attributes`` itself.
+    """
     if any(isinstance(value, StoredObject) for value in attributes.values()):
         return OpenedAttributes(attributes, open_object)
     return attributes
 
 
 def with_objects_of(trial: FrozenTrial, open_object: Open) -> FrozenTrial:
-    """Return a copy of ``trial`` whose user attributes are as ``with_objects`` gives them."""
+    """Return a copy of ``trial`` whose user attributes went through ``with_objects``."""
     changed = copy.copy(trial)
     changed.user_attrs = with_objects(trial.user_attrs, open_object)
     return changed

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...base.errors import PenstockError, UsageError
 
-#: Seconds for which a write may wait for others.
+#: Seconds for which a write may wait, to be sent with others.
 SEND_AFTER = 0.2
 
 
@@ -18,7 +18,7 @@ class PendingWrite:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: Held while it is sent, so that nothing of it overtakes what was written before.
+        #: Locked while a write is sent, so that no later write overtakes it.
         self.sending = threading.Lock()
         self._suggestions: list[Any] = []
         self._steps: list[Any] = []
@@ -37,7 +37,7 @@ class PendingWrite:
                 self._attributes.setdefault(name, {}).update(writing.get(name, ()))
 
     def put_back(self, taken: Mapping[str, Any]) -> None:
-        """Return unsent writes to the front of the buffer."""
+        """Put unsent writes back at the front of the buffer."""
         with self._lock:
             self._suggestions = [*taken.get("suggestions", ()), *self._suggestions]
             self._steps = [*taken.get("steps", ()), *self._steps]
@@ -46,7 +46,7 @@ class PendingWrite:
                 self._attributes[name] = before | self._attributes.get(name, {})
 
     def take(self) -> dict[str, Any]:
-        """Return all of it in the form of messages; nothing is pending then."""
+        """Remove all pending writes, and return them in the form of messages."""
         with self._lock:
             message: dict[str, Any] = {
                 name: [*attributes.items()]
@@ -62,7 +62,7 @@ class PendingWrite:
 
 
 class PendingWrites:
-    """Unsent writes of a process's trials, by id. ``send`` writes one to the scheduler."""
+    """Unsent writes of a process's trials, by trial id. ``send`` sends one to the scheduler."""
 
     def __init__(self, send: Callable[..., None]) -> None:
         self._send = send
@@ -71,16 +71,16 @@ class PendingWrites:
         self._timer: threading.Timer | None = None
 
     def add(self, trial_id: int, writing: Mapping[str, Any]) -> None:
-        """Add to what is pending of a trial, which is sent soon."""
+        """Add to the pending writes of a trial, which are sent soon."""
         with self._lock:
             self._pending.setdefault(trial_id, PendingWrite()).add(writing)
             self._set_timer()
 
     def flush(self, trial_id: int, **body: Any) -> None:
-        """Send what is pending of a trial, along with ``body``, now: after what is being sent.
+        """Send a trial's pending writes now, along with ``body``, after the writes being sent.
 
-        Raises as ``send``. What could not be sent is pending as before then, and is tried again
-        soon by itself, without ``body``. Dropped is a writing that was refused without a ``body``.
+        Raises as ``send`` does. Writes that could not be sent stay pending, and are sent again soon
+        without ``body``. If they were refused without a ``body``, they are dropped.
         """
         with self._lock:
             pending = self._pending.setdefault(trial_id, PendingWrite())
@@ -97,7 +97,7 @@ class PendingWrites:
                 self._leave(trial_id, pending)
 
     def _leave(self, trial_id: int, pending: PendingWrite) -> None:
-        """Forget a trial of which nothing is pending; otherwise try again soon."""
+        """Forget a trial without pending writes; for others, try again soon."""
         with self._lock:
             if not pending:
                 self._pending.pop(trial_id, None)
@@ -111,9 +111,9 @@ class PendingWrites:
             self._timer.start()
 
     def flush_all(self) -> None:
-        """Send all that is pending now. What cannot be sent now is tried again soon.
+        """Send all pending writes now. Those that cannot be sent now are tried again soon.
 
-        It is lost where the scheduler refuses it, or if the process ends meanwhile.
+        They are lost if the scheduler refuses them, or if the process ends meanwhile.
         """
         with self._lock:
             timer, self._timer = self._timer, None

@@ -1,9 +1,9 @@
-"""The reading half of Optuna's storage, once, over whatever shows studies.
+"""The reading half of Optuna's storage, written once, over any object that shows studies.
 
 Penstock has several storages of Optuna's kind: the ledger for clients, an objective's study in its
-trainer, a user's storage with one study of ours, and the engine's trials for samplers. Optuna asks
-all of them the same questions, which ``ReadSide`` answers from what each shows. A storage is a
-subclass that adds what can be written there; all else is refused.
+trainer, a user's storage with one study of Penstock's, and the engine's trials for samplers. Optuna
+asks all of them the same questions, which ``ReadSide`` answers from the studies shown. A storage is
+a subclass that adds the writes it allows; all other writes are refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 
 class ShownStudy(Protocol):
-    """One study, as of now. Callers may modify its dicts, and the list but none of its trials."""
+    """One study, as of now. Callers may modify its dicts, and its list, but none of its trials."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -39,7 +39,7 @@ class ShownStudy(Protocol):
         """The attributes that Optuna's own code writes."""
 
     def trials(self, states: Container[TrialState] | None) -> list[FrozenTrial]:
-        """Return the trials in these states, by number; None: all."""
+        """Return the trials in these states by number, or all trials if ``states`` is None."""
 
     def trial(self, trial_id: int) -> FrozenTrial:
         """Return a trial whose dicts the caller may modify. Raises KeyError if there is none."""
@@ -53,13 +53,13 @@ def _refused(what: str) -> Callable[..., Any]:
 
 
 class ReadSide(BaseStorage):
-    """A storage whose reads come from ``shown``, and that refuses to be written."""
+    """A storage whose reads come from ``shown``, and that refuses writes."""
 
-    #: Ends the sentence in which a write is refused.
+    #: The end of the sentence in which a write is refused.
     WHERE = "in a storage that is only read"
 
     def __init__(self, shown: Callable[[], Mapping[int, ShownStudy]]) -> None:
-        """``shown`` returns the studies as of now by Optuna's ids, oldest first."""
+        """Read from ``shown``, which returns the present studies by Optuna's ids, oldest first."""
         self._shown = shown
 
     def get_all_studies(self) -> list[FrozenStudy]:
@@ -137,7 +137,7 @@ class GivenStudy:
     system_attrs: dict[str, Any] = field(default_factory=dict)
 
     def trials(self, states: Container[TrialState] | None) -> list[FrozenTrial]:
-        """Return the trials in these states; None: all."""
+        """Return the trials in these states, or all trials if ``states`` is None."""
         return selected(self.given, states)
 
     def trial(self, trial_id: int) -> FrozenTrial:
@@ -151,7 +151,7 @@ class GivenStudy:
 def selected(
     trials: Iterable[FrozenTrial], states: Container[TrialState] | None
 ) -> list[FrozenTrial]:
-    """Return the trials in these states; None: all."""
+    """Return the trials in these states, or all trials if ``states`` is None."""
     return [trial for trial in trials if states is None or trial.state in states]
 
 
@@ -164,7 +164,7 @@ def with_own_dicts(trial: FrozenTrial) -> FrozenTrial:
 
 
 def changed(trial: FrozenTrial, **entries: tuple[Any, Any]) -> FrozenTrial:
-    """Return a copy of a trial with one more entry, a key and a value, in each of these dicts."""
+    """Return a copy of a trial with one more (key, value) entry in each of the named dicts."""
     copied = copy.copy(trial)
     for name, (key, value) in entries.items():
         setattr(copied, name, {**getattr(trial, name), key: value})

@@ -1,15 +1,15 @@
-"""A sampler of the user's own, in a process next to the scheduler: it is asked line by line.
+"""A sampler of the user's own, in a process next to the scheduler, with questions line by line.
 
-Theory of operation. If the scheduler samples, a sampler of a user's class runs here, cut off
-from it. The scheduler writes one line of JSON for each question, with what has changed in the
+Theory of operation. If the scheduler samples, a sampler of a user's class runs here, cut off from
+the scheduler. The scheduler writes one line of JSON for each question, with all changes of the
 study's trials since the last one. The sampler sees Optuna's own ``Study`` and ``Trial`` over a
 ``TrainerStorage``, as it does in a trainer with an objective, and is called as Optuna calls it:
-``after_trial`` for ended trials, then ``before_trial`` and a relative and an independent sample
-for the trial that begins.
+``after_trial`` for ended trials, then ``before_trial`` and a relative and an independent sample for
+the trial that begins.
 
 System attributes that a sampler sets on the trial that it draws are part of the answer, and so are
-those of the study, under ``STUDY_NOTES``. The scheduler keeps both, and passes them to a process
-that is started again. All other state of a sampler is lost with its process.
+those that it sets on the study, under ``STUDY_NOTES``. The scheduler keeps both, and passes them to
+a process that is started again. All other state of a sampler is lost with its process.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from .storage import TrainerStorage
 from .study import ObjectiveTrial, TrainerStudy
 from .wire import attributes
 
-#: The key in a trial's notes under which the sampler's notes with the study are.
+#: The key in a trial's notes for the sampler's notes on the study.
 STUDY_NOTES = "penstock:study"
-#: Seconds between tries to read the sampler from the store; after the last one it is given up.
+#: Seconds between attempts to read the sampler from the store; 0 after the last attempt.
 _WAITS = (1.0, 2.0, 4.0, 8.0, 0.0)
 _Condition = tuple[str, str, Sequence[Any]]
 
@@ -70,7 +70,7 @@ class HostedStudy:
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to one question.
 
-        Raises the sampler's errors, and UsageError for a value that is outside of its range.
+        Raises the sampler's errors, and UsageError for a value outside of its range.
         """
         self._take_in(question["updates"])
         for number, state, values in question["ended"]:
@@ -100,7 +100,7 @@ class HostedStudy:
             self._storage.history.apply({**update, "system_attrs": pairs})
 
     def _tell(self, number: int, state: TrialState, values: list[float] | None) -> None:
-        """Tell the sampler of a trial that has ended. It may still write to the trial."""
+        """Tell the sampler of a trial that has ended. The sampler may still write to the trial."""
         self._trials.pop(number, None)
         trial = self._storage.history.trials[number]
         running = copy.copy(trial)
@@ -132,7 +132,7 @@ class HostedStudy:
         return params
 
     def _suggest(self, number: int, name: str, distribution: str) -> Any:
-        """Return the value of a parameter for which a running objective asks."""
+        """Return the value of a parameter that a running objective asks for."""
         trial = self._trials.get(number) or self._begin(number, ())
         self._storage.resume(number, self)
         self._study.forget_cache()
@@ -148,7 +148,7 @@ class HostedStudy:
         return trial
 
     def _notes(self) -> dict[str, Any]:
-        """Return the sampler's notes on the trial that it drew last, and on the study meanwhile."""
+        """Return the sampler's notes on the trial drawn last, and its new notes on the study."""
         notes = _plain(self._pending.take().get("system_attrs", ()))
         if self._study_notes:
             notes[STUDY_NOTES], self._study_notes = self._study_notes, {}
@@ -157,11 +157,11 @@ class HostedStudy:
     # -- what the storage asks for ---------------------------------------------------------------
 
     def updates(self) -> Sequence[Mapping[str, Any]]:
-        """Nothing: what has changed comes with the question."""
+        """Return nothing: all changes come with the question."""
         return ()
 
     def request(self, kind: str, **body: Any) -> dict[str, Any]:
-        """Keep what the sampler notes with the study, and that it has it stopped."""
+        """Keep the sampler's notes on the study, or note that it stops the study."""
         if kind == "stop":
             self._stopped = True
         elif kind == "annotate":
@@ -171,7 +171,7 @@ class HostedStudy:
         return {}
 
     def keep(self, value: Any) -> str:
-        """Refused: what a sampler notes is JSON."""
+        """Raise TypeError: notes of a sampler are JSON."""
         raise TypeError("a sampler's notes are JSON")
 
     def open(self, stored: StoredObject) -> Any:
@@ -179,7 +179,7 @@ class HostedStudy:
         return stored
 
     def write(self, writing: Mapping[str, Any]) -> None:
-        """Keep what the sampler notes with the trial."""
+        """Keep the sampler's notes on the trial."""
         self._pending.add(writing)
 
     def told_of(self, name: str) -> bool:
@@ -235,7 +235,7 @@ def _load(given: Mapping[str, Any]) -> HostedStudy:
 def _opened(study: str, store: str, *, target: str, path: str, digest: str) -> tuple[Any, Any]:
     """Return the sampler and the pruner.
 
-    A store that does not answer is asked again for a while.
+    If the store does not answer, it is asked again for a while.
     """
     for wait in _WAITS:
         try:

@@ -1,13 +1,14 @@
 """The storage of Optuna that an objective sees in a trainer: one study, its trials, its attributes.
 
 Theory of operation. Reads (``read_side``) come from a ``History``, which is brought up to date over
-the pipe when something reads other trials. Writes about the trial that runs here are kept in its
-history and go over the pipe at once, without an answer. The scheduler accepts them under the
-trial's fence, so a trainer that no longer counts writes nothing. Anything else that an objective
-may write, such as an enqueued trial, is a request that the scheduler answers.
+the pipe when other trials are read. Writes about the trial that runs here are kept in its history
+and sent over the pipe at once, without an answer. The scheduler accepts them under the trial's
+fence, so a trainer that no longer counts writes nothing. Any other write of an objective, such as
+an enqueued trial, is a request that the scheduler answers.
 
 An objective that starts over in another attempt uploads its artifacts again, and Optuna gives each
-a new id. The k-th one takes the place of the k-th one before, so a trial has each of them once.
+a new id. The k-th artifact replaces the k-th one of the earlier attempt, so a trial has each of
+them once.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ from .read_side import changed, with_own_dicts
 from .wire import check_compatible, record_of
 from .write_side import WriteSide
 
-#: Seconds for which the other trials are taken to be as they were.
+#: Seconds for which the other trials are assumed to be unchanged.
 FRESH = 0.05
-#: The same for a sampler that asks for running trials: it must know which ones run with its own.
+#: The same for a sampler that asks for running trials: it must know the trials that run with its
+#: own.
 FRESH_FOR_RUNNING = 0.001
-#: Prefix of the keys of Optuna's artifacts; the value has an artifact's id.
+#: Prefix of the keys of Optuna's artifacts; the attribute's value has an artifact's id.
 ARTIFACT = "artifacts:"
 
 
@@ -54,7 +56,7 @@ class Uplink(Protocol):
         """Take suggestions and attributes of the running trial, in the form of messages."""
 
     def keep(self, value: Any) -> str:
-        """Return the text of the placeholder of an object that is no JSON, once it is stored."""
+        """Store an object that is no JSON, and return the text of its placeholder."""
 
     def open(self, stored: StoredObject) -> Any:
         """Return the object behind a placeholder."""
@@ -62,7 +64,7 @@ class Uplink(Protocol):
     def suggest(self, name: str, distribution: str) -> Any:
         """Return the scheduler's value for a parameter.
 
-        Raises UsageError if the study has none such.
+        Raises UsageError if the study has no such parameter.
         """
 
     def told_of(self, name: str) -> bool:
@@ -75,10 +77,10 @@ class Uplink(Protocol):
         """Report an intermediate value of the running trial."""
 
     def repeats(self) -> bool:
-        """Return True if an earlier attempt had reports accepted that come after the last one."""
+        """Return True if an earlier attempt had more reports accepted than this one has sent."""
 
     def check(self) -> None:
-        """Raises ``Abandoned`` if the running trial must not go on here."""
+        """Raise ``Abandoned`` if the running trial must not go on here."""
 
 
 class TrainerReads:
@@ -99,14 +101,14 @@ class TrainerReads:
         self._synced_at = time.monotonic()
 
     def linked(self) -> Uplink:
-        """Return the link of the trial that runs. Raises RuntimeError if none does."""
+        """Return the link of the running trial. Raises RuntimeError if no trial runs."""
         if self.link is None:
             raise RuntimeError("no trial runs here")
         return self.link
 
     @property
     def user_attrs(self) -> dict[str, Any]:
-        """The study's attributes, objects opened."""
+        """The study's attributes, with objects opened."""
         self._refresh()
         return with_objects(dict(self.history.user_attrs), self._open)
 
@@ -117,7 +119,7 @@ class TrainerReads:
         return dict(self.history.system_attrs)
 
     def trials(self, states: Container[TrialState] | None) -> list[FrozenTrial]:
-        """Return the trials in these states; None: all."""
+        """Return the trials in these states, or all trials if ``states`` is None."""
         asks_for_running = states is not None and TrialState.RUNNING in states
         self._refresh(FRESH_FOR_RUNNING if asks_for_running else FRESH)
         trials = self.history.select(states)
@@ -140,7 +142,7 @@ class TrainerReads:
             self.sync()
 
     def _opened(self, trial: FrozenTrial) -> FrozenTrial:
-        """Return ``trial``, or a copy of it if it has objects: they are opened when read."""
+        """Return ``trial``, or if it has objects, a copy whose objects are opened when read."""
         holds = trial.number in self.history.have_objects
         return with_objects_of(trial, self._open) if holds else trial
 
@@ -158,7 +160,7 @@ class TrainerStorage(WriteSide):
         super().__init__(lambda: {0: self.reads})
         self.history = self.reads.history
         self._running: int | None = None
-        #: The artifacts of running trials that attempts before this one uploaded, by trial.
+        #: The artifacts of running trials that earlier attempts uploaded, by trial.
         self._uploaded: dict[int, list[str]] = {}
 
     def begin(
@@ -168,9 +170,9 @@ class TrainerStorage(WriteSide):
         system_attrs: Sequence[tuple[str, str]],
         suggestions: Sequence[tuple[str, str, float]] = (),
     ) -> None:
-        """Trial ``number`` runs here from now on, and ``link`` serves it.
+        """Run trial ``number`` here from now on, served by ``link``.
 
-        It has ``system_attrs`` and has ``suggestions`` besides what the history knows of it.
+        The trial has ``system_attrs`` and ``suggestions`` in addition to those in the history.
         """
         self.reads.link = link
         self.reads.sync()
@@ -189,7 +191,7 @@ class TrainerStorage(WriteSide):
         self._running, self.reads.link = number, link
 
     def end(self, number: int) -> None:
-        """Trial ``number`` has left: what the scheduler says of it counts."""
+        """Let trial ``number`` leave: the scheduler's updates about it count again."""
         self.history.leave(number)
         self._uploaded.pop(number, None)
 
@@ -216,7 +218,7 @@ class TrainerStorage(WriteSide):
     def set_trial_state_values(
         self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
     ) -> bool:
-        """End a trial. How the running one ends is what its objective returns to the scheduler."""
+        """End a trial. For the running trial, the objective's return tells the scheduler."""
         trial = self._updatable(trial_id)
         if trial_id != self._running:
             if state is TrialState.RUNNING and trial.state is not TrialState.WAITING:
@@ -250,7 +252,7 @@ class TrainerStorage(WriteSide):
         return copy.copy(self.reads.known(trial_id))
 
     def _write(self, trial: FrozenTrial, writing: Mapping[str, Any]) -> None:
-        """Say what is written of the running trial; the scheduler writes to another one."""
+        """Send a write about the running trial, or ask the scheduler to write to another trial."""
         link = self.reads.linked()
         if trial.number != self._running:
             self._ask("write", number=trial.number, writing=writing)

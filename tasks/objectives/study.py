@@ -27,10 +27,10 @@ from .wire import check_name, is_plain
 
 
 def unbind(sampler: Any) -> None:
-    """Have a sampler forget under which id it knew its study before it was pickled.
+    """Make a sampler forget the id that its study had when the sampler was pickled.
 
     Optuna's samplers keep the parameters that all trials share, and refuse a study of another id.
-    It is the same study: only its id is another one in each process.
+    It is the same study here, but the study's id differs in each process.
     """
     for each in list(getattr(sampler, "__dict__", {}).values()):
         if isinstance(each, BaseSampler):
@@ -47,19 +47,20 @@ class TrainerStudy(optuna.Study):
         unbind(sampler)
         guard()
         self.trainer_storage = storage
-        #: Values that its trials hand back to the script; None: there are none.
+        #: The values that its trials hand back to the script; None if there are none.
         self.left: Left | None = None
-        #: Collects what its trials log; None: the script has no handlers.
+        #: Collects the log records of its trials; None if the script has no handlers.
         self.collector: Collector | None = None
-        #: Id of the last update that was read of the study's history, as the worker gave it.
+        #: The worker's id of the last update of the study's history that was read.
         self.history_read = ""
         self._has_drawn = False
 
     def take_over(self, number: int) -> bool:
-        """Call before the sampler draws for trial ``number``. Whether it takes the study over.
+        """Return True if the sampler takes the study over. Call it before a draw for ``number``.
 
-        It does if it has drawn nothing yet, and another process has: an earlier trial, or this one
-        in an attempt that was lost. It is reseeded then, since two must not draw the same.
+        A sampler takes over if it has drawn nothing yet, but another process has: for an earlier
+        trial, or for this one in an attempt that was lost. It is reseeded then, since two must not
+        draw the same.
         """
         if self._has_drawn:
             return False
@@ -70,11 +71,11 @@ class TrainerStudy(optuna.Study):
         return takes_over
 
     def optimize(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused, as Optuna refuses it in an objective."""
+        """Raise RuntimeError, as Optuna does in an objective."""
         raise RuntimeError("Nested invocation of `Study.optimize` method isn't allowed.")
 
     def stop(self) -> None:
-        """Begin no more trials; those at work go on to their end."""
+        """Start no more trials; trials at work run to their end."""
         self.trainer_storage.reads.linked().request("stop")
 
     def forget_cache(self) -> None:
@@ -83,13 +84,13 @@ class TrainerStudy(optuna.Study):
 
 
 class OwnStudy(optuna.Study):
-    """Stands in code that was sent for the study that it was sent for: that of the running trial.
+    """Stands for the study in code that was sent to trainers: it acts as the running trial's study.
 
-    It has nothing of its own, since one trainer may run a study with several samplers in turn.
+    It has no state of its own, since one trainer may run a study with several samplers in turn.
     """
 
     def __init__(self) -> None:
-        """Nothing is kept here: ``running`` says whose study it is."""
+        """Keep nothing: ``running`` holds the actual study."""
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("__class__", "__reduce_ex__"):
@@ -107,7 +108,7 @@ running: list[TrainerStudy] = []
 
 
 def guard_imports() -> None:
-    """Have no study optimized by the import of a user's script, plain Optuna's included."""
+    """Keep the import of a user's script from optimizing any study, plain Optuna's included."""
     plain = optuna.Study.optimize
     if plain.__module__ == __name__:
         return
@@ -130,7 +131,7 @@ class ObjectiveTrial(optuna.Trial):
         return same[0] if same else value
 
     def should_prune(self) -> bool:
-        """Ask the pruner. Where an attempt before went on, and that was accepted, so does this."""
+        """Ask the pruner. If an earlier attempt went on, and that was accepted, go on as well."""
         assert isinstance(self.study, TrainerStudy)
         link = self.study.trainer_storage.reads.link
         return not (link is not None and link.repeats()) and super().should_prune()
@@ -145,7 +146,7 @@ class ObjectiveTrial(optuna.Trial):
 
 
 class AskingSampler(BaseSampler):
-    """Has the scheduler sample each parameter, when the objective asks for it."""
+    """Asks the scheduler to sample each parameter, when the objective asks for it."""
 
     def __init__(self, storage: TrainerStorage) -> None:
         self._storage = storage
@@ -173,7 +174,7 @@ class AskingSampler(BaseSampler):
 
 
 def _alike(choice: Any, value: Any) -> bool:
-    """Return True if ``value`` equals ``choice``. 1, 1.0 and True are told apart."""
+    """Return True if ``value`` equals ``choice``. 1, 1.0 and True count as different."""
     scalars = isinstance(choice, int | float) and isinstance(value, int | float)
     return bool(choice == value) and (type(choice) is type(value) or not scalars)
 

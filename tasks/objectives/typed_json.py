@@ -2,7 +2,7 @@
 
 JSON itself has neither: a tuple is read as a list, and the key 1 as ``"1"``. Here a tuple is
 ``{"tuple": [...]}``, a dict of any keys ``{"dict": [[key, value], ...]}``, and a list a list. The
-whole is marked by a space at its beginning, which JSON that was made from a value never has.
+whole text is marked by a space at its beginning, which JSON made from a value never has.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SCALARS = frozenset({type(None), bool, int, float, str})
 def is_json(value: Any) -> bool:
     """Return True if JSON gives ``value`` back, equal and of the same types.
 
-    NumPy's and torch's numbers and texts count as those of Python that are read back.
+    Numbers and texts of NumPy and torch count as equal to those of Python that are read back.
     """
     kind = type(value)
     if kind in _SCALARS:
@@ -39,14 +39,14 @@ def _is_scalar(value: Any) -> bool:
 
 
 def to_text(value: Any) -> str:
-    """Return the marked text of a value. Raises TypeError for what neither it nor JSON can hold."""
+    """Return the marked text of a value. Raises TypeError for a value that it cannot hold."""
     return f"{MARK}{json.dumps(_form(value))}}}"
 
 
 def from_text(text: str) -> Any:
     """Return the value in a text that begins with ``MARK``.
 
-    Where the rest is no such value, as an import may bring it, that is the text's own JSON.
+    If the rest is no such value, as an import may bring it, return the text's own JSON.
     """
     value = json.loads(text)
     try:

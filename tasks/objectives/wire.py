@@ -28,9 +28,9 @@ LONGEST = MAX_MESSAGE // 2
 def attribute(key: str, value: Any, keep: Keep | None = None) -> tuple[str, str]:
     """Return an attribute with its value as JSON text; NumPy's numbers and arrays become Python's.
 
-    ``keep`` puts away what is no JSON, or is too long for a message, and returns the text of its
-    placeholder. Raises TypeError naming the key where it cannot, or without ``keep``, as Optuna's
-    own storages do, and UsageError for a key that cannot be sent.
+    ``keep`` stores a value that is no JSON, or is too long for a message, and returns the text of
+    its placeholder. Without ``keep``, or if it fails, raises TypeError that names the key, as
+    Optuna's own storages do. Raises UsageError for a key that cannot be sent.
     """
     check_name("the key of an attribute", key)
     text = ""
@@ -51,10 +51,11 @@ def attribute(key: str, value: Any, keep: Keep | None = None) -> tuple[str, str]
 
 
 def user_attribute(key: str, value: Any, keep: Keep | None = None) -> tuple[str, str]:
-    """Return an attribute of a user's, so that it is read as the value that was set.
+    """Return a user's attribute that is read back as the same value.
 
-    As ``attribute``, but what JSON would give back as another value, such as an array, is put away
-    by ``keep``. Without ``keep``, or where that cannot, it is JSON. Raises as ``attribute`` does.
+    It is as ``attribute``, but a value that JSON would give back as another one, such as an array,
+    is stored by ``keep``. Without ``keep``, or if it fails, the value is JSON. Raises as
+    ``attribute`` does.
     """
     try:
         if keep is None or typed_json.is_json(value):
@@ -70,12 +71,12 @@ def user_attribute(key: str, value: Any, keep: Keep | None = None) -> tuple[str,
 
 
 def attributes(found: Mapping[str, Any], keep: Keep | None = None) -> list[tuple[str, str]]:
-    """Several attributes, with ``keep`` as in ``attribute``. Raises as that does."""
+    """Return several attributes, with ``keep`` and errors as in ``attribute``."""
     return [attribute(key, value, keep) for key, value in found.items()]
 
 
 def user_attributes(found: Mapping[str, Any], keep: Keep | None = None) -> list[tuple[str, str]]:
-    """Return several attributes as ``user_attribute`` does. Raises as that does."""
+    """Return several attributes as ``user_attribute`` does, and raise as it does."""
     return [user_attribute(key, value, keep) for key, value in found.items()]
 
 
@@ -128,7 +129,10 @@ def check_compatible(
 
 
 def writing_of(trial: FrozenTrial, keep: Keep | None = None) -> dict[str, Any]:
-    """Parameters, intermediate values and attributes of ``trial``; ``keep`` as in ``attribute``."""
+    """Return the parameters, intermediate values and attributes of ``trial`` as a message.
+
+    ``keep`` is as in ``attribute``.
+    """
     dists = trial.distributions
     return {
         "suggestions": [
@@ -142,9 +146,9 @@ def writing_of(trial: FrozenTrial, keep: Keep | None = None) -> dict[str, Any]:
 
 
 def record_of(trial: FrozenTrial | None, keep: Keep | None = None) -> dict[str, Any]:
-    """Return the fields of the command that adds ``trial``; None: a new one that its user trains.
+    """Return the fields of the command that adds ``trial``.
 
-    ``keep`` as in ``attribute``.
+    If ``trial`` is None, it is a new trial that its user trains. ``keep`` is as in ``attribute``.
     """
     if trial is None:
         return {"state": "running", "writing": {}, "started": datetime.now().timestamp()}  # noqa: DTZ005 - Optuna's times are naive

@@ -1,6 +1,6 @@
-"""The writing half of Optuna's storage, for those whose writes go to the scheduler.
+"""The writing half of Optuna's storage, for storages whose writes go to the scheduler.
 
-What is written takes the form of messages (``wire``). A storage says how it is sent, and when.
+Writes take the form of messages (``wire``). Each storage decides how and when they are sent.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class WriteSide(ReadSide):
 
     @abstractmethod
     def _annotate(self, study_id: int, writing: Mapping[str, Any]) -> None:
-        """Send what is written of a study."""
+        """Send a write about a study."""
 
     @abstractmethod
     def _write(self, trial: FrozenTrial, writing: Mapping[str, Any]) -> None:
-        """Send what is written of a trial; ``trial`` is the trial as it is then."""
+        """Send a write about a trial; ``trial`` is the trial after the write."""
 
     @abstractmethod
     def _keep(self, value: Any) -> str:

@@ -1,7 +1,7 @@
-"""The energy of this trainer: its share of what its device draws between any two moments.
+"""The energy of this trainer: its share of its device's energy between any two moments.
 
-Where there are meters, a thread reads them every second, so that no counter wraps around
-unnoticed. Where energy is not measured there is no thread, and every answer is None.
+If there are meters, a thread reads them every second, so that no counter wraps around unnoticed. If
+energy is not measured there is no thread, and every answer is None.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Metering:
             return self._energy.sample(time.monotonic())
 
     def since(self, begin: Mark | None) -> float | None:
-        """Joules of this process from ``begin`` until now. None where they are not known."""
+        """Return the joules of this process from ``begin`` until now; None if not known."""
         if self._energy is None or begin is None:
             return None
         end = self.now()

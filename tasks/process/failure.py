@@ -18,11 +18,12 @@ from ...base.wording import named, worded
 class Lost(BackendError):
     """The attempt cannot go on now. Another attempt may succeed, here or elsewhere.
 
-    So it is when a member of the gang has left or does not answer: nobody can finish the epoch.
+    For example, a member of the gang has left or does not answer, so no member can finish the
+    epoch.
     """
 
     def __init__(self, reason: str, ranks: Collection[int] = ()) -> None:
-        """``ranks`` are the members for whom the others have waited in vain, if that is known."""
+        """Make the error; ``ranks``: the members that others waited for in vain, if known."""
         super().__init__(reason)
         self.ranks = ranks
 
@@ -39,15 +40,15 @@ class MachineMismatch(BackendError):
 _OURS = str(Path(__file__).parent.parent)
 _LIBRARY = sysconfig.get_paths()["stdlib"]
 _MESSAGE, _TRACEBACK = 2_000, 20_000  # characters that a ledger row and a terminal can hold
-#: Python's message when a signal handler is set outside the main thread, and our advice.
+#: Python's message when a signal handler is set outside the main thread, and Penstock's advice.
 _NOT_MAIN = "only works in main thread"
 _OTHER_THREAD = (
     ": another trial of the study, which stands still in trial.report() or trial.epochs(), has its"
     " process's main thread, so this one runs in another; set signal handlers at the top level of"
     " the script, or do without them"
 )
-#: The kinds of ``scheduler.model.retry`` that a trainer may report. A ``TrialFailed`` that the
-#: user's code raises may have any kind.
+#: The kinds of ``scheduler.model.retry`` that a trainer may report. User code may raise
+#: ``TrialFailed`` of any of them.
 KINDS = frozenset(
     (
         *("exception", "nan", "metric", "exit", "memory", "data", "code", "shards", "inexact"),
@@ -59,7 +60,7 @@ KINDS = frozenset(
 def failure_of(error: BaseException, kind: str = "exception") -> TrialFailed:
     """Return ``error`` as the failure of a trial.
 
-    ``kind`` is used where the error implies no other. This never raises, whatever the error's own
+    ``kind`` is used if the error implies no other kind. This never raises, whatever the error's
     class does: its text may raise, be endless, or be missing.
     """
     if type(error) is TrialFailed and isinstance(error.kind, str) and error.kind in KINDS:
@@ -88,7 +89,10 @@ def _out_of_memory(error: BaseException, text: str) -> bool:
 
 
 def user_traceback(error: BaseException) -> str:
-    """Return the traceback with the user's own frames only (all but ours where there are none)."""
+    """Return the traceback with the user's own frames only.
+
+    If there are none, all frames but Penstock's are shown.
+    """
     try:
         return _user_traceback(error)
     except BaseException as raised:  # the formatter calls methods of the user's class
@@ -97,7 +101,7 @@ def user_traceback(error: BaseException) -> str:
 
 
 def where(error: BaseException) -> str:
-    """Return the innermost raising line of the user's code, in words; empty if there is none."""
+    """Return the innermost line of user code that raised, in words; empty if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     users = [frame for frame in frames if not frame.filename.startswith(_OURS) and _users(frame)]
     return "" if not users else "{0.filename}, line {0.lineno}, in {0.name}".format(users[-1])

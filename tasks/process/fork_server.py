@@ -1,22 +1,23 @@
 """A fork server: a process that has imported much, and becomes other processes by forking.
 
 Theory of operation. A worker that is started as a new program spends half a second on imports, a
-trainer some seconds: torch alone takes two, and what torch imports at an optimizer's first step as
-long again. A fork server does that once, then becomes a worker or a trainer whenever it is asked
-to:
+trainer some seconds: torch alone takes two, and the imports of torch at an optimizer's first step
+as long again. A fork server does the imports once, then becomes a worker or a trainer whenever it
+is asked to:
 
-- *Twice forked*, and the process between ends at once. So the new process loses its parent and is
+- *By two forks*, and the process between ends at once. So the new process loses its parent and is
   adopted by the process that asked, a subreaper: it is that process's child in every respect, and
   outlives the fork server.
-- *Only where that is safe*: with one thread, and no GPU opened.
+- *Only if that is safe*: with one thread, and no GPU opened.
 - *Under arguments and variables of its own* (``forking.show``), in a session of its own, bound to
-  its own cores before anything in it starts threads.
+  its own cores before any of its code starts threads.
 
 Its socket (``channel``) brings requests. ``{"import": name}`` is answered by ``{"importing":
-name}`` if there is something to do, and then by ``{"imported": name}``, or by ``{"failed": name}``
-or ``{"spoilt": name}`` with a reason. ``{"fork": ..., "cores"}`` comes with the new process's
-descriptors. It is answered by ``{"pid"}``, or by ``{"refused": reason}``: a new program may do.
-The fork server says ``{"up": true}`` when it has started, and ends when the other end closes.
+name}`` if there is something to import, and then by ``{"imported": name}``, or by ``{"failed":
+name}`` or ``{"spoilt": name}`` with a reason. ``{"fork": ..., "cores"}`` comes with the new
+process's descriptors. It is answered by ``{"pid"}``, or by ``{"refused": reason}``; the client may
+then start a new program instead. The fork server sends ``{"up": true}`` when it has started, and
+ends when the other end closes.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from .lifeline import ending_with_us
 
 log = logging.getLogger(__name__)
 
-#: Makes the forked process what was asked for: it is told what the request says, and given its
-#: descriptors. When it returns, the process ends.
+#: Turns the forked process into the requested one, given the request's message and its descriptors.
+#: When the function returns, the process ends.
 Become = Callable[[Mapping[str, Any], Sequence[int]], None]
 
 
@@ -57,9 +58,9 @@ class Server:
         load: Callable[[str], None],
         ahead: Sequence[str] = (),
     ) -> None:
-        """``load`` imports what has this name, and raises whatever it raises, or ``Spoilt``.
+        """Serve ``channel``. ``load`` imports a name, and raises import errors or ``Spoilt``.
 
-        ``ahead``: what to import ahead of need.
+        ``ahead``: names to import ahead of need.
         """
         self._channel = channel
         self._become = become
@@ -68,7 +69,7 @@ class Server:
         self._imported: set[str] = set()
 
     def serve(self) -> None:
-        """Return when the other end of the socket has closed."""
+        """Answer requests until the other end of the socket has closed."""
         # Ctrl-C in the terminal is not for this process, nor is what drains a whole group.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -153,7 +154,10 @@ class Client:
         *,
         heard: Callable[[dict[str, Any]], None] = lambda said: None,
     ) -> None:
-        """``forked`` is what it forks, in words. ``heard`` is told whatever it says."""
+        """Wrap ``channel``; ``forked`` names the server's processes in words, for messages.
+
+        ``heard`` is called with each message of the server.
+        """
         self._channel = channel
         self._forked = forked
         self._heard = heard
@@ -167,7 +171,7 @@ class Client:
             raise Gone(str(error)) from error
 
     def next(self, timeout: float) -> dict[str, Any]:
-        """Return the next thing that it says; empty if there is none in time. Raises ``Gone``."""
+        """Return the server's next message; empty if none arrives in time. Raises ``Gone``."""
         try:
             line = self._channel.line(timeout)
         except (EOFError, OSError) as error:
@@ -179,7 +183,7 @@ class Client:
         return message
 
     def until(self, deadline: float, **fields: str | None) -> dict[str, Any]:
-        """Return the next that it says with one of these fields, of this value if one is given.
+        """Return the server's next message with one of ``fields``, of the given value if not None.
 
         Raises ``Gone``, and ``Silent`` at the ``deadline`` (monotonic seconds).
         """
@@ -196,10 +200,10 @@ class Client:
         descriptors: Sequence[int],
         timeout: float,
     ) -> int:
-        """Have it fork a process, which loses its parent; returns the process id.
+        """Have the server fork a process, which loses its parent; return the process id.
 
-        The process is ``told`` what it is to be, bound to ``cores``, and has the ``descriptors``.
-        Raises ``Refused``, and logs why, and ``Gone``.
+        ``told`` tells the process what to become. It is bound to ``cores``, and gets the
+        ``descriptors``. Raises ``Refused``, and logs why, and ``Gone``.
         """
         self.ask({"fork": told, "cores": [*cores]}, descriptors)
         answer = self.until(time.monotonic() + timeout, pid=None, refused=None)
@@ -212,5 +216,5 @@ class Client:
         raise Refused(why)
 
     def close(self) -> None:
-        """Close the socket, at which the fork server ends. What it has forked goes on."""
+        """Close the socket, which ends the fork server. Its forked processes go on."""
         self._channel.close()

@@ -17,8 +17,8 @@ _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_MM, _PR_SET_MM_MAP = 35, 14
 _NO_FILE = 0xFFFFFFFF
-#: The fields of ``struct prctl_mm_map`` before its last two, and where /proc/self/stat has those
-#: that stay as they are (counted as in proc(5)).
+#: The fields of ``struct prctl_mm_map`` but its last two, each with the number of the field in
+#: /proc/self/stat whose value it keeps (counted as in proc(5)).
 _STAT_FIELDS = {
     "start_code": 26, "end_code": 27, "start_data": 45, "end_data": 46, "start_brk": 47,
     "brk": 0, "start_stack": 28, "arg_start": 0, "arg_end": 0, "env_start": 0, "env_end": 0,
@@ -29,7 +29,7 @@ _shown: list[mmap.mmap] = []
 
 
 def unsafe() -> str:
-    """Return the reason why this process must not fork; empty where it may."""
+    """Return the reason why this process must not fork; empty if it may."""
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads > 1:
         return f"something that it imported has started threads ({threads} run)"
@@ -42,7 +42,7 @@ def unsafe() -> str:
 
 
 def fork_twice() -> int:
-    """Fork a grandchild without a parent: 0 in it, its process id here. Raises OSError."""
+    """Fork a grandchild without a parent. Return 0 in it, its process id here. Raises OSError."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # as of a program that was started with them closed
             stream.flush()
@@ -70,13 +70,13 @@ def fork_twice() -> int:
 
 
 def adopt_orphans(on: bool = True) -> None:
-    """Have the kernel make this process the parent of what loses its parent below it, or not."""
+    """Have the kernel make this process the parent of orphaned descendants, or not any more."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(on), 0, 0, 0)
 
 
 @contextmanager
 def adopting() -> Iterator[None]:
-    """Adopt what loses its parent below this process in the block, as what is forked twice."""
+    """Adopt orphaned descendants of this process in the block, such as processes forked twice."""
     adopt_orphans()
     try:
         yield
@@ -85,9 +85,9 @@ def adopting() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Have the kernel send this process SIGTERM when its parent ends, also as another program.
+    """Have the kernel send this process SIGTERM when its parent ends, even after an exec.
 
-    A parent that has ended before is not noticed.
+    A parent that has ended before the call is not noticed.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
@@ -95,22 +95,22 @@ def end_with_parent() -> None:
 def forbid_tracing() -> None:
     """Keep processes of the same user from tracing this one, and those that it forks.
 
-    A trial must not stop, as its tracer, what serves others. A process with CAP_SYS_PTRACE always
-    may. A new program may be traced again. Some files in ``/proc`` of a process that may not be
-    traced, such as ``environ``, belong to root, and it leaves no core dump.
+    Otherwise a trial could stop processes that serve other trials, as their tracer. A process with
+    CAP_SYS_PTRACE may always trace. A new program may be traced again. Some files in ``/proc`` of a
+    process that may not be traced, such as ``environ``, belong to root, and it leaves no core dump.
     """
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def stat_field(n: int) -> int:
-    """Field ``n`` of /proc/self/stat, counted as in proc(5); from the third on."""
+    """Return field ``n`` of /proc/self/stat, counted as in proc(5); ``n`` is 3 or more."""
     return int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[n - 3])
 
 
 def show(arguments: Sequence[str], variables: Mapping[str, str]) -> bool:
-    """Have ``/proc`` show this process with these arguments and variables.
+    """Make ``/proc`` show this process with these arguments and variables.
 
-    Returns whether the kernel can do that (CONFIG_CHECKPOINT_RESTORE). It needs no privilege.
+    Return True if the kernel can do that (CONFIG_CHECKPOINT_RESTORE). It needs no privilege.
     """
     command_line = b"".join(os.fsencode(each) + b"\0" for each in arguments)
     has = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in variables.items())

@@ -1,11 +1,12 @@
-"""Keep a child that user code forks from speaking for its trainer or holding its sockets open.
+"""Keep a child that user code forks from reporting for its trainer or holding its sockets open.
 
-Theory of operation. ``os.fork`` copies the trainer with everything that it holds. A child that does
-not exit keeps running the user's code and returns into ours: it would report the trial's epochs a
-second time, and return a value of its own. While it lives it also holds the trainer's sockets, so
-nobody would notice the trainer's death by their closing. Therefore the sockets are closed in the
-child at once, and any of our code that would let the trainer go on ends a child that reaches it.
-A program started with ``subprocess`` inherits no socket and never reaches our code.
+Theory of operation. ``os.fork`` copies the trainer with everything it has. A child that does not
+exit keeps running the user's code and returns into Penstock's: it would report the trial's epochs a
+second time, and return a value of its own. While the child lives it also holds the trainer's
+sockets, so no process would notice the trainer's death by their closing. Therefore the sockets are
+closed in the child at once, and any of Penstock's code that would let the trainer go on ends a
+child that reaches it. A program started with ``subprocess`` inherits no socket and never reaches
+this code.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import traceback
 from contextlib import suppress
 from weakref import WeakSet
 
-#: The exit status of a forked child that reached our code.
+#: The exit status of a forked child that reached Penstock's code.
 STATUS = 1
 
 _sockets: WeakSet[socket.socket] = WeakSet()
@@ -37,9 +38,9 @@ def keep_from_children(sock: socket.socket) -> None:
 
 
 def end_child(error: BaseException | None = None) -> None:
-    """End this process if it is a forked child of a trainer. ``error`` is what it raised, if any.
+    """End this process if it is a forked child of a trainer. ``error`` is its exception, if any.
 
-    Nothing of the trainer's is touched: no lock is taken and no ``finally`` block runs.
+    The child touches nothing of the trainer's: it takes no lock and runs no ``finally`` block.
     """
     if _trainer in {0, os.getpid()}:
         return

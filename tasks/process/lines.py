@@ -13,7 +13,7 @@ from ...wire.messages import MAX_MESSAGE, dumps
 def line_of(message: dict[str, Any]) -> bytes:
     """Return ``message`` as a line of JSON.
 
-    Raises ``TrialFailed`` naming what is not JSON or too long.
+    Raises ``TrialFailed``, which names the part that is not JSON or too long.
     """
     try:
         line = dumps(message).encode() + b"\n"

@@ -1,14 +1,14 @@
 """Lend the main thread of a trainer to the users' functions, one at a time.
 
 Theory of operation. Python runs signal handlers in the main thread, and allows them to be set only
-there. So users' functions run in the main thread where it is free. The first open function has it
+there. So users' functions run in the main thread if it is free. The first open function has it
 until that function ends, also while it is paused; further ones run in threads of their own
 meanwhile. The trainer's own work runs in another thread.
 
 A user's signal handler may raise at any moment, whatever the main thread is doing. If it raised in
-waiting code of ours, it would break what other threads rely on. So the main thread waits for a
-condition, never for a wake-up that could be lost, and what a handler raised is raised when the
-function goes on.
+waiting code of Penstock's, it would break the state on which other threads rely. So the main thread
+waits for a condition, never for a wake-up that could be lost, and a handler's exception is raised
+when the function goes on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Wake = SimpleQueue[None]
 def wait_until(condition: Callable[[], bool], wake: Wake) -> BaseException | None:
     """Wait until ``condition()`` holds; it is checked after each ``wake``.
 
-    Returns the last exception that a signal handler raised meanwhile, if any.
+    Return the last exception that a signal handler raised meanwhile, if any.
     """
     raised: BaseException | None = None
     while not condition():

@@ -14,15 +14,15 @@ from typing import Any
 from ...base.errors import TrialFailed
 from .failure import failure_of
 
-#: Bytes that a process takes of a GPU besides its tensors: context and libraries. PyTorch's
-#: allocator does not see it. It was 827 MiB on an H200 (CUDA 13.0), after an MLP and a convolution
-#: net had been trained; smaller GPUs are said to have 300 to 500 MiB.
+#: Bytes that a process takes of a GPU in addition to its tensors: context and libraries. PyTorch's
+#: allocator does not see them. They were 827 MiB on an H200 (CUDA 13.0), after an MLP and a
+#: convolutional net had been trained; smaller GPUs are said to take 300 to 500 MiB.
 CUDA_CONTEXT = 1024 * 2**20
-#: Read in a single call of the system's, since it is read with every epoch: a file object would
-#: take as long again. The file is shorter than this.
+#: A file read with every epoch, by a single system call: a file object would double the time. And a
+#: length that the file does not reach.
 _STATUS, _MOST = "/proc/self/status", 1 << 14
 _ROLLUP, _REFERENCES = Path("/proc/self/smaps_rollup"), "/proc/self/clear_refs"
-#: Sets the peak of the resident set to what it is now (Linux, proc_pid_clear_refs(5)).
+#: Sets the peak of the resident set to its present size (Linux, proc_pid_clear_refs(5)).
 _RESET_PEAK = b"5"
 #: Seconds after which the shared part is read again. It takes 5 ms.
 SHARED_AGE = 10.0
@@ -38,7 +38,7 @@ class PeakMemory:
         self._read_at: float | None = None
 
     def begin(self) -> None:
-        """Forget what was needed before."""
+        """Start a new peak, without earlier memory."""
         cuda = _cuda()
         if cuda is not None:
             cuda.reset_peak_memory_stats()
@@ -58,10 +58,10 @@ class PeakMemory:
         self.base = self.bytes()
 
     def bytes(self) -> int:
-        """On a GPU what the allocator has taken, and the context.
+        """Return the peak bytes since ``begin``. They may be summed over processes.
 
-        On a CPU the resident set, of which other processes' parts of shared pages are left out
-        (PSS). So it may be summed over processes.
+        On a GPU they are the memory that the allocator has taken, and the context. On a CPU they
+        are the resident set without other processes' parts of shared pages (PSS).
         """
         cuda = _cuda()
         if cuda is not None:
@@ -83,7 +83,7 @@ class PeakMemory:
 
 
 def shared_memory() -> int:
-    """Bytes of this process's resident set that count for others (RSS - PSS); 0 if not known."""
+    """Return the bytes of the resident set that count for others (RSS - PSS); 0 if not known."""
     try:
         sizes = {
             name: int(rest.split()[0])
@@ -104,11 +104,11 @@ def _cuda() -> Any:
 
 @contextmanager
 def bounded(limit: int | None) -> Iterator[None]:
-    """Limit this process's data, that of its libraries included, to ``limit`` bytes.
+    """Limit this process's data, including that of its libraries, to ``limit`` bytes.
 
     The limit is ``RLIMIT_DATA``: heap and private mappings of this process on its host. It counts
-    neither mapped files nor GPU memory. Raises ``TrialFailed`` (memory), which names the limit,
-    where more was requested.
+    neither mapped files nor GPU memory. Raises ``TrialFailed`` (memory), which names the limit, if
+    more was requested.
     """
     if limit is None:
         yield

@@ -1,11 +1,11 @@
-"""Marks what a trainer prints with the time and with the trial that printed it.
+"""Marks a trainer's output with the time and with the trial that printed it.
 
-Theory of operation. The output of a trainer is a log that it shares with the other trainers of its
-lane, and trials come and go in it. So each line that goes through ``sys.stdout`` or ``sys.stderr``
-while a trial is at work begins with the time and the trial's id. That is a property of the process,
+Theory of operation. A trainer shares its log with the other trainers of its lane, and it runs
+different trials in turn. So each line that goes through ``sys.stdout`` or ``sys.stderr`` while a
+trial is at work begins with the time and the trial's id. The trial is a property of the process,
 not of a thread: one trial at a time is at work in a trainer, and threads and forked children of its
-code print as the trial. What goes to the descriptors past both, from C or from a program that the
-code starts, has no mark.
+code print as the trial. Output that bypasses both streams, from C or from a program that the code
+starts, has no mark.
 
     2026-11-27T07:19:32.123Z digits-3f2a9c1e-0007| loss 0.1
 """
@@ -42,7 +42,7 @@ def mark_output() -> None:
 
 
 def printing_for(trial: str) -> str:
-    """Mark output as this trial's from now on (empty: as no trial's); return the one before."""
+    """Mark output with this trial from now on (empty for none); return the trial before."""
     global _trial  # noqa: PLW0603 - a process has one output
     before, changes = _trial, trial != _trial
     for stream in _streams if changes else ():
@@ -61,7 +61,7 @@ class _Marked(io.RawIOBase):
     def __init__(self, descriptor: int, name: str) -> None:
         self.name = name
         self._descriptor = descriptor
-        #: The trial whose line is not at its end; None where the next byte begins a line.
+        #: The trial whose line is unfinished; None if the next byte begins a line.
         self._unended: str | None = None
 
     def writable(self) -> bool:
@@ -71,7 +71,7 @@ class _Marked(io.RawIOBase):
         return self._descriptor
 
     def write(self, data: Any) -> int:
-        """Write all of ``data``, in one piece: the log has other writers."""
+        """Write all of ``data`` in one piece, since the log has other writers."""
         text, trial = bytes(data), _trial
         if not text:
             return 0

@@ -1,10 +1,10 @@
 """A trainer's end of the pipe to its worker: lines of JSON both ways.
 
 Theory of operation. A *run* is a segment in this trainer. Several may be open: one is at work, and
-the others wait for their turn in the order in which they came. A thread reads, so that ``cut``,
-``stop`` and answers reach a run while it trains, or before. They carry its trial and fence. What is
-meant for a run that is not open comes too late, and is dropped. A run that is stopped before its
-turn is over at once. When the pipe closes the worker is gone, and the process ends at once.
+the others wait for their turn in order of arrival. A thread reads, so that ``cut``, ``stop`` and
+answers reach a run while it trains, or before. They carry the run's trial and fence. A message for
+a run that is not open is too late, and is dropped. A run that is stopped before its turn is over at
+once. When the pipe closes the worker is gone, and the process ends at once.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from .memory import PeakMemory
 if TYPE_CHECKING:
     from .turn import Turn
 
-#: Some steps under a configuration: the configuration, their seconds relative to the default's, the
-#: seconds wasted, and their joules relative to the default's (None: not measured).
+#: Some steps under a configuration: the configuration, their seconds divided by the default's, the
+#: seconds wasted, and their joules divided by the default's (None if not measured).
 Window = tuple[SystemConfig, float, float, float | None]
 
 _NO_VALUES: Mapping[str, Any] = MappingProxyType({})
@@ -51,7 +51,7 @@ class Abandoned(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTrial:
-    """The trial will not run again, nor will any of ``study``, if that is given."""
+    """The trial will not run again, and neither will any trial of ``study``, if that is given."""
 
     trial: str
     study: str
@@ -59,7 +59,7 @@ class ReleaseTrial:
 
 @dataclass(slots=True)
 class Run:
-    """One segment in this trainer, and what the worker has said about it since it began."""
+    """One segment in this trainer, and the worker's messages about it since it began."""
 
     task: SegmentTask
     pipe: Pipe
@@ -69,19 +69,19 @@ class Run:
     cut: bool = False
     #: True if the segment is fenced off.
     stop: bool = False
-    #: True if it came while others were open, so the worker waits to hear that it begins.
+    #: True if it arrived while others were open, so the worker must be told when it begins.
     queued: bool = False
     #: True once its turn has come.
     begun: bool = False
     #: True if it was stopped before its turn.
     dropped: bool = False
-    #: Its part of the trainer's time; None: all is its own.
+    #: Its part of the trainer's time; None if it has all of the time.
     turn: Turn | None = None
     metering: Metering = field(default_factory=lambda: Metering(None))
     memory: PeakMemory = field(default_factory=PeakMemory)
     #: The latest result, shown with the progress.
     note: str = ""
-    #: Why newer states could not be loaded.
+    #: The reasons why newer states could not be loaded.
     passed_over: list[str] = field(default_factory=list)
     _answers: list[Any] = field(default_factory=list)
     _answered: Wake = field(default_factory=SimpleQueue)
@@ -130,10 +130,10 @@ class Run:
         joules: float | None = None,
         values: Mapping[str, Any] = _NO_VALUES,
     ) -> bool:
-        """Report an epoch, whose state is durable if ``uri`` is given. True: the segment has ended.
+        """Report an epoch; return True if the segment has ended.
 
-        ``closes`` is what a gang has agreed on, None where there is no gang. ``values`` are further
-        fields of ``EpochReported``, by name.
+        The epoch's state is durable if ``uri`` is given. ``closes`` is the decision of a gang, or
+        None if there is no gang. ``values`` are further fields of ``EpochReported``, by name.
         """
         if closes is None:
             closes = self.closes(epoch)
@@ -154,9 +154,9 @@ class Run:
         return closes
 
     def probing(self, config: SystemConfig) -> None:
-        """Say under which configuration the next steps are tried; () for none.
+        """Tell the worker which configuration the next steps try; () for none.
 
-        If the process dies, it is known which configuration is to blame.
+        If the process dies, this shows which configuration is to blame.
         """
         self.say("trying", config=config)
 
@@ -165,7 +165,7 @@ class Run:
         found: Sequence[Window],
         failed: Sequence[tuple[SystemConfig, str]],
     ) -> None:
-        """Report windows, and the configurations that failed with the reason of each."""
+        """Report windows, and the configurations that failed, each with the reason."""
         self.say("windows", windows=found, failed=failed)
 
     def closes(self, epoch: int) -> bool:
@@ -174,13 +174,13 @@ class Run:
         return self.cut or epoch >= self.task.last or (until is not None and time.time() >= until)
 
     def preparing(self) -> None:
-        """Say that code and data are being loaded. It matters if epochs have a time limit."""
+        """Tell the worker that code and data are being loaded, if epochs have a time limit."""
         if self.task.epoch_timeout is not None:
             self._preparing = True
             self.say("preparing")
 
     def prepared(self) -> None:
-        """Say that the segment's first epoch begins now, if ``preparing`` was said before."""
+        """Tell the worker that the segment's first epoch begins now, after ``preparing``."""
         if self.turn is not None:
             self.turn.begin_anew()
         if self._preparing:
@@ -193,7 +193,7 @@ class Run:
         print(f"penstock: {error}", file=sys.stderr)  # noqa: T201 - its log
 
     def replays(self, first: int, last: int) -> None:
-        """Say that these accepted epochs are computed again, and why."""
+        """Report that these accepted epochs are computed again, and the reason."""
         reason = "; ".join(self.passed_over)
         if reason:
             follows = "it begins again" if first == 1 else "an older state is used"
@@ -202,7 +202,7 @@ class Run:
         self.say("replayed", first=first, last=last, reason=reason)
 
     def remarks(self, text: str) -> None:
-        """Say what the user should know of this trial, in its log and its story."""
+        """Write a remark for the user to this trial's log and story."""
         print(f"penstock: {text}", file=sys.stderr)  # noqa: T201 - its log
         self.say("remarked", text=text)
 
@@ -217,18 +217,18 @@ class Run:
                 self.turn.pass_on()
 
     def replaying(self, epoch: int) -> None:
-        """Say that an epoch is being computed again, which restarts the worker's time limit."""
+        """Report that an epoch is being computed again, which restarts the worker's time limit."""
         self._reported_at = time.monotonic()
         text = f"replaying epoch {epoch} of {self.task.first - 1}"
         self.say("progress", epoch=epoch, step=0, steps=0, text=text)
 
     def suggest(self, name: str, distribution: str) -> Scalar:
-        """Return the sampler's value for one parameter. Raises as ``ask``."""
+        """Return the sampler's value for one parameter. Raises as ``ask`` does."""
         value: Scalar = self.ask("suggest", name=name, distribution=distribution)
         return value
 
     def request(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Return the scheduler's answer to a command about the study. Raises as ``ask``.
+        """Return the scheduler's answer to a command about the study. Raises as ``ask`` does.
 
         Raises ``UsageError`` if the scheduler refuses the command.
         """
@@ -238,14 +238,14 @@ class Run:
         return answer
 
     def history(self, after: str) -> tuple[str, list[dict[str, Any]]]:
-        """Return the id of the study's last update, and its updates since ``after``."""
+        """Return the id of the study's last update, and all its updates after the id ``after``."""
         last, texts = self.ask("history", after=after)
         return str(last), [update for text in texts for update in json.loads(text)]
 
     def ask(self, op: str, **fields: Any) -> Any:
         """Return the worker's answer to a question.
 
-        Raises ``Abandoned`` if fenced off meanwhile.
+        Raises ``Abandoned`` if the segment is fenced off meanwhile.
         """
         self._answers.clear()
         self.say(op, **fields)
@@ -260,7 +260,7 @@ class Run:
         self._answered.put(None)
 
 
-#: Messages of the pipe that are to be carried out.
+#: Messages of the pipe that the trainer must carry out.
 Work = Run | ReleaseTrial
 
 
@@ -268,7 +268,7 @@ class Pipe:
     """The socket to the worker. ``inbox`` holds the work for the main thread, in order."""
 
     def __init__(self, sock: socket.socket, metering: Metering | None = None) -> None:
-        """``metering`` measures this process. None: nothing is measured."""
+        """Wrap ``sock``. ``metering`` measures this process; None if nothing is measured."""
         self.metering = metering or Metering(None)
         self._memory = PeakMemory()
         self._channel = Channel(sock)
@@ -279,7 +279,7 @@ class Pipe:
         self.inbox: SimpleQueue[Work] = SimpleQueue()
 
     def say(self, op: str, **fields: Any) -> None:
-        """Send to the worker. Raises ``TrialFailed`` naming a field that cannot be sent."""
+        """Send a message to the worker. Raises ``TrialFailed`` if a field cannot be sent."""
         forks.end_child()
         line = line_of({"op": op, **fields})
         try:
@@ -307,7 +307,7 @@ class Pipe:
             end_all()
 
     def begin(self, run: Run) -> bool:
-        """Begin a run whose turn has come; returns whether it is still wanted."""
+        """Begin a run whose turn has come; return True if it is still wanted."""
         with self._beginning:
             run.begun = True
         if run.dropped:
@@ -374,6 +374,6 @@ class Pipe:
 
 
 def _end_if_closed_here(error: OSError) -> None:
-    """End this process with a status that says so, if its own code has closed the socket."""
+    """End this process, with a status for this case, if its own code has closed the socket."""
     if error.errno in (errno.EBADF, errno.ENOTSOCK):
         os._exit(PIPE_CLOSED)

@@ -1,4 +1,4 @@
-"""A run's part of its trainer's time, where an extension lets several be at work there by turns."""
+"""A run's part of its trainer's time, if an extension lets several runs work there in turns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Turn(Passing, Protocol):
     away: float
 
     def begin_anew(self) -> None:
-        """Begin the turn again: the time for loading so far is not held against the trial."""
+        """Begin the turn again: the time for loading so far does not count as the trial's."""
 
     def hurry(self) -> None:
-        """Give it the next turn: it has been stopped, and is to end. Called from any thread."""
+        """Give the run the next turn, because it was stopped and must end. Safe from any thread."""

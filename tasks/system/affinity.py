@@ -24,8 +24,8 @@ _bound: list[frozenset[int]] = []
 def pinned(threads: int) -> Iterator[None]:
     """Bind the calling thread to its first core; torch's other ``threads`` stay free.
 
-    Raises ``TrialFailed`` (system) if the process may also use other cores than the slot's, which
-    has ``threads`` of them, and where the system refuses.
+    Raises ``TrialFailed`` (system) if the process may also use cores outside the slot, which has
+    ``threads`` of them, or if the system refuses.
     """
     free = cores()
     if len(free) != threads:

@@ -2,10 +2,11 @@
 
 Other libraries take their number of threads from variables that the worker sets for a trainer
 (``app.node.launching.variables``). CatBoost reads none. By default it takes all cores of the
-machine, so it takes those of other slots or waits for them. So its *defaults* are changed here, as
-soon as user code imports it. A ``thread_count`` that user code passes stays. Penstock never imports
-it, and if a future version is made otherwise, it keeps its own defaults and a warning is logged. A
-new process that user code starts (``spawn``) has CatBoost's own defaults.
+machine, so it takes cores of other slots or waits for them. So this module changes CatBoost's
+*defaults*, as soon as user code imports it. A ``thread_count`` that user code passes stays.
+Penstock itself never imports CatBoost. If a future version is built otherwise, CatBoost keeps its
+own defaults and a warning is logged. A new process that user code starts (``spawn``) has CatBoost's
+own defaults.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-#: CatBoost's name for the number of threads, and what stands for all of them.
+#: CatBoost's name for the number of threads, and the value that stands for all of them.
 _OPTION, _ALL = "thread_count", -1
 
 
@@ -42,7 +43,7 @@ def slot_threads() -> int:
 
 
 class _Finder(MetaPathFinder):
-    """Finds CatBoost's modules as Python does, and has them loaded by ``_Loader``."""
+    """Finds CatBoost's modules as Python does, and lets ``_Loader`` load them."""
 
     def __init__(self) -> None:
         self._changes: dict[str, Callable[[ModuleType, int], None]]
@@ -75,7 +76,7 @@ class _Loader(SourceFileLoader):
 
 
 def _change_core(core: ModuleType, threads: int) -> None:
-    """Give training ``threads`` threads where the model's or the call's parameters have none."""
+    """Give training ``threads`` threads unless parameters of the model or the call set them."""
     _change_signatures(core, threads)
     prepare, cross_validate = core.CatBoost._prepare_train_params, core._cv
 
@@ -113,5 +114,5 @@ def _functions(module: ModuleType) -> Iterator[FunctionType]:
 
 
 def _arguments(function: FunctionType) -> tuple[str, ...]:
-    """Return the names of positional arguments, which ``__defaults__`` belong to."""
+    """Return the names of the positional arguments, to which ``__defaults__`` belong."""
     return function.__code__.co_varnames[: function.__code__.co_argcount]

@@ -2,12 +2,12 @@
 
 Theory of operation. ``torch._dynamo`` takes nearly as long to import as the rest of torch, and 80
 MB. Each optimizer imports it, for two calls that do nothing while nothing is compiled:
-``graph_break()``, and ``disable(function)``, which has the function run as it is. So a stand-in has
-the module's place and answers these two. Asked for anything else, a submodule included, it makes
-room for the compiler, imports it, and passes the question on. What torch has kept of its answers it
-then forgets, so that functions which must not be compiled are not.
+``graph_break()``, and ``disable(function)``, which makes the function run as it is. So a stand-in
+takes the module's place and answers these two calls. At any other use, including a submodule, it
+imports the compiler in its own place and passes the use on. It then makes torch forget the
+stand-in's answers, so that functions which must not be compiled are not.
 
-Numbers do not depend on it: it decides what is imported when, and not what is computed.
+Numbers do not depend on this: it changes when the compiler is imported, not what is computed.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from typing import Any
 import torch
 
 NAME = "torch._dynamo"
-#: Attribute of a function under which torch keeps what ``disable`` made of it.
+#: Attribute of a function under which torch keeps the result of ``disable`` for it.
 _KEPT = "__dynamo_disable"
 
 
 def defer() -> None:
     """Have torch's compiler imported when it is first used.
 
-    Does nothing where it is imported already. Where this version of torch asks more of it for an
-    optimizer than the stand-in can answer, it is imported here.
+    Does nothing if it is imported already. If an optimizer of this version of torch needs more than
+    the stand-in can answer, the compiler is imported here.
     """
     if NAME in sys.modules or (spec := find_spec(NAME)) is None:
         return
@@ -45,7 +45,8 @@ def defer() -> None:
 def set_deterministic(on: bool) -> None:
     """Have torch use deterministic kernels only, or any, as ``use_deterministic_algorithms`` does.
 
-    That imports the compiler, to tell it the same: here it is told when it is imported.
+    That function imports the compiler, to pass the setting on. Here the compiler gets the setting
+    when it is imported.
     """
     if isinstance(sys.modules.get(NAME), _StandIn):
         torch._C._set_deterministic_algorithms(on, warn_only=False)
@@ -59,7 +60,7 @@ def _ask_as_an_optimizer() -> None:
 
 
 class _StandIn(ModuleType):
-    """The module until something is compiled."""
+    """Stands for the compiler until something is compiled."""
 
     def __init__(self, spec: ModuleSpec) -> None:
         super().__init__(NAME)
@@ -75,14 +76,14 @@ class _StandIn(ModuleType):
         """Do nothing: no graph is being made."""
 
     def disable(self, fn: Any = None, recursive: bool = True, **options: Any) -> Any:
-        """Return ``fn`` as it is, for torch's own functions; the compiler's answer for others."""
+        """Return ``fn`` as it is if torch itself calls; the compiler's answer for other calls."""
         if fn is None or options != {"wrapping": False}:
             return self.compiler().disable(fn, recursive, **options)
         self.disabled.append(fn)
         return fn
 
     def compiler(self) -> ModuleType:
-        """Return the real module, which has this one's place from now on."""
+        """Return the real module, which takes this one's place from now on."""
         if sys.modules.get(NAME) is not self:
             return import_module(NAME)
         del sys.modules[NAME]
@@ -115,7 +116,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a submodule that the compiler has imported itself; None of others."""
+        """Return the spec of a submodule that the compiler has imported itself; None for others."""
         if not fullname.startswith(f"{NAME}."):
             return None
         self._stand_in.compiler()

@@ -2,8 +2,8 @@
 
 ATen's own kernels have another one (``torch.backends.cpu.get_cpu_capability``), which knows nothing
 of bfloat16 and tiles. oneDNN takes the highest set that the processor has, up to a limit that the
-environment may set, and has other bits under each. It tells nobody which that is, so it is found
-here in the same way.
+environment may set, and its bits differ between sets. It does not report the set that it took, so
+this module finds the set in the same way.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import torch
 
 from ...profiling.devices.processor import flags
 
-#: The variables that oneDNN reads its limit from, the first that is set, in any case.
+#: The variables from which oneDNN reads its limit: the first that is set counts, in any case of
+#: letters.
 _LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 
 
 def _sets() -> dict[str, frozenset[str]]:
-    """Instruction sets by oneDNN's names, the lowest first, each with the flags that it needs."""
+    """Return the instruction sets by oneDNN's names, lowest first, each with the flags it needs."""
     avx = frozenset(("sse4_1", "avx"))
     avx2 = avx | {"avx2"}
     vnni2 = avx2 | {"avx_vnni"}
@@ -51,7 +52,8 @@ def _sets() -> dict[str, frozenset[str]]:
 def instruction_set() -> str:
     """Return the name of the instruction set that oneDNN uses in this process.
 
-    ``none`` without oneDNN. It stays the same: oneDNN reads its limit once, at the latest here.
+    It is ``none`` without oneDNN. It stays the same: oneDNN reads its limit once, at the latest
+    here.
     """
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return "none"
@@ -62,5 +64,5 @@ def instruction_set() -> str:
 
 
 def limit() -> str:
-    """Return the limit that the environment sets to oneDNN's instruction set; empty if none."""
+    """Return the limit that the environment sets on oneDNN's instruction set; empty if none."""
     return next((os.environ[name].upper() for name in _LIMITS if os.environ.get(name)), "")

@@ -37,7 +37,7 @@ def family(operator: str) -> str:
 
 
 def operator_calls(step: Callable[[], _T]) -> tuple[dict[str, int], _T]:
-    """Run ``step`` once under torch's profiler: calls by family, and what ``step`` returned.
+    """Run ``step`` once under torch's profiler; return calls by family, and its return value.
 
     Operators called by other operators count too. docs/profiling.md gives the cost. The results of
     the step do not change.

@@ -1,14 +1,15 @@
 """bfloat16: the context of a trial in it, what stays in float32, and which devices have it.
 
-Theory of operation. Under torch's autocast products and convolutions are computed in bfloat16;
-parameters, gradients of parameters and optimisers stay in float32, and so do the losses of
-``torch.nn.functional``. On a GPU so does all that losses are made of by hand (sums, powers,
-logarithms, softmax); on a CPU torch leaves these in bfloat16, and sums the gradients of LayerNorm's
-weights in it, too. So here a CPU's autocast gets what a GPU's has: kernels of ours, which torch
-calls under autocast only, and which change nothing but in this context.
+Theory of operation. Under torch's autocast, products and convolutions are computed in bfloat16.
+Parameters, gradients of parameters and optimisers stay in float32, and so do the losses of
+``torch.nn.functional``. On a GPU the operators from which users build losses (sums, powers,
+logarithms, softmax) stay in float32, too. On a CPU torch leaves these in bfloat16, and also sums
+the gradients of LayerNorm's weights in it. So this module gives a CPU's autocast the behaviour of a
+GPU's: it adds kernels which torch calls under autocast only, and which change nothing outside of
+this context.
 
-Autocast keeps no cast weights. Its cache is one for all threads, so that trials in turns would
-clear each other's; and the gradients of a weight that is used twice would be added in bfloat16.
+Autocast keeps no cast weights. Its cache is shared by all threads, so trials in turns would clear
+each other's; and the gradients of a weight that is used twice would be added in bfloat16.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from torch import Tensor, library
 
 from .onednn import instruction_set
 
-#: oneDNN's instruction sets that multiply numbers of bfloat16, of ARM and of x86. With
-#: ``AVX2_VNNI_2`` it only converts them.
+#: oneDNN's instruction sets, of ARM and x86, that multiply bfloat16 numbers. ``AVX2_VNNI_2`` only
+#: converts them.
 _NATIVE = frozenset(
     (
         "ASIMD_BF16",
@@ -49,9 +50,9 @@ _OPERATORS = (
 
 
 class _Thread(threading.local):
-    """The state of a thread: as autocast's own, it is not another's."""
+    """The state of a thread: like autocast's own state, it is not shared by threads."""
 
-    #: True if it computes in this context.
+    #: True if the thread computes in this context.
     inside = False
 
 
@@ -76,17 +77,17 @@ class Bfloat16(torch.autocast):
 
 
 def expect(*, bf16: bool) -> None:
-    """Say whether this thread's trial computes in bfloat16.
+    """Set whether this thread's trial computes in bfloat16.
 
-    A checkpoint of torch's, which computes a part of the network again in the backward pass, enters
-    autocast itself then, and is outside of the context.
+    torch's activation checkpoints compute a part of the network again in the backward pass. They
+    then enter autocast themselves, outside of the context.
     """
     _thread.inside = bf16
 
 
 @contextmanager
 def expected() -> Iterator[None]:
-    """Expect nothing (``expect``) of this thread's code after it, whatever was expected within."""
+    """Reset ``expect`` to False for this thread at the end of the context."""
     try:
         yield
     finally:
@@ -127,8 +128,8 @@ def _wide(value: Any) -> Any:
 def native_bf16(device: torch.device) -> bool:
     """Return True if ``device`` multiplies bfloat16 numbers without converting them first.
 
-    Elsewhere it is emulated: the results are right, and slower than float32's, on a processor
-    without AVX-512 50 times. A limit that the environment sets to oneDNN counts.
+    Elsewhere bfloat16 is emulated: the results are right, but slower than float32's, by a factor of
+    50 on a processor without AVX-512. A limit that the environment sets on oneDNN counts.
     """
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)

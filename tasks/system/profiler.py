@@ -1,4 +1,4 @@
-"""Measure what this process does between two marks, by counters sampled every second.
+"""Measure this process's work between two marks, by counters sampled every second.
 
     profiler = Profiler.start()
     profiler.mark()
@@ -31,7 +31,7 @@ PERIOD = 1.0
 class Profiler:
     """Windows over the counters of ``sources``. Safe to call from any thread.
 
-    ``dropped`` counts the counters that windows had to do without since the start, by reason.
+    ``dropped`` counts the counters that were missing from windows since the start, by reason.
     """
 
     def __init__(
@@ -52,10 +52,11 @@ class Profiler:
 
     @classmethod
     def start(cls, gpu: str | None = None) -> Profiler:
-        """Begin to sample this process, and the GPU with this UUID.
+        """Start to sample this process, and the GPU with this UUID.
 
-        Call it early in the process: threads are followed from their parents. It never raises for
-        what cannot be measured here; ``profiling.counters.capabilities`` says why.
+        Call it early in the process: a thread is followed only if its parent was. It never raises
+        for a counter that cannot be measured here; ``profiling.counters.capabilities`` gives the
+        reasons.
         """
         gpus = () if gpu is None else (GpuSource(gpu),)
         profiler = cls((*open_sources(time.monotonic()), *gpus))

@@ -70,7 +70,7 @@ class System(dict[str, Value]):
     def stepping(self) -> AbstractContextManager[None]:
         """Return the context of steps.
 
-        Raises ``TrialFailed`` (system) where the machine refuses it.
+        Raises ``TrialFailed`` (system) if the machine refuses the configuration.
         """
         for name in GONE:
             if name in self:
@@ -78,7 +78,7 @@ class System(dict[str, Value]):
         return pinned(device_threads()) if "affinity" in self else nullcontext()
 
     def shape(self, model: nn.Module, shards: int = 1) -> None:
-        """Apply the settings of the model. Raises ``TrialFailed`` (system) where torch cannot."""
+        """Apply the settings of the model. Raises ``TrialFailed`` (system) if torch cannot."""
         if self.micro_batches > 1:
             refuse_parts(model, shards)
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
@@ -95,7 +95,7 @@ class System(dict[str, Value]):
 
 
 def refuse_parts(model: nn.Module, shards: int) -> None:
-    """Raise ``TrialFailed`` (system) where micro-batches would change the training."""
+    """Raise ``TrialFailed`` (system) if micro-batches would change the training."""
     if shards > 1:
         raise TrialFailed(
             "system", "micro-batches need a whole batch, and this one is cut into shards already"

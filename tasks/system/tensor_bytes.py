@@ -1,4 +1,4 @@
-"""The tensors of a model, and how they lie in memory: to hash, to send, and to compare them."""
+"""The tensors of a model, and their layout in memory: to hash, to send, and to compare them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def same_bits(one: Tensor, other: Tensor) -> bool:
 
 
 def is_channels_last(tensor: Tensor) -> bool:
-    """Return True if its memory is in that format, and not in the usual one as well."""
+    """Return True if the tensor's memory is channels-last, and not contiguous as well."""
     last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
     return last and not tensor.is_contiguous()
 
 
 def held(model: nn.Module) -> Iterator[Tensor]:
-    """Yield all tensors that the model's modules have, also those that are no buffers."""
+    """Yield all tensors that the model's modules have, including plain attributes."""
     yield from model.parameters()
     yield from model.buffers()
     for module in model.modules():

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-#: Tracing changes ``nn.Module`` itself, and runs change random states, which threads share.
+#: A lock, since tracing changes ``nn.Module`` itself, and runs change random states, which threads
+#: share.
 ALONE = threading.RLock()
 
 

@@ -1,9 +1,9 @@
-"""Windows of an epoch: steps that run under a system configuration, and how fast they are.
+"""Windows of an epoch: steps that run under a system configuration, and their speed.
 
-The seconds a step of a window are the median over pairs of its steps, without the first steps, in
-which workers start and buffers fill. Pairs, because the examples of two loader workers come in
-pairs: a long wait, then none. Its joules a step are the mean over the same steps, where the window
-is long enough to measure them.
+The seconds per step of a window are the median over pairs of its steps. The first steps are left
+out, because workers start and buffers fill in them. Pairs are used because the examples of two
+loader workers come in pairs: a long wait, then none. The joules per step are the mean over the same
+steps, if the window is long enough to measure them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from ...profiling.knobs.knobs import SystemConfig
 from ..process.energy import MIN_METERED, Metering
 from .system import System
 
-#: The first steps of a window, which are not counted, and the fewest that must be counted.
+#: The number of first steps of a window that are not counted, and the fewest steps that must be
+#: counted.
 WARM_UP, MIN_STEPS = 2, 4
 
 
@@ -30,7 +31,7 @@ class StepWindow:
     system: System
     first: int
     stop: int
-    #: The candidate that is probed; None: the trial's own configuration.
+    #: The candidate that is probed; None for the trial's own configuration.
     config: SystemConfig | None = None
     _times: list[float] = field(default_factory=list)
     _begin: Mark | None = None

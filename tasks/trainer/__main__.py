@@ -1,10 +1,10 @@
 """The trainer process: ``python -m penstock.tasks.trainer``, or forked (``fork_server``).
 
-It runs one segment after another in its main thread, or as an extension does that serves several at
-once (``hooks.Serve``). From the first segment of a function on it runs them in another thread, and
+It runs one segment after another in its main thread, or several at once as an extension serves them
+(``hooks.Serve``). From the first segment of a function on, it runs segments in another thread, and
 the main thread belongs to the functions (``tasks.process.main_thread``). The socket whose number is
 in ``PENSTOCK_TRAINER_FD`` brings segments and takes results, as lines of JSON
-(``tasks.process.pipe``). What the user's code prints goes to the log file that the worker opened as
+(``tasks.process.pipe``). Output of the user's code goes to the log file that the worker opened as
 stdout, each line marked with the trial (``tasks.process.output``). Nothing is imported before it is
 needed: functions do not need torch, unless their own code does.
 """
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class TrainerProcess:
-    """Runs what the pipe brings, one thing at a time, in the order in which it comes."""
+    """Carries out the work from the pipe, one item at a time, in order of arrival."""
 
     def __init__(
         self,
@@ -64,11 +64,10 @@ class TrainerProcess:
         kept: Path | None = None,
         extensions: Sequence[str] = (),
     ) -> None:
-        """Other trainers know this one as ``identity``, and reach it at ``listen``.
+        """Make a trainer that other trainers know by ``identity``, and reach at ``listen``.
 
-        ``ahead`` are the modules that were imported for the code of others. ``versions`` is what
-        the worker is told when this trainer is ready. ``kept``, ``extensions``: as for
-        ``Segments``.
+        ``ahead`` are the modules that were imported for the code of others. ``versions`` is sent to
+        the worker when this trainer is ready. ``kept`` and ``extensions`` are as for ``Segments``.
         """
         self._extensions = extensions
         self._versions = versions
@@ -78,16 +77,17 @@ class TrainerProcess:
         self._listen = listen
         self._workspace = Workspace(ahead)
         self._surroundings = Surroundings()
-        #: The run whose study this process stands in.
+        #: The run whose study has set this process's surroundings.
         self._in_turn: Run | None = None
         self._objectives: Objectives | None = None
         self._functions: EpochFunctions | None = None
         self._segments: Segments | None = None
 
     def serve(self, at_once: Serve | None = None) -> None:
-        """Never returns: the process ends when the pipe closes.
+        """Serve the pipe and never return: the process ends when the pipe closes.
 
-        ``at_once`` serves several runs at once. Functions do not need that.
+        ``at_once`` serves several runs at once. It is not used for functions, which need no such
+        help.
         """
         self._pipe.listen()
         self._pipe.say("ready", **self._versions)
@@ -100,7 +100,7 @@ class TrainerProcess:
         MAIN_THREAD.lend(partial(self._serve_in_thread, work))
 
     def _serve_in_thread(self, work: Work) -> None:
-        """Serve from here on in a thread of its own. The main thread is lent to functions."""
+        """Serve from now on in this thread. The main thread is lent to functions."""
         with ending_with_us():
             while True:
                 self._handle(work)
@@ -147,7 +147,7 @@ class TrainerProcess:
             _free_memory()
 
     def _resumed(self, run: Run) -> None:
-        """Restore the run's settings, which others have changed meanwhile, as its turn begins."""
+        """Restore the run's settings, which other runs have changed, as its turn begins."""
         task = run.task
         printing_for(task.trial)
         if task.contract != "empty" and self._in_turn is not run:
@@ -225,7 +225,7 @@ class TrainerProcess:
 
 
 def _trim_heap() -> None:
-    """Return the free pages that the allocator keeps (``launching.variables.ALLOCATOR``)."""
+    """Give the free pages that the allocator keeps (``launching.variables.ALLOCATOR``) back."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
     if trim is not None:
         trim(0)

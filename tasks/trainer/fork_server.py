@@ -1,11 +1,12 @@
 """The fork server of trainers: ``python -m penstock.tasks.trainer.fork_server``.
 
 The launcher process starts it (``app.node.launching.fork_server``), and
-``tasks.process.fork_server`` says how it works. It imports what the contracts need, and the
-libraries that users' code imports, as far as they are installed and not the user's own. What starts
-a thread spoils it: that is said, and another fork server is started that does without. Before a
-fork nothing runs that starts OpenMP's threads, so no tensor is computed here. OpenBLAS would start
-threads as soon as it is loaded: it is told one here, and the trainer's number after the fork.
+``tasks.process.fork_server`` describes it. It imports the modules that the contracts need, and the
+libraries that users' code imports, if they are installed and not the user's own. An import that
+starts a thread spoils it: this is reported, and another fork server is started without that import.
+Before a fork no code may start OpenMP's threads, so no tensor is computed here. OpenBLAS would
+start threads as soon as it is loaded: it is told to use one thread here, and the trainer's number
+after the fork.
 
 The number of its socket is in ``PENSTOCK_FORK_SERVER_FD``.
 """
@@ -35,12 +36,12 @@ MODULES: Mapping[str, Sequence[str]] = {
 }
 _LIBRARIES = frozenset({"site-packages", "dist-packages"})
 
-#: The top-level modules that came only with libraries which the code of users imports.
+#: The top-level modules that were imported only for libraries which users' code imports.
 _ahead: set[str] = set()
 
 
 def load(name: str) -> None:
-    """Import what the contract ``name`` needs, or the module ``name``. Raises ``Spoilt``."""
+    """Import the modules of the contract ``name``, or the module ``name``. Raises ``Spoilt``."""
     if name in MODULES:
         for module in MODULES[name]:
             import_module(module, __package__)
@@ -59,7 +60,7 @@ def load(name: str) -> None:
 
 
 def _import_module(name: str) -> None:
-    """Import the module ``name``, or that before its last dot, of which it may be an attribute."""
+    """Import the module ``name``, or the one before the last dot if it may be an attribute."""
     try:
         import_module(name)
     except ModuleNotFoundError as error:
@@ -68,7 +69,7 @@ def _import_module(name: str) -> None:
 
 
 def is_installed(name: str) -> bool:
-    """Return True if the module ``name`` is a library's; users' own code changes between runs."""
+    """Return True if the module ``name`` is a library's. Users' own code changes between runs."""
     top = name.partition(".")[0]
     spec = find_spec(top)
     folders = Path(spec.origin).parts if spec is not None and spec.origin is not None else ()
@@ -76,7 +77,7 @@ def is_installed(name: str) -> bool:
 
 
 def become(told: Mapping[str, str], descriptors: Sequence[int]) -> None:
-    """Be a trainer with the variables that it is ``told``."""
+    """Become a trainer with the variables ``told``."""
     pipe, listen, output = descriptors
     for target in (1, 2):
         os.dup2(output, target)
@@ -94,7 +95,7 @@ def become(told: Mapping[str, str], descriptors: Sequence[int]) -> None:
 
 
 def _set_blas_threads(threads: int) -> None:
-    """Give a loaded OpenBLAS the number that the trainer's variables say."""
+    """Give a loaded OpenBLAS the number of threads in the trainer's variables."""
     if threads > 1 and "numpy" in sys.modules:
         from threadpoolctl import ThreadpoolController
 

@@ -1,12 +1,13 @@
 """Points at which extensions hook into a trainer's segments.
 
 An extension whose folder has a ``trainer`` module hooks in: ``hook(parts)`` there makes its
-``Hook``, once for each trainer. ``Segments`` calls its methods at the points that they describe. A
-hook has those that it needs, and the others cost nothing. Hooks are called in the order in which
-the trainer was told of them. Several trials may be open in one trainer, of which one has the turn.
-So what a hook knows of a trial it keeps by its name, or in ``WarmTrial.notes``.
+``Hook``, once for each trainer. ``Segments`` calls the methods of a hook at the points that they
+describe. A hook has only the methods that it needs, and the others cost nothing. Hooks are called
+in the order in which the trainer was told of them. Several trials may be open in one trainer, and
+one of them has the turn. So a hook keeps facts about a trial by the trial's name, or in
+``WarmTrial.notes``.
 
-An extension with a ``serving`` module may take over which work is done when (``Serve``).
+An extension with a ``serving`` module may decide which work is done when (``Serve``).
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ _PACKAGE = f"{__name__.split('.')[0]}.extensions"
 class Parts:
     """The parts of a trainer that hooks may use."""
 
-    #: The node's folder for what can be computed again; None: nothing is kept in files.
+    #: The node's folder for data that can be computed again; None if nothing is kept in files.
     kept: Path | None
-    #: A function from the bytes held in addition to trials to those that may be held.
+    #: A function from the bytes kept in memory in addition to trials to the most that may be kept.
     capacity: Callable[[int], int]
     #: Brings members of gangs together.
     handler: RendezvousHandler
 
 
 class Serve(Protocol):
-    """Serves what the pipe brings with several threads, of which one is at work at a time."""
+    """Carries out the work of the pipe with several threads, of which one is at work at a time."""
 
     def __call__(
         self,
@@ -58,9 +59,10 @@ class Serve(Protocol):
         handle: Callable[[Work], None],
         resumed: Callable[[Run], None],
     ) -> NoReturn:
-        """Do ``first`` before all that is in the ``inbox``.
+        """Do ``first`` before all work in the ``inbox``.
 
-        ``handle`` does the work. ``resumed`` sets what a run needs that goes on after others.
+        ``handle`` does the work. ``resumed`` restores the settings of a run that goes on after
+        others.
         """
 
 
@@ -70,28 +72,28 @@ class Maker(Protocol):
     def initial(
         self, task: SegmentTask, code: type[TorchTrainable], device: torch.device | None = None
     ) -> Training:
-        """Make a trial before its first epoch. On a ``device`` it is only to be estimated."""
+        """Make a trial before its first epoch. With ``device``, it is only to be estimated."""
 
     def first_examples(self) -> dict[int, Any]:
         """Return the first example of each loaded data set that is read one by one, by its id."""
 
     def read_for(self, data: Dataset[Any]) -> dict[str, Any] | None:
-        """Return the parameters that were read to make this training data; None: not known."""
+        """Return the parameters that were read to make this training data; None if not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Data that a trial's code has loaded. Trials that read the same parameters have the same."""
+    """Data that a trial's code has loaded. Trials that read the same parameters share the data."""
 
     code: TorchTrainable
-    #: The parameters that were read to load them.
+    #: The parameters that were read to load the data.
     reads: TrackedParams
     data: Data
     #: The device on which the trial is trained.
     device: torch.device
     #: False if only shapes are of interest.
     kept: bool
-    #: True if more data may be held in memory.
+    #: True if more data may be kept in memory.
     in_memory: bool
 
 
@@ -107,7 +109,7 @@ class States(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """A forked trial that is in memory without the state that it begins with."""
+    """A forked trial in memory, without the state from which it starts."""
 
     run: Run
     code: type[TorchTrainable]
@@ -120,7 +122,7 @@ class Beginning:
 
 @dataclass(slots=True)
 class Segment:
-    """A segment whose trial is in memory, after the epoch before its first one."""
+    """A segment whose trial is in memory, in the state before the segment's first epoch."""
 
     run: Run
     code: type[TorchTrainable]
@@ -138,50 +140,51 @@ class Segment:
 
 @dataclass(slots=True)
 class Epoch:
-    """An epoch of a segment: how it is trained, and later what came of it."""
+    """An epoch of a segment: how it is trained, and later its results."""
 
     segment: Segment
     #: Counts from 1.
     number: int
     #: A function that is called before each step.
     tick: Tick
-    #: True if something of it is measured, so that no other trial may be trained in its steps.
+    #: True if the epoch is measured, so that no other trial may be trained in its steps.
     measured: bool = False
     #: Its metrics, its seconds of training and evaluation, and its joules (None: not measured).
     metrics: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
     joules: float | None = None
     #: Further fields of ``EpochReported``, by name. ``app/server/runner/reports.py`` leaves out
-    #: names that it does not know: a number that is only to be shown is a metric.
+    #: names that it does not know; use a metric for a number that is only to be shown.
     values: dict[str, Any] = field(default_factory=dict)
 
 
 class Hook:
-    """An extension's part in one trainer. Nothing is done at a point whose method is left out.
+    """An extension's part in one trainer. A point whose method is left out does nothing.
 
-    A method may raise what the trial's code may raise, and ends the attempt in the same way.
+    A method may raise any error that the trial's code may raise, and ends the attempt in the same
+    way.
     """
 
     def data(self, loaded: Loaded) -> Data | None:
-        """Return the form in which a trial reads what its code has loaded; None: as it is."""
+        """Return the form in which a trial reads its code's data; None: the data as it is."""
 
     def made(self, task: SegmentTask, training: Training, *, kept: bool) -> None:
         """Called when a trial was made, before its first epoch. ``kept``: see ``Loaded``."""
 
     def origin(self, beginning: Beginning) -> dict[str, Any] | None:
-        """Return the state that a forked trial begins with; None: it is among its durable ones."""
+        """Return the state from which a forked trial starts; None if a durable state has it."""
 
     def resumed(self, segment: Segment) -> None:
         """Called when the trial is in memory, before its fixed metrics are compared with bounds."""
 
     def before(self, segment: Segment) -> None:
-        """Called before the segment's first epoch. It is not counted as an epoch's time."""
+        """Called before the segment's first epoch. The time does not count as an epoch's."""
 
     def before_epoch(self, epoch: Epoch) -> None:
-        """Called before each epoch, which may be changed."""
+        """Called before each epoch. It may change ``epoch``."""
 
     def run_epoch(self, epoch: Epoch) -> Result | None:
-        """Train and evaluate the epoch as ``loop.run_epoch`` does; None: that is to do it."""
+        """Train and evaluate the epoch as ``loop.run_epoch`` does; None if that is to do it."""
 
     def after_epoch(self, epoch: Epoch, result: Result) -> None:
         """Called when an epoch is trained and evaluated. Its metrics are not checked yet."""
@@ -190,14 +193,14 @@ class Hook:
         """Add to the values of the epoch's report. It is sent next, which may end the attempt."""
 
     def forget(self, trial: str) -> None:
-        """Drop what is kept of a trial that is not in memory any more."""
+        """Drop the data kept about a trial that is not in memory any more."""
 
     def study_over(self, study: str) -> None:
-        """Drop what is kept of a study."""
+        """Drop the data kept about a study."""
 
 
 class Hooks:
-    """The hooks of one trainer. Each method calls all that have it."""
+    """The hooks of one trainer. Each method calls all hooks that have it."""
 
     def __init__(self, hooks: Sequence[Hook] = ()) -> None:
         self._data = _having(hooks, Hook.data)
@@ -214,11 +217,11 @@ class Hooks:
 
     @property
     def form_data(self) -> bool:
-        """True if any hook may have trials read their data in another form."""
+        """True if any hook may give trials their data in another form."""
         return bool(self._data)
 
     def data(self, loaded: Loaded) -> Data | None:
-        """Return the first form of the data that a hook has; None: they are read as they are."""
+        """Return the first form of the data that a hook gives; None to read them as they are."""
         formed: Data | None = _first_of(self._data, loaded)
         return formed
 
@@ -226,7 +229,7 @@ class Hooks:
         _call_each(self._made, task, training, kept=kept)
 
     def origin(self, beginning: Beginning) -> dict[str, Any] | None:
-        """Return the first state that a hook has for a forked trial to begin with."""
+        """Return the first state that a hook has for a forked trial to start from."""
         state: dict[str, Any] | None = _first_of(self._origin, beginning)
         return state
 
@@ -240,7 +243,7 @@ class Hooks:
         _call_each(self._before_epoch, epoch)
 
     def run_epoch(self, epoch: Epoch) -> Result | None:
-        """Return the first result that a hook has; None: the usual loop is to train the epoch."""
+        """Return the first result that a hook has; None if the usual loop is to train the epoch."""
         result: Result | None = _first_of(self._run_epoch, epoch)
         return result
 
@@ -271,13 +274,13 @@ def _first_of(methods: Sequence[Callable[..., Any]], *given: Any, **named: Any) 
 
 
 def load(names: Sequence[str]) -> None:
-    """Import the trainer's end of each extension."""
+    """Import the trainer's part of each extension."""
     for name in names:
         _end_of(name)
 
 
 def hooks_of(names: Sequence[str], parts: Parts) -> dict[str, Hook]:
-    """Return a hook of each extension, in this order."""
+    """Return the hook of each extension, in this order."""
     return {name: _end_of(name).hook(parts) for name in names}
 
 
@@ -292,6 +295,6 @@ def _end_of(name: str) -> Any:
 
 
 def _having(hooks: Sequence[Hook], point: Callable[..., Any]) -> tuple[Callable[..., Any], ...]:
-    """Return the methods of the hooks that have the point."""
+    """Return the methods at the point, of the hooks that define one."""
     name = point.__name__
     return tuple(getattr(each, name) for each in hooks if getattr(type(each), name) is not point)

@@ -1,4 +1,4 @@
-"""Values that methods of users' classes make once for all trials that read the same."""
+"""Values that methods of users' classes make once for all trials that read the same parameters."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _Made:
     read: dict[str, Any]
     made: Any
     left: dict[str, Any]
-    #: The object that it was made for.
+    #: The data for which the value was made.
     of: Data | None = None
 
 
@@ -63,7 +63,7 @@ class MadeOnce:
     """Values of one method of users' classes, by the class and the parameters that it read."""
 
     def __init__(self, keep: int = 4) -> None:
-        """``keep``: how many are kept, of which the least recently used one goes."""
+        """Keep up to ``keep`` values; beyond that the least recently used one is dropped."""
         self._keep = keep
         self._objects: list[_Made] = []
 
@@ -79,7 +79,7 @@ class MadeOnce:
     ) -> Any:
         """Return the object made for a trial that read the same, or make one with ``make``.
 
-        Attributes that were set meanwhile are set on ``code``, too.
+        Attributes that making it set on the earlier trial's object are set on ``code``, too.
         """
         for each in self._objects:
             if each.maker is type(code) and each.of is of and reads.agree_with(each.read):

@@ -1,14 +1,13 @@
 """The state from which a segment starts: found in memory or in a store, or computed again.
 
-The state after epoch ``first`` - 1 is taken from memory where the trial is warm, or another one
-with the same state is, else from the memory of a trainer that has it, else from the newest
-checkpoint that loads, else from initialisation. Missing epochs are replayed. An epoch's bits are a
-function of the trial, so all ways lead to the same state. Its hash is compared with the ledger's
-before anything new is computed, except for a state from a trainer's memory, whose hash is already
-known.
+The state after epoch ``first`` - 1 is taken from memory if the trial is warm, or another trial with
+the same state is; else from the memory of a trainer that has it, else from the newest checkpoint
+that loads, else from initialisation. Missing epochs are replayed. An epoch's bits are a function of
+the trial, so all ways lead to the same state. Its hash is compared with the ledger's before
+anything new is computed, except for a state from a trainer's memory, whose hash is already known.
 
-In a gang rank 0's state is the trial's. If a member's state differs the segment ends, and the next
-one begins by transferring rank 0's.
+In a gang, rank 0's state is the trial's. If a member's state differs the segment ends, and the next
+segment begins by transferring rank 0's state.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Resumption:
-    """The sources that a trainer's segments resume from: trials in memory, peers, the stores."""
+    """The sources from which a trainer's segments resume: trials in memory, peers, the stores."""
 
     def __init__(
         self,
@@ -56,7 +55,7 @@ class Resumption:
         *,
         hooks: Hooks,
     ) -> None:
-        """``identity`` is the identity by which other trainers find this one."""
+        """Make it for the trainer that other trainers find by ``identity``."""
         self._identity = identity
         self._warm = warm
         self._copies = copies
@@ -68,9 +67,9 @@ class Resumption:
     def before(self, run: Run, code: type[TorchTrainable]) -> WarmTrial:
         """Return the trial after epoch ``first`` - 1 with the hash that the ledger expects.
 
-        It comes from here, else from the trainer that computed it, else from another member, else
-        from a checkpoint. What is still missing is replayed, by all members together. Raises
-        ``Lost`` if it may not be replayed, since the state may be found elsewhere or later.
+        The state comes from here, else from the trainer that computed it, else from another member,
+        else from a checkpoint. Epochs still missing are replayed, by all members together. Raises
+        ``Lost`` if they may not be replayed, since the state may be found elsewhere or later.
         """
         task = run.task
         before = task.first - 1
@@ -125,7 +124,7 @@ class Resumption:
         return warm
 
     def _meet(self, run: Run, warm: WarmTrial, code: type[TorchTrainable]) -> WarmTrial:
-        """Join the segment's gang. All members then hold the newest state that any has."""
+        """Join the segment's gang. All members then have the newest state of any member."""
         task, members = run.task, run.members
         rendezvous = self._handler.begin(members, task.fence, run.check)
         self._warm.put(task.trial, warm)  # so that the others can have it
@@ -151,7 +150,7 @@ class Resumption:
         return warm
 
     def _begin(self, warm: WarmTrial, run: Run, code: type[TorchTrainable]) -> None:
-        """Begin with a state that this trainer has: another trial's, or a hook's at the origin."""
+        """Start from a state that this trainer has: another trial's, or a hook's at the origin."""
         before = run.task.first - 1
         if run.task.expect:
             self._load_copy(warm, run.task, before)
@@ -159,7 +158,7 @@ class Resumption:
             self._inherit(warm, run, code)
 
     def _inherit(self, warm: WarmTrial, run: Run, code: type[TorchTrainable]) -> None:
-        """Begin with the state that a hook has for a forked trial, which is before its origin."""
+        """Start from the state that a hook has for a forked trial before its origin."""
         training, task = warm.training, run.task
         if training.epoch < task.origin:
             beginning = Beginning(run, code, training, self, self, self._identity)
@@ -167,7 +166,7 @@ class Resumption:
                 training.inherit(state, task.origin)
 
     def _load_copy(self, warm: WarmTrial, task: SegmentTask, epoch: int) -> None:
-        """Begin with the state of a trial that was the same until ``epoch``, if it is here."""
+        """Start from the state of a trial that was equal until ``epoch``, if it is here."""
         with self.lend(state_name(task.trial, task.expect), epoch) as state:
             if state is None:
                 return
@@ -221,7 +220,8 @@ class Resumption:
     ) -> Training:
         """Make the trial as before its first epoch. Its data is shared with other trials.
 
-        It is on ``device``, by default this trainer's. On another one it is only to be estimated.
+        It is on ``device``, by default this trainer's. If ``device`` is given, the trial is only to
+        be estimated.
         """
         reads = TrackedParams(task.params)
         trainable = code(reads)
@@ -261,7 +261,7 @@ class Resumption:
         return self._data.first_examples()
 
     def _load_newest(self, training: Training, run: Run) -> None:
-        """Load the newest checkpoint that is whole and newer than what ``training`` holds."""
+        """Load the newest checkpoint that is whole and newer than the state of ``training``."""
         task = run.task
         for parent in sorted(task.parents, key=lambda parent: -parent.epoch):
             if training.epoch < parent.epoch < task.first and _fits(parent, task):
@@ -278,9 +278,10 @@ class Resumption:
 
 
 def _fits(parent: ParentRef, task: SegmentTask) -> bool:
-    """Return True if a checkpoint may be the trial's: just before the segment, its hash must agree.
+    """Return True if a checkpoint may be the trial's: just before the segment, hashes must agree.
 
-    No hash is expected of the state that a forked trial inherits: it becomes this trial's first.
+    No hash is expected of the state that a forked trial inherits: it becomes this trial's first
+    state.
     """
     if parent.epoch == task.origin or parent.epoch != task.first - 1:
         return True

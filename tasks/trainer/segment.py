@@ -3,7 +3,7 @@
 In a statistical study bits may differ, so nothing is replayed. An epoch is reported once its state
 is in the store, and the next one starts from that very state.
 
-What else happens around epochs is done by hooks (``hooks``).
+All other work around epochs is done by hooks (``hooks``).
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Segments:
         *,
         extensions: Sequence[str] = (),
     ) -> None:
-        """Other trainers know this one as ``identity``, and reach it at ``listen``.
+        """Make the segments of a trainer that others know by ``identity`` and reach at ``listen``.
 
-        ``kept``: the node's folder for what can be computed again, and memory has no space for.
-        ``extensions`` are those that hook in, by name.
+        ``kept``: the node's folder for data that can be computed again and does not fit into
+        memory. ``extensions`` are the names of those that hook in.
         """
         compiler.defer()
         self._pipe = pipe
@@ -71,8 +71,8 @@ class Segments:
         """Train the segment's epochs, each reported as it ends, or measure its widths.
 
         Raises ``Abandoned``, ``Lost``, ``BackendError`` (``MachineMismatch``, or the store of a
-        statistical trial cannot be reached), ``TrialFailed`` and whatever the user's code raises.
-        The trial is then no longer warm, unless its widths were to be measured.
+        statistical trial cannot be reached), ``TrialFailed`` and any error of the user's code. The
+        trial is then no longer warm, unless its widths were to be measured.
         """
         task = run.task
         if not (isinstance(code, type) and issubclass(code, TorchTrainable)):
@@ -104,7 +104,7 @@ class Segments:
         self._put_by(task, warm)
 
     def _prepare(self, segment: Segment) -> None:
-        """Do what is done once for all epochs of a segment."""
+        """Do the work that is needed once for all epochs of a segment."""
         segment.training.metering = segment.run.metering
         self._hooks.resumed(segment)
         fix(segment.training, segment.task)
@@ -112,7 +112,7 @@ class Segments:
         segment.run.prepared()
 
     def _train_and_evaluate(self, segment: Segment) -> Epoch:
-        """Train and evaluate the next epoch, and check what came of it."""
+        """Train and evaluate the next epoch, and check its results."""
         run, training, warm = segment.run, segment.training, segment.warm
         epoch = Epoch(segment, training.epoch + 1, run.tick)
         begin, began = training.metering.now(), time.perf_counter()
@@ -129,9 +129,9 @@ class Segments:
         return epoch
 
     def _keep_and_report(self, segment: Segment, epoch: Epoch) -> bool:
-        """Keep the state after the epoch as far as it must be, and report the epoch.
+        """Keep the state after the epoch where needed, and report the epoch.
 
-        True: the segment ends here.
+        Return True if the segment ends here.
         """
         run, task, warm, number = segment.run, segment.task, segment.warm, epoch.number
         training, joules, closes = warm.training, epoch.joules, run.closes(number)
@@ -166,7 +166,7 @@ class Segments:
         )
 
     def _put_by(self, task: SegmentTask, warm: WarmTrial) -> None:
-        """Keep the trial in memory, and have its state written where that is due."""
+        """Keep the trial in memory, and have its state written if a checkpoint is due."""
         warm.training.gang, warm.training.turn, warm.beside = None, None, ""
         for name in self._warm.put(task.trial, warm):
             self._forget(name)
@@ -178,7 +178,7 @@ class Segments:
             )
 
     def resumed(self, run: Run) -> None:
-        """Set what the process has once for all trials, and others have set for themselves."""
+        """Restore the process's settings for the run, which other trials have changed."""
         determinism.enter(run.task)
 
     def keeps(self, trial: str) -> bool:
@@ -190,7 +190,7 @@ class Segments:
         self._forget(trial)
 
     def forget_study(self, study: str) -> None:
-        """Forget a study that is over: no trial begins at a copied state of it any more."""
+        """Forget a study that is over: no trial starts from a copied state of it any more."""
         self._copies.drop(study)
         self._hooks.study_over(study)
 

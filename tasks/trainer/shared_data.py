@@ -1,8 +1,8 @@
 """Data sets that the trials of a trainer share.
 
 Theory of operation. ``data()`` is called once for each distinct set of the parameters that it and
-``__init__`` read: a trial that would have read the same gets what an earlier one got. Hooks may
-have trials read them in another form (``Hook.data``).
+``__init__`` read: a trial that would read the same values gets an earlier trial's data. Hooks may
+give trials another form of them (``Hook.data``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .made_once import MadeOnce, TrackedParams
 
 
 class SharedData:
-    """Data sets by the class that made them and the parameters that it read to make them.
+    """Data sets by the class that made them and the parameters read to make them.
 
     Only the few most recently used are kept here. A warm trial keeps its own.
     """
@@ -33,7 +33,8 @@ class SharedData:
         self._loaded = MadeOnce(keep)
         #: Other forms of data sets, as long as trials have them.
         self._formed: WeakValueDictionary[int, Dataset[Any]] = WeakValueDictionary()
-        #: Data sets, so that none gets another's ``id``, and their first examples.
+        #: Data sets with their first examples. The data sets are kept so that no other gets the
+        #: same ``id``.
         self._examples: dict[int, tuple[Dataset[Any], Any]] = {}
 
     def of(
@@ -45,11 +46,11 @@ class SharedData:
         kept: bool = True,
         in_memory: bool = True,
     ) -> Data:
-        """Return ``code.data()``, or what an earlier trial got that would have read the same.
+        """Return ``code.data()``, or the data of an earlier trial that read the same parameters.
 
         Attributes that ``data()`` sets (a number of classes, say) are set on every trial's object.
-        The rest is as of ``Loaded``. Raises ``TrialFailed`` for code with an encoder where no
-        hook encodes.
+        The other arguments are as in ``Loaded``. Raises ``TrialFailed`` for code with an encoder if
+        no hook encodes.
         """
         data: Data = self._loaded.get(code, reads, lambda: _checked(code.data()))
         formed = self._hooks.data(Loaded(code, reads, data, device, kept, in_memory))
@@ -66,16 +67,16 @@ class SharedData:
         return formed
 
     def read_for(self, data: Dataset[Any]) -> dict[str, Any] | None:
-        """Return the parameters that were read to make this training data; None: not known.
+        """Return the parameters that were read to make this training data; None if not known.
 
-        They are not known for other forms of data, and for data that were given up.
+        They are not known for other forms of data, and for data that are no longer kept.
         """
         return next((each.read for each in self._loaded if each.made.train is data), None)
 
     def first_examples(self) -> dict[int, Any]:
         """Return the first example of each set that is read one by one, by the set's ``id``.
 
-        Each is read once. One that cannot be read is left out.
+        Each set is read once. A set that cannot be read is left out.
         """
         examples = {}
         data = [each.made for each in self._loaded]

@@ -1,4 +1,4 @@
-"""Copies of trials' states at epochs where other trials go on from them in another way."""
+"""Copies of trials' states at epochs from which other trials go on in another way."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class _Copy(NamedTuple):
 
 
 class StateCopies:
-    """States by their hash. They go with their study, the oldest when ``capacity`` is exceeded.
+    """States by their hash. They are dropped with their study, the oldest beyond ``capacity``.
 
     A trial that misses its copy finds the state in a store, or computes it again.
     """
 
     def __init__(self, capacity: Callable[[int], int]) -> None:
-        """``capacity`` gives the bytes of state that may be held. It is told how many are held."""
+        """Keep as many bytes as ``capacity`` returns, given the bytes kept now."""
         self._capacity = capacity
         self._copies: OrderedDict[str, _Copy] = OrderedDict()
         self._changing = threading.Lock()

@@ -1,4 +1,4 @@
-"""The command line and the working directory that a study's code finds, as in its user's script."""
+"""The command line and the working directory of a study's code, as in its user's script."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Surroundings:
         self.lacking = ""
 
     def enter(self, task: SegmentTask) -> str:
-        """Give the task's study what it finds. Returns what it lacks, once for each study.
+        """Set the command line and directory of the task's study. Return what is missing, once.
 
         A trainer runs the trials of several studies in turn. Within one study its code may change
         both, as in a script.

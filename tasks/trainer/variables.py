@@ -1,4 +1,4 @@
-"""The environment variables that tell a trainer, or its fork server, what it is."""
+"""The environment variables that configure a trainer, or its fork server."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ IDENTITY = "PENSTOCK_TRAINER_IDENTITY"
 ENVIRONMENT = "PENSTOCK_TRAINER_ENVIRONMENT"
 #: The folder of powercap zones; not set if the device's energy is not measured.
 POWERCAP = "PENSTOCK_TRAINER_POWERCAP"
-#: The extension that serves several runs at once there, a colon, and what that is told; not set: it
-#: serves one after another.
+#: The extension that serves several runs at once, a colon, and the extension's argument; not set if
+#: runs are served one after another.
 SERVING = "PENSTOCK_TRAINER_SERVING"
-#: The node's folder for what trainers keep of their data; not set: they keep nothing in files.
+#: The node's folder for trainers' data; not set if they keep nothing in files.
 KEPT = "PENSTOCK_TRAINER_KEPT"
 #: The extensions that hook into its segments, separated by commas.
 EXTENSIONS = "PENSTOCK_TRAINER_EXTENSIONS"
@@ -24,7 +24,7 @@ FORK_SERVER_FD = "PENSTOCK_FORK_SERVER_FD"
 #: The contracts and modules that the fork server imports ahead of need, separated by commas. The
 #: services pass it on to the launcher process.
 PRELOAD = "PENSTOCK_FORK_SERVER_PRELOAD"
-#: Variables set in a forked trainer. No library that the fork server imports has read them by then.
+#: Variables set in a forked trainer. No library that the fork server imports has read them before.
 SET_AFTER_FORK = frozenset(
     {
         IDENTITY,

@@ -24,33 +24,33 @@ from ..training.training import Training
 
 @dataclass
 class WarmTrial:
-    """A trial in memory, whole after epoch ``training.epoch`` with ``state_hash``."""
+    """A trial in memory, complete after epoch ``training.epoch`` with ``state_hash``."""
 
     training: Training
-    #: The numeric signature under which this machine computes it.
+    #: The numeric signature under which this machine computes the trial.
     signature: str
     state_hash: str = ""
-    #: The machine parts of other members' signatures, where they differ from this machine's.
+    #: The machine parts of other members' signatures, if they differ from this machine's.
     beside: str = ""
     #: Notes of hooks.
     notes: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def bytes(self) -> int:
-        """The size of model and optimiser, which has all its state after the first epoch."""
+        """The bytes of model and optimiser. They stay the same after the first epoch."""
         return state_bytes(self.training.state())
 
 
 class WarmTrials:
-    """The trials in memory, least recently used first; those go when ``capacity`` is exceeded.
+    """The trials in memory. The least recently used are dropped when ``capacity`` is exceeded.
 
     They belong to the trainer's main thread, which lends them to threads that serve peers.
     """
 
     def __init__(self, capacity: Callable[[int], int]) -> None:
-        """``capacity`` gives the bytes of model and optimiser state that may be held.
+        """Keep as much model and optimiser state as ``capacity`` allows.
 
-        It is told how many are held.
+        ``capacity`` returns the bytes that may be kept, given the bytes kept now.
         """
         self._capacity = capacity
         self._trials: OrderedDict[str, WarmTrial] = OrderedDict()
@@ -61,11 +61,11 @@ class WarmTrials:
         return trial in self._trials
 
     def get(self, trial: str) -> WarmTrial | None:
-        """Return the trial without taking it out. It may be read, but not trained."""
+        """Return the trial without removing it. It may be read, but not trained."""
         return self._trials.get(trial)
 
     def take(self, trial: str) -> WarmTrial | None:
-        """Take out the trial, once nobody reads it: during training it is not whole."""
+        """Remove and return the trial once no thread reads it: in training it is incomplete."""
         with self._changed:
             self._changed.wait_for(lambda: not self._lent[trial])
             return self._trials.pop(trial, None)
@@ -74,7 +74,7 @@ class WarmTrials:
     def lend(self, name: str, epoch: int) -> Iterator[dict[str, Any] | None]:
         """Yield the state ``name`` (``state_name``) after ``epoch``, unchanged inside, or None.
 
-        Another trial whose state has the same hash has it, too.
+        A state of another trial with the same hash will do, too.
         """
         trial, _, state_hash = name.partition("/")
 
@@ -97,7 +97,7 @@ class WarmTrials:
                 self._changed.notify_all()
 
     def put(self, trial: str, warm: WarmTrial) -> list[str]:
-        """Keep a whole trial as the most recent one. Returns the names of evicted trials."""
+        """Keep a complete trial as the most recent one. Return the names of evicted trials."""
         with self._changed:
             return self._put(trial, warm)
 
@@ -116,7 +116,7 @@ class WarmTrials:
         return names
 
     def keep_only(self, trial: str) -> list[str]:
-        """Drop all others. Returns their names."""
+        """Drop all other trials, and return their names."""
         with self._changed:
             names = [name for name in self._trials if name != trial]
             for name in names:
@@ -129,15 +129,15 @@ class WarmTrials:
 
 
 def state_name(trial: str, state_hash: str = "") -> str:
-    """Return the name of a trial's state among peers: with this hash, or any of an epoch."""
+    """Return the name of a trial's state among peers: with this hash, or any if empty."""
     return f"{trial}/{state_hash}"
 
 
 def warm_capacity(held: int = 0) -> int:
-    """Bytes that warm trials may hold, of which they hold ``held`` now.
+    """Return the bytes that warm trials may use, given the bytes ``held`` that they use now.
 
-    That is a quarter of this slot's share of the device, or of what others leave of it. On a CPU
-    the device is what the container or control group leaves, shared among its cores.
+    They are a quarter of this slot's share of the device, or of the free part of it. On a CPU the
+    device is the memory that the container or control group leaves, shared among its cores.
     """
     if torch.cuda.is_available():
         free, total = torch.cuda.mem_get_info()
@@ -150,7 +150,7 @@ def warm_capacity(held: int = 0) -> int:
 
 @cache
 def _share() -> int:
-    """Return this slot's share of the memory that the container or control group may have (bytes).
+    """Return this slot's share of the memory that the container or control group may use (bytes).
 
     Limits are read once: that takes a millisecond, and ``available_memory`` reads what is left.
     """

@@ -3,9 +3,9 @@
 Theory of operation. Each member makes a copy of the trial, so that no state is touched and none has
 to be sent. Rank 0 measures alone first. So it knows how long the window may take, and the others
 have time to start. Then it announces one width after another (``profiling.costs.width_window``).
-The first ``width`` members form a gang and take a step. If that does not say enough, rank 0 has
-them take some more. Rank 0 ends the window, also if the others do not come in time, or if a cut
-says that other trials want the devices.
+The first ``width`` members form a gang and take a step. If that step is not conclusive, rank 0 lets
+them take some more. Rank 0 ends the window, also if the others do not arrive in time, or if a cut
+shows that other trials want the devices.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..training.data import length
 from ..training.loop import time_steps
 from ..training.training import Training
 
-#: The topic on which rank 0 tells a gang whether it takes more steps.
+#: The topic on which rank 0 tells a gang if it takes more steps.
 _GOES_ON = "goes on"
 
 
@@ -98,16 +98,16 @@ def _follow(
 
 
 def _told(gang: Rendezvous, _seconds: float) -> bool:
-    """Return True if rank 0 has the gang take more steps."""
+    """Return True if rank 0 lets the gang take more steps."""
     return bool(gang.exchange(_GOES_ON, 0)[0])
 
 
 def _step_seconds(
     training: Training, check: Callable[[], None], goes_on: Callable[[float], bool]
 ) -> float:
-    """Seconds of a step. ``goes_on`` is given those of the first; where false it is the only one.
+    """Return the seconds of a step.
 
-    It is asked once the first step is done.
+    ``goes_on`` is called with the seconds of the first step; if it returns False, no step follows.
     """
     times: list[float] = []
     for seconds in time_steps(training, STEPS, check):
@@ -124,14 +124,14 @@ class _Meeting:
         self._run, self._handler, self._window = run, handler, window
         #: Time after which a member comes too late (monotonic seconds).
         self._until = math.inf
-        #: Seconds until the first gang had formed, or until it was given up.
+        #: Seconds until the first gang had formed, or until the attempt was given up.
         self.seconds = 0.0
-        #: With all members, once they have met.
+        #: The rendezvous with all members, once they have met.
         self.rendezvous: Rendezvous | None = None
         self._turn = 0
 
     def agree(self, width: int, training: Training) -> bool:
-        """Form the gang for ``width``. False: the members did not meet in time."""
+        """Form the gang for ``width``. Return False if the members did not meet in time."""
         first = self.rendezvous is None
         began = time.monotonic()
         self._until = began + self._window.meeting_seconds()
@@ -158,7 +158,7 @@ class _Meeting:
         return goes_on
 
     def end(self) -> None:
-        """Let the others go."""
+        """Release the other members."""
         if self.rendezvous is not None:
             self._say(self.rendezvous, 0)
 

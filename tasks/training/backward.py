@@ -1,8 +1,8 @@
 """Compute a batch's gradients: in one pass, or in micro-batches, which take less memory.
 
 If the loss is a mean over examples, the weighted means of the parts have the same gradient as the
-whole, except for rounding. A loss that compares the examples of a batch has another gradient, and
-layers that draw random numbers draw for each part. So micro-batches are not a rounding knob.
+whole, except for rounding. For a loss that compares the examples of a batch the gradient differs,
+and layers that draw random numbers draw for each part. So micro-batches are not a rounding knob.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ PREFETCH = 2
 
 
 class Rows(Dataset[Any]):
-    """A data set that gives whole batches, and draws no random numbers for them."""
+    """A data set that returns whole batches, and draws no random numbers for them."""
 
     @abstractmethod
     def rows(self, indices: Tensor) -> tuple[Tensor, ...]:
@@ -47,7 +47,7 @@ Item = tuple[int, "Tensor"]
 
 
 class Batches(Protocol):
-    """Batches that others have read, as a trial finds them."""
+    """Batches that were read already, for several trials."""
 
     def get(
         self, data: Dataset[Any], items: Sequence[Item], i: int, read: Callable[[Item], Any]
@@ -82,8 +82,8 @@ def read(
     """Yield the batch of each part on ``device`` and its number of examples.
 
     ``parts`` are tensors of indices. ``keys`` seed the reads, one for each part; they are ignored
-    where none draws random numbers (``by_rows``). ``workers`` processes read ahead; 0: each batch
-    is read when it is requested, unless it is among ``batches_of_all``.
+    if reads draw no random numbers (``by_rows``). ``workers`` processes read ahead. If it is 0,
+    each batch is read when it is requested, unless ``batches_of_all`` has it.
     """
     rows = by_rows(data)
     batches: Iterator[Any]
@@ -124,7 +124,10 @@ def in_memory(data: Dataset[Any]) -> tuple[Tensor, ...] | None:
 
 
 def by_rows(data: Dataset[Any]) -> Callable[[Tensor], tuple[Tensor, ...]] | None:
-    """Gives a batch at once, without random numbers. None where examples are read one by one."""
+    """Return a function that reads whole batches; None if examples are read one by one.
+
+    It draws no random numbers.
+    """
     if isinstance(data, Rows):
         return data.rows
     tensors = in_memory(data)

@@ -33,7 +33,7 @@ _NO_KERNEL = re.compile(r"^(.*?) does not have a deterministic implementation")
 def configure(*, deterministic: bool = True) -> None:
     """Set torch's threads to the device's cores, and its kernels to deterministic ones or any.
 
-    User code may have changed either. Called before a segment, and after a trial was made.
+    User code may have changed either. Call this before a segment, and after a trial was made.
     """
     # Checked first, since torch takes 2 ms to set it.
     if torch.are_deterministic_algorithms_enabled() != deterministic:
@@ -45,9 +45,10 @@ def configure(*, deterministic: bool = True) -> None:
 
 
 def enter(task: SegmentTask, device: torch.device | None = None) -> None:
-    """Set what the process has once for all trials as the task's trial needs it.
+    """Set the process-wide settings of torch as the task's trial needs them.
 
-    ``device``: where a segment begins. Raises ``MachineMismatch`` if it is not the study's kind.
+    ``device`` is given if a segment begins there. Raises ``MachineMismatch`` if it is not the
+    study's kind.
     """
     configure(deterministic=task.exactness == "bitwise")
     if device is not None:  # before the trial's own system configuration is in force

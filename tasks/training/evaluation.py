@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from .training import Training
 
-#: The most losses that are kept before they are summed. Summing one at a time costs 30 us a step.
+#: The most losses that are kept before they are summed. Summing one at a time costs 30 us per step.
 FOLD = 256
 
 
@@ -57,7 +57,7 @@ def metered(run: Training, i: int) -> AbstractContextManager[Any]:
 
 
 def evaluate(run: Training, part: str, data: Dataset[Any]) -> dict[str, float]:
-    """Means over ``data`` in a fixed order. ``loss`` is added for validation data only."""
+    """Return the means over ``data``, in a fixed order. Only validation data adds ``loss``."""
     code, model = run.code, run.model
     examples = length(data)
     names = (run.seed, run.number, run.epoch)

@@ -13,10 +13,10 @@ from .training import Training
 
 
 def fix(training: Training, task: SegmentTask) -> None:
-    """Find the trial's fixed metrics, unless they are known. In a gang those of rank 0 count.
+    """Compute the trial's fixed metrics, unless they are known. In a gang those of rank 0 count.
 
-    Raises ``Infeasible`` where they exceed a constraint, UsageError for what is no number, and what
-    the user's code raises.
+    Raises ``Infeasible`` if they exceed a constraint, UsageError for a value that is no number, and
+    any error of the user's code.
     """
     code = training.code
     if type(code).fixed_metrics is TorchTrainable.fixed_metrics:

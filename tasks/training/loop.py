@@ -1,10 +1,11 @@
 """One epoch of training and its evaluation, to be read from top to bottom.
 
 Theory of operation. An epoch's bits depend only on the state before it and on (study seed, key
-number, epoch). The key number is the trial's number, or what trials have in common that share their
-random numbers. The order of examples is a permutation keyed by these. torch's generator is seeded
-before every step, with the step in the key. ``random`` and ``numpy.random``, from which only user
-code draws, are seeded once an epoch, or before every step where user code reads (``data``).
+number, epoch). The key number is the trial's number, or for trials that share their random numbers,
+a number that they have in common. The order of examples is a permutation keyed by these. torch's
+generator is seeded before every step, with the step in the key. ``random`` and ``numpy.random``,
+from which only user code draws, are seeded once per epoch, or before every step if user code reads
+the data (``data``).
 
 The window of an epoch in which a step is run changes none of its bits (``tasks.system.windows``).
 Evaluation changes no state (``evaluation``), so a replayed epoch may leave it out.
@@ -72,10 +73,10 @@ def start(
 ) -> Training:
     """Return a trial before its first epoch, initialised by (seed, number).
 
-    It is on ``device``, by default this trainer's. ``pieces``: its hyperparameters, by default what
-    the code has as ``params``.
-    Raises ``TrialFailed`` (shards, inexact) if it cannot be trained in ``shards`` shards, and
-    (inexact) if a hyperparameter that changes by ``Steps`` could not set its option.
+    It is on ``device``, by default this trainer's. ``pieces`` are its hyperparameters, by default
+    the ``params`` of the code. Raises ``TrialFailed`` (shards, inexact) if it cannot be trained in
+    ``shards`` shards, and (inexact) if a hyperparameter that changes by ``Steps`` could not set its
+    option.
     """
     pieces = pieces or Pieces(code.params)
     code._pieces = pieces
@@ -132,9 +133,9 @@ def run_epoch(run: Training, tick: Tick, *, evaluated: bool = True) -> Result:
 
 
 def time_steps(run: Training, steps: int, check: Callable[[], None]) -> Iterator[float]:
-    """Run the first ``steps`` steps of an epoch, and yield each one's seconds.
+    """Run the first ``steps`` steps of an epoch, and yield each step's seconds.
 
-    What they make of ``run`` is of no use. ``check`` is called before each step, and may raise.
+    The state of ``run`` is useless afterwards. ``check`` is called before each step, and may raise.
     There are no steps if an epoch has fewer.
     """
     batches = batches_of(run)
@@ -153,7 +154,7 @@ def time_steps(run: Training, steps: int, check: Callable[[], None]) -> Iterator
 
 
 def batches_of(run: Training) -> tuple[Tensor, ...]:
-    """Return the examples of each step of the epoch, whose random numbers begin here."""
+    """Return the examples of each step of the epoch, and seed the epoch's random numbers."""
     names = (run.seed, run.number, run.epoch)
     seed_phase(run.device, "epoch", *names)
     generator = torch.Generator().manual_seed(key("order", *names))
@@ -196,7 +197,7 @@ def _step(run: Training, gradients: Iterator[Tensor]) -> Tensor:
 
 
 def _by_batch(run: Training, batches: tuple[Tensor, ...], window: StepWindow) -> Iterator[Tensor]:
-    """Leave the gradients of one whole batch after another in the model; yield its loss."""
+    """Write the gradients of one whole batch after another to the model; yield each loss."""
     names = (run.seed, run.number, run.epoch)
     steps = range(window.first + 1, window.stop + 1)
     # All at once: a hash between two steps finds cold caches, 40 us instead of 1. The shard is 0.
@@ -215,7 +216,7 @@ def _by_batch(run: Training, batches: tuple[Tensor, ...], window: StepWindow) ->
 
 
 def _by_shard(run: Training, batches: tuple[Tensor, ...], window: StepWindow) -> Iterator[Tensor]:
-    """Do as ``_by_batch``, by the batch's shards: this process's share of them, or all."""
+    """Do as ``_by_batch``, but by the batch's shards: this process's share of them, or all."""
     names = (run.seed, run.number, run.epoch)
     sums = Sums(run.model, run.gang, loose=run.statistical)
     steps = range(window.first + 1, window.stop + 1)

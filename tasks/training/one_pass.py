@@ -1,20 +1,20 @@
-"""Compute ``metrics`` and ``loss`` of a batch from one forward pass, where that changes no bit.
+"""Compute ``metrics`` and ``loss`` of a batch from one forward pass, if that changes no bit.
 
 Theory of operation. Most code calls ``model(inputs)`` in both. So for validation data the output of
-the last call of the whole model in ``metrics`` is kept, and the first one in ``loss`` returns it if
-it has the same tensors. That is done only where the call can have been nothing but a function of
-them, and would be the same function again:
+the last call of the whole model in ``metrics`` is kept, and the first call in ``loss`` returns it
+if it has the same tensors. This is done only if the call can have been nothing but a function of
+these tensors, and would be the same function again:
 
 - the model is plain: strided parameters and buffers, nothing compiled, no hooks;
 - all of it is in evaluation mode, without gradients, and arguments and output are plain tensors;
 - the call drew no random numbers and changed neither an attribute nor a buffer of a module;
 - arguments, output, weights, attributes, modes and torch's settings are as they were after it.
 
-A call may also have effects that none of this shows, such as a line in a list that is no module's.
-So for the first batch of a trial the loss is computed in both ways. Where the bits differ, or
-looking at all this takes longer than a pass, the trial has both passes from then on. Where they are
+A call may also have effects that none of this shows, such as an item added to a list outside of the
+modules. So for the first batch of a trial the loss is computed in both ways. If the bits differ, or
+all these checks take longer than a pass, the trial has both passes from then on. If the bits are
 equal, the process compares no more trials of this code whose models are built alike and whose
-hyperparameters differ in floating-point numbers alone: a first batch may be all of the validation
+hyperparameters differ only in floating-point numbers: a first batch may be all of the validation
 data, and most trials of a search are trained for few epochs.
 """
 
@@ -41,7 +41,8 @@ _COMMON = frozenset(vars(nn.Module())) - {"training"}
 _CONTAINERS = (list, tuple, set, frozenset, dict)
 #: Arguments besides tensors with which an output is kept.
 _VALUES = (int, float, str, type(None))
-#: The kinds of trials of each class whose two ways gave the same bits, and the most of a class.
+#: The kinds of trials of each class for which both ways gave the same bits; and the most of a
+#: class.
 _EQUAL = WeakKeyDictionary[type[TorchTrainable], set[Hashable]]()
 _MOST = 256
 
@@ -52,16 +53,16 @@ class OnePass:
     def __init__(self, model: nn.Module, code: TorchTrainable) -> None:
         self.model = model
         self._equal, self._kind = _EQUAL.setdefault(type(code), set()), _kind(code, model)
-        #: False where two passes are needed, or one is all that the code takes.
+        #: False if two passes are needed, or the code takes only one anyway.
         self._may = type(code).metrics is not TorchTrainable.metrics
-        #: True once both ways gave the same bits.
+        #: True once both ways have given the same bits.
         self._compared = self._kind in self._equal
-        #: The output of the last call in ``metrics``, and all that was seen after it.
+        #: The output of the last call in ``metrics``, and the state seen after it.
         self._kept_pass: tuple[Tensor, list[Any]] | None = None
         self._in_loss = False
-        #: True where ``loss`` was given the kept output.
+        #: True if ``loss`` was given the kept output.
         self._was_returned = False
-        #: Seconds of the last pass in ``metrics``, and of looking at what it could change.
+        #: Seconds of the last pass in ``metrics``, and of the checks of its effects.
         self._pass, self._looking = 0.0, 0.0
 
     def values(self, code: TorchTrainable, batch: Any) -> dict[str, Any]:
@@ -90,7 +91,7 @@ class OnePass:
         return {**values, "loss": loss}
 
     def _loss_of_kept(self, code: TorchTrainable, batch: Any) -> Tensor | None:
-        """Return the loss by the kept output, and leave no trace; None if it has none."""
+        """Return the loss by the kept output, without side effects; None if it is not used."""
         with unchanged(self.model), suppress(Exception):  # user code may need the pass
             loss = _copied(code.loss(self.model, batch))
             return loss if self._was_returned else None
@@ -108,7 +109,7 @@ class OnePass:
                 self._equal.add(self._kind)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Compute the model's output, or return the one that is kept."""
+        """Compute the model's output, or return the kept output."""
         forward = types.MethodType(type(self.model).forward, self.model)
         if torch.compiler.is_compiling():
             return forward(*args, **named)
@@ -160,7 +161,8 @@ class OnePass:
 def _kind(code: TorchTrainable, model: nn.Module) -> Hashable:
     """Return a key for trials that one comparison covers.
 
-    It keeps no class of the user's alive: with a module's class all that its file defines would be.
+    It keeps no class of the user's alive, since a module's class would keep all that its file
+    defines.
     """
     choices = (f"{n}={v!r}" for n, v in code.params.items() if not isinstance(v, float))
     built = (
@@ -187,7 +189,7 @@ def _of_tensors(tensors: list[Tensor]) -> Iterator[Any]:
 
 
 def _of_model(model: nn.Module) -> Iterator[Any]:
-    """Yield the modules and all that is theirs."""
+    """Yield the modules and all their tensors and attributes."""
     for module in model.modules():
         yield module
         for tensors in (module._parameters, module._buffers):
@@ -207,7 +209,7 @@ def _of_model(model: nn.Module) -> Iterator[Any]:
 
 
 def _same(one: list[Any], other: list[Any]) -> bool:
-    """Return True if these are the same objects; numbers and states may be equal ones."""
+    """Return True if both have the same objects; numbers and states may just be equal."""
     simple = (int, float, bytes, tuple, str)
     return len(one) == len(other) and all(
         a is b or (type(a) is type(b) and isinstance(a, simple) and not _holds(a) and a == b)
@@ -216,7 +218,7 @@ def _same(one: list[Any], other: list[Any]) -> bool:
 
 
 def _holds(value: Any) -> bool:
-    """Return True if it is a tuple with tensors in it, which do not compare as one."""
+    """Return True if ``value`` is a tuple with tensors in it, which ``==`` cannot compare."""
     return isinstance(value, tuple) and any(isinstance(each, Tensor) for each in value)
 
 

@@ -1,15 +1,15 @@
-"""Sets options of the user's optimiser, such as ``lr``, where a piece of that name enters.
+"""Sets options of the user's optimiser, such as ``lr``, when a piece of that name enters.
 
 Theory of operation. A hyperparameter with later pieces sets the option of its name in all parameter
-groups. What the user's code made of the first piece stands: nothing is set before a later one
-enters. Between two pieces nothing is set either. So a trial that is resumed has the options of its
-optimiser's state. Only a trial that goes on from another one's state has options that its own code
-made from the first pieces, and is given those in force.
+groups. The user's code applies the first piece: nothing is set before a later one enters. Between
+two pieces nothing is set either. So a trial that is resumed has the options of its optimiser's
+state. Only a trial that goes on from another trial's state has options that its own code made from
+the first pieces, and is given those in force.
 
-That is right only if the groups had the first piece's value as it is. With another value (a
-multiple, a rate by layer) nobody but the user knows what a later piece should make of it. With a
-schedule of torch's on the same option, each would undo what the other sets. Both are refused before
-the first step.
+This is right only if the groups had the first piece's value unchanged. With another value (a
+multiple, a rate by layer) only the user knows what a later piece should become. A schedule of
+torch's on the same option would undo what a piece sets, and the piece what the schedule sets. Both
+cases are refused before the first step.
 """
 
 from __future__ import annotations

@@ -11,19 +11,20 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 
 class Choosing(Protocol):
-    """A layer that has all candidates of its choice, of which it takes one."""
+    """A layer that has all candidates of its choice, and computes with one of them."""
 
     def take(self, candidate: Any) -> None: ...
 
 
 class OpenChoice(NamedTuple):
-    """A choice that a super-net leaves open: its candidates, and the layers that take one."""
+    """A choice that a super-net leaves open: its candidates, and the layers that make it."""
 
     candidates: Sequence[Any]
     layers: Sequence[Choosing]
-    #: The modules that each candidate alone has in all layers; empty where candidates have none.
+    #: The modules that only this candidate has, over all layers, by candidate; empty if there are
+    #: none.
     modules: Sequence[Sequence[nn.Module]] = ()
-    #: True if each candidate has all that the one before it has.
+    #: True if each candidate has all modules of the one before it.
     nested: bool = False
 
 
@@ -32,7 +33,7 @@ class Paths:
 
     def __init__(self, choices: Sequence[OpenChoice]) -> None:
         self.choices = choices
-        #: The path that is taken, as the number of each choice's candidate; None: one is drawn.
+        #: The fixed path, as the candidate's number for each choice; None if one is drawn.
         self.held: Sequence[int] | None = None
 
     def __call__(self, model: object, inputs: object) -> None:

@@ -58,45 +58,44 @@ class Training:
     optimizer: Optimizer
     #: LRScheduler | None; torch's own types for it differ between versions.
     schedule: Any
-    #: Examples a step, all shards together.
+    #: Examples per step, over all shards.
     batch_size: int
     device: torch.device
     #: The study's seed.
     seed: int
     #: The number in the keys of its random numbers (``SegmentTask.key_number``).
     number: int
-    #: Into how many shards each batch is cut, 1 or more.
+    #: Number of shards into which each batch is cut, 1 or more.
     shards: int = 1
     #: True if the study is statistical: bits may differ.
     statistical: bool = False
     gang: Gang | None = None
-    #: The metrics that training does not change; None: not asked for yet.
+    #: The metrics that training does not change; None if they were not computed yet.
     fixed: dict[str, float] | None = None
     #: The last epoch that was trained; 0 before the first.
     epoch: int = 0
-    #: Is called instead of training an epoch, with this and with what is to be called before each
-    #: step (``loop.Tick``); None: it is trained.
+    #: A function called instead of training an epoch, with this object and the function to call
+    #: before each step (``loop.Tick``); None to train the epoch.
     instead: Callable[[Training, Callable[[int, int, int], None]], None] | None = None
     #: Its hyperparameters, some of which may change with the epoch.
     pieces: Pieces = field(default_factory=lambda: Pieces({}))
     #: The trial's own system configuration.
     system: System = field(default_factory=System)
-    #: The next epoch's windows, where other configurations than ``system`` are measured; else
-    #: empty.
+    #: The next epoch's windows, if configurations other than ``system`` are measured; else empty.
     windows: list[StepWindow] = field(default_factory=list)
     #: Calls of operators by family, counted in one step if this is not None.
     counts: dict[str, int] | None = None
     #: Measures the next epoch from within if this is not None.
     meter: Meter | None = None
-    #: The trial's part of the trainer's time; None: all is its own.
+    #: The trial's part of the trainer's time; None if it has all of the time.
     turn: Passing | None = None
-    #: The batches that several trials read once; None: it reads for itself.
+    #: The batches that are read once for several trials; None if it reads for itself.
     batches: Batches | None = None
-    #: Has metrics and loss share a forward pass in validation; None before the first.
+    #: Lets metrics and loss share a forward pass in validation; None before the first.
     one_pass: OnePass | None = None
-    #: Seconds in which batches were read.
+    #: Seconds spent on reading batches.
     waited: float = 0.0
-    #: The trainer's.
+    #: The energy meter of the trainer.
     metering: Metering = field(default_factory=lambda: Metering(None))
 
     @property
@@ -105,11 +104,11 @@ class Training:
         return time.perf_counter if self.turn is None else self.turn.clock
 
     def pass_turn(self, *, training: bool) -> None:
-        """Between two steps, in training or in evaluation: let others have their turns.
+        """Let other trials have their turns, between two steps of training or evaluation.
 
-        The next step of a training would drop the gradients of the last one unseen, so they need no
-        memory meanwhile. While memory is recorded, which the process does for all, nobody else has
-        a turn.
+        The next training step would drop the gradients of the last one unused, so they are dropped
+        now and need no memory meanwhile. While memory is recorded, for the whole process, no other
+        trial has a turn.
         """
         turn = self.turn
         if turn is None or not turn.is_over() or (self.meter is not None and self.meter.recording):
@@ -147,13 +146,13 @@ class Training:
         self.epoch = epoch
 
     def inherit(self, state: dict[str, Any], epoch: int) -> None:
-        """Go on from another trial's state after ``epoch``, under this one's hyperparameters.
+        """Go on from another trial's state after ``epoch``, under this trial's hyperparameters.
 
-        The model and what the optimiser has accumulated (its moments) are the other's. The options
-        of the optimiser's parameter groups stay this trial's; those that change by ``Steps`` are as
-        in force after ``epoch``. The schedule is where it would be after ``epoch``; of a plateau
-        schedule only the losses it has seen are taken over. Raises ``TrialFailed`` (fork) where the
-        state does not fit.
+        The model and the optimiser's accumulated values (its moments) are the other trial's. The
+        options of the optimiser's parameter groups stay this trial's; those that change by
+        ``Steps`` get the values in force after ``epoch``. The schedule is where it would be after
+        ``epoch``; of a plateau schedule only the losses it has seen are taken over. Raises
+        ``TrialFailed`` (fork) if the state does not fit.
         """
         try:
             self.model.load_state_dict(state["model"])
