@@ -61,22 +61,22 @@ class Resources(_Group):
     #: as there are ``shards``, or 1 if neither is given. It never changes a trial's result.
     max_width: int | None = None
     #: The number of shards of a ``TorchTrainable``'s batches, 1 to the smallest batch size. It may
-    #: change results, since BatchNorm normalises within a shard. None: as many as ``max_width``, but
-    #: with at least 32 examples in each shard.
+    #: change results, since BatchNorm normalises within a shard. None: as many as ``max_width``,
+    #: but with at least 32 examples in each shard.
     shards: int | None = None
     #: Bytes that the process of a trial may have on its host, at least 2**29: torch takes 0.3 GB of
     #: it. A trial that needs more fails; if a system configuration is the cause, the trial goes on
     #: without that configuration. The objectives or epoch functions of a slot share a process, and
     #: so the limit: up to four are paused there. None: no limit.
     memory: int | None = field(default=None, metadata={"stored": "memory_limit"})
-    #: ``bitwise``: an epoch has the same bits on any resources, however often it is trained; a study
-    #: whose code cannot do this ends at its start. ``statistical``: bits may differ, and each
+    #: ``bitwise``: an epoch has the same bits on any resources, however often it is trained; a
+    #: study whose code cannot do this ends at its start. ``statistical``: bits may differ, and each
     #: epoch's state is in the store before the epoch counts. None: ``bitwise``, but ``statistical``
     #: for an epoch function, which allows nothing else.
     exactness: str | None = None
-    #: Treatment of devices that would compute a trial's next epoch differently (another torch, thread
-    #: count, device class). ``refuse``: such a device is not used. ``record``: the epoch counts, and
-    #: is shown as a break. None: ``refuse`` if ``bitwise``, else ``record``.
+    #: Treatment of devices that would compute a trial's next epoch differently (another torch,
+    #: thread count, device class). ``refuse``: such a device is not used. ``record``: the epoch
+    #: counts, and is shown as a break. None: ``refuse`` if ``bitwise``, else ``record``.
     on_signature_change: str | None = None
 
     def _checked(self) -> dict[str, Any]:
@@ -129,8 +129,8 @@ class Limits(_Group):
     #: The number of trials, 0 or more, after which the study fails if all of them failed with the
     #: same exception in the same line, before any other trial ended or reported. 0: it goes on.
     fail_early: int = 3
-    #: The most device-hours, above 0: the time for which trials use devices. If several trials share
-    #: a device, each counts with its part of the time. None: no limit.
+    #: The most device-hours, above 0: the time for which trials use devices. If several trials
+    #: share a device, each counts with its part of the time. None: no limit.
     device_hours: float | None = None
     #: The most kilowatt-hours, above 0, measured in epochs; only devices with a meter are used.
     #: None: no limit.
@@ -138,13 +138,13 @@ class Limits(_Group):
     #: The most money, above 0, by the prices in ``PENSTOCK_PRICES``; only devices with a price are
     #: used. None: no limit.
     money: float | None = None
-    #: When the study should be over: seconds above 0 since its submission, or a point in time with a
-    #: time zone, as a ``datetime`` or as text in ISO 8601. It is stored as seconds; a value of 1e9 or
-    #: more means seconds since 1970. None: no limit.
+    #: When the study should be over: seconds above 0 since its submission, or a point in time with
+    #: a time zone, as a ``datetime`` or as text in ISO 8601. It is stored as seconds; a value of
+    #: 1e9 or more means seconds since 1970. None: no limit.
     deadline: float | str | datetime | None = None
-    #: The action when the study reaches one of these four limits. ``stop``: running trials end their
-    #: epoch, and the study is over. ``pause``: as by ``Study.pause``. ``finish_best``: as ``stop``,
-    #: but the best trial so far goes on to its target.
+    #: The action when the study reaches one of these four limits. ``stop``: running trials end
+    #: their epoch, and the study is over. ``pause``: as by ``Study.pause``. ``finish_best``: as
+    #: ``stop``, but the best trial so far goes on to its target.
     at_limit: str = "stop"
 
     def _checked(self) -> dict[str, Any]:
@@ -168,9 +168,9 @@ class Share(_Group):
     #: A whole number from -1000 to 1000. A study of higher priority gets all devices that it can
     #: use before others get any.
     priority: int = 0
-    #: Your name for the data, 1 to 200 characters; choose a new name whenever the data change. Trials
-    #: take over the epochs of equal trials in studies with the same token, code, packages, seed and
-    #: machine (docs/density.md). It needs ``seeding="shared"``. None: they take over none.
+    #: Your name for the data, 1 to 200 characters; choose a new name whenever the data change.
+    #: Trials take over the epochs of equal trials in studies with the same token, code, packages,
+    #: seed and machine (docs/density.md). It needs ``seeding="shared"``. None: they take over none.
     data_token: str | None = None
 
     def _checked(self) -> dict[str, Any]:
@@ -186,8 +186,9 @@ class SystemTuning(_Group):
     """Tuning of a ``TorchTrainable``'s system parameters: ``create_study(system=...)``."""
 
     #: ``reuse``: use better values from this installation's history, only of parameters that cannot
-    #: change a result. ``tune``: measure values while trials run, also of parameters that change the
-    #: order of sums; a bitwise trial keeps its values of these for life. ``off``: use the defaults.
+    #: change a result. ``tune``: measure values while trials run, also of parameters that change
+    #: the order of sums; a bitwise trial keeps its values of these for life. ``off``: use the
+    #: defaults.
     mode: str = field(default="reuse", metadata={"stored": "system"})
     #: The parameters that may be tuned, by their names in docs/system.md; None: the usual ones.
     knobs: str | Sequence[str] | None = None

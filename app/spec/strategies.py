@@ -57,13 +57,13 @@ def PASHA(  # noqa: N802 - as above
 def FreezeThaw(*, max_epochs: int) -> StrategySpec:  # noqa: N802 - as above
     """After every epoch, continue the most promising trial for its time, or begin a new one.
 
-    A model of learning curves predicts each trial's value at ``max_epochs``. Trials are paused after
-    an epoch, and go on from there. At most ``n_trials`` trials are begun.
+    A model of learning curves predicts each trial's value at ``max_epochs``. Trials are paused
+    after an epoch, and go on from there. At most ``n_trials`` trials are begun.
 
-    A third of the time goes to the trials that ``ASHA`` would train next. So, however wrong the model
-    is, everything that ASHA trains in some time on one device is trained in three times that time
-    and an epoch, and a study takes up to three times the epochs. It acts as ASHA until curves can be
-    predicted.
+    A third of the time goes to the trials that ``ASHA`` would train next. So, however wrong the
+    model is, everything that ASHA trains in some time on one device is trained in three times that
+    time and an epoch, and a study takes up to three times the epochs. It acts as ASHA until curves
+    can be predicted.
     """
     high = whole("FreezeThaw.max_epochs", max_epochs, low=1)
     return StrategySpec("freeze_thaw", high)
@@ -79,7 +79,8 @@ def Hyperband(  # noqa: N802 - as above
     rungs at 1, 3 and 9 epochs a round takes 17 trials; with rungs up to 81 epochs it takes 143.
 
     With ``overlap`` the next bracket begins as soon as a slot is idle; otherwise it begins when the
-    bracket before it is over. With ``sampler="bohb"`` these two forms are BOHB and synchronous BOHB.
+    bracket before it is over. With ``sampler="bohb"`` these two forms are BOHB and synchronous
+    BOHB.
     """
     spec = _halving("hyperband", "Hyperband", min_epochs, max_epochs, eta)
     return replace(spec, overlap=flag("Hyperband.overlap", overlap), proportional=True)
