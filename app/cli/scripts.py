@@ -235,7 +235,7 @@ def _cut_short(script: Path, error: PenstockError) -> str:
 def _show_outcomes(studies: list[StudyHandle], began: float, since: float) -> bool:
     """Print the outcome of each study; return True if a study failed.
 
-    The run ``began`` in a process that exists ``since`` (seconds since 1970).
+    The run ``began`` in a process that was started at ``since`` (both in seconds since 1970).
     """
     from ..client.study.script import outcome, show
     from ..client.study.watching import asked_message, detached_message, open_message

@@ -76,7 +76,7 @@ class Outbox(Generic[M]):
         attempts: int | None = None,
         most: int | None = None,
     ) -> None:
-        """``name`` names the messages in the log. ``attempt`` sends one message and may take long.
+        """``name`` is a word for the messages. ``attempt`` sends one message and may take long.
 
         ``attempts`` is the most tries of a message. If ``most`` messages wait, further ones are
         given up at once. None means no limit.

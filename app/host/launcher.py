@@ -271,8 +271,7 @@ def end_marked(mark: str) -> list[str]:
 
 
 def end_strays(home: str) -> list[str]:
-    """End processes of the state folder ``home`` whose starter is gone. Returns names and numbers.
-    """
+    """End processes of the state folder ``home`` whose starter is gone. Returns their names."""
 
     def is_stray(variables: Mapping[str, str]) -> bool:
         return variables.get("PENSTOCK_HOME") == home and not _lives(variables[MARK_VARIABLE])

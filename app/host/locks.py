@@ -245,7 +245,7 @@ def wait_gone(run: Path, name: str, timeout: float) -> bool:
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             return False
-        # Not by a pidfd: the holder may not have written its id, or may share the lock with a child.
+        # Not by a pidfd: the holder may not have written its id, or a child may share its lock.
         time.sleep(min(remaining, 0.005))
     return True
 

@@ -140,7 +140,7 @@ def _mark(cut: int) -> bytes:
 
 
 def _line_after(fd: int, offset: int) -> int:
-    """Return where the first line after ``offset`` begins; ``offset`` if that is far away."""
+    """Return the start of the first line after ``offset``; ``offset`` if that is far away."""
     head, newline, _ = os.pread(fd, 4096, offset).partition(b"\n")
     return offset + len(head) + 1 if newline else offset
 

@@ -12,8 +12,9 @@ from .options import option_paths
 from .space import parameter
 
 #: Fields that may differ: the number of trials, the observations (both may grow), weight, priority,
-#: ``fail_early`` (unknown to older versions), the command line and folder of the script, notified
-#: addresses and tasks, and a sampler's pickle. Below them, fields that are compared in another way.
+#: when the study gives up (studies of older versions never did), the command line and folder of the
+#: script, notified addresses and tasks, and a sampler's pickle. Below them, fields compared
+#: in another way.
 _NO_CHANGE = {
     *(
         "n_trials",

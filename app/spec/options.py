@@ -57,26 +57,26 @@ class _Group:
 class Resources(_Group):
     """Devices and memory that one trial may take, and how exact it stays on any of them."""
 
-    #: The number of devices that one trial may run on at once, 1 or more; at most ``shards``. None:
-    #: as many as there are ``shards``, and 1 where neither is given. Never part of what is learnt.
+    #: The number of devices that one trial may run on at once, from 1 to ``shards``. None: as many
+    #: as there are ``shards``, or 1 if neither is given. It never changes a trial's result.
     max_width: int | None = None
-    #: The number of shards of a ``TorchTrainable``'s batches, 1 to the smallest batch size. Part of
-    #: what is learnt: BatchNorm normalises within a shard. None: as many as ``max_width``, but no
-    #: shard of less than 32 examples.
+    #: The number of shards of a ``TorchTrainable``'s batches, 1 to the smallest batch size. It may
+    #: change results, since BatchNorm normalises within a shard. None: as many as ``max_width``,
+    #: but with at least 32 examples in each shard.
     shards: int | None = None
     #: Bytes that the process of a trial may have on its host, at least 2**29: torch takes 0.3 GB of
-    #: it. A trial that wants more fails; where that is a system configuration's fault, the trial
-    #: goes on without. The objectives or epoch functions of a slot share a process, and so the
-    #: limit: up to four are paused there. None: no limit.
+    #: it. A trial that needs more fails; if a system configuration is the cause, the trial goes on
+    #: without that configuration. The objectives or epoch functions of a slot share a process, and
+    #: so the limit: up to four are paused there. None: no limit.
     memory: int | None = field(default=None, metadata={"stored": "memory_limit"})
-    #: ``bitwise``: an epoch has the same bits on whatever resources and however often it is
-    #: trained; code that cannot hold this ends the study as it begins. ``statistical``: it need
-    #: not; each epoch is in the store before it counts. None: ``bitwise``; of an epoch function
-    #: ``statistical``, which is all that it can be.
+    #: ``bitwise``: an epoch has the same bits on any resources, however often it is trained; a
+    #: study whose code cannot do this ends at its start. ``statistical``: bits may differ, and each
+    #: epoch's state is in the store before the epoch counts. None: ``bitwise``, but ``statistical``
+    #: for an epoch function, which allows nothing else.
     exactness: str | None = None
-    #: Treatment of an epoch that a machine would compute otherwise (another torch, thread count,
-    #: device class). ``refuse``: that device is not used. ``record``: it counts, and is shown as a
-    #: break. None: ``refuse`` where bitwise, else ``record``.
+    #: Treatment of devices that would compute a trial's next epoch differently (another torch,
+    #: thread count, device class). ``refuse``: such a device is not used. ``record``: the epoch
+    #: counts, and is shown as a break. None: ``refuse`` if ``bitwise``, else ``record``.
     on_signature_change: str | None = None
 
     def _checked(self) -> dict[str, Any]:
@@ -118,19 +118,19 @@ class Limits(_Group):
     At ``device_hours``, ``kwh``, ``money`` and ``deadline`` no trial begins another epoch.
     """
 
-    #: Seconds above 0 that an epoch may take; None: no limit. Loading code and data is no part of
-    #: an epoch; it may take 120 s, or as long as an epoch where that is more.
+    #: Seconds above 0 that an epoch may take; None: no limit. Loading code and data does not count;
+    #: it may take 120 s, or as long as an epoch if that is more.
     epoch_timeout: float | None = None
     #: The number of retries of a trial whose code failed, 0 or more.
     retries: int = 0
     #: The number of best trials, 0 or more, whose last state stays in the store when the study is
     #: over.
     keep_checkpoints: int = 1
-    #: The number of trials, 0 or more, after which the study fails and says so if all failed with
-    #: one exception in one line of the code, before any other ended or reported. 0: it goes on.
+    #: The number of trials, 0 or more, after which the study fails if all of them failed with the
+    #: same exception in the same line, before any other trial ended or reported. 0: it goes on.
     fail_early: int = 3
-    #: The most device-hours, above 0: time for which trials hold devices, of a device that several
-    #: share a part. None: no limit.
+    #: The most device-hours, above 0: the time for which trials use devices. If several trials
+    #: share a device, each counts with its part of the time. None: no limit.
     device_hours: float | None = None
     #: The most kilowatt-hours, above 0, measured in epochs; only devices with a meter are used.
     #: None: no limit.
@@ -138,13 +138,13 @@ class Limits(_Group):
     #: The most money, above 0, by the prices in ``PENSTOCK_PRICES``; only devices with a price are
     #: used. None: no limit.
     money: float | None = None
-    #: When it should be over: seconds above 0 since its submission, or a point in time with a time
-    #: zone, as a ``datetime`` or as text in ISO 8601. It is kept as seconds; those since 1970 are
-    #: 1e9 or more. None: no limit.
+    #: When the study should be over: seconds above 0 since its submission, or a point in time with
+    #: a time zone, as a ``datetime`` or as text in ISO 8601. It is stored as seconds; a value of
+    #: 1e9 or more means seconds since 1970. None: no limit.
     deadline: float | str | datetime | None = None
-    #: The action when it reaches one of these four. ``stop``: what runs ends its epoch, and the
-    #: study is over. ``pause``: as by ``Study.pause``. ``finish_best``: as ``stop``, but the best
-    #: trial so far goes on to its target.
+    #: The action when the study reaches one of these four limits. ``stop``: running trials end
+    #: their epoch, and the study is over. ``pause``: as by ``Study.pause``. ``finish_best``: as
+    #: ``stop``, but the best trial so far goes on to its target.
     at_limit: str = "stop"
 
     def _checked(self) -> dict[str, Any]:
@@ -168,9 +168,9 @@ class Share(_Group):
     #: A whole number from -1000 to 1000. A study of higher priority gets all devices that it can
     #: use before others get any.
     priority: int = 0
-    #: Your name for the data, 1 to 200 characters; another name whenever they change. Trials
-    #: take over the epochs of equal trials of studies with the same token, code, packages, seed and
-    #: machine (docs/density.md). It needs ``seeding="shared"``. None: never.
+    #: Your name for the data, 1 to 200 characters; choose a new name whenever the data change.
+    #: Trials take over the epochs of equal trials in studies with the same token, code, packages,
+    #: seed and machine (docs/density.md). It needs ``seeding="shared"``. None: they take over none.
     data_token: str | None = None
 
     def _checked(self) -> dict[str, Any]:
@@ -185,21 +185,22 @@ class Share(_Group):
 class SystemTuning(_Group):
     """Tuning of a ``TorchTrainable``'s system parameters: ``create_study(system=...)``."""
 
-    #: ``reuse``: only what cannot change a result, where the history of this installation knows
-    #: better than the default. ``tune``: they are measured while trials run, and so are those that
-    #: change the order of sums; a bitwise trial keeps these for life. ``off``: never.
+    #: ``reuse``: use better values from this installation's history, only of parameters that cannot
+    #: change a result. ``tune``: measure values while trials run, also of parameters that change
+    #: the order of sums; a bitwise trial keeps its values of these for life. ``off``: use the
+    #: defaults.
     mode: str = field(default="reuse", metadata={"stored": "system"})
     #: The parameters that may be tuned, by their names in docs/system.md; None: the usual ones.
     knobs: str | Sequence[str] | None = None
-    #: The weight w of energy, 0 to 1, in what they are chosen by: the least time^(1 - w) *
-    #: joules^w of a step. 0: time alone. Above 0 only where energy is measured.
+    #: The weight w of energy, 0 to 1. The chosen values have the least time^(1 - w) * joules^w of a
+    #: step. 0: only time counts. Above 0 is allowed only if energy is measured.
     energy_weight: float = 0.0
-    #: The way of trying them where the mode is ``tune``: ``race``, ``bandit``, ``bayesian`` or
-    #: ``grid`` (docs/system.md).
+    #: The search method if the mode is ``tune``: ``race``, ``bandit``, ``bayesian`` or ``grid``
+    #: (docs/system.md).
     probing: str = "race"
     #: The precision of trials. ``fp32``: float32. ``bf16``: bfloat16 where torch's autocast
-    #: has it; parameters, norms, losses and the optimiser stay in float32. ``auto``: that, if a
-    #: rehearsal finds it faster and the loss the same. All trials of a study compute alike.
+    #: has it; parameters, norms, losses and the optimiser stay in float32. ``auto``: ``bf16`` if a
+    #: rehearsal finds it faster and the loss the same. All trials of a study use one precision.
     precision: str = "fp32"
 
     def _checked(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Evaluation strategies as a user names them: how long each configuration is trained.
+"""Evaluation strategies for users, which decide how long each configuration is trained.
 
 Each function checks its arguments and returns the ``StrategySpec`` that is part of the study.
 """
@@ -15,7 +15,7 @@ from ..common.validation import ABOVE_0, finite, flag, whole
 
 
 def FullBudget(epochs: int | None = None) -> StrategySpec:  # noqa: N802 - reads as the value it is
-    """Train every configuration for ``epochs``; None: until the objective returns."""
+    """Train every configuration for ``epochs``, or until the objective returns if that is None."""
     if epochs is not None:
         epochs = whole("FullBudget.epochs", epochs, low=1)
     return StrategySpec("full", max_epochs=epochs)
@@ -26,8 +26,8 @@ def SuccessiveHalving(  # noqa: N802 - as above
 ) -> StrategySpec:
     """Train all for ``min_epochs``, then the best ``1/eta`` for ``eta`` times as long, and so on.
 
-    It is synchronous: a rung starts when the one before it is complete, so one seed gives one
-    result.
+    It is synchronous: a rung starts when the rung before it is complete, so the same seed gives the
+    same result.
     """
     return _halving("halving", "SuccessiveHalving", min_epochs, max_epochs, eta)
 
@@ -37,9 +37,9 @@ def ASHA(  # noqa: N802 - as above
 ) -> StrategySpec:
     """Like ``SuccessiveHalving``, but a trial is promoted as soon as it is among the best so far.
 
-    Trials that are not promoted are paused, and go on later if they are among the best then. The
-    first trial of a high rung does not wait for others as long as it is the best of all and still
-    gains much.
+    Trials that are not promoted are paused, and go on later if they are among the best by then. The
+    first trial of a high rung does not wait for other trials as long as it is the best of all and
+    still improves much.
     """
     return replace(_halving("asha", "ASHA", min_epochs, max_epochs, eta), ahead=True)
 
@@ -55,14 +55,15 @@ def PASHA(  # noqa: N802 - as above
 
 
 def FreezeThaw(*, max_epochs: int) -> StrategySpec:  # noqa: N802 - as above
-    """After every epoch, the trial that promises most for its time goes on, or a new one begins.
+    """After every epoch, continue the most promising trial for its time, or begin a new one.
 
-    A model of learning curves foretells what each trial comes to by ``max_epochs``; trials are
-    paused after an epoch, and go on where they were. ``n_trials`` is how many are begun at most.
+    A model of learning curves predicts each trial's value at ``max_epochs``. Trials are paused
+    after an epoch, and go on from there. At most ``n_trials`` trials are begun.
 
-    A third of the time goes to what ``ASHA`` would train next. So all that ASHA trains in some time
-    on one device is trained in three times that time and an epoch, however wrong the model is, and
-    a study takes up to three times the epochs. Until curves can be foretold it is ASHA.
+    A third of the time goes to the trials that ``ASHA`` would train next. So, however wrong the
+    model is, everything that ASHA trains in some time on one device is trained in three times that
+    time and an epoch, and a study takes up to three times the epochs. It acts as ASHA until curves
+    can be predicted.
     """
     high = whole("FreezeThaw.max_epochs", max_epochs, low=1)
     return StrategySpec("freeze_thaw", high)
@@ -73,12 +74,13 @@ def Hyperband(  # noqa: N802 - as above
 ) -> StrategySpec:
     """Several successive halvings, one after another, each with fewer configurations at its start.
 
-    These brackets make a round, which is repeated until the study has its trials. Trials that are
-    too few for a round are spread over all of its brackets in proportion. With ``eta`` 3 and rungs
-    at 1, 3 and 9 epochs a round takes 17 trials; with rungs up to 81 epochs it takes 143.
+    These brackets make a round, which is repeated until the study has all its trials. If the trials
+    are too few for a round, they are spread over all its brackets in proportion. With ``eta`` 3 and
+    rungs at 1, 3 and 9 epochs a round takes 17 trials; with rungs up to 81 epochs it takes 143.
 
-    With ``overlap`` the next one begins as soon as a slot is idle; otherwise it begins when the one
-    before is over. With ``sampler="bohb"`` the two are BOHB and synchronous BOHB.
+    With ``overlap`` the next bracket begins as soon as a slot is idle; otherwise it begins when the
+    bracket before it is over. With ``sampler="bohb"`` these two forms are BOHB and synchronous
+    BOHB.
     """
     spec = _halving("hyperband", "Hyperband", min_epochs, max_epochs, eta)
     return replace(spec, overlap=flag("Hyperband.overlap", overlap), proportional=True)
@@ -97,8 +99,8 @@ def PBT(  # noqa: N802 - as above
     ``n_trials`` is the size of the population. After each ``interval`` epochs a trial in the bottom
     ``quantile`` (above 0, at most 0.5) is stopped, and a new trial replaces it. The new trial
     continues from the state of a trial in the top ``quantile``. Each of its parameters is that
-    trial's times 0.8 or 1.2, or is resampled with probability ``resample``. ``explore`` names the
-    parameters that are changed; None: all.
+    trial's value times 0.8 or 1.2, or is resampled with probability ``resample``. ``explore`` names
+    the parameters that are changed, or all if it is None.
     """
     low = whole("PBT.interval", interval, low=1)
     high = whole("PBT.max_epochs", max_epochs, low=1)
@@ -117,10 +119,10 @@ def PBT(  # noqa: N802 - as above
 
 
 def MedianStopping(max_epochs: int, *, every: int = 1) -> StrategySpec:  # noqa: N802 - as above
-    """Full budget, but a trial is stopped once its best value is worse than a median.
+    """Train all configurations fully, but stop a trial whose best value is worse than a median.
 
-    The median is of the other trials' averages up to the same epoch. It is checked every ``every``
-    epochs.
+    The median is that of the other trials' averages up to the same epoch. The rule is applied every
+    ``every`` epochs.
     """
     return _rule("median", "MedianStopping", max_epochs, every)
 
@@ -128,7 +130,7 @@ def MedianStopping(max_epochs: int, *, every: int = 1) -> StrategySpec:  # noqa:
 def CurveStopping(  # noqa: N802 - as above
     max_epochs: int, *, every: int = 1, risk: float = 0.05
 ) -> StrategySpec:
-    """Full budget, but a trial is stopped once it is unlikely to be the best.
+    """Train all configurations fully, but stop a trial that is unlikely to be the best.
 
     A power law is fitted to the trial's values every ``every`` epochs. The trial stops when the
     fitted probability that it ends above the best fully trained trial is less than ``risk`` (above

@@ -258,7 +258,7 @@ class ForkServer:
     def _lose(self, why: str) -> None:
         """Give up the fork server, which has ended or must be ended.
 
-        It is started again, unless it was lost soon after its start.
+        It is started again at once, unless it was lost soon after its start for no known import.
         """
         if self._process is not None:
             if not self._over:

@@ -14,7 +14,7 @@ class CannotStart(OSError):
 
 
 class Launch(NamedTuple):
-    """How to start a trainer: the program and its environment."""
+    """Description of a trainer's start: the program and its environment."""
 
     #: The program and its arguments; empty to start the trainer in the worker's own environment.
     command: tuple[str, ...]

@@ -336,7 +336,7 @@ def _timeval(seconds: float) -> bytes:
 
 
 def _in_environment(environment: str, variables: Mapping[str, str]) -> Launch:
-    """Return how to start a trainer in its study's environment. Raises ``CannotStart``."""
+    """Return the launch of a trainer in its study's environment. Raises ``CannotStart``."""
     try:
         launching = extensions.end_of("environments", "launching", f"environment = {environment}")
     except UsageError as error:

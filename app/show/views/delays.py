@@ -132,7 +132,7 @@ def summary(trials: Sequence[TrialDelays]) -> Delays | None:
 
 
 def percentile(ordered: Sequence[float], part: float) -> float:
-    """Return the smallest value that is at least as large as the share ``part`` of all values.
+    """Return the least of the ``ordered`` values that a share ``part`` of them does not exceed.
 
     >>> percentile([1.0, 2.0, 3.0, 4.0], 0.5)
     2.0
