@@ -187,7 +187,7 @@ def test_a_candidate_names_its_super_net_and_the_super_net_counts_its_candidates
     its = "with the weights of trial 0 of super after epoch 3, and running statistics"
     of_candidate = "it is a candidate of a super-net and is not trained: it"
     [line] = story_of(reader, "b/0").origins
-    assert line == f"{of_candidate} was evaluated {its} that are measured anew over 20 batches"
+    assert line == f"{of_candidate} was evaluated {its} that are measured again over 20 batches"
     [line] = story_of(reader, "b/2").origins
     assert line.startswith(f"{of_candidate} is to be evaluated {its}")
 
