@@ -64,7 +64,7 @@ def lane_too_full(state: EngineState, fused_groups: FusedGroups, slot: Member, t
     for each in (trial, *residents[lane]):
         if known_trial(state, each).alone:
             name = state.studies[each.study].spec.name
-            return f"trial {each.number} of {name} ran out of memory next to other trials"
+            return f"trial {each.number} of {name} ran out of memory beside others"
     if device.memory is None:
         return ""
     seat = int(lane_memory(device) / device.seats)

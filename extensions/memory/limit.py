@@ -44,7 +44,7 @@ def slot_limit(
         if trial.study != of:
             of, study = trial.study, known_study(state, trial.study)
         if (own := study.trials.get(trial.id)) is not None and own.alone:
-            return SlotLimit(1, f"trial {trial.number} ran out of memory next to other trials")
+            return SlotLimit(1, f"trial {trial.number} ran out of memory beside others")
     if state.packed:
         return _packed_limit(state, fused_groups, name, trials, newcomer)
     return _gaining_limit(state, fused_groups, name, trials, newcomer)
@@ -132,7 +132,7 @@ def _measured_limit(  # noqa: PLR0917 - one device, one study, and what is known
             state, study, name, verdict.slots
         ):
             return SlotLimit(one_less, f"{verdict.slots} at once are being tried on another device")
-        reason = f"it is being measured whether {verdict.slots} at once are faster"
+        reason = f"whether {verdict.slots} at once gain is being found out"
         return SlotLimit(verdict.slots, reason, exploring=True)
     if verdict.gain is None:
         return SlotLimit(verdict.slots, "its epochs take no time")

@@ -80,9 +80,9 @@ def _running(engine: Engine, fence: int, attempt: Attempt, at: float) -> Facts:
         reason = "until this epoch's end: it gives way to a trial that the policy puts first"
     elif attempt.cut:
         drained = any(state.cordoned(member.device) for member in segment.members)
-        reason = "until this epoch's end: it gets another number of devices"
+        reason = "until this epoch's end: another width"
         if attempt.leaves:
-            reason = "until this epoch's end: it can have a device that is not shared"
+            reason = "until this epoch's end: it need not share its device"
         if not study.runnable:
             reason = "until this epoch's end: its study is paused"
         elif drained:
@@ -119,15 +119,15 @@ def _waiting(engine: Engine, at: float) -> list[Facts]:
         elif not usable:
             reason = "no device may be used now"
         elif usable <= study.refused.keys():
-            reason = "no present device may be used for its study"
+            reason = "no device that is there may be used for its study"
             if study.spec.environment:
                 reason += f": {study.refused[min(usable)]}"
         elif position == 0 and devices_are_reserved_for(state, trial):
             width = state.courses[name].narrow
-            reason = f"first in line: devices that become free are kept for it until it has {width}"
+            reason = f"first in line: what becomes free is kept for it until it has {width} devices"
         elif position == 0 and (seats := engine.extensions.seats.free()):
             why = engine.extensions.too_full(trial, seats[0])
-            reason += f"; no seat next to other trials: {why}" if why else ""
+            reason += f"; no seat beside others: {why}" if why else ""
         position += study.runnable
         facts.append(_waits(state, name, at, reason))
     return facts

@@ -250,7 +250,7 @@ def test_a_bias_is_refused_where_trials_have_no_epochs_in_common():
 
 
 def test_a_bias_is_refused_where_no_parameter_changes_with_the_epoch():
-    with pytest.raises(UsageError, match=r"sampler\.prefix_bias = 0\.5 is refused.*without Steps"):
+    with pytest.raises(UsageError, match=r"sampler\.prefix_bias = 0\.5 is refused.*is a Steps"):
         check_space("evolution", '{"prefix_bias": 0.5}', parse_space({"lr": [0.1, 0.2]}), ())
 
 

@@ -186,7 +186,7 @@ def test_the_outlook_says_whose_turns_count_and_what_memory_is_needed():
     at.study("short", epochs=1)
     plan = outlook(at.engine, at.at)
     assert plan["waiting"][0]["why"] == (
-        "place 1 in line for a slot; no seat next to other trials:"
+        "place 1 in line for a slot; no seat beside others:"
         " 2 persistent 3.5 GiB + 1 ephemeral 8.0 GiB + process 0.0 GiB of 10.2 GiB"
     )
     at.told("long", 1.0, 2.0)

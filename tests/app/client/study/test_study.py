@@ -394,7 +394,7 @@ def test_a_shown_study_ends_with_what_failed(settings, started, capsys):
     assert lines[(at := lines.index("1 of 3 trials failed")) : at + 4] == [
         "1 of 3 trials failed",
         f"  trial 1 (x {x:g}, act {act}) failed (exception): ValueError: no  {story}",
-        f"the end of trial 1's traceback; all of it: {story}",
+        f"the end of trial 1's traceback; to see all of it: {story}",
         "Traceback ...",
     ]
     assert "failed" not in capsys.readouterr().err
