@@ -145,7 +145,7 @@ def test_epochs_of_a_grid_are_beside_their_trials_own_default():
     grid = spec(system="tune", probing="grid")
     html = system_section(Ledger(epochs=rows), grid, []).html
     assert ">epochs</th>" in html
-    assert "one configuration an epoch" in html
+    assert "One configuration was measured in each epoch" in html
     assert "<td>threads 1</td><td>2</td><td>1.83" in html
     assert "<td>loader_workers 2</td><td>1</td><td>0.50" in html
     raced = system_section(Ledger(epochs=rows), spec(system="tune"), []).html
