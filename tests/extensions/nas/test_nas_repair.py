@@ -418,7 +418,9 @@ class OneWay(nn.Module):
 
 
 def test_a_model_that_fails_only_in_backward_is_refused_by_name():
-    with pytest.raises(UsageError, match=r"what resize made cannot be trained.*no way back") as caught:
+    with pytest.raises(
+        UsageError, match=r"what resize made cannot be trained.*no way back"
+    ) as caught:
         act_at(residual(), "branch", lambda site: site.insert(OneWay))
     assert caught.value.field == "resize"
 
