@@ -51,8 +51,8 @@ REFUSED = [
     ("study(space={'lr': Float(1.0, 0.1)})", "Float.high = 0.1", "above low = 1.0"),
     ("study(space={'n': Int(9, 3)})", "Int.high = 3", "above low = 9"),
     ("study(space={'act': []})", "Categorical.choices = []", "at least one value"),
-    ("study(space={'lr': Float(0.0, 1.0, log=True)})", "Float.low = 0.0", "above 0 where log"),
-    ("study(space={'n': Int(0, 9, log=True)})", "Int.low = 0", ">= 1 where log"),
+    ("study(space={'lr': Float(0.0, 1.0, log=True)})", "Float.low = 0.0", "above 0, because log"),
+    ("study(space={'n': Int(0, 9, log=True)})", "Int.low = 0", ">= 1, because log"),
     ("study(space={})", "space = {}", "at least one name"),
     (
         "study(sampler='annealing')",
