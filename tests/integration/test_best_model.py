@@ -98,7 +98,8 @@ def test_a_model_that_is_not_kept_is_refused_with_the_option_that_keeps_it(site)
     )
     assert loss_of(nas.best_model(kept, best[1][1])) == best[1][0]
     [pruned, *_] = [trial.number for trial in kept.trials if trial.state.name == "PRUNED"]
-    with pytest.raises(UsageError, match=rf"trial {pruned} .*here: {best[0][1]}, {best[1][1]}"):
+    numbers = rf"\({best[0][1]}, {best[1][1]}\)"
+    with pytest.raises(UsageError, match=rf"trial {pruned} .*{numbers}"):
         nas.best_model(kept, pruned)
     with pytest.raises(UsageError, match="trial = 99 is refused: allowed is a number from 0 to"):
         nas.best_model(kept, 99)
