@@ -21,7 +21,7 @@ pytestmark = pytest.mark.extension("nas", "memory", "simulation")
 #: The campaign with two steps of the test's own; the second one waits for a file.
 PROGRAM = """
 import sys
-from benchmarks import gpu_campaign
+from benchmarks.gpu_campaign import steps as gpu_campaign
 
 folder = sys.argv.pop(1)
 steps = [gpu_campaign.Step(name, 3600.0, (f"{folder}/test_{name}.py",)) for name in ("one", "two")]
@@ -51,7 +51,7 @@ def begin(folder, *more, out="out", minutes=600):
     options = ["--work", folder / "work", "--out", folder / out, "--minutes", minutes]
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, *map(str, (folder, *options, *more))],
-        cwd=Path(gpu_campaign.__file__).parents[1],
+        cwd=gpu_campaign.ROOT,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
