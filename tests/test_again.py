@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from invariants import FILES, ROOMS, is_invariant
-from penstock.testkit.marks import is_there, needed_by
+
+from testkit.marks import is_there, needed_by
 
 TESTS = Path(__file__).parent
 AGAIN = TESTS / "again.py"

@@ -27,6 +27,7 @@ from penstock.scheduler.model.trial import FINAL, TRANSITIONS, TrialState
 from penstock.tasks.training import loop
 
 from testkit.measured import Home
+from testkit.names import bound_names, words_of
 from testkit.package import Package
 
 ROOT = Path(__file__).parent.parent
@@ -258,50 +259,39 @@ def test_a_room_imports_only_from_rooms_that_are_listed_before_it():
                 assert place[other] <= place[room], f"{file} imports {target}"
 
 
-def asked_ends():
-    """Yield the names of ends of extensions that somebody asks for."""
+def asks():
+    """Yield the function's name, the end and what follows of each call that asks for an end."""
     place = {"of_ends": 0, "names": 0, "end_of": 1}
     for file in (*(ROOT / "app").rglob("*.py"), *(ROOT / "extensions").rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call):
-                at = place.get(ast.unparse(node.func).rpartition(".")[2], len(node.args))
-                asked = (each for each in node.args[at : at + 1] if isinstance(each, ast.Constant))
-                yield from (each.value for each in asked)
+                called = ast.unparse(node.func).rpartition(".")[2]
+                match node.args[place.get(called, len(node.args)) :]:
+                    case [ast.Constant(end), *more]:
+                        yield called, end, more
 
 
 def test_each_end_that_is_asked_for_is_told_of_in_the_list_and_in_the_design():
-    asked = {*asked_ends()}
+    asked = {end for _, end, _ in asks()}
     assert {"scheduler", "cli", "elsewhere"} <= asked
     assert asked <= {*re.findall(r"``(\w+)``", extensions.__doc__)}
     assert asked <= {*re.findall(r"`(\w+)\.py`", section("docs/design.md", "Extensions"))}
 
 
-def values_asked():
-    """Return the names that ``of_ends`` looks for, by end, but for ends read in other ways, too."""
-    values, others = defaultdict(set), set()
-    for file in (*(ROOT / "app").rglob("*.py"), *(ROOT / "extensions").rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
-            match node:
-                case ast.Call(ast.Name(called) | ast.Attribute(_, called), arguments):
-                    _sort(called, arguments, values, others)
-    return {end: values[end] for end in values.keys() - others}
-
-
-def _sort(called, arguments, values, others):
-    match called, arguments:
-        case "of_ends", [ast.Constant(end), ast.Constant(value)]:
-            values[end].add(value)
-        case ("of_ends", [ast.Constant(end), _]) | ("end_of", [_, ast.Constant(end), *_]):
-            others.add(end)
-
-
 def test_each_file_that_is_an_end_has_something_of_it():
     """A file that is one by chance would be loaded for nothing: the pages' server, once."""
-    ends = values_asked()
-    assert {"server", "node", "page"} <= ends.keys()
-    for end, values in ends.items():
+    values, others = defaultdict(set), set()
+    for called, end, more in asks():
+        match called, more:
+            case "of_ends", [ast.Constant(value)]:
+                values[end].add(value)
+            case ("of_ends", _) | ("end_of", _):  # what is asked for is not in this call
+                others.add(end)
+    ends = values.keys() - others
+    assert {"server", "node", "page"} <= ends
+    for end in ends:
         for file in sorted((ROOT / "extensions").glob(f"*/{end}.py")):
-            assert values & {*bound_names(ast.parse(file.read_text()))}, file
+            assert values[end] & bound_names(ast.parse(file.read_text())), file
 
 
 def test_the_design_names_all_extensions():
@@ -338,35 +328,6 @@ def test_words_are_found_in_names_of_every_kind():
     assert names == {"DraftPlan", "f", "a", "wish", "wanted_n", "drawn"}  # no field, no attribute
     assert words_of("DraftPlan") == ["draft", "plan"]
     assert words_of("_HTTPServer_n2") == ["http", "server", "n2"]
-
-
-def bound_names(tree):
-    """Names of classes, functions, parameters and variables.
-
-    Fields and attributes are left out: most of them are stored under their names.
-    """
-    fields = {
-        line.target
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
-        for line in node.body
-        if isinstance(line, ast.AnnAssign)
-    }
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            names.add(node.name)
-        elif isinstance(node, ast.arg):
-            names.add(node.arg)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in fields:
-            names.add(node.id)
-    return names
-
-
-def words_of(name):
-    """The words of a name in snake case or camel case."""
-    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
-    return [part.lower() for part in parts]
 
 
 def test_the_page_of_figures_and_all_that_quote_them_agree_with_the_kept_results():

@@ -7,7 +7,7 @@ from messages import PAGE, messages, page
 
 def test_the_page_of_messages_is_the_codes():
     """``python -m tests.messages --write`` writes it: read what has changed as a user would."""
-    assert PAGE.read_text() == page(messages())
+    assert PAGE.read_text() == page(messages()), "python -m tests.messages --write"
 
 
 def test_messages_are_read_as_the_code_makes_them(tmp_path):

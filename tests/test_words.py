@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from penstock.testkit import words
+
+from testkit import words
 
 
 def test_no_file_has_more_of_the_words_that_are_avoided() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from penstock.testkit.faults.failovers import gaps, recoveries
-from penstock.testkit.faults.sentinels import Switch
-from penstock.testkit.faults.sites import TRIALS, Outcome
+from testkit.faults.failovers import gaps, recoveries
+from testkit.faults.sentinels import Switch
+from testkit.faults.sites import TRIALS, Outcome
 
 
 def test_an_epoch_is_lost_where_a_later_one_of_its_trial_or_the_whole_trial_is():

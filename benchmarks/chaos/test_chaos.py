@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from penstock.app.ledger.rows import EpochRow
-from penstock.testkit.faults.campaign import STANDSTILL, standstills
-from penstock.testkit.faults.sites import RUNGS
+
+from testkit.faults.campaign import STANDSTILL, standstills
+from testkit.faults.sites import RUNGS
 
 
 def epoch(at, seconds=1.0, *, trial="s-0000", number=1, device="d"):

@@ -12,7 +12,8 @@ from penstock.app.client.study.handle import StudyHandle
 from penstock.app.host.settings import load
 from penstock.app.ledger.ledger import MemoryLedger, SqlLedger
 from penstock.app.show.views import live
-from penstock.testkit.postgres import find_binaries, server
+
+from testkit.postgres import find_binaries, server
 
 _NUMBERS = count(1)
 

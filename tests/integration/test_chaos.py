@@ -8,8 +8,9 @@ from __future__ import annotations
 import pytest
 from patience import PATIENCE
 from penstock.app.host import locks
-from penstock.testkit.faults import campaign as chaos
-from penstock.testkit.faults import faults
+
+from testkit.faults import campaign as chaos
+from testkit.faults import faults
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.extension("sharing")]
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 from machines.powercap import burning
-from penstock.testkit.random_widths import RANDOM_WIDTHS
 from servers.installation import CORES, Installation
+
+from testkit.random_widths import RANDOM_WIDTHS
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -16,8 +16,9 @@ from penstock.profiling.devices.device import Device
 from penstock.scheduler.model.decisions import Parent
 from penstock.scheduler.model.study import Code
 from penstock.tasks.contracts.code import reference
-from penstock.testkit.digits import DigitsNet
 from servers.worker_bench import KEY, SPEC, bench
+
+from testkit.digits import DigitsNet
 
 pytestmark = pytest.mark.integration
 

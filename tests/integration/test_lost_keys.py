@@ -10,9 +10,10 @@ import pytest
 from patience import until
 from penstock import create_study
 from penstock.app.broker import connection, protocol, server
-from penstock.testkit.faults import campaign as chaos
 from servers.installation import Installation, variables_of
 from user_code import local_objectives
+
+from testkit.faults import campaign as chaos
 
 pytestmark = pytest.mark.integration
 #: The losses alone; ``python -m benchmarks.chaos --objectives`` kills processes, too.

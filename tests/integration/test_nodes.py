@@ -15,8 +15,9 @@ from contextlib import ExitStack
 import pytest
 from machines.network import network
 from penstock.scheduler.model.events import AttemptLost
-from penstock.testkit.random_widths import RANDOM_WIDTHS
 from servers.installation import Installation, serving, working
+
+from testkit.random_widths import RANDOM_WIDTHS
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

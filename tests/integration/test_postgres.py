@@ -9,10 +9,11 @@ import pytest
 from machines.system import missing
 from patience import PATIENCE
 from penstock.app.host import locks
-from penstock.testkit.faults import campaign as chaos
-from penstock.testkit.faults.faults import DATABASE_KINDS
-from penstock.testkit.postgres import PASSWORD, find_binaries, server
 from servers.installation import Installation
+
+from testkit.faults import campaign as chaos
+from testkit.faults.faults import DATABASE_KINDS
+from testkit.postgres import PASSWORD, find_binaries, server
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -10,9 +10,10 @@ from patience import PATIENCE, until
 from penstock.app.broker import connection
 from penstock.app.host import locks
 from penstock.app.server.services import services
-from penstock.testkit.faults import failovers, sentinels
-from penstock.testkit.faults.objective_faults import ObjectiveSite, verdict
-from penstock.testkit.faults.sites import Site, compare, site
+
+from testkit.faults import failovers, sentinels
+from testkit.faults.objective_faults import ObjectiveSite, verdict
+from testkit.faults.sites import Site, compare, site
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -11,8 +11,9 @@ from penstock.scheduler.model.events import (
 from penstock.scheduler.model.snapshot import WidthPlan, steady
 from penstock.scheduler.model.study import StrategySpec, shards_of
 from penstock.scheduler.resources.slot_choice import members_of
-from penstock.testkit.random_widths import RANDOM_WIDTHS, random_widths
 from worlds.drive_world import World, check_invariants, device, spec
+
+from testkit.random_widths import RANDOM_WIDTHS, random_widths
 
 
 def elastic(**fields):

@@ -19,7 +19,8 @@ from penstock.app.node.sessions.link import Link
 from penstock.app.node.worker.celery import make_app
 from penstock.base.errors import BackendError, UsageError
 from penstock.base.urls import hide_password
-from penstock.testkit.faults import sentinels as _sentinels
+
+from testkit.faults import sentinels as _sentinels
 
 ONE = "sentinel://h:1/0?master_name=m"
 

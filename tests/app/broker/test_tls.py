@@ -18,7 +18,8 @@ from penstock.app.broker import connection, presence, server
 from penstock.app.host.settings import load
 from penstock.app.node.worker.celery import make_app
 from penstock.base.errors import BackendError, UsageError
-from penstock.testkit.faults import sentinels
+
+from testkit.faults import sentinels
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from patience import PATIENCE
+from patience import PATIENCE, until
 from penstock.app.broker import presence, protocol
 from penstock.app.broker.dropped import counted
 from penstock.app.broker.endings import Endings
@@ -177,6 +177,11 @@ def repeated(at, *texts):
 FIRST, SECOND, THIRD = (f'[{{"n":{n}}}]' for n in (1, 2, 3))
 
 
+def milliseconds(redis):
+    seconds, micros = redis.time()
+    return seconds * 1000 + micros // 1000
+
+
 def test_a_history_that_was_lost_is_known_as_such_until_all_of_it_is_sent_again(at, redis):
     link = Link(at.url)
     link._key = KEY
@@ -187,7 +192,9 @@ def test_a_history_that_was_lost_is_known_as_such_until_all_of_it_is_sent_again(
     assert link.history("st", begun) == (begun, [])
     redis.delete(protocol.HISTORY + "st")
     assert link.history("st", begun) is link.history("st", "") is None
-    time.sleep(0.01)  # ids are of milliseconds: one of the same moment would be the one before
+    # Ids are of milliseconds: an entry of the same one would have the id of the lost entry.
+    last = int(begun.split()[1].partition("-")[0])
+    until(lambda: milliseconds(redis) > last, "the next millisecond")
     sent(at, SECOND)  # by a scheduler that knows nothing of the loss
     assert link.history("st", begun) is link.history("st", "") is None
     repeated(at, FIRST, SECOND)

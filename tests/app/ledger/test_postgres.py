@@ -22,8 +22,9 @@ from penstock.app.ledger.ledger import SqlLedger
 from penstock.app.ledger.reader import Reader
 from penstock.app.ledger.writes import Batch
 from penstock.base.errors import BackendError
-from penstock.testkit.postgres import PASSWORD, USER, server
 from servers.serving_scheduler import serving_scheduler
+
+from testkit.postgres import PASSWORD, USER, server
 
 SECRETS = (PASSWORD, quote(PASSWORD, safe=""))
 

@@ -15,8 +15,9 @@ from penstock.scheduler.model.study import StrategySpec
 from penstock.scheduler.policies.names import POLICIES
 from penstock.scheduler.resources.slots import devices_are_reserved_for, free_slots
 from penstock.scheduler.strategies.base import STRATEGIES
-from penstock.testkit.random_widths import RANDOM_WIDTHS
 from worlds.drive_world import spec
+
+from testkit.random_widths import RANDOM_WIDTHS
 
 #: A user's own is among them, which is asked in a process of its own.
 PLANS = (*POLICIES, RANDOM_WIDTHS)
