@@ -70,7 +70,8 @@ class Site:
     """One installation with a state folder of its own."""
 
     #: Seconds without an accepted epoch, or without anything to hit, after which it is a failure.
-    patience = 60.0
+    #: It is no statement about speed: also a busy machine must not fail by it.
+    patience = 600.0
     #: Number of studies that are submitted at a time.
     beside = 1
 
@@ -248,8 +249,6 @@ class GangSite(Site):
 
     With one device, which it has by default, no trial is wider than one, and two run side by side.
     """
-
-    patience = 180.0
 
     def __init__(self, home: Path, **given: Any) -> None:
         super().__init__(home, **{"devices": "cpu:1x2*2"} | given)

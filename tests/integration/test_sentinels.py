@@ -30,8 +30,10 @@ def servers(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def reaped():
+    """Wait for the services that the test started. Others run for all tests of the session."""
+    before = set(locks._started)
     yield
-    for process in locks._started:
+    for process in set(locks._started) - before:
         process.wait(PATIENCE)
 
 
@@ -77,13 +79,13 @@ def test_an_objectives_other_trials_are_sent_again_to_a_broker_that_forgets(serv
 
 def test_services_wait_where_no_primary_is_there(servers, tmp_path):
     """Bring back the old primary as it was: services go on with it."""
+    until(servers.is_whole, "a whole group")  # not during the study, which may be over by then
     make = partial(Site, broker=servers.url(4), **failovers.USUAL)
     with site(make) as hit:
         services.ensure_up(hit.settings)
         hit.submit(0)
         hit.until(hit.last_row, "an epoch")
         pids = {each.name: each.pid for each in services.statuses(hit.settings)}
-        until(servers.is_whole, "a whole group")
         row, killed = hit.last_row(), list(servers.data)
         primary = servers.primary()
         for port in killed:
