@@ -1,5 +1,6 @@
 """Checked descriptions of studies, as users give them.
 
-Space, sampler options, strategy, objectives, constraints, resources and limits, warm start; and the
-study specification made from them.
+The modules check the search space, the sampler's options, the strategy, the objectives, the
+constraints, the groups of options and the warm start. From these parts they build the
+``StudySpec``, the complete specification of a study.
 """

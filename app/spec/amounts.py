@@ -1,6 +1,6 @@
-"""Check the amounts that a study is given: its weight, its priority, the weight of energy.
+"""Check the amounts that a study is given: its weight, its priority and its weight of energy.
 
-Script, command and scheduler use the same checks.
+The client, the command line and the scheduler use the same checks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from ..common.validation import finite, whole
 if TYPE_CHECKING:
     from ...profiling.devices.device import Device
 
-#: The range of weights. Beyond it a study would get almost everything or nothing, as by priority.
+#: The range of weights. Beyond this range a study would get almost all devices or almost none,
+#: which is what priorities are for.
 LOWEST, HIGHEST = 1e-3, 1e3
 #: Priorities range from ``-MAX_PRIORITY`` to ``MAX_PRIORITY``.
 MAX_PRIORITY = 1000
@@ -24,19 +25,26 @@ ENERGY_ALLOWED = "a weight of energy, 0 (time alone) to 1 (energy alone)"
 
 
 def check_weight(value: Any, field: str = "weight") -> float:
-    """Return ``value`` as a weight. Raises UsageError unless it is a number in the range."""
+    """Return ``value`` as a weight.
+
+    Raises UsageError unless it is a number in the allowed range.
+    """
     return finite(field, value, f"a number from {LOWEST:g} to {HIGHEST:g}", LOWEST, HIGHEST)
 
 
 def check_priority(value: Any, field: str = "priority") -> int:
-    """Return ``value`` as a priority. Raises UsageError unless it is an int in the range."""
+    """Return ``value`` as a priority.
+
+    Raises UsageError unless it is an int in the allowed range.
+    """
     return whole(field, value, -MAX_PRIORITY, MAX_PRIORITY)
 
 
 def check_metered(weight: float, devices: Iterable[Device]) -> None:
-    """Raise UsageError, with the reason, if none of ``devices`` measures energy for ``weight``.
+    """Raise UsageError if ``weight`` is above 0 but no device in ``devices`` measures energy.
 
-    Without any device nothing is refused, since nothing is known yet.
+    The message has the reason of each device. Without devices nothing is refused, since nothing is
+    known about energy yet.
     """
     reasons = {device.unmetered: device.name for device in devices}
     if weight and reasons and "" not in reasons:

@@ -1,4 +1,4 @@
-"""Build a ``StudySpec`` from a user's arguments, and check it before anything starts."""
+"""Build a ``StudySpec`` from a user's arguments, and check the arguments before anything starts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from .sampler_options import (
 from .space import Categorical, Space, grid_size, parameter, parse_space
 from .steps import expanded
 
-#: Scripts that run a notebook: a study is never named after them.
+#: The names of scripts that run notebooks. They are never used as the name of a study.
 _KERNELS = ("ipykernel_launcher", "colab_kernel_launcher")
 
 
@@ -80,7 +80,10 @@ def make_plan(
     on_end: str | Mapping[str, Any] | None = None,
     on_error: str | Mapping[str, Any] | None = None,
 ) -> StudyPlan:
-    """Check the arguments of ``create_study``. Raises UsageError with field, value and range."""
+    """Check the arguments of ``create_study`` and return them as a ``StudyPlan``.
+
+    Raises UsageError, with the field, its value and the allowed range, if an argument is refused.
+    """
     metric, direction, further = parse_objectives(direction, metric, directions)
     if strategy is not None and not isinstance(strategy, StrategySpec):
         allowed_strategies = "ASHA(...), FullBudget(...), another strategy of penstock's, or None"
@@ -139,11 +142,14 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     referred: Reference | None = None,
     tools: Reference | None = None,
 ) -> StudySpec:
-    """Return the study ``name`` with id ``study``.
+    """Return the specification of a study with the id ``study`` and the name ``name``.
 
-    Raises UsageError as ``make_plan`` does, and for unusable code. ``referred`` is the result of
-    ``refer_to(code)``, which is called here if it is None. ``tools`` refers to the sampler and
-    pruner if the sampler is an object that the scheduler does not build itself.
+    ``referred`` is the result of ``refer_to(code)``. If ``referred`` is None, this function calls
+    ``refer_to`` itself. ``tools`` is a reference to the pickled sampler and pruner. It is needed
+    only if the user gave a sampler object that the scheduler cannot build by itself.
+
+    Raises UsageError, with the field, its value and the allowed range, if the code cannot be used
+    or does not fit the plan.
     """
     contract = contract_of(code)
     referred = referred or refer_to(code)
@@ -209,7 +215,7 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
 
 
 def _is_fixed(groups: Mapping[str, Any]) -> bool:
-    """Return True if all trials share one system configuration (``StudySpec.system_fixed``)."""
+    """Return True if all trials share one system configuration (see ``StudySpec.system_fixed``)."""
     if groups["precision"] != "fp32":
         return True
     compared = groups["probing"] == "race" and not groups["energy_weight"]
@@ -217,21 +223,24 @@ def _is_fixed(groups: Mapping[str, Any]) -> bool:
 
 
 def _groups(plan: StudyPlan, contract: str) -> dict[str, Any]:
-    """Return the fields of ``StudySpec`` that come from the groups of options."""
+    """Return the fields of ``StudySpec`` that come from the plan's groups of options."""
     groups = (plan.resources.of_contract(contract), plan.limits, plan.system, plan.share)
     return {name: value for group in groups for name, value in stored(group).items()}
 
 
 def refer_to(code: Any) -> Reference:
-    """Return the reference by which trainers find ``code``. Raises UsageError if none can."""
+    """Return the reference by which trainers, the processes that train, find ``code``.
+
+    Raises UsageError if no reference to ``code`` is possible.
+    """
     return refer(code, runs_anew=contract_of(code) == "objective")
 
 
 def _surroundings(path: str, target: str) -> dict[str, Any]:
-    """Return the fields of ``StudySpec`` for the command line and the working directory.
+    """Return the command line and the working directory, as fields of ``StudySpec``.
 
-    Raises UsageError if these, or the ``path`` of the code, are not valid UTF-8: messages and the
-    ledger have only text.
+    Raises UsageError if these texts, the ``path`` of the code or its ``target`` are not valid
+    UTF-8, since messages and the ledger (the scheduler's database) store only text.
     """
     argv, cwd = tuple(map(str, sys.argv)), working_folder()
     code = f"the path of {target.rpartition(':')[2]}"
@@ -247,7 +256,10 @@ def _surroundings(path: str, target: str) -> dict[str, Any]:
 
 
 def make_asked_spec(study: str, name: str, objectives: tuple[Objective, ...]) -> StudySpec:
-    """Return a study without code, whose user adds trials and trains them without Penstock."""
+    """Return a study without code, for ask and tell.
+
+    The user adds the trials of such a study and trains them without Penstock.
+    """
     first, *further = objectives
     return StudySpec(
         id=study,
@@ -273,10 +285,11 @@ def make_local_spec(
     tools: Reference,
     kinds: Mapping[str, str],
 ) -> StudySpec:
-    """Return the study ``name`` of an objective that samples by itself, with ``tools``.
+    """Return the specification of a study whose objective samples by itself, in the trainer.
 
-    ``tools`` refers to the sampler and pruner, which run in the objective's process. ``kinds`` has
-    the names of their classes, for display.
+    ``study`` is the id and ``name`` the name of the study. ``tools`` is a reference to the pickled
+    sampler and pruner, which run in the objective's process. ``kinds`` has the class names of the
+    sampler and the pruner, for display.
     """
     spec = StudySpec(
         id=study,
@@ -306,7 +319,10 @@ def make_local_spec(
 
 
 def check_name(name: str | None) -> str:
-    """Return the study's name, checked; for None, a new name made from the running script's."""
+    """Return ``name`` if it is allowed as a study's name. Raises UsageError if it is not.
+
+    If ``name`` is None, return a new name, made from the name of the running script.
+    """
     if name is None:
         script = Path(sys.argv[0] if sys.argv else "").stem
         return new_id(script if script not in ("", "-c", "-m", "__main__", *_KERNELS) else "study")
@@ -318,8 +334,9 @@ def check_name(name: str | None) -> str:
 def new_id(name: str) -> str:
     """Return a new id for a study of this name: a readable slug and eight hex digits.
 
-    A submission with a known id counts as a repetition, so two studies with one id would silently
-    become one. With n other studies, an id is taken with a probability of n / 2**32.
+    The eight digits are random. Two studies with the same id would silently become one, since the
+    scheduler takes a submission with a known id for a repetition. With n other studies of the same
+    slug, the new id is already taken with a probability of n / 2**32.
     """
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].rstrip("-") or "study"
     return f"{slug}-{secrets.token_hex(4)}"
@@ -343,7 +360,10 @@ def _space(
 
 
 def _check_shards(shards: int | None, space: Space | None, batch_size: Any) -> None:
-    """Refuse more shards than the smallest batch has examples, if that size is known."""
+    """Raise UsageError if ``shards`` exceeds the smallest possible batch size.
+
+    Batch sizes that are not numbers are ignored.
+    """
     sizes = [batch_size]
     batch_text = dict(space or ()).get("batch_size")
     if batch_text is not None:

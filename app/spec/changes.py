@@ -1,4 +1,4 @@
-"""Find the changes if a study is submitted again, in its user's words."""
+"""Find the changes when a study is submitted again, in terms of the user's arguments."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from ...tasks.contracts.by_value import PREFIX, is_by_value
 from .options import option_paths
 from .space import parameter
 
-#: Fields that may differ: the number of trials, the observations (both may grow), weight, priority,
-#: when the study gives up (studies of older versions never did), the command line and folder of the
-#: script, notified addresses and tasks, and a sampler's pickle. Below them, fields compared
-#: in another way.
+#: Fields of ``StudySpec`` that ``differences`` does not compare directly. Those in the first group
+#: may differ: the number of trials and the observations (both may grow), weight, priority, the
+#: rules for giving up (studies of older versions have none), the script's command line and folder,
+#: notified addresses and tasks, and a sampler's pickle. The fields in the second group are compared
+#: in other ways.
 _NO_CHANGE = {
     *(
         "n_trials",
@@ -33,7 +34,7 @@ _NO_CHANGE = {
     ),
     *("code", "strategy", "space"),
 }
-#: The names in ``create_study`` of fields that are stored under another name.
+#: The names in ``create_study``, for those fields of ``StudySpec`` that have another name there.
 _PATHS = {name: ".".join(path) for name, path in option_paths().items()} | {
     "system": "system",
     "sampler_options": "the sampler's options",
@@ -41,10 +42,11 @@ _PATHS = {name: ".".join(path) for name, path in option_paths().items()} | {
 
 
 def differences(old: StudySpec, new: StudySpec) -> list[str]:
-    """Return the differences, each as ``seed was 0 and is 4``.
+    """Return the differences between ``old`` and ``new``, each as ``seed was 0 and is 4``.
 
-    An edited source file is no difference, unless other studies may take over the epochs. Nor is
-    the mode ``reuse`` in place of ``off``, which was the mode of studies without tuning before.
+    An edited source file is no difference, unless other studies may reuse the study's epochs (the
+    study has a data token). The system mode ``reuse`` in place of ``off`` is no difference either,
+    since older versions stored ``off`` for studies without tuning.
     """
     if (old.system, new.system) == ("off", "reuse"):
         new = replace(new, system=old.system)
@@ -68,7 +70,7 @@ def differences(old: StudySpec, new: StudySpec) -> list[str]:
 
 
 def as_edited(known: StudySpec, spec: StudySpec) -> StudySpec:
-    """Return ``spec``, which a script submits again, with the edits of the ``known`` study."""
+    """Return ``spec``, which a script submits again, with the edits made to the ``known`` study."""
     edits = known.edits
     if edits is None:
         return spec
@@ -86,11 +88,15 @@ def _plain(spec: StudySpec) -> dict[str, Any]:
 
 
 def _same_code(old: Code, new: Code) -> bool:
-    """Return True if both are the same object: by name, or by content if the file was moved.
+    """Return True if both references mean the same object.
 
-    One file may have two names: its path (run as a script) and its module (imported). Code by value
-    is the same if the code and its module or script have the same names: two pickles of one
-    function differ, and an edited function may go on, as one by name may.
+    The object is the same if both the target and the path are equal. The object is also the same if
+    the name in the file and the digest of the file are equal. So a file may be moved, and may be
+    run as a script (by path) or imported (by module).
+
+    Code by value is the same if the code and its module or script have the same names. The pickles
+    themselves are not compared, since two pickles of one function differ. A study may go on with an
+    edited function, whether the function is sent by name or by value.
     """
     if is_by_value(old.target) or is_by_value(new.target):
         return _named(old.target) == _named(new.target)
@@ -101,7 +107,10 @@ def _same_code(old: Code, new: Code) -> bool:
 
 
 def _named(target: str) -> tuple[str, str]:
-    """Return two names: of a target's module or script, without folders, and of the code in it."""
+    """Split ``target`` into the name of its module or script and the name of the code.
+
+    The name of a script is returned without its folders.
+    """
     module, _, name = target.removeprefix(PREFIX).rpartition(":")
     return re.sub(r"\.py$", "", module.rpartition("/")[2]), name
 
@@ -122,7 +131,7 @@ def _pairs(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _words(value: Any) -> str:
-    """Return a setting as its user writes it."""
+    """Return the value of a setting as a user writes it."""
     if value is None or value in ((), "", "{}"):
         return "not given"
     if isinstance(value, tuple):

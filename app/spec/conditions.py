@@ -1,9 +1,9 @@
 """Conditional parameters, which are active only if an earlier choice has certain values.
 
-An example is ``Float(0.8, 0.99, when={"optimizer": "sgd"})``. If ``when`` has several names, all
-must match; several values of a name are alternatives. A parent comes before its children in the
-space, so one pass in that order decides which parameters are active. An inactive parent makes its
-children inactive.
+An example is ``Float(0.8, 0.99, when={"optimizer": "sgd"})``. If ``when`` has several names, all of
+these parents must match. If ``when`` has several values for one name, any of the values may match.
+A parent comes before its children in the space. So a single pass in that order decides which
+parameters are active. An inactive parent makes its children inactive.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from ...scheduler.model.study import Condition, Scalar
 
 
 def parse_conditions(space: Mapping[str, Any]) -> tuple[Condition, ...]:
-    """Return the conditions in a space that ``parse_space`` accepted, in its order.
+    """Return the conditions of all parameters in ``space``, in the order of the space.
 
-    Raises UsageError for a parent that is not a choice before the parameter, and for a value that
-    the parent does not have.
+    ``space`` must be one that ``parse_space`` accepts. Raises UsageError if the parent in a
+    condition is not a categorical parameter earlier in the space, or does not have the value that
+    the condition needs.
     """
     conditions: list[Condition] = []
     above: dict[str, Sequence[Scalar]] = {}
@@ -60,7 +61,10 @@ def _conditions(
 
 
 def is_active(name: str, conditions: Sequence[Condition], params: Mapping[str, Scalar]) -> bool:
-    """Return True if the parameter is active, given the active ones before it."""
+    """Return True if the conditions of the parameter ``name`` hold.
+
+    ``params`` has the values of the active parameters that come before ``name`` in the space.
+    """
     return all(
         each.parent in params and params[each.parent] in each.values
         for each in conditions
@@ -71,7 +75,10 @@ def is_active(name: str, conditions: Sequence[Condition], params: Mapping[str, S
 def without_inactive(
     params: Mapping[str, Scalar], conditions: Sequence[Condition]
 ) -> dict[str, Scalar]:
-    """Return ``params``, which are in the order of the space, without the inactive ones."""
+    """Return ``params`` without its inactive parameters.
+
+    ``params`` must be in the order of the space.
+    """
     active: dict[str, Scalar] = {}
     for name, value in params.items():
         if is_active(name, conditions, active):

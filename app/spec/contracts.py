@@ -1,4 +1,8 @@
-"""Find the training contract of a user's code, and check that a study fits its contract."""
+"""Find the training contract of a user's code, and check that a study fits its contract.
+
+A contract is the kind of the training code: a ``TorchTrainable``, an Optuna objective or an epoch
+function.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
     from .plan import StudyPlan
     from .space import Space
 
-#: The name of each contract in messages.
+#: The name of each contract in error messages.
 NAMES = {
     "torch": "a TorchTrainable",
     "objective": "an objective",
@@ -31,9 +35,11 @@ NAMES = {
 def contract_of(code: Any) -> str:
     """Return the contract of ``code``, one of ``scheduler.model.study.CONTRACTS``.
 
-    Raises ``UsageError`` if it has none. The source shows how a function uses its first parameter.
-    Two kinds of functions would fail in every trial and are refused: a function that loops over
-    ``epochs()`` but is not marked as an epoch function, and a marked one that asks for parameters.
+    The function's source, if there is any, shows which attributes of the trial the function uses.
+    Two kinds of functions would fail in every trial and are refused. The first kind loops over
+    ``epochs()`` but is not marked as an epoch function. The second kind is marked as an epoch
+    function but calls ``suggest_*`` or ``should_prune``. Raises UsageError for such functions, and
+    for code that is neither callable nor a subclass of ``TorchTrainable``.
     """
     if isinstance(code, type) and issubclass(code, TorchTrainable):
         return "torch"
@@ -60,7 +66,11 @@ def contract_of(code: Any) -> str:
 def check_contract(
     plan: StudyPlan, contract: str, target: str, space: Space | None, strategy: StrategySpec
 ) -> None:
-    """Raise UsageError if a study lacks options that its contract needs, or has impossible ones."""
+    """Raise UsageError if the study does not fit its ``contract``.
+
+    Options that the contract needs may be missing, or options may be given that the contract does
+    not allow. ``target`` is the name of the code, for messages.
+    """
     if contract != "objective":
         _check_ask_tell(plan, target, space, strategy, NAMES[contract])
     if contract != "torch":
@@ -72,7 +82,10 @@ def check_contract(
 
 
 def check_replicates(seeding: str, replicates: int) -> int:
-    """Return ``replicates``. Raises UsageError if this ``seeding`` does not allow them."""
+    """Return ``replicates``, the number of trials of each configuration.
+
+    Raises UsageError for more than 1 replicate unless ``seeding`` is ``shared``.
+    """
     if whole("replicates", replicates, low=1) > 1 and seeding != "shared":
         allowed = '1 with seeding="trial": replicates have keys that all configurations share'
         raise UsageError.refuse("replicates", replicates, allowed)
@@ -80,7 +93,10 @@ def check_replicates(seeding: str, replicates: int) -> int:
 
 
 def check_environment(value: Any) -> str:
-    """Return an environment in its stored form; empty for None. Raises UsageError."""
+    """Return the environment that the user gave, in the form that ``StudySpec`` stores.
+
+    The result is empty if ``value`` is None. Raises UsageError if the environment is not allowed.
+    """
     if value is None:
         return ""
     check = end_of("environments", "spec", "environment").CHECKS["environment"]
@@ -88,14 +104,17 @@ def check_environment(value: Any) -> str:
 
 
 def check_one_replicate(replicates: int) -> None:
-    """Raise UsageError for replicates of trials that sample their parameters as they run."""
+    """Raise UsageError for more than 1 replicate of trials that sample parameters as they run."""
     if replicates > 1:
         allowed = "1, because trials sample as they run: for more, give a space and a strategy"
         raise UsageError.refuse("replicates", replicates, allowed)
 
 
 def check_replicated(spec: StudySpec) -> None:
-    """Raise UsageError if the study has replicates but cannot have them."""
+    """Raise UsageError if the study has replicates but does not allow them.
+
+    Replicates also need a number of trials that is a multiple of the number of replicates.
+    """
     size = check_replicates(spec.seeding, spec.replicates)
     if size == 1:
         return
@@ -116,7 +135,10 @@ def check_replicated(spec: StudySpec) -> None:
 def _check_ask_tell(
     plan: StudyPlan, target: str, space: Space | None, strategy: StrategySpec, kind: str
 ) -> None:
-    """Refuse a study without options that only an objective can do without, such as a space."""
+    """Raise UsageError if the space, the metric or the number of epochs is missing.
+
+    Only objectives can do without these options. ``kind`` is the name of the contract in messages.
+    """
     if space is None:
         allowed = f"a mapping of names to Float, Int or lists of choices for {kind}"
         raise UsageError.refuse("space", None, allowed)
@@ -133,7 +155,10 @@ def _check_ask_tell(
 
 
 def _check_pbt(plan: StudyPlan, contract: str, space: Space | None, strategy: StrategySpec) -> None:
-    """Refuse population based training without checkpoints or without parameters to explore."""
+    """Raise UsageError if the study cannot use population based training.
+
+    PBT copies checkpoints, which objectives do not have, and explores only parameters of the space.
+    """
     if contract == "objective":
         allowed = (
             "another strategy for an objective: PBT copies checkpoints, which objectives do"
@@ -147,7 +172,10 @@ def _check_pbt(plan: StudyPlan, contract: str, space: Space | None, strategy: St
 
 
 def _check_own_loop(plan: StudyPlan, contract: str) -> None:
-    """Refuse options that work only in Penstock's own training loop."""
+    """Raise UsageError for options that do not work with the user's own training loop.
+
+    Some of these options need Penstock's training loop. Others are refused for one contract only.
+    """
     kind = NAMES[contract]
     for field in ("shards", "max_width"):
         value = getattr(plan.resources, field)
@@ -180,7 +208,11 @@ def _check_own_loop(plan: StudyPlan, contract: str) -> None:
 
 
 def _used(code: Any) -> set[str]:
-    """Return the attributes of the trial, which is its first unfilled parameter, that it uses."""
+    """Return the names of the trial's attributes that the function ``code`` uses.
+
+    The trial is the first parameter that is not filled yet. The result is empty if the function has
+    no source that can be read.
+    """
     function = function_of(code)
     source = None if function is None else parsed(function)
     if source is None or not isinstance(source[0], ast.FunctionDef):
@@ -198,7 +230,7 @@ def _used(code: Any) -> set[str]:
 
 
 def _taken(code: Any) -> int:
-    """Return the number of leading parameters that are filled already, such as ``self``."""
+    """Return the number of leading parameters that are already filled, such as ``self``."""
     if isinstance(code, partial):
         return len(code.args) + _taken(code.func)
     return int(not isinstance(code, FunctionType))

@@ -1,4 +1,4 @@
-"""Read the texts that people enter in fields of a form and at the command line."""
+"""Read the texts that users type into the fields of a form or at the command line."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from .space import Categorical, Parameter, parameter
 if TYPE_CHECKING:
     from ...scheduler.model.study import StudySpec
 
-#: The fields of a form, by name.
+#: The texts in the fields of a form, by the name of the field.
 Fields = Mapping[str, str]
 
 
 def value(name: str, text: str, given: Parameter) -> Any:
-    """Return a parameter's value from ``text``: a number, or the choice with that index."""
+    """Return the value of a parameter that the user typed as ``text``.
+
+    For a choice, ``text`` is the index of the choice. For a number, ``text`` is the number itself.
+    Raises UsageError for any other text.
+    """
     if isinstance(given, Categorical):
         indices = [str(index) for index in range(len(given.choices))]
         if text not in indices:
@@ -32,12 +36,12 @@ def value(name: str, text: str, given: Parameter) -> Any:
 
 
 def number(fields: Fields, name: str) -> float:
-    """Return the number in a field. Raises UsageError if it is not a number."""
+    """Return the number in the field ``name``. Raises UsageError if its text is not a number."""
     return _float(name, fields.get(name, ""))
 
 
 def whole(fields: Fields, name: str) -> int:
-    """Return the whole number in a field. Raises UsageError if it is not a whole number."""
+    """Return the whole number in the field ``name``. Raises UsageError for any other text."""
     entered = number(fields, name)
     if not entered.is_integer():
         raise UsageError.refuse(name, fields.get(name, ""), "a whole number")
@@ -52,7 +56,10 @@ def _float(name: str, text: str) -> float:
 
 
 def pairs(words: Sequence[str] | None) -> Iterator[tuple[str, str]]:
-    """Yield name and text of each entry of ``words``, typed as ``NAME=TEXT``. Raises UsageError."""
+    """Yield the name and the text of each entry of ``words``, which users type as ``NAME=TEXT``.
+
+    Raises UsageError if an entry has another form, or if two entries have the same name.
+    """
     names = set[str]()
     for each in words or ():
         name, equals, text = each.partition("=")
@@ -65,7 +72,10 @@ def pairs(words: Sequence[str] | None) -> Iterator[tuple[str, str]]:
 
 
 def choices_of(spec: StudySpec) -> dict[str, dict[str, Any]]:
-    """Return, for each choice parameter by name, its values by their texts as users type them."""
+    """Return the values of each categorical parameter, by the text that users type for the value.
+
+    The outer keys are the names of the parameters.
+    """
     parameters = {name: parameter(text) for name, text in spec.space or ()}
     return {
         name: {str(choice): choice for choice in each.choices}
@@ -75,7 +85,12 @@ def choices_of(spec: StudySpec) -> dict[str, dict[str, Any]]:
 
 
 def typed(text: str, choices: Mapping[str, Any]) -> Any:
-    """Return the value of the typed ``text``: a choice, a number, JSON, or else the text itself."""
+    """Return the value that the user typed as ``text``.
+
+    The value is the entry of ``choices`` with this text. Otherwise, it is the text read as JSON or
+    as a number. A text that is neither stands for itself, except that ``true``, ``false`` and
+    ``none`` are recognised in any case.
+    """
     if text in choices:
         return choices[text]
     for read in (json.loads, float):

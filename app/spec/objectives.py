@@ -1,7 +1,8 @@
 """Parse the objectives and constraints that a user gives a study.
 
-A constraint is a metric with its highest allowed value: ``{"latency_ms": 20.0}``. A trial above it
-is never the best. For a metric with a lowest allowed value, report its negative.
+A constraint is a metric with its highest allowed value, such as ``{"latency_ms": 20.0}``. A trial
+above this value is never the best trial. For a metric with a lowest allowed value, report the
+negative of the metric.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ from ..common.validation import finite, one_of
 
 DIRECTIONS = ("minimize", "maximize")
 
-#: The allowed names of a metric, for messages.
+#: The description of an allowed metric name, for error messages.
 METRIC = "the name of a metric, in printable characters"
 
 
 def parse_objectives(
     direction: Any, metric: Any, directions: Any
 ) -> tuple[str | None, str, tuple[Objective, ...]]:
-    """Return the first metric, its direction, and all further objectives.
+    """Return the first metric, its direction, and the objectives after the first.
 
-    The metric is None if an objective returns its value. Raises UsageError naming the field.
+    The metric is None if the user named none, as for an objective that returns its value. Raises
+    UsageError with the name of the refused argument.
     """
     if directions is None:
         if isinstance(metric, list | tuple):
@@ -58,7 +60,11 @@ def parse_objectives(
 
 
 def parse_constraints(given: Any) -> tuple[tuple[str, float], ...]:
-    """Return (metric, its highest allowed value) pairs. Raises UsageError naming the field."""
+    """Return the constraints as pairs of a metric and its highest allowed value.
+
+    Raises UsageError if ``given`` is not a mapping or if an entry is refused. The message names the
+    entry.
+    """
     if given is None:
         return ()
     if not isinstance(given, Mapping) or not given:
@@ -74,14 +80,21 @@ def parse_constraints(given: Any) -> tuple[tuple[str, float], ...]:
 
 
 def check_strategy(strategy: StrategySpec) -> None:
-    """Refuse a strategy that ranks trials by one value in a study with several objectives."""
+    """Raise UsageError for a strategy that a study with several objectives cannot use.
+
+    Only the full budget is allowed, since all other strategies rank trials by a single value.
+    """
     if strategy.name != "full":
         allowed = "FullBudget(...) or None with several objectives: the others rank by one value"
         raise UsageError.refuse("strategy", strategy.name, allowed)
 
 
 def _direction(field: str, value: Any) -> str:
-    """Return ``value``, which may also be Optuna's ``StudyDirection``, as a word."""
+    """Return ``value`` as ``minimize`` or ``maximize``.
+
+    ``value`` may also be a member of Optuna's ``StudyDirection``. Raises UsageError, naming
+    ``field``, for any other value.
+    """
     value = getattr(value, "name", value)
     value = value.lower() if isinstance(value, str) else value
     return str(one_of(field, value, DIRECTIONS, " or ".join(DIRECTIONS)))

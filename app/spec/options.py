@@ -1,10 +1,13 @@
 """The groups of options that ``create_study`` takes, such as ``Resources`` and ``Limits``.
 
-Theory of operation. A field of a group is a field of ``StudySpec``, by the same name or by the
-name in its metadata (``stored``). So a new option is a field there and one here, with its check.
-A group checks itself when it is made, as samplers and strategies do. Options that depend on the
-rest of a study are checked with the study. A group that is read back from a stored study
-(``group_of``) is not checked: it stays as it was, even if today's checks would refuse it.
+Theory of operation. Each field of a group is also a field of ``StudySpec``. Both have the same name
+unless the metadata of the group's field gives the other name (``stored``). To add an option, add a
+field to ``StudySpec`` and a field with its check to a group.
+
+A group checks its own fields when a user makes the group. Options that depend on other parts of the
+study are checked when the study is made. A group that is read back from a stored study
+(``group_of``) is not checked. So an old study keeps its options even if today's checks would refuse
+them.
 """
 
 from __future__ import annotations
@@ -26,17 +29,21 @@ from ..common.validation import one_of, seconds, whole
 from ..extensions import FIELDS, checked, end_of, is_default
 from .amounts import check_priority, check_weight
 
-#: The least ``memory`` in bytes with which a trainer can run: torch alone takes 0.3 GB.
+#: The least value of ``Resources.memory``, in bytes, with which a trainer (a process that trains)
+#: can run. Torch alone takes 0.3 GB.
 LEAST_MEMORY = 2**29
 
 
 class _Group:
-    """Base class of the groups: each checks its arguments when it is made."""
+    """Base class of the groups of options, whose fields are checked when a group is made."""
 
     __slots__ = ()
 
     def __new__(cls, *_: Any, **given: Any) -> Self:
-        """Raise UsageError for an unknown argument, with the closest known one."""
+        """Raise UsageError if an argument is unknown.
+
+        The message names the closest known argument.
+        """
         names = [each.name for each in fields(cls)]  # type: ignore[arg-type]
         for name in given:
             if name not in names:
@@ -45,38 +52,45 @@ class _Group:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        """Check the fields. Raises UsageError naming the refused field."""
+        """Check and convert the fields. Raises UsageError with the name of the refused field."""
         _set(self, self._checked())
 
     def _checked(self) -> dict[str, Any]:
-        """Return the fields to replace, with their checked and converted values."""
+        """Return the checked and converted values of fields, by the name of the field.
+
+        Fields that are missing in the result keep the values that the user gave.
+        """
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class Resources(_Group):
-    """Devices and memory that one trial may take, and how exact it stays on any of them."""
+    """Devices and memory that one trial may use, and how exactly its results are reproduced."""
 
-    #: The number of devices that one trial may run on at once, from 1 to ``shards``. None: as many
-    #: as there are ``shards``, or 1 if neither is given. It never changes a trial's result.
+    #: The largest number of devices that may train one trial together, from 1 to ``shards``. The
+    #: width never changes a trial's result. If it is None, it equals ``shards``, or 1 if ``shards``
+    #: is None too.
     max_width: int | None = None
-    #: The number of shards of a ``TorchTrainable``'s batches, 1 to the smallest batch size. It may
-    #: change results, since BatchNorm normalises within a shard. None: as many as ``max_width``,
-    #: but with at least 32 examples in each shard.
+    #: The number of shards into which each batch of a ``TorchTrainable`` is cut, from 1 to the
+    #: smallest batch size. The number may change results, since BatchNorm normalises within a
+    #: shard. If it is None, it equals ``max_width``, or fewer where a shard would otherwise have
+    #: less than 32 examples.
     shards: int | None = None
-    #: Bytes that the process of a trial may have on its host, at least 2**29: torch takes 0.3 GB of
-    #: it. A trial that needs more fails; if a system configuration is the cause, the trial goes on
-    #: without that configuration. The objectives or epoch functions of a slot share a process, and
-    #: so the limit: up to four are paused there. None: no limit.
+    #: The number of bytes of host memory that the process of a trial may use, at least 2**29. Torch
+    #: takes 0.3 GB of this memory. A trial that needs more memory fails. If a system configuration
+    #: causes the need, the trial goes on without that configuration. All objectives or epoch
+    #: functions in a slot run in the same process and share the limit, since up to four of their
+    #: trials are paused there. None means no limit.
     memory: int | None = field(default=None, metadata={"stored": "memory_limit"})
-    #: ``bitwise``: an epoch has the same bits on any resources, however often it is trained; a
-    #: study whose code cannot do this ends at its start. ``statistical``: bits may differ, and each
-    #: epoch's state is in the store before the epoch counts. None: ``bitwise``, but ``statistical``
-    #: for an epoch function, which allows nothing else.
+    #: ``bitwise``: an epoch has the same bits on any resources, however often the epoch is trained.
+    #: A study whose code cannot do this ends at its start. ``statistical``: bits may differ, and
+    #: each epoch counts only once its state is in the checkpoint store. None means ``bitwise``,
+    #: except for an epoch function, which allows only ``statistical``.
     exactness: str | None = None
-    #: Treatment of devices that would compute a trial's next epoch differently (another torch,
-    #: thread count, device class). ``refuse``: such a device is not used. ``record``: the epoch
-    #: counts, and is shown as a break. None: ``refuse`` if ``bitwise``, else ``record``.
+    #: The treatment of devices that would compute a trial's next epoch differently, because of
+    #: another torch version, thread count or device class. ``refuse``: such a device is not used.
+    #: ``record``: the epoch counts, and is shown as a break. None means ``refuse`` if ``exactness``
+    #: is ``bitwise``, else ``record``.
     on_signature_change: str | None = None
 
     def _checked(self) -> dict[str, Any]:
@@ -99,11 +113,18 @@ class Resources(_Group):
         return {"max_width": width, "shards": shards, "memory": memory}
 
     def with_width(self) -> Resources:
-        """Return the group in its stored form, with ``max_width`` filled in from the shards."""
+        """Return the group with a number for ``max_width``, as ``StudySpec`` needs.
+
+        If ``max_width`` is None, the number is ``shards``, or 1 if ``shards`` is None too.
+        """
         return self if self.max_width is not None else replace(self, max_width=self.shards or 1)
 
     def of_contract(self, contract: str) -> Resources:
-        """Return the group with the defaults of exactness for code of this contract."""
+        """Return the group with defaults in place of None for the two options of exactness.
+
+        These options are ``exactness`` and ``on_signature_change``. The defaults depend on
+        ``contract``, the kind of the user's training code (``CONTRACTS``).
+        """
         exactness = self.exactness or ("statistical" if contract == "epochs" else "bitwise")
         change = self.on_signature_change or ("refuse" if exactness == "bitwise" else "record")
         values = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -113,38 +134,44 @@ class Resources(_Group):
 
 @dataclass(frozen=True, slots=True)
 class Limits(_Group):
-    """Bounds of a study, its trials and the states they leave: ``create_study(limits=...)``.
+    """Limits of a study, its trials and its checkpoints: ``create_study(limits=...)``.
 
-    At ``device_hours``, ``kwh``, ``money`` and ``deadline`` no trial begins another epoch.
+    Once the study reaches ``device_hours``, ``kwh``, ``money`` or ``deadline``, no trial begins
+    another epoch, except under ``at_limit="finish_best"``.
     """
 
-    #: Seconds above 0 that an epoch may take; None: no limit. Loading code and data does not count;
-    #: it may take 120 s, or as long as an epoch if that is more.
+    #: The number of seconds, above 0, that an epoch may take. Loading code and data does not count
+    #: as part of the epoch. Loading may take 120 s, or as long as an epoch if that is longer. None
+    #: means no limit.
     epoch_timeout: float | None = None
-    #: The number of retries of a trial whose code failed, 0 or more.
+    #: The number of times, 0 or more, that a trial is tried again after its code failed.
     retries: int = 0
-    #: The number of best trials, 0 or more, whose last state stays in the store when the study is
-    #: over.
+    #: The number of best trials, 0 or more, whose last checkpoint stays in the store when the study
+    #: is over.
     keep_checkpoints: int = 1
-    #: The number of trials, 0 or more, after which the study fails if all of them failed with the
-    #: same exception in the same line, before any other trial ended or reported. 0: it goes on.
+    #: The number of trials, 0 or more, after which the study fails if all these trials failed with
+    #: the same exception in the same line. The rule applies only until another trial ends or
+    #: reports a result. With 0 the study always goes on.
     fail_early: int = 3
-    #: The most device-hours, above 0: the time for which trials use devices. If several trials
-    #: share a device, each counts with its part of the time. None: no limit.
+    #: The largest number of device-hours, above 0: the time for which trials use devices. If
+    #: several trials share a device, each trial counts with its part of the time. None means no
+    #: limit.
     device_hours: float | None = None
-    #: The most kilowatt-hours, above 0, measured in epochs; only devices with a meter are used.
-    #: None: no limit.
+    #: The largest number of kilowatt-hours, above 0, measured during epochs. Only devices with a
+    #: meter are used. None means no limit.
     kwh: float | None = None
-    #: The most money, above 0, by the prices in ``PENSTOCK_PRICES``; only devices with a price are
-    #: used. None: no limit.
+    #: The largest amount of money, above 0, by the prices in ``PENSTOCK_PRICES``. Only devices with
+    #: a price are used. None means no limit.
     money: float | None = None
-    #: When the study should be over: seconds above 0 since its submission, or a point in time with
-    #: a time zone, as a ``datetime`` or as text in ISO 8601. It is stored as seconds; a value of
-    #: 1e9 or more means seconds since 1970. None: no limit.
+    #: The time at which the study should be over: a number of seconds above 0 since the submission,
+    #: or a point in time with a time zone, as a ``datetime`` or as text in ISO 8601. The deadline
+    #: is stored as seconds. A stored value of 1e9 or more means seconds since 1970. None means no
+    #: limit.
     deadline: float | str | datetime | None = None
-    #: The action when the study reaches one of these four limits. ``stop``: running trials end
-    #: their epoch, and the study is over. ``pause``: as by ``Study.pause``. ``finish_best``: as
-    #: ``stop``, but the best trial so far goes on to its target.
+    #: The action when the study reaches ``device_hours``, ``kwh``, ``money`` or ``deadline``.
+    #: ``stop``: running trials end their epoch, and the study is over. ``pause``: the study is
+    #: paused, as by ``Study.pause``. ``finish_best``: the study stops, but the best trial so far is
+    #: still trained to its target epoch.
     at_limit: str = "stop"
 
     def _checked(self) -> dict[str, Any]:
@@ -160,17 +187,18 @@ class Limits(_Group):
 
 @dataclass(frozen=True, slots=True)
 class Share(_Group):
-    """Devices and epochs that a study shares with others: ``create_study(share=...)``."""
+    """Devices and epochs that a study shares with other studies: ``create_study(share=...)``."""
 
-    #: The part of the devices among studies of its priority, from 0.001 to 1000: twice the weight
-    #: gives twice the device-seconds while both have work.
+    #: The study's weight among studies of the same priority, from 0.001 to 1000. A study with twice
+    #: the weight gets twice the device-seconds while both studies have work.
     weight: float = 1.0
-    #: A whole number from -1000 to 1000. A study of higher priority gets all devices that it can
-    #: use before others get any.
+    #: The study's priority, a whole number from -1000 to 1000. A study of higher priority gets all
+    #: devices that it can use before other studies get any.
     priority: int = 0
-    #: Your name for the data, 1 to 200 characters; choose a new name whenever the data change.
-    #: Trials take over the epochs of equal trials in studies with the same token, code, packages,
-    #: seed and machine (docs/density.md). It needs ``seeding="shared"``. None: they take over none.
+    #: The user's name for the data, 1 to 200 characters. Choose a new name whenever the data
+    #: change. Trials reuse the epochs of equal trials in other studies with the same token, code,
+    #: packages, seed and machine (docs/density.md). A token needs ``seeding="shared"``. None means
+    #: that no epochs are reused.
     data_token: str | None = None
 
     def _checked(self) -> dict[str, Any]:
@@ -183,28 +211,38 @@ class Share(_Group):
 
 @dataclass(frozen=True, slots=True)
 class SystemTuning(_Group):
-    """Tuning of a ``TorchTrainable``'s system parameters: ``create_study(system=...)``."""
+    """Tuning of system parameters, such as thread counts, of a ``TorchTrainable``.
 
-    #: ``reuse``: use better values from this installation's history, only of parameters that cannot
-    #: change a result. ``tune``: measure values while trials run, also of parameters that change
-    #: the order of sums; a bitwise trial keeps its values of these for life. ``off``: use the
-    #: defaults.
+    Pass the group as ``create_study(system=...)``.
+    """
+
+    #: ``reuse``: use better values from this installation's history, but only of parameters that
+    #: cannot change a result. ``tune``: measure values while trials run, also of parameters that
+    #: change the order of sums. A bitwise trial keeps its values of such parameters for life.
+    #: ``off``: use the defaults.
     mode: str = field(default="reuse", metadata={"stored": "system"})
-    #: The parameters that may be tuned, by their names in docs/system.md; None: the usual ones.
+    #: The names of the knobs (the system parameters in docs/system.md) that may be tuned. None
+    #: means the usual knobs.
     knobs: str | Sequence[str] | None = None
-    #: The weight w of energy, 0 to 1. The chosen values have the least time^(1 - w) * joules^w of a
-    #: step. 0: only time counts. Above 0 is allowed only if energy is measured.
+    #: The weight w of energy, from 0 to 1. The chosen values minimize time^(1 - w) * joules^w of a
+    #: training step. With 0, only time counts. A weight above 0 is allowed only where energy is
+    #: measured.
     energy_weight: float = 0.0
-    #: The search method if the mode is ``tune``: ``race``, ``bandit``, ``bayesian`` or ``grid``
+    #: The search method of mode ``tune``: ``race``, ``bandit``, ``bayesian`` or ``grid``
     #: (docs/system.md).
     probing: str = "race"
-    #: The precision of trials. ``fp32``: float32. ``bf16``: bfloat16 where torch's autocast
-    #: has it; parameters, norms, losses and the optimiser stay in float32. ``auto``: ``bf16`` if a
-    #: rehearsal finds it faster and the loss the same. All trials of a study use one precision.
+    #: The precision of training. ``fp32``: float32. ``bf16``: bfloat16 for the operations that
+    #: torch's autocast casts to bfloat16; parameters, norms, losses and the optimiser stay in
+    #: float32. ``auto``: ``bf16`` if a rehearsal finds bf16 faster with the same loss. All trials
+    #: of a study use the same precision.
     precision: str = "fp32"
 
     def _checked(self) -> dict[str, Any]:
-        """Check the mode, and let the extension check the rest if any other option is set."""
+        """Check the mode, and let the extension for system tuning check the other options.
+
+        The extension is asked only if the mode is ``tune`` or if another option differs from its
+        default.
+        """
         one_of("system.mode", self.mode, SYSTEM)
         own = (name for name in ("knobs", "energy_weight", "probing", "precision"))
         if self.mode != "tune" and all(is_default(name, getattr(self, name)) for name in own):
@@ -214,7 +252,11 @@ class SystemTuning(_Group):
 
 
 def parse_limits(text: str) -> Limits:
-    """Return the limits in a text such as ``device_hours=2,deadline=3600``. Raises UsageError."""
+    """Return the ``Limits`` written in a text such as ``device_hours=2,deadline=3600``.
+
+    Raises UsageError if the text is malformed, names a limit twice, or has an unknown limit or a
+    value that is not allowed.
+    """
     limits: dict[str, Any] = {}
     for each in text.split(","):
         name, mark, value = (part.strip() for part in each.partition("="))
@@ -227,22 +269,27 @@ def parse_limits(text: str) -> Limits:
     return Limits(**limits)
 
 
-#: The groups by their argument of ``create_study``.
+#: The classes of the groups, each by the name of its ``create_study`` argument.
 GROUPS: Mapping[str, type[Any]] = {
     "resources": Resources,
     "limits": Limits,
     "system": SystemTuning,
     "share": Share,
 }
-#: Values accepted in place of a group, each as the value of the group's first field. The default is
-#: only None, for a group with its defaults.
+#: The values that ``create_study`` accepts in place of a group, by the name of the argument. Such a
+#: value becomes the first field of the group. An argument that is not listed accepts only None,
+#: which means a group with all defaults.
 _ALONE: Mapping[str, tuple[str | None, ...]] = {"system": SYSTEM}
 
 Group = TypeVar("Group", Resources, Limits, SystemTuning, Share)
 
 
 def settled(argument: str, kind: type[Group], value: Any) -> Group:
-    """Return the group given as ``argument`` of ``create_study``. Raises UsageError."""
+    """Return the group of class ``kind`` that the user gave as ``argument`` of ``create_study``.
+
+    A value from ``_ALONE`` becomes the first field of a new group. Raises UsageError if ``value``
+    is neither such a value nor a group of this class.
+    """
     if isinstance(value, kind):
         return value
     alone = _ALONE.get(argument, (None,))
@@ -253,7 +300,11 @@ def settled(argument: str, kind: type[Group], value: Any) -> Group:
 
 
 def _extended(argument: str, group: Any) -> dict[str, Any]:
-    """Return the fields of a group that belong to extensions, as checked by these."""
+    """Return the values of those fields of ``group`` that belong to extensions.
+
+    Each extension checks and converts its own fields. ``argument`` is the name of the group in
+    error messages.
+    """
     return {
         each.name: checked(name, getattr(group, each.name), f"{argument}.{each.name}")
         for each in fields(group)
@@ -262,22 +313,29 @@ def _extended(argument: str, group: Any) -> dict[str, Any]:
 
 
 def form(kind: type[Any]) -> str:
-    """Return the form of a group for messages: ``penstock.Share(weight=, priority=)``."""
+    """Return the call that makes a group, for messages: ``penstock.Share(weight=, priority=)``."""
     return f"penstock.{kind.__name__}({', '.join(f'{each.name}=' for each in fields(kind))})"
 
 
 def stored(group: Resources | Limits | SystemTuning | Share) -> dict[str, Any]:
-    """Return the fields of ``StudySpec`` that come from a group."""
+    """Return the fields of ``StudySpec`` that ``group`` holds, by their names in ``StudySpec``."""
     return {_stored_name(each): getattr(group, each.name) for each in fields(group)}
 
 
 def group_of(kind: type[Group], spec: StudySpec) -> Group:
-    """Return the group from which ``spec`` was made, unchecked."""
+    """Return the group of class ``kind`` that ``spec`` was made from.
+
+    Its values are not checked.
+    """
     return _unchecked(kind, {each.name: getattr(spec, _stored_name(each)) for each in fields(kind)})
 
 
 def option_paths() -> dict[str, tuple[str, str]]:
-    """Map each field of ``StudySpec`` that a group gives to its argument and the group's field."""
+    """Map names of ``StudySpec`` fields to the places where users set these fields.
+
+    A place is a pair: the argument of ``create_study`` and the name of the field in that argument's
+    group.
+    """
     return {
         _stored_name(each): (argument, each.name)
         for argument, kind in GROUPS.items()
@@ -290,7 +348,10 @@ def _stored_name(each: Any) -> str:
 
 
 def _unchecked(kind: type[Group], values: Mapping[str, Any]) -> Group:
-    """Return the group with these ``values``, one for each field."""
+    """Return a group with these ``values``, unchecked.
+
+    ``values`` must have every field of the group.
+    """
     group = object.__new__(kind)
     _set(group, values)
     return group

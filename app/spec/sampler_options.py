@@ -1,4 +1,4 @@
-"""Check samplers: their options, the spaces they can draw from, and Optuna's sampler objects."""
+"""Check samplers, their options, the spaces they can draw from, and Optuna's sampler objects."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from .space import Categorical, Space, grid_size, parameter, parse_space
 
 #: The sampler's name if an Optuna object samples in the objective's process.
 LOCAL = "optuna"
-#: The sampler's name if the scheduler samples with the user's object, in a process for it.
+#: The sampler's name if the scheduler samples with the user's object, in a separate process.
 OWN = "own"
 SAMPLERS = ("grid", "random", "qmc", "tpe", "bohb", "gp", "cmaes", "nsga2", "evolution")
-#: Samplers without an equivalent class in Optuna.
+#: The samplers that have no equivalent class in Optuna.
 NOT_OPTUNAS = ("grid", "bohb", "evolution")
-#: Samplers that take only one objective, and samplers that need every parameter to be active.
+#: The samplers that take only one objective, followed by the samplers for which every parameter
+#: must be active.
 ONE_OBJECTIVE = ("bohb", "cmaes", "evolution")
 UNCONDITIONAL = ("gp", "cmaes")
-#: Samplers that need a space, each with the kind of parameters in the space.
+#: The samplers that need a space, each with the kind of parameters that the space must have.
 _WITH_SPACE = {"grid": "choices", "cmaes": "Float or Int", "evolution": "parameters"}
 
 
 _SHARE = partial(finite, allowed="0 to 1", low=0, high=1)
-#: The options of each sampler, each with its check.
+#: The options of each sampler, each with the function that checks its value.
 _OPTIONS: dict[str, dict[str, Callable[[str, Any], object]]] = {
     "tpe": {
         "n_startup_trials": partial(whole, low=0),
@@ -57,25 +58,27 @@ _OPTIONS: dict[str, dict[str, Callable[[str, Any], object]]] = {
         "prefix_bias": _SHARE,
     },
 }
-#: Variants of CMA-ES; at most one can be chosen.
+#: Options that choose a variant of CMA-ES. At most one of these options may be true.
 _FORMS = ("use_separable_cma", "with_margin", "lr_adapt")
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Sampler:
-    """A sampler with options: ``create_study(sampler=penstock.Sampler("tpe", multivariate=True))``.
+    """A sampler with options, such as ``penstock.Sampler("tpe", multivariate=True)``.
 
-    ``kind`` is ``grid``, ``random``, ``qmc``, ``tpe``, ``bohb``, ``gp``, ``cmaes``, ``nsga2`` or
-    ``evolution``, or an Optuna sampler object of these kinds (any other is given to
-    ``create_study`` as it is). ``options`` are those in the guide's list, with Optuna's
-    meaning; they win over the object's. Raises UsageError naming the sampler or an option.
+    Pass it as ``create_study(sampler=...)``. ``kind`` is ``grid``, ``random``, ``qmc``, ``tpe``,
+    ``bohb``, ``gp``, ``cmaes``, ``nsga2`` or ``evolution``, or an Optuna sampler object of one of
+    these kinds. Pass any other Optuna sampler directly to ``create_study``. ``options`` are the
+    options in the guide's list, with the meaning that they have in Optuna. They override the
+    options of an Optuna object. Raises UsageError, naming the sampler or the option that is
+    refused.
     """
 
     #: One of ``SAMPLERS``.
     name: str
     #: The sampler's options, as JSON.
     options: str
-    #: The space of an Optuna ``GridSampler``; otherwise None.
+    #: The space of an Optuna ``GridSampler``. It is None for all other samplers.
     space: Space | None
 
     def __init__(self, kind: Any, /, **options: Any) -> None:
@@ -86,7 +89,11 @@ class Sampler:
 
 
 def check_prefixes(options: str, seeding: str) -> None:
-    """Raise UsageError for ``prefix_bias`` if trials have no prefixes in common."""
+    """Raise UsageError for a ``prefix_bias`` above 0 if trials have no prefixes in common.
+
+    A prefix is the first epochs of several trials with equal bits. Only ``seeding="shared"`` allows
+    prefixes. ``options`` is the JSON of the sampler's options.
+    """
     bias = json.loads(options).get("prefix_bias", 0)
     if bias and seeding != "shared":
         allowed = "0 with seeding='trial': no two trials have epochs in common; seeding='shared'"
@@ -94,17 +101,17 @@ def check_prefixes(options: str, seeding: str) -> None:
 
 
 def is_optuna_sampler(given: object) -> bool:
-    """Return True if ``given`` is an Optuna sampler object, or has such an object's methods."""
+    """Return True if ``given`` is an object with the methods of an Optuna sampler."""
     methods = ("infer_relative_search_space", "sample_relative", "sample_independent")
     is_object = not isinstance(given, type)
     return is_object and all(callable(getattr(given, name, None)) for name in methods)
 
 
 def scheduler_sampler(given: Any) -> tuple[str, str, Space | None]:
-    """Return name, options (JSON) and space of the sampler that the scheduler would use.
+    """Return the name, options (JSON) and space of the sampler that the scheduler would use.
 
-    The name is ``LOCAL`` if only the given object itself can sample. Raises UsageError if ``given``
-    is not a sampler.
+    The name is ``LOCAL`` if the scheduler has no equivalent sampler, so that only the object
+    ``given`` can sample. Raises UsageError if ``given`` is not a sampler.
     """
     if not isinstance(given, Sampler):
         try:
@@ -117,9 +124,10 @@ def scheduler_sampler(given: Any) -> tuple[str, str, Space | None]:
 
 
 def own_options(sampler: object) -> str:
-    """Return the options (JSON) stored for a sampler object that the scheduler uses itself.
+    """Return the options (JSON) to store for a user's sampler object that the scheduler uses.
 
-    ``generations`` is true if the sampler compares whole generations of trials.
+    These are ``sampler``, the name of the object's class, and ``generations``, which is true if the
+    sampler compares whole generations of trials.
     """
     bases = {base.__name__ for base in type(sampler).__mro__}
     stored = {
@@ -130,7 +138,10 @@ def own_options(sampler: object) -> str:
 
 
 def _options_json(sampler: str, options: Mapping[str, Any]) -> str:
-    """Return a sampler's options as JSON. Raises UsageError naming the sampler or the option."""
+    """Return a sampler's checked options as JSON.
+
+    Raises UsageError, naming the sampler or the option that is refused.
+    """
     one_of("sampler", sampler, SAMPLERS)
     forms = _OPTIONS.get(sampler, {})
     for name, value in options.items():
@@ -151,7 +162,11 @@ def _options_json(sampler: str, options: Mapping[str, Any]) -> str:
 
 
 def _from_optuna(sampler: Any) -> tuple[str, dict[str, Any], Space | None]:
-    """Return name, options and space of an Optuna sampler. Its seed is ignored for the study's."""
+    """Return the name, the options and the space of an Optuna sampler object.
+
+    The seed of the object is ignored, since the study has its own seed. Raises UsageError if the
+    object has no equivalent in the scheduler.
+    """
     is_optunas = type(sampler).__module__.startswith("optuna.")
     kind = type(sampler).__name__ if is_optunas else ""  # a user's class may have any name
     attributes = vars(sampler) if is_optunas else {}
@@ -185,7 +200,7 @@ def _from_optuna(sampler: Any) -> tuple[str, dict[str, Any], Space | None]:
 def check_space(
     sampler: str, options: str, space: Space | None, conditions: tuple[Condition, ...]
 ) -> None:
-    """Raise UsageError if the sampler cannot draw from the space, or an option has no meaning."""
+    """Raise UsageError if the sampler or one of its options does not fit ``space``."""
     if space is None and sampler in _WITH_SPACE:
         kind = _WITH_SPACE[sampler]
         allowed = f"a mapping of names to {kind}, given to optimize(), with {sampler!r}"
@@ -212,7 +227,11 @@ def _read(given: Mapping[str, Any], sampler: str) -> dict[str, Any]:
 
 
 def _plain_tpe(given: Mapping[str, Any]) -> bool:
-    """Return True if all options can be stored; code cannot."""
+    """Return True if all options of the sampler can be stored.
+
+    The user's own functions cannot be stored. ``given`` has the attributes of an Optuna
+    ``TPESampler``.
+    """
     weights = getattr(given.get("_parzen_estimator_parameters"), "weights", None)
     functions = (("default_gamma", given.get("_gamma")), ("default_weights", weights))
     return (
@@ -223,14 +242,21 @@ def _plain_tpe(given: Mapping[str, Any]) -> bool:
 
 
 def _plain_cmaes(given: Mapping[str, Any]) -> bool:
-    """Return True if all options can be stored; code and objects cannot."""
+    """Return True if all options of the sampler can be stored.
+
+    Functions and objects cannot be stored. ``given`` has the attributes of an Optuna
+    ``CmaEsSampler``.
+    """
     own = type(given.get("_independent_sampler")).__name__ != "RandomSampler"
     objects = ("_x0", "_sigma0", "_source_trials", "_consider_pruned_trials")
     return not own and not any(given.get(name) for name in objects)
 
 
 def _plain_nsga2(given: Mapping[str, Any]) -> bool:
-    """Return True if crossover, mutation and selection are Optuna's defaults."""
+    """Return True if crossover, mutation and selection are Optuna's defaults.
+
+    ``given`` has the attributes of an Optuna ``NSGAIISampler``.
+    """
     parts = {
         "_elite_population_selection_strategy": "NSGAIIElitePopulationSelectionStrategy",
         "_child_generation_strategy": "NSGAIIChildGenerationStrategy",

@@ -1,8 +1,9 @@
-"""The search space as a user writes it: ``Float``, ``Int``, ``Categorical``; checked when made.
+"""The search space as a user writes it, made of ``Float``, ``Int`` and ``Categorical`` parameters.
 
-Inside Penstock a space is a tuple of (name, Optuna distribution JSON). This module writes that text
-without Optuna, whose import takes a quarter of a second. The conditions under which parameters are
-active are kept separately (``conditions``).
+Each parameter is checked when it is made. Inside Penstock a space is a tuple of pairs: the name,
+and the JSON text of an Optuna distribution. This module writes that text without importing Optuna,
+which takes a quarter of a second. The conditions under which parameters are active are stored
+separately (see the module ``conditions``).
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from ..common.plain import plain
 from ..common.validation import finite, flag, whole
 from .conditions import is_active
 
-#: A space in the form of ``StudySpec``.
+#: A space in the form that ``StudySpec`` stores: pairs of a name and the JSON of a distribution.
 Space = tuple[tuple[str, str], ...]
 
-#: The condition of a parameter: names of earlier choices, and the values that they must have.
+#: The condition of a parameter: the names of earlier choices, each with the value or the list of
+#: values that this choice must have.
 When = Mapping[str, Any]
 
-#: The most values that a stepped range may have in a grid. More would fill the memory, and are most
-#: likely a typing error.
+#: The largest number of values that a stepped ``Float`` range may have in a grid. A range with more
+#: values would fill the memory, and is most likely a typing error.
 MAX_RUNGS = 100_000
 
 _KINDS = "Float, Int, Categorical, a list of choices or an Optuna distribution"
@@ -36,10 +38,12 @@ _KINDS = "Float, Int, Categorical, a list of choices or an Optuna distribution"
 
 @dataclass(frozen=True, slots=True)
 class Float:
-    """A real number in [low, high]; ``log`` draws its logarithm evenly, ``step`` sets its steps.
+    """A real number in [``low``, ``high``].
 
-    With a step the last value is the largest ``low + k * step`` that is not above ``high``. Raises
-    UsageError for an empty range, a log range that is not above zero, or a step that does not fit.
+    With ``log`` the logarithm of the number is drawn uniformly. With ``step`` the values are ``low
+    + k * step``, and ``high`` becomes the largest such value that is not above the given ``high``.
+    ``when`` is the condition under which the parameter is active. Raises UsageError for an empty
+    range, a logarithmic range that is not above zero, or a step that does not fit.
     """
 
     low: float
@@ -73,15 +77,17 @@ class Float:
         return _written("Float", self, step=None)
 
     def to_json(self) -> str:
-        """Return it as JSON of an Optuna distribution."""
+        """Return the parameter as the JSON text of an Optuna distribution."""
         return _distribution("Float", step=self.step, low=self.low, high=self.high, log=self.log)
 
 
 @dataclass(frozen=True, slots=True)
 class Int:
-    """A whole number in [low, high], in steps of ``step``; ``log`` draws its logarithm evenly.
+    """A whole number in [``low``, ``high``], in steps of ``step``.
 
-    Raises UsageError as ``Float`` does.
+    With ``log`` the logarithm of the number is drawn uniformly. ``high`` becomes the largest value
+    that steps from ``low`` reach. ``when`` is the condition under which the parameter is active.
+    Raises UsageError for an empty range, a logarithmic range below 1, or a step that does not fit.
     """
 
     low: int
@@ -106,15 +112,17 @@ class Int:
         return _written("Int", self, step=1)
 
     def to_json(self) -> str:
-        """Return it as JSON of an Optuna distribution."""
+        """Return the parameter as the JSON text of an Optuna distribution."""
         return _distribution("Int", log=self.log, step=self.step, low=self.low, high=self.high)
 
 
 @dataclass(frozen=True, slots=True)
 class Categorical:
-    """One of ``choices``: strings, numbers, booleans or None, no two equal (``True`` equals 1).
+    """One of ``choices``, which are strings, numbers, booleans or None.
 
-    Raises UsageError for no choices, equal choices, and values that JSON cannot carry.
+    No two choices may be equal, and ``True`` equals 1. ``when`` is the condition under which the
+    parameter is active. Raises UsageError if there are no choices, if two are equal, or if JSON
+    cannot represent one.
     """
 
     choices: tuple[Scalar, ...]
@@ -140,7 +148,7 @@ class Categorical:
         return str(list(self.choices))
 
     def to_json(self) -> str:
-        """Return it as JSON of an Optuna distribution."""
+        """Return the parameter as the JSON text of an Optuna distribution."""
         return _distribution("Categorical", choices=list(self.choices))
 
 
@@ -149,10 +157,11 @@ _MADE: dict[str, type[Float] | type[Int]] = {"FloatDistribution": Float, "IntDis
 
 
 def parse_space(space: Mapping[str, Any]) -> Space:
-    """Check a user's mapping of names to parameters and write it as Optuna distribution JSON.
+    """Check a user's search space and return it as names with the JSON of Optuna distributions.
 
-    A list stands for ``Categorical``. Conditions are not included: see ``conditions``. Raises
-    UsageError naming the entry.
+    An entry that is a list stands for a ``Categorical``. The result leaves out the conditions of
+    parameters, which ``conditions.parse_conditions`` returns. Raises UsageError with the name of
+    the refused entry.
     """
     if not isinstance(space, Mapping) or not space:
         raise UsageError.refuse("space", space, "a mapping of at least one name to a parameter")
@@ -170,9 +179,10 @@ def parse_space(space: Mapping[str, Any]) -> Space:
 
 
 def parameter(text: str, field: str = "space") -> Parameter:
-    """Return the parameter in distribution JSON. Raises UsageError naming ``field``.
+    """Return the parameter that the JSON of a distribution describes, without its condition.
 
-    A number that was fixed has a range of one value, which users do not write.
+    A number that a user fixed by an edit has a range of one value, which ``Float`` and ``Int``
+    would refuse. Raises UsageError, naming ``field``, if ``text`` is not such JSON.
     """
     try:
         body = json.loads(text)
@@ -191,7 +201,11 @@ def parameter(text: str, field: str = "space") -> Parameter:
 
 
 def grid_values(name: str, text: str) -> Sequence[Scalar]:
-    """Return all values of a parameter in order. Raises UsageError if they cannot be counted."""
+    """Return all values of the parameter ``name``, in order.
+
+    ``text`` is the JSON of the parameter's distribution. Raises UsageError if the parameter has
+    infinitely many values, too many values, or is a logarithmic ``Int``.
+    """
     dist = parameter(text)
     if isinstance(dist, Categorical):
         return dist.choices
@@ -217,10 +231,11 @@ def _check_countable(name: str, given: Float | Int) -> None:
 
 
 def grid_size(space: Space, conditions: Sequence[Condition] = ()) -> int:
-    """Return the number of configurations in a grid. Raises UsageError if it is infinite.
+    """Return the number of configurations in the grid over ``space``.
 
     Parameters that no condition connects are counted separately, so that the work does not grow
-    with the size of the grid.
+    with the size of the grid. Raises UsageError if a parameter cannot be part of a grid (see
+    ``grid_values``).
     """
     axes = {name: grid_values(name, text) for name, text in space}
     parents = {each.parent for each in conditions}
@@ -248,11 +263,12 @@ def grid_size(space: Space, conditions: Sequence[Condition] = ()) -> int:
 def check_params(
     space: Space | None, params: Mapping[str, Any], conditions: Sequence[Condition] = ()
 ) -> tuple[tuple[str, Scalar], ...]:
-    """Return a user's configuration, possibly partial, in the order of the space.
+    """Return the user's configuration ``params``, sorted in the order of the space.
 
-    Without a space (define-by-run) any name with a JSON scalar is allowed. Raises UsageError for a
-    name that the space does not have, a value outside its range, and a parameter that is inactive
-    under the values given.
+    The configuration may leave parameters out. If ``space`` is None (the objective samples as it
+    runs), any names with values that JSON can represent are allowed. Raises UsageError for a name
+    that is not in the space, for a value out of range, and for a parameter that is inactive under
+    the given values.
     """
     if not isinstance(params, Mapping):
         raise UsageError.refuse("params", params, "a mapping of names to values")
@@ -297,7 +313,11 @@ def _on_ladder(number: float, low: float, step: float) -> bool:
 
 
 def as_parameter(field: str, value: Any) -> Parameter:
-    """Return ``value``, an entry of a space, as a parameter. Raises UsageError naming ``field``."""
+    """Return the entry ``value`` of a user's space as a parameter.
+
+    ``value`` may be a parameter, a list of choices or an Optuna distribution. Raises UsageError,
+    naming ``field``, for any other value.
+    """
     if isinstance(value, (Float, Int, Categorical)):
         return value
     if isinstance(value, tuple) and len(value) == 2 and _are_numbers(value):
@@ -331,7 +351,10 @@ def _from_optuna(field: str, value: Any) -> Parameter:
 
 
 def _written(kind: str, given: Float | Int, *, step: float | None) -> str:
-    """Return the parameter as its user wrote it. A default ``step`` is left out."""
+    """Return a number's parameter as a user would write it, such as ``Float(0, 1, log=True)``.
+
+    ``step`` is the default of this kind of parameter. A step that equals the default is left out.
+    """
     log = ", log=True" if given.log else ""
     steps = f", step={given.step}" if given.step != step else ""
     return f"{kind}({given.low}, {given.high}{log}{steps})"

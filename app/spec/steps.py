@@ -1,7 +1,7 @@
 """``Steps``: a hyperparameter that is a step function of the epoch, and its form in a space.
 
-In a space each piece of ``Steps`` becomes an ordinary parameter: ``lr``, ``lr@6``. So samplers,
-conditions, exports and the wire know nothing about ``Steps`` (``base.pieces``).
+In a space each piece of ``Steps`` becomes an ordinary parameter, such as ``lr`` and ``lr@6``. So
+samplers, conditions, exports and the wire need to know nothing about ``Steps`` (``base.pieces``).
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from .space import Parameter, When, as_parameter
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Steps:
-    """A value for each of several parts of the training: ``Steps({0: [0.1, 0.05], 6: [0.01]})``.
+    """A parameter with a value for each part of training: ``Steps({0: [0.1, 0.05], 6: [0.01]})``.
 
-    A key is the number of epochs that are done when its piece comes into force: that of 0 is in
-    force from the start, that of 6 in the seventh epoch and after it. A piece is what a space may
-    have: ``Float``, ``Int``, ``Categorical`` or a list. ``when`` is the condition of all of them.
-    Raises UsageError for a key that is no whole number from 0 on, no key 0, and a ``when`` in a
-    piece.
+    Each key is the number of finished epochs from which its value, a *piece*, applies. The piece of
+    key 0 applies from the start, and the piece of key 6 from the seventh epoch. A piece is a
+    ``Float``, an ``Int``, a ``Categorical``, a list or an Optuna distribution. ``when`` is the
+    condition of all pieces. Raises UsageError if a key is not a whole number from 0 on, if there is
+    no key 0, or if a piece has its own ``when``.
     """
 
-    #: (epochs done, parameter), by epochs.
+    #: Pairs of a number of finished epochs and the parameter that applies from there, in that
+    #: order.
     pieces: tuple[tuple[int, Parameter], ...]
     when: When | None
 
@@ -57,8 +58,9 @@ class Steps:
 def expanded(space: Mapping[str, Any], contract: str, max_epochs: int | None) -> Mapping[str, Any]:
     """Return ``space`` for ``parse_space``, with pieces in place of each ``Steps``.
 
-    Raises UsageError if ``Steps`` have no meaning: for an Optuna objective (``contract``), for the
-    batch size, and from ``max_epochs`` on. Raises it, too, for a parameter named like a piece.
+    Raises UsageError for ``Steps`` if the code is an objective (``contract``), for ``Steps`` of the
+    batch size, and for a piece that begins at ``max_epochs`` or later. Raises UsageError also if
+    the name of a parameter has the form of a piece.
     """
     if not isinstance(space, Mapping):
         return space

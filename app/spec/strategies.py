@@ -1,6 +1,7 @@
-"""Evaluation strategies for users, which decide how long each configuration is trained.
+"""Strategies for users. A strategy decides for how many epochs each configuration is trained.
 
-Each function checks its arguments and returns the ``StrategySpec`` that is part of the study.
+Each function checks its arguments and returns the ``StrategySpec`` that is part of the study. All
+functions raise UsageError for an argument that is not allowed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from ..common.validation import ABOVE_0, finite, flag, whole
 
 
 def FullBudget(epochs: int | None = None) -> StrategySpec:  # noqa: N802 - reads as the value it is
-    """Train every configuration for ``epochs``, or until the objective returns if that is None."""
+    """Train every configuration for ``epochs``.
+
+    If ``epochs`` is None, a configuration is trained until the objective returns.
+    """
     if epochs is not None:
         epochs = whole("FullBudget.epochs", epochs, low=1)
     return StrategySpec("full", max_epochs=epochs)
@@ -24,10 +28,10 @@ def FullBudget(epochs: int | None = None) -> StrategySpec:  # noqa: N802 - reads
 def SuccessiveHalving(  # noqa: N802 - as above
     *, max_epochs: int, min_epochs: int = 1, eta: int = 3
 ) -> StrategySpec:
-    """Train all for ``min_epochs``, then the best ``1/eta`` for ``eta`` times as long, and so on.
+    """Train all trials for ``min_epochs``, then the best ``1/eta`` for ``eta`` times as long, etc.
 
-    It is synchronous: a rung starts when the rung before it is complete, so the same seed gives the
-    same result.
+    A rung is an epoch at which trials are compared. The strategy is synchronous: trials go on only
+    when all trials of their rung have reached it. So the same seed gives the same result.
     """
     return _halving("halving", "SuccessiveHalving", min_epochs, max_epochs, eta)
 
@@ -35,11 +39,12 @@ def SuccessiveHalving(  # noqa: N802 - as above
 def ASHA(  # noqa: N802 - as above
     *, max_epochs: int, min_epochs: int = 1, eta: int = 3
 ) -> StrategySpec:
-    """Like ``SuccessiveHalving``, but a trial is promoted as soon as it is among the best so far.
+    """Promote a trial to the next rung as soon as the trial is among the best ``1/eta`` so far.
 
-    Trials that are not promoted are paused, and go on later if they are among the best by then. The
-    first trial of a high rung does not wait for other trials as long as it is the best of all and
-    still improves much.
+    The rungs (epochs at which trials are compared) are those of ``SuccessiveHalving``. A trial that
+    is not promoted is paused. It goes on later if it is among the best by then. The first trial of
+    a high rung does not wait for other trials as long as it is the best of all and still improves
+    much.
     """
     return replace(_halving("asha", "ASHA", min_epochs, max_epochs, eta), ahead=True)
 
@@ -47,23 +52,24 @@ def ASHA(  # noqa: N802 - as above
 def PASHA(  # noqa: N802 - as above
     *, max_epochs: int, min_epochs: int = 1, eta: int = 3
 ) -> StrategySpec:
-    """Like ``ASHA``, but rungs above the second are opened only while the ranking still changes.
+    """Use ``ASHA``, but open rungs above the second only while the ranking of trials changes.
 
-    At the end the best trial is trained to ``max_epochs``.
+    A rung is an epoch at which trials are compared. At the end the best trial is trained to
+    ``max_epochs``.
     """
     return _halving("pasha", "PASHA", min_epochs, max_epochs, eta)
 
 
 def FreezeThaw(*, max_epochs: int) -> StrategySpec:  # noqa: N802 - as above
-    """After every epoch, continue the most promising trial for its time, or begin a new one.
+    """Continue the most promising trial for its time after every epoch, or begin a new trial.
 
     A model of learning curves predicts each trial's value at ``max_epochs``. Trials are paused
     after an epoch, and go on from there. At most ``n_trials`` trials are begun.
 
-    A third of the time goes to the trials that ``ASHA`` would train next. So, however wrong the
-    model is, everything that ASHA trains in some time on one device is trained in three times that
-    time and an epoch, and a study takes up to three times the epochs. It acts as ASHA until curves
-    can be predicted.
+    A third of the time goes to the trials that ``ASHA`` would train next. So the study never lags
+    far behind ASHA, however wrong the model is. In three times the time and one epoch, the study
+    trains everything that ASHA trains on one device. Equally, the study takes at most three times
+    the epochs. Until curves can be predicted, the strategy acts exactly as ASHA.
     """
     high = whole("FreezeThaw.max_epochs", max_epochs, low=1)
     return StrategySpec("freeze_thaw", high)
@@ -72,15 +78,16 @@ def FreezeThaw(*, max_epochs: int) -> StrategySpec:  # noqa: N802 - as above
 def Hyperband(  # noqa: N802 - as above
     *, max_epochs: int, min_epochs: int = 1, eta: int = 3, overlap: bool = True
 ) -> StrategySpec:
-    """Several successive halvings, one after another, each with fewer configurations at its start.
+    """Run several successive halvings in turn, each with fewer configurations at its start.
 
-    These brackets make a round, which is repeated until the study has all its trials. If the trials
-    are too few for a round, they are spread over all its brackets in proportion. With ``eta`` 3 and
-    rungs at 1, 3 and 9 epochs a round takes 17 trials; with rungs up to 81 epochs it takes 143.
+    These halvings are called brackets. All brackets together make a round, which is repeated until
+    the study has all its trials. If the trials are too few for a round, they are spread over all
+    brackets in proportion. With ``eta`` 3 and rungs at 1, 3 and 9 epochs, a round takes 17 trials.
+    With rungs up to 81 epochs a round takes 143 trials.
 
-    With ``overlap`` the next bracket begins as soon as a slot is idle; otherwise it begins when the
-    bracket before it is over. With ``sampler="bohb"`` these two forms are BOHB and synchronous
-    BOHB.
+    With ``overlap`` the next bracket begins as soon as a slot is idle. Otherwise the next bracket
+    begins when the bracket before it is over. With ``sampler="bohb"`` these two forms are BOHB and
+    synchronous BOHB.
     """
     spec = _halving("hyperband", "Hyperband", min_epochs, max_epochs, eta)
     return replace(spec, overlap=flag("Hyperband.overlap", overlap), proportional=True)
@@ -94,13 +101,14 @@ def PBT(  # noqa: N802 - as above
     resample: float = 0.25,
     explore: Sequence[str] | None = None,
 ) -> StrategySpec:
-    """Population based training: trials that fall behind are replaced by copies of better ones.
+    """Use population based training: replace trials that fall behind with copies of better trials.
 
-    ``n_trials`` is the size of the population. After each ``interval`` epochs a trial in the bottom
-    ``quantile`` (above 0, at most 0.5) is stopped, and a new trial replaces it. The new trial
-    continues from the state of a trial in the top ``quantile``. Each of its parameters is that
-    trial's value times 0.8 or 1.2, or is resampled with probability ``resample``. ``explore`` names
-    the parameters that are changed, or all if it is None.
+    ``n_trials`` is the size of the population. After every ``interval`` epochs, a trial in the
+    bottom ``quantile`` (above 0, at most 0.5) is stopped, and a new trial replaces it. The new
+    trial continues from the state of a trial in the top ``quantile``. Each parameter of the new
+    trial is either the top trial's value times 0.8 or 1.2, or, with probability ``resample``, a
+    newly drawn value. ``explore`` has the names of the parameters that are changed. None means all
+    parameters.
     """
     low = whole("PBT.interval", interval, low=1)
     high = whole("PBT.max_epochs", max_epochs, low=1)
@@ -121,8 +129,8 @@ def PBT(  # noqa: N802 - as above
 def MedianStopping(max_epochs: int, *, every: int = 1) -> StrategySpec:  # noqa: N802 - as above
     """Train all configurations fully, but stop a trial whose best value is worse than a median.
 
-    The median is that of the other trials' averages up to the same epoch. The rule is applied every
-    ``every`` epochs.
+    The median is taken over the other trials' averages up to the same epoch. The rule is applied
+    every ``every`` epochs.
     """
     return _rule("median", "MedianStopping", max_epochs, every)
 
@@ -130,11 +138,11 @@ def MedianStopping(max_epochs: int, *, every: int = 1) -> StrategySpec:  # noqa:
 def CurveStopping(  # noqa: N802 - as above
     max_epochs: int, *, every: int = 1, risk: float = 0.05
 ) -> StrategySpec:
-    """Train all configurations fully, but stop a trial that is unlikely to be the best.
+    """Train all configurations fully, but stop a trial that is unlikely to become the best.
 
-    A power law is fitted to the trial's values every ``every`` epochs. The trial stops when the
-    fitted probability that it ends above the best fully trained trial is less than ``risk`` (above
-    0, below 1).
+    Every ``every`` epochs, a power law is fitted to the trial's values. The fit gives the
+    probability that the trial ends better than the best fully trained trial. The trial is stopped
+    if this probability is less than ``risk`` (above 0, below 1).
     """
     below = math.nextafter(1.0, 0.0)
     checked_risk = finite("CurveStopping.risk", risk, "above 0 and below 1", ABOVE_0, below)

@@ -1,8 +1,9 @@
-"""Results from other studies, from which a new study's sampler learns.
+"""Results from other studies, from which the sampler of a new study learns.
 
-They are no trials of the new study but part of its definition (``StudySpec.observations``). So they
-are visible wherever the study is: to samplers, other processes and exports, and after the study is
-extended. The study's strategy and its number of trials do not count them.
+The results are not trials of the new study, but part of its definition
+(``StudySpec.observations``). So they are visible wherever the study is: to samplers, to other
+processes, in exports, and after the study is extended. The strategy and the number of trials of the
+study do not count them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
 
 
 def observation(params: Any, value: Any, source: Any) -> Observation:
-    """Return an observation from ``add_trial``, checked as far as possible without the space."""
+    """Return an observation made from the arguments of ``add_trial``.
+
+    The parameters are checked as far as possible without the space. Raises UsageError if an
+    argument is not allowed.
+    """
     value = finite("value", value)
     if not isinstance(source, str) or not source:
         raise UsageError.refuse("source", source, "a text that says where it comes from")
@@ -31,10 +36,12 @@ def observation(params: Any, value: Any, source: Any) -> Observation:
 
 
 def of_frozen(trials: Iterable[FrozenTrial], source: str) -> list[Observation]:
-    """Return the results of Optuna's frozen trials. Failed and unfinished trials have none.
+    """Return the results of Optuna's frozen trials as observations.
 
-    A pruned trial counts only with its intermediate values, which are compared at equal epochs.
-    Steps that begin at 0, as many objectives report them, become epochs that begin at 1.
+    Only trials in the states ``COMPLETE`` and ``PRUNED`` have results. A pruned trial counts only
+    with its intermediate values, which are compared at equal epochs. Steps that begin at 0, as many
+    objectives report them, become epochs that begin at 1. Raises UsageError if a trial has several
+    values.
     """
     observations = []
     for trial in trials:
@@ -55,7 +62,10 @@ def of_frozen(trials: Iterable[FrozenTrial], source: str) -> list[Observation]:
 
 
 def of_study(study: Any, direction: str) -> list[Observation]:
-    """Return the results of a Penstock or Optuna study. Raises UsageError if directions differ."""
+    """Return the results of a Penstock study or an Optuna study as observations.
+
+    Raises UsageError if the study has several objectives, or if its direction is not ``direction``.
+    """
     if len(study.directions) > 1:
         raise UsageError(
             f"warm_start: {study.study_name} has several objectives, so it has no single value"
@@ -74,7 +84,10 @@ def of_study(study: Any, direction: str) -> list[Observation]:
 def fitting(
     given: Sequence[Observation], space: Space | None, conditions: Sequence[Condition] = ()
 ) -> tuple[Observation, ...]:
-    """Return the observations that fit this space, and warn with the number of the others."""
+    """Return the observations whose parameters fit the space.
+
+    If some do not fit, warn with the number of those left out.
+    """
     fitted = []
     for each in given:
         try:
@@ -95,7 +108,11 @@ def fitting(
 
 
 def shown(spec: StudySpec, dists: Mapping[str, Any]) -> list[FrozenTrial]:
-    """Return the observations as Optuna's frozen trials; ``user_attrs['source']`` is the origin."""
+    """Return the observations as Optuna's frozen trials, for display.
+
+    ``user_attrs["source"]`` of such a trial says where the observation comes from. ``dists`` has
+    Optuna's distributions by the name of the parameter.
+    """
     from optuna.trial import FrozenTrial, TrialState
 
     return [
