@@ -1,1 +1,1 @@
-"""Rows of the ledger as numbers and as tables in a terminal."""
+"""Views of studies, trials and devices in a terminal, and the numbers that these views show."""

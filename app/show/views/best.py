@@ -1,4 +1,4 @@
-"""Show the best trial of a study or its Pareto front: values, parameters and checkpoints."""
+"""Show a study's best trial or its Pareto front: values, parameters and checkpoints."""
 
 from __future__ import annotations
 
@@ -25,22 +25,26 @@ if TYPE_CHECKING:
     from ...ledger.reader import Reader
     from ...ledger.rows import DurableRow, EpochRow, StudyRow, TrialRow
 
-#: Seconds within which the stores must answer which files exist.
+#: The number of seconds within which the checkpoint stores must answer which files exist.
 STORE_TIMEOUT = 5.0
 
 
 def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
-    """Return the best trial by ``progress.front_of``. Raises UsageError if no trial has a value.
+    """Return the facts about the best trial, the first trial of ``progress.front_of``.
 
-    With several objectives, the result is the first trial of the front, and ``front`` has the whole
-    front. With replicates, the result is the first trial of the best configuration, ``mean`` is the
-    mean of that configuration's values, and ``replicates`` has each value by the trial's number.
+    With several objectives, ``front`` has the facts of all trials on the Pareto front. With
+    replicates, the facts are those of the first trial of the best configuration. ``mean`` is then
+    the mean of that configuration's values, and ``replicates`` has each value by the number of its
+    trial.
 
-    ``checkpoint`` is the trial's newest state in the store (epoch, place, and ``gone``), or None if
-    there is no state (an objective has none). ``gone`` is True if the file does not exist. It is
-    None if the store does not answer, and for an imported study: its file may name any address, so
-    it is not checked. A metric that is not a number is None. ``energy_j`` (joules) is None if an
-    epoch of the trial was not measured; ``energy`` says why.
+    ``checkpoint`` describes the trial's newest checkpoint: the epoch, the URI, and ``gone``. It is
+    None if the store has no checkpoint (an objective has none). ``gone`` is True if the file does
+    not exist. It is None if the store does not answer or if the study was imported. The checkpoints
+    of an imported study are not checked, since their URIs may be any addresses.
+
+    A metric whose value is not finite is None. ``energy_j`` is the trial's energy in joules, or
+    None if the energy of an epoch was not measured. ``energy`` says why. Raises UsageError if no
+    trial has a value or if all trials violate a constraint.
     """
     study, trials = reader.with_names(study), reader.trials(study.id)
     front = front_of(study, trials)
@@ -76,7 +80,10 @@ def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
 
 
 def _replicates(study: StudyRow, best: Sequence[TrialRow]) -> dict[str, Any]:
-    """Return the best configuration's mean and replicates; empty for a single replicate."""
+    """Return the mean and the replicates of the best configuration.
+
+    The result is empty if the study has a single replicate.
+    """
     if study.replicates == 1:
         return {}
     values = [trial.value or 0.0 for trial in best]
@@ -110,9 +117,10 @@ def _trial(
 
 
 def _gone(uris: Sequence[str]) -> dict[str, bool]:
-    """Return, for each URI that can be checked, True if its file is gone.
+    """Return True or False for each URI that can be checked: True if the file does not exist.
 
-    All checks together take at most ``STORE_TIMEOUT``, because a store that hangs does so for each.
+    All checks together take at most ``STORE_TIMEOUT``, since a store that hangs would hang again
+    for each file.
     """
     missing: dict[str, bool] = {}
 
@@ -133,7 +141,10 @@ def _where(state: dict[str, Any]) -> str:
 
 
 def best_view(facts: dict[str, Any]) -> RenderableType:
-    """Return ``best_facts`` for the terminal, without energy if that was not measured."""
+    """Render the result of ``best_facts`` for the terminal.
+
+    Energy is left out if it was not measured.
+    """
     if "front" in facts:
         return _front_view(facts)
     several = facts.get("replicates")
@@ -166,7 +177,7 @@ def best_view(facts: dict[str, Any]) -> RenderableType:
 
 
 def _front_view(facts: dict[str, Any]) -> RenderableType:
-    """Return a line per trial of the Pareto front, and the places of kept checkpoints."""
+    """Render a line for each trial on the Pareto front, and the places of the checkpoints."""
     head = Text.assemble(
         (facts["study"], "bold"),
         f" {facts['status']}: Pareto front{' so far' if facts['so_far'] else ''} of",

@@ -1,17 +1,19 @@
-"""The times that trials waited and took, from rows of the ledger or of a simulation.
+"""The times for which trials waited and trained, from rows of the ledger or of a simulation.
 
-Times are in seconds from the submission of the trial's study:
+Times are in seconds since the submission of the trial's study:
 
 - the *start delay* ends when the trial's first epoch begins;
 - the *waiting* is the sum of the start delay, the time between two epochs of one rung, and the
-  time without a turn within epochs of a trial that shares a lane;
+  time without a turn within epochs of a trial that shares a lane (a process that trains several
+  trials in turn);
 - the *completion* ends with the trial's last epoch;
 - the *slowdown* is the completion divided by the training time of the trial's epochs.
 
-An epoch that a trial took over counts with the time that its training took in the other trial. A
-trial that waited for the epoch as a companion did not wait for a device meanwhile.
+A trial can take an epoch over from another trial that trained the same epoch. Such an epoch counts
+with the time that the other trial trained it. While a trial waits for such an epoch, as a companion
+of the other trial, it does not wait for a device.
 
-A start delay alone says little: a policy that gives every trial one epoch at once makes the start
+A start delay alone says little. A policy that gives every trial one epoch at once makes the start
 delay small and the completion large. So the four times are always shown together.
 """
 
@@ -34,12 +36,12 @@ if TYPE_CHECKING:
     from ....scheduler.model.trial import AcceptedEpoch
     from ...ledger.rows import EpochRow, StudyRow, TrialRow
 
-    #: An accepted epoch in the engine's or the ledger's form.
+    #: An accepted epoch, in the form of the engine or of the ledger.
     Epoch = AcceptedEpoch | EpochRow
 
 
 class TrialDelays(NamedTuple):
-    """One trial's times (seconds). ``completion`` is None while the trial is not over."""
+    """The times of one trial in seconds. ``completion`` is None while the trial is not over."""
 
     start: float
     waiting: float
@@ -49,7 +51,7 @@ class TrialDelays(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Completion times of trials (seconds), and their mean slowdown."""
+    """Statistics of the completion times of several trials in seconds, and their mean slowdown."""
 
     trials: int
     mean: float
@@ -60,9 +62,9 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """Means over the trials that have begun (seconds), and the completion of trials that are over.
+    """Mean times, in seconds, of the trials that have begun.
 
-    ``completion`` is None if no trial is over.
+    ``completion`` covers only the trials that are over. It is None if no trial is over.
     """
 
     trials: int
@@ -77,11 +79,11 @@ def trial_delays(
     rungs: Collection[int] = (),
     over: Collection[str] | None = None,
 ) -> list[TrialDelays]:
-    """Return the times of those trials of a study that have an epoch.
+    """Return the times of all trials that have an epoch.
 
-    ``submitted`` is the time of the study's submission. ``over`` are the trials that are over, or
-    all if None. Between an epoch in ``rungs`` and its next epoch, a trial does not wait for a
-    device.
+    ``submitted`` is the time of the study's submission. ``over`` has the ids of the trials that are
+    over. None means that all trials are over. A trial does not wait for a device between an epoch
+    in ``rungs`` and the trial's next epoch.
     """
     rows = list(epochs)
     by_epoch = {(row.trial, row.epoch): row for row in rows}
@@ -108,7 +110,7 @@ def trial_delays(
 
 
 def summary(trials: Sequence[TrialDelays]) -> Delays | None:
-    """Return means and percentiles over ``trials``; None if there are none."""
+    """Return means and percentiles over ``trials``, or None if there are no trials."""
     if not trials:
         return None
     finished = [(each.completion, each.trained) for each in trials if each.completion is not None]
@@ -132,7 +134,9 @@ def summary(trials: Sequence[TrialDelays]) -> Delays | None:
 
 
 def percentile(ordered: Sequence[float], part: float) -> float:
-    """Return the least of the ``ordered`` values that a share ``part`` of them does not exceed.
+    """Return the smallest value such that at least the share ``part`` of the values is not larger.
+
+    ``ordered`` has the values in ascending order. ``part`` is between 0 and 1.
 
     >>> percentile([1.0, 2.0, 3.0, 4.0], 0.5)
     2.0
@@ -143,15 +147,15 @@ def percentile(ordered: Sequence[float], part: float) -> float:
 def delays_of(
     study: StudyRow, trials: Iterable[TrialRow], epochs: Iterable[EpochRow]
 ) -> list[TrialDelays]:
-    """Return the times of the trials of a study in the ledger."""
+    """Return the times of the trials of ``study``, given the rows of its trials and epochs."""
     over = {trial.id for trial in trials if trial.state in FINAL}
     return trial_delays(study.created_at, epochs, frozenset(pauses_of(study.plan)), over)
 
 
 def delay_words(found: Delays) -> str:
-    """Return ``found`` in a line: *trials began after 4.0 s and waited 9.0 s on average; ...*.
+    """Return ``found`` as a line: *trials began after 4.0 s and waited 9.0 s on average; ...*.
 
-    The line explains completion and slowdown.
+    The line also explains completion and slowdown.
     """
     begin, wait = duration(found.start), duration(found.waiting)
     text = f"trials began after {begin} and waited {wait} on average"
@@ -165,14 +169,15 @@ def delay_words(found: Delays) -> str:
     )
 
 
-#: A begin and an end (seconds since 1970).
+#: The begin and the end of a span of time, in seconds since 1970.
 Span = tuple[float, float]
 
 
 def epoch_spans(rows: Sequence[Epoch], seats: Mapping[str, int]) -> list[list[Span]]:
-    """Return each row's spans of training: one, or several if trials took turns in a trainer.
+    """Return the spans of time in which each epoch in ``rows`` was trained.
 
-    ``seats`` has the number of slots of a device that share a trainer, by the device's name.
+    An epoch has several spans if trials took turns in the trainer. ``seats`` has the number of
+    slots that share one trainer, by the name of the device.
     """
     spans_of_rows = [[(row.at - row.seconds, row.at)] for row in rows]
     for shared_spans in of_ends("show", "shared_spans"):

@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 
-#: Seconds after the deadline within which the scheduler must have revoked all running segments.
+#: The number of seconds after a deadline within which the scheduler must have revoked all segments
+#: that still run.
 GRACE = 15.0
-#: Seconds between two looks at the ledger.
+#: The number of seconds between two polls of the ledger.
 _POLL_INTERVAL = 0.1
-#: Seconds for which a device that left is listed.
+#: The number of seconds for which a device is listed after it left.
 SHOWN_AFTER = 86_400.0
-#: Spaces between two columns of the table.
+#: The number of spaces between two columns of the table.
 GAP = 3
 #: The states of a device that is not available.
 GONE = ("left", "held")
@@ -37,9 +38,10 @@ _STYLES = {"joined": "green", "left": "dim", "held": "dim"}
 
 
 def device_facts(reader: Reader, *, served: bool) -> list[Facts]:
-    """Return every device that ever joined, by name, with its work. Times are s since 1970.
+    """Return the facts about every device that ever joined, sorted by name.
 
-    ``served`` is True if a scheduler runs. If none does, the ledger has the last known states, and
+    The facts contain the trials that run on the device. Times are in seconds since 1970. ``served``
+    is True if a scheduler runs. If no scheduler runs, the states in the ledger are out of date, and
     all devices count as gone since an unknown time.
     """
     works = reader.running() if served else {}
@@ -83,7 +85,7 @@ def _facts(record: DeviceRecord, works: dict[tuple[str, int], Work]) -> Facts:
 
 
 def device_table(devices: list[Facts]) -> RenderableType:
-    """Return the devices as a table, one line each; devices that are gone come last.
+    """Return the devices as a table with one row each. Devices that are gone come last.
 
     Devices that left more than ``SHOWN_AFTER`` seconds ago are only counted. On a narrow terminal
     the least important columns are left out.
@@ -101,7 +103,10 @@ def device_table(devices: list[Facts]) -> RenderableType:
 
 
 def shown_devices(devices: Sequence[Facts], now: float) -> list[Facts]:
-    """Return the present devices, then those that left in the last ``SHOWN_AFTER`` seconds."""
+    """Return the present devices, then the devices that are gone, except those that left long ago.
+
+    A device left long ago if more than ``SHOWN_AFTER`` seconds have passed.
+    """
     recent = [facts for facts in devices if not _left_long_ago(facts, now)]
     return sorted(recent, key=lambda facts: facts["state"] in GONE)
 
@@ -112,7 +117,7 @@ def _left_long_ago(facts: Facts, now: float) -> bool:
 
 
 class _Fitting:
-    """A table with those columns of ``cells`` that fit the terminal."""
+    """A table with as many of the columns in ``cells`` as fit the terminal."""
 
     def __init__(self, cells: dict[str, list[Text]]) -> None:
         self._cells = cells
@@ -158,14 +163,15 @@ def _state(facts: Facts, now: float) -> Text:
 
 
 def _runs(facts: Facts, now: float) -> Text:
-    """Return the work on the device, and the reason for its state if there is one."""
+    """Return the work on the device, and the reason for the device's state if there is a reason."""
     text = Text("\n".join(_work(facts, work, now) for work in facts["running"]))
     if facts["reason"]:
         text.append(f"{chr(10) if text else ''}({facts['reason']})", style="dim")
     return text
 
 
-#: The columns: the title, and a function that returns a device's cell at a time (s since 1970).
+#: The columns of the table. Each column has a title and a function that returns the cell of a
+#: device, given the device's facts and the present time (seconds since 1970).
 COLUMNS: tuple[tuple[str, Callable[[Facts, float], Text]], ...] = (
     ("device", lambda facts, _: Text(facts["name"], style="bold")),
     ("node", lambda facts, _: Text(facts["node"])),
@@ -177,14 +183,18 @@ COLUMNS: tuple[tuple[str, Callable[[Facts, float], Text]], ...] = (
     ("state", _state),
     ("runs", _runs),
 )
-#: The columns that hold numbers.
+#: The titles of the columns that hold numbers.
 NUMBERS = {"cores", "memory", "slots"}
-#: The columns that a narrow terminal omits, in this order. A device's name contains node and kind.
+#: The titles of the columns that a narrow terminal leaves out, in this order. The node and the kind
+#: of a device are also part of the device's name.
 _DISPENSABLE = ("model", "node", "kind", "memory", "cores", "slots")
 
 
 def _slots(facts: Facts) -> str:
-    """Return the number of slots, or the numbers of lanes and of seats in each: *2 x 4*."""
+    """Return the number of slots. For a device with lanes, return lanes and seats: *2 x 4*.
+
+    A lane is a process that trains several trials in turn, one trial in each seat.
+    """
     slots, seats = facts["slots"], facts["seats"]
     return str(slots) if seats == 1 else f"{slots // seats} x {seats}"
 
@@ -201,11 +211,12 @@ def _work(facts: Facts, work: Facts, now: float) -> str:
 def wait_free(
     reader: Reader, names: Sequence[str], within: float, tell: Callable[[str], object]
 ) -> None:
-    """Wait until nothing runs on the devices ``names``, at most ``within`` seconds and a grace.
+    """Wait until no trial runs on the devices ``names``.
 
-    ``tell`` is called for each device that becomes free. Standard error shows the trials that still
-    run there. Raises UsageError if a device is given back meanwhile, and BackendError if a device
-    is not free after the deadline.
+    ``within`` is the number of seconds until the deadline. ``GRACE`` seconds after the deadline,
+    the wait is given up. ``tell`` is called with the name of each device that becomes free.
+    Standard error shows the names of devices that are not free yet. Raises UsageError if a device
+    is given back during the wait, and BackendError if the wait is given up.
     """
     end, waiting = time.monotonic() + within, list(names)
     console = PlainConsole(stderr=True, highlight=False)

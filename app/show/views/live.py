@@ -1,10 +1,10 @@
-"""Follow a running study on the terminal: a header, trials, devices and the time left.
+"""Follow a running study on the terminal: a header, the trials, the devices and the time left.
 
 Theory of operation. ``follow`` only reads the ledger, a few times a second. So anyone may start and
-stop it at any time. ``study_screen`` is a pure function of the rows, so the screen can be tested as
-text. If the output is not a terminal, plain lines are written as things happen. In a notebook one
-output is replaced again and again. Everything goes to standard error, because standard output
-belongs to the user.
+stop it at any time. ``study_screen`` is a pure function of the rows, so tests can compare the
+screen as text. If the output is not a terminal, ``follow`` writes plain lines as things happen. In
+a notebook, ``follow`` replaces the same output again and again. Everything goes to standard error,
+since standard output belongs to the user.
 """
 
 from __future__ import annotations
@@ -33,54 +33,62 @@ if TYPE_CHECKING:
     from ...ledger.reader import Reader
     from ...ledger.rows import EpochRow, StudyRow, TrialRow
 
-#: Bounds (seconds) of the time between two looks at the ledger, which is a tenth of the time
-#: watched so far. So the end of a study that takes one second is noticed soon.
+#: Bounds, in seconds, of the time between two polls of the ledger. Between these bounds, the time
+#: is a tenth of the time watched so far. So the end of a study that takes one second is noticed
+#: soon.
 MIN_PERIOD, MAX_PERIOD = 0.01, 0.2
-#: The upper bound if only the end matters. A script's ``wait`` still returns at once at the end.
+#: The upper bound, in seconds, if only the end of the study matters. The ``wait`` of a script still
+#: returns at once when the study ends.
 MAX_IDLE_PERIOD = 1.0
-#: The pause after reading a whole study, as a multiple of the CPU time of reading it.
+#: The pause after all rows of a study were read, as a multiple of the CPU time of reading them.
 REREAD_FACTOR = 25.0
 #: The number of changed trials above which all trials are read again.
 MANY = 500
 LINE_PERIOD = 5.0  # seconds between two progress lines where there is no terminal
 NOTEBOOK_WIDTH = 110  # characters
 
-#: Seconds after which a ledger that does not answer is reported.
+#: The number of seconds after which a ledger that does not answer is reported.
 SILENCE = 3.0
 WAITING = "the ledger does not answer, waiting for it"
 
-#: Rich's options for rendering the table as a string in any environment.
+#: Options with which Rich renders the table as a string, even in a notebook.
 _NO_NOTEBOOK: dict[str, Any] = {"force_jupyter": False, "force_terminal": True}
 _PRE = '<pre style="white-space: pre; line-height: 1.25; overflow-x: auto">{code}</pre>'
 
 
 @dataclass(slots=True)
 class Watcher:
-    """Reads a study again and again: each epoch once, and each trial if it has changed.
+    """Reads a study repeatedly: each epoch only once, and a trial only if its row has changed.
 
-    Every look reads the study's row, to see if it is over. Trials, epochs and devices are read only
-    when they are due, which is seldom for a study of many trials, so that reading takes a few
-    hundredths of a core.
+    Every poll reads the row of the study, to see if the study is over. Trials, epochs and devices
+    are read only when a reading is due, which is seldom for a study of many trials. So reading
+    takes a few hundredths of a CPU core.
     """
 
     reader: Reader
     study_id: str
-    #: True if trials, epochs and devices are read only at the first look and at the end.
+    #: True if trials, epochs and devices are read only at the first poll and at the end of the
+    #: study.
     idle: bool = False
-    #: The pause after such a reading, as a multiple of its CPU time.
+    #: The pause after trials, epochs and devices were read, as a multiple of the CPU time of
+    #: reading.
     rest: float = REREAD_FACTOR
-    #: All accepted epochs so far, in the order of their acceptance.
+    #: All accepted epochs so far, in the order in which they were accepted.
     epochs: list[EpochRow] = field(default_factory=list)
-    #: The trials as last read, by id; and the digest that each had then.
+    #: The trials as they were last read, by id, followed by the digest of each trial's row at that
+    #: time.
     _trials: dict[str, TrialRow] = field(default_factory=dict)
     _digests: dict[str, int] = field(default_factory=dict)
     #: The view that was read last.
     _view: View | None = None
-    #: When trials, epochs and devices are read next (monotonic seconds).
+    #: The time of the next reading of trials, epochs and devices, in monotonic seconds.
     _due: float = 0.0
 
     def poll(self) -> View:
-        """Return the study's present view. Raises BackendError if the ledger does not answer."""
+        """Return the present view of the study.
+
+        Raises BackendError if the ledger does not answer.
+        """
         study = self.reader.study(self.study_id)
         if self._view is not None and not study.stands and time.monotonic() < self._due:
             return replace(self._view, study=replace(study, names=self._view.study.names))
@@ -131,22 +139,25 @@ def follow(
     still: Callable[[], bool] = lambda: False,
     wait: Callable[[float], Sequence[str] | None] = time.sleep,
 ) -> StudyRow:
-    """Watch a study until it ends, or for ``timeout`` seconds, and return its last state.
+    """Watch a study until it ends, or for ``timeout`` seconds, and return the study's last row.
 
     A study that has paused itself counts as ended, until its user acts.
 
-    With ``at_timeout``, the study is always watched to its end, and ``at_timeout`` is called
-    ``timeout`` seconds after the first trial has begun. ``on_trial`` is called once for each trial
-    that reaches a final state, except for trials whose ids are in ``before``. If plain lines are
-    written, trials in ``unwritten`` get none. ``on_poll`` is called at each look at the ledger,
-    with all epochs so far in the order of their acceptance. ``why`` returns the reason why the
-    study makes no progress (``app.show.status.stall_monitor``), which is shown even if ``show`` is
-    False. ``still`` returns True if the study stands still because no scheduler runs. ``wait`` is
-    called between two looks with the longest time to wait. It may return earlier, with the ids of
-    trials that have ended; then ``on_trial`` is called for these at once.
+    With ``at_timeout`` the study is always watched to its end. ``at_timeout`` is then called
+    ``timeout`` seconds after the first trial has begun. Trials in ``before`` do not count for this.
+    ``on_trial`` is called once for each trial that reaches a final state, except for trials whose
+    ids are in ``before``. If plain lines are written, trials in ``unwritten`` get no line.
+    ``on_poll`` is called after each poll of the ledger, with the view and with all epochs so far in
+    the order of their acceptance.
 
-    A ledger that does not answer is reported and asked again. Raises BackendError after ``timeout``
-    if the ledger never answered, and LedgerRefused or LedgerDamaged at once.
+    ``why`` returns the reason why the study makes no progress (``app.show.status.stall_monitor``).
+    The reason is shown even if ``show`` is False. ``still`` returns True if the study stands still
+    because no scheduler runs. ``wait`` is called between two polls with the longest time to wait,
+    in seconds. It may return earlier with the ids of trials that have ended, for which ``on_trial``
+    is then called at once.
+
+    A ledger that does not answer is reported and polled again. Raises BackendError after
+    ``timeout`` if the ledger never answered. Raises LedgerRefused or LedgerDamaged at once.
     """
     begun = time.monotonic()
     limit = Limit(timeout, at_timeout, before)
@@ -202,7 +213,7 @@ def follow(
 
 
 class Limit:
-    """The time for which a study is watched or, with ``at_end``, may begin trials."""
+    """The time for which a study is watched or, with ``at_end``, may begin new trials."""
 
     def __init__(
         self, timeout: float | None, at_end: Callable[[], object] | None, before: Collection[str]
@@ -214,7 +225,7 @@ class Limit:
         self._end = time.monotonic() + timeout if timeout is not None and at_once else None
 
     def poll(self, view: View | None) -> None:
-        """Start the clock once a trial has begun that is not among the earlier trials."""
+        """Start the clock when the first trial begins that is not in ``before``."""
         if self._timeout is None or self._end is not None or view is None:
             return
         resting = (TrialState.PROPOSED, TrialState.WAITING)
@@ -226,7 +237,7 @@ class Limit:
         return self._end is not None and time.monotonic() >= self._end
 
     def carry_out(self) -> None:
-        """Call the function that was set for the end. A second call does nothing."""
+        """Call the function that was given for the end of the time. A second call does nothing."""
         if self._at_end is not None:
             self._at_end()
             self._timeout = self._end = None
@@ -234,7 +245,7 @@ class Limit:
 
 class Screen(Protocol):
     def draw(self, view: View | None, trouble: str) -> None:
-        """Show the study, and the reason why it makes no progress."""
+        """Show the study, and the reason why the study makes no progress."""
 
 
 @contextmanager
@@ -258,7 +269,7 @@ class LiveTable(Screen):
 
 
 class Notebook(Screen):
-    """The table of a study below a notebook's cell: one output, replaced at each look."""
+    """The table of a study below the cell of a notebook, as one output that each poll replaces."""
 
     def __init__(self) -> None:
         self._place: Any = None
@@ -291,7 +302,7 @@ def _shown(view: View | None, trouble: str) -> RenderableType:
 
 @dataclass(slots=True)
 class Quiet(Screen):
-    """Shows only messages of trouble, each once."""
+    """Writes only messages of trouble, each message once."""
 
     console: PlainConsole = field(default_factory=lambda: PlainConsole(stderr=True))
     _trouble: str = ""
@@ -308,11 +319,12 @@ class Lines(Screen):
     """Writes plain lines: ended trials, progress every few seconds, and each message once."""
 
     console: PlainConsole
-    #: The ids of trials that get no line, since they had one or are not to be shown.
+    #: The ids of trials that get no line. A trial gets none if it already had a line, or if the
+    #: caller named it in ``unwritten``.
     _written: set[str] = field(default_factory=set)
     _next: float = 0.0
     _over: bool = False
-    #: The study's message when it was last drawn.
+    #: The study's message when the study was last drawn.
     _message: str = ""
     _quiet: Quiet = field(init=False)
 
@@ -320,7 +332,7 @@ class Lines(Screen):
         self._quiet = Quiet(self.console)
 
     def draw(self, view: View | None, trouble: str) -> None:
-        """Write the news in ``view``."""
+        """Write lines for all that is new in ``view``."""
         self._quiet.draw(view, trouble)
         if view is None:
             return

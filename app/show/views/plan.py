@@ -1,4 +1,4 @@
-"""Show the scheduler's outlook as a table (``penstock plan``)."""
+"""Show the scheduler's outlook, which is its forecast, as a table (``penstock plan``)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from ...extensions import of_ends
 
 Facts = dict[str, Any]
 
-#: The text for the target of a trial that runs until its objective returns.
+#: The text in the place of a target epoch for a trial that runs until its objective returns.
 NO_TARGET = "none"
 
 
-#: The most waiting trials that are listed for each study, first in line first. ``--json`` has all.
+#: The largest number of waiting trials that are listed for each study. The trials that come first
+#: in the queue are listed. ``--json`` lists all trials.
 LISTED = 10
-#: The columns of a plan's rows.
+#: The titles of the columns.
 COLUMNS = ("trial", "where", "epoch", "target", "free in", "why")
 
 
 def plan_view(plan: Facts) -> RenderableType:
-    """Return the running and waiting trials, and when the next slot is expected to be free."""
+    """Render the plan: its head line, the running and waiting trials, and the lines of details."""
     if not plan["studies"]:
         return Text(head_words(plan), style="dim")
     rows = plan_rows(plan)
@@ -38,7 +39,10 @@ def plan_view(plan: Facts) -> RenderableType:
 
 
 def plan_rows(plan: Facts) -> list[tuple[str, ...]]:
-    """Return a row of ``COLUMNS`` for each running trial, then for the first waiting ones."""
+    """Return a row of ``COLUMNS`` for each running trial and for the first waiting trials.
+
+    At most ``LISTED`` waiting trials of each study are listed.
+    """
     rows = [
         (*_first(row, ", ".join(row["slots"])), _free_in(row), row["why"])
         for row in plan["running"]
@@ -54,7 +58,10 @@ def plan_rows(plan: Facts) -> list[tuple[str, ...]]:
 
 
 def head_words(plan: Facts) -> str:
-    """Return a line: the policy, its plan's age and the next free slot, or that no study runs."""
+    """Return the head line: the policy, the age of its plan, and the next free slot.
+
+    If no study runs, the line says so.
+    """
     if plan["studies"]:
         return _head(plan)
     trouble = f"; {_trouble(plan)}" if plan["trouble"] else ""
@@ -62,7 +69,10 @@ def head_words(plan: Facts) -> str:
 
 
 def detail_words(plan: Facts) -> Iterator[str]:
-    """Yield a line for each shared device, each lane of such a device, and each study."""
+    """Yield a line for each shared device, for each lane of such a device, and for each study.
+
+    A lane is a process that trains several trials in turn.
+    """
     for row in plan["shared"]:
         yield _shared(row)
         for lane_words in of_ends("show", "lane_words"):
@@ -72,7 +82,10 @@ def detail_words(plan: Facts) -> Iterator[str]:
 
 
 class _Rows:
-    """The trials as a table, or with two lines a trial if the terminal is too narrow."""
+    """A table of the trials.
+
+    If the terminal is too narrow for the table, two lines for each trial.
+    """
 
     def __init__(self, rows: list[tuple[str, ...]]) -> None:
         self._rows = rows
@@ -100,7 +113,7 @@ def _first(row: Facts, where: str) -> tuple[str, ...]:
 
 
 def _is_open(row: Facts) -> bool:
-    """Return True if only the trial's objective knows how many epochs it has."""
+    """Return True if only the trial's objective knows how many epochs the trial will have."""
     return bool(row["target"] >= UNBOUNDED)
 
 
@@ -130,12 +143,15 @@ def _next_free(plan: Facts) -> str:
 
 
 def _free_in(row: Facts) -> str:
-    """Return the time until a running trial's slot is free; empty if it has no known end."""
+    """Return the time until the slot of a running trial is free.
+
+    The result is empty if only the trial's objective knows when the trial ends.
+    """
     return "" if row["ends"] is None and _is_open(row) else _time(row["ends"])
 
 
 def _trouble(plan: Facts) -> str:
-    """Say how the policy failed, and which plan is used now."""
+    """Return a text that says how the policy failed and which plan is used instead."""
     follows = instead(plan["aside"]) if plan["aside"] else "the previous plan stays in force"
     return f"{plan['trouble']}: {follows}"
 
@@ -146,7 +162,10 @@ def _shared(row: Facts) -> str:
 
 
 def _study(row: Facts, unlisted: int) -> str:
-    """Return the line about a study. ``unlisted`` is the number of waiting trials not listed."""
+    """Return the line about a study.
+
+    ``unlisted`` is the number of waiting trials that are not listed.
+    """
     words = [f"{row['study']} is {row['status']}"]
     if unlisted > 0:
         verb = "waits" if unlisted == 1 else "wait"
@@ -170,7 +189,11 @@ def _study(row: Facts, unlisted: int) -> str:
 
 
 def _deadline(left: float, misses: float | None) -> str:
-    """Return *its deadline is in 2 h 00 min, which it will miss by about 20 min 00 s*."""
+    """Return *its deadline is in 2 h 00 min, which it will miss by about 20 min 00 s*.
+
+    ``left`` is the number of seconds until the deadline. ``misses`` is the number of seconds by
+    which the study is expected to miss its deadline, or None.
+    """
     when = f"its deadline is in {duration(left)}" if left > 0 else "its deadline is over"
     return f"{when}, which it will miss by {_time(misses)}" if misses else when
 

@@ -1,7 +1,8 @@
-"""Compute a study's progress from rows of the ledger: best trial, epochs to go, time left.
+"""Compute a study's progress from rows of the ledger: best trial, remaining epochs, time left.
 
-All functions are pure. Live view, report and command line all use them, so their numbers agree.
-Modules that know whole specifications are imported on use: the list of studies needs none of them.
+All functions are pure. The live view, the report and the command line use the same functions, so
+their numbers agree. Modules that know the full study specification are imported only where they are
+used, since the list of studies needs none of them.
 """
 
 from __future__ import annotations
@@ -26,35 +27,37 @@ if TYPE_CHECKING:
     from ....scheduler.state.state import DeviceRecord
     from ...ledger.rows import EpochRow, StudyRow, TrialRow, Work
 
-#: The number of newest epochs whose durations are averaged for the time left: enough for a steady
-#: estimate, few enough to follow changes.
+#: The number of newest epochs whose durations are averaged for the time left. The number is large
+#: enough for a steady estimate and small enough to follow changes.
 RECENT = 64
 
 
 @dataclass(frozen=True, slots=True)
 class StudyProgress:
-    """A study's numbers at one moment. Times are in seconds; None means unknown so far."""
+    """The numbers of a study at one moment. Times are in seconds. None means not known yet."""
 
     #: The number of trials in each state.
     counts: Counter[TrialState]
-    #: The expected number of trials, or None if it is open. Forked trials count only once they
-    #: exist.
+    #: The expected number of trials. It is None for a study that runs until it is stopped. Forked
+    #: trials (PBT) count only once they exist.
     trials: int | None
-    #: The number of trials enqueued after the study's end, which ``optimize`` would run.
+    #: The number of trials that were enqueued after the end of the study. Another call of
+    #: ``optimize`` would run them.
     enqueued: int
-    #: The best trials: the Pareto front with several objectives, the best configuration's trials
-    #: with replicates, otherwise only the best trial.
+    #: The best trials. With several objectives these are the Pareto front. With replicates these
+    #: are the trials of the best configuration. Otherwise this is only the best trial.
     front: list[TrialRow]
     #: The number of accepted epochs.
     epochs: int
-    #: The expected number of epochs of the whole study, by its strategy's rungs and the present
-    #: targets; None if only the objective knows, or if the number of trials is open.
+    #: The expected number of epochs of the whole study, computed from the rungs of its strategy and
+    #: the present targets of its trials. It is None if only the objective knows the number of
+    #: epochs, or if the study runs until it is stopped.
     expected: int | None
-    #: When the training of the first epoch began, by the runner's clock.
+    #: The time at which the training of the first epoch began, by the clock of the scheduler.
     started: float | None
     #: The sum of the training times of all epochs.
     busy: float
-    #: The time left.
+    #: The time left until the study ends.
     eta: float | None
 
     @property
@@ -63,7 +66,10 @@ class StudyProgress:
 
     @property
     def best_mean(self) -> float | None:
-        """The value of the best trial, or the mean of the best configuration's replicates."""
+        """The value of the best trial.
+
+        With replicates, the mean of the best configuration's values.
+        """
         return mean_of(self.front)
 
     @property
@@ -75,19 +81,20 @@ class StudyProgress:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The data for showing a study at one moment."""
+    """The data from which a study is shown, as of one moment."""
 
     study: StudyRow
     progress: StudyProgress
-    #: The study's trials, by number.
+    #: The trials of the study, by number.
     trials: Sequence[TrialRow]
-    #: The values of each trial's epochs, in order, by the trial's id.
+    #: The values of each trial's epochs, in order, by the id of the trial.
     curves: dict[str, list[float]]
-    #: Every device that ever joined.
+    #: All devices that ever joined.
     devices: Sequence[DeviceRecord]
-    #: The running trials of all studies by (device, slot).
+    #: The running trials of all studies, by device and slot.
     running: Mapping[tuple[str, int], Work]
-    #: True if the study stands still, though running by the ledger, since no scheduler runs.
+    #: True if the study makes no progress because no scheduler runs, although the ledger says that
+    #: the study is running.
     still: bool = False
 
     @property
@@ -97,12 +104,18 @@ class View:
 
     @property
     def eta(self) -> float | None:
-        """The time left (seconds); None if it is unknown, or if the study stands still."""
+        """The time left in seconds.
+
+        It is None if the time is not known or if the study stands still.
+        """
         return None if self.still else self.progress.eta
 
 
 def scores(study: StudyRow, trial: TrialRow) -> str:
-    """Return the trial's values in words: ``loss 0.12``, ``loss 0.12, size 17335``."""
+    """Return the trial's values in words: ``loss 0.12``, ``loss 0.12, size 17335``.
+
+    Violated constraints follow in brackets.
+    """
     pairs = zip(study.objectives, trial.values, strict=False)
     digits = 5 if study.further else 4
     text = ", ".join(f"{each.metric} {number(value, digits)}" for each, value in pairs)
@@ -112,7 +125,8 @@ def scores(study: StudyRow, trial: TrialRow) -> str:
 def violated(trial: TrialRow) -> str:
     """Return the constraints that the trial violates, as ``constraints size, time``.
 
-    Optuna's constraints have numbers: ``constraint 0``. Empty if the trial violates none.
+    Optuna's constraints have numbers instead of names, such as ``constraint 0``. The result is
+    empty if the trial violates no constraint.
     """
     names = [name for name, excess in trial.constraints.items() if excess > 0]
     noun = "constraint " if len(names) == 1 else "constraints " if names else ""
@@ -127,22 +141,23 @@ def failure_words(trial: TrialRow) -> str:
 
 
 def told(trial: TrialRow) -> str:
-    """Return the reason for a failure that the trial's user reported."""
+    """Return the reason for a failure that the user reported through ``tell``."""
     if trial.failure_message == ADDED:
         return "it had failed before it was added"
     return "its user said so" + (f": {trial.failure_message}" if trial.failure_message else "")
 
 
 def objective_words(study: StudyRow) -> str:
-    """Return the study's aim in words: ``minimize loss``, ``minimize loss, maximize accuracy``."""
+    """Return the study's objectives in words: ``minimize loss, maximize accuracy``."""
     return ", ".join(f"{each.direction} {each.metric}" for each in study.objectives)
 
 
 def tools_words(spec: StudySpec) -> str:
-    """Return the classes of a local study's sampler and pruner, which are its script's objects.
+    """Return the class names of a local study's sampler and pruner.
 
-    As *TPESampler, MedianPruner (the script's)*; older ledgers have only the sampler's class. Empty
-    for studies that are not local.
+    These are objects of the user's script, which run in the trainer. The text is *TPESampler,
+    MedianPruner (the script's)*. Older ledgers have only the class of the sampler. The result is
+    empty for studies that are not local.
     """
     if not spec.local:
         return ""
@@ -152,7 +167,10 @@ def tools_words(spec: StudySpec) -> str:
 
 
 def search_words(study: StudyRow) -> str:
-    """Return a study's strategy and sampler: *ASHA · TPE*; or its script's sampler and pruner."""
+    """Return a study's strategy and sampler, such as *ASHA · TPE*.
+
+    For a local study, return the sampler and the pruner of the user's script.
+    """
     from ...ledger.codec import spec_from_json
 
     if not (tools := tools_words(spec_from_json(study.spec_json))):
@@ -161,7 +179,10 @@ def search_words(study: StudyRow) -> str:
 
 
 def seed_words(study: StudyRow) -> str:
-    """Return the study's seed and the trials that share it: ``3, shared by all trials``."""
+    """Return the study's seed and the trials that share it: ``3, shared by all trials``.
+
+    If the trials do not share the seed, return only the seed.
+    """
     if study.seeding != "shared":
         return str(study.seed)
     each = f", {study.replicates} replicates each" if study.replicates > 1 else ""
@@ -171,8 +192,9 @@ def seed_words(study: StudyRow) -> str:
 def best_who(study: StudyRow, best: Sequence[TrialRow]) -> str:
     """Return words for the origin of the best value: ``last value of trial 4``.
 
-    With replicates: ``mean of the last values of trials 4, 5``. If each trial has only one value:
-    ``trial 4``. A better value before the last one does not count.
+    With replicates, the words are ``mean of the last values of trials 4, 5``. If each trial has
+    only one value, the words are ``trial 4``. The best value is always a last value, even if an
+    earlier value of the trial was better.
     """
     several = any(trial.epoch > 0 for trial in best)
     if study.replicates == 1:
@@ -181,31 +203,31 @@ def best_who(study: StudyRow, best: Sequence[TrialRow]) -> str:
 
 
 def numbers_of(trials: Sequence[TrialRow]) -> str:
-    """Return the trials' numbers as ``4`` or ``4, 5``."""
+    """Return the numbers of the trials, as ``4`` or ``4, 5``."""
     return ", ".join(str(trial.number) for trial in trials)
 
 
 def best_of(study: StudyRow, trials: Iterable[TrialRow]) -> TrialRow | None:
-    """Return the first of ``front_of``; None if it is empty."""
+    """Return the first trial of ``front_of``, or None if no trial has a value."""
     return next(iter(front_of(study, trials)), None)
 
 
 def so_far(study: StudyRow) -> str:
-    """Return the words after *best* in a title: `` so far`` while the study runs."""
+    """Return the words after *best* in a title: `` so far`` while the study runs, else nothing."""
     return " so far" if study.finished_at is None else ""
 
 
 def best_words(study: StudyRow) -> str:
-    """Return a name for the best trials: *best trial so far*, *Pareto front*."""
+    """Return a title for the best trials: *best trial so far*, *Pareto front*."""
     singular = "best trial" if study.replicates == 1 else "best configuration"
     return f"{'Pareto front' if study.further else singular}{so_far(study)}"
 
 
 def reached(trial: TrialRow) -> str:
-    """Return a trial's state and epochs: *running, epoch 3*; *completed after 9 epochs*.
+    """Return a trial's state and epochs: *running, epoch 3*, *completed after 9 epochs*.
 
-    The text is just *completed* for an objective that returned its value and reported none before,
-    and just *failed* if the user told so.
+    The text is only *completed* if an objective returned its value without reporting an epoch. The
+    text is only *failed* if the user reported the failure and the trial has no epoch.
     """
     returned = trial.state in (TrialState.COMPLETED, TrialState.STOPPED)
     if trial.epoch == 0 and (returned or trial.failure_kind == TOLD):
@@ -216,13 +238,19 @@ def reached(trial: TrialRow) -> str:
 
 
 def final_metrics(trial: TrialRow, epochs: Iterable[EpochRow]) -> dict[str, float]:
-    """Return all metrics of the trial's last epoch; empty when it has none."""
+    """Return all metrics of the trial's last epoch.
+
+    The result is empty if the trial has no epoch.
+    """
     last = (row for row in epochs if row.trial == trial.id and row.epoch == trial.epoch)
     return next((dict(row.metrics) for row in last), {})
 
 
 def signature_changes(epochs: Iterable[EpochRow]) -> list[EpochRow]:
-    """Return the epochs whose numeric signature differs from that of the trial's epoch before."""
+    """Return the epochs whose signature does not agree with that of the trial's previous epoch.
+
+    The signature is what the bits of an epoch depend on besides code, configuration and seed.
+    """
     changed, signatures = [], dict[str, str]()
     for row in sorted(epochs, key=lambda row: row.epoch):
         before = signatures.setdefault(row.trial, row.signature)
@@ -233,7 +261,11 @@ def signature_changes(epochs: Iterable[EpochRow]) -> list[EpochRow]:
 
 
 def changes(trial: TrialRow, trials: Sequence[TrialRow]) -> list[tuple[str, str, str]]:
-    """Return a branch's changes from its parent: name, the parent's value, and the new value."""
+    """Return the parameters that a branch changed: the name, the parent's value and the new value.
+
+    A branch is a new trial that begins with another trial's state under other values. The result is
+    empty for a trial that is not a branch, such as a trial that PBT forked.
+    """
     if trial.replaces != "":  # no branch: a fork of a population explores by itself
         return []
     parent = next(other for other in trials if other.id == trial.origin_trial)
@@ -246,7 +278,11 @@ def changes(trial: TrialRow, trials: Sequence[TrialRow]) -> list[tuple[str, str,
 
 
 def origins(trial: TrialRow, trials: Sequence[TrialRow]) -> list[str]:
-    """Return sentences about forks: the trial's own source, and the forks of the trial."""
+    """Return sentences about forks: about trials that continue from the state of another trial.
+
+    The sentences name the trial from which ``trial`` was forked, the forks of ``trial``, and the
+    trial that took its place in a population (PBT).
+    """
     sentences = []
     if trial.origin_trial is not None:
         source = number_of(trial.origin_trial)
@@ -270,7 +306,7 @@ def origins(trial: TrialRow, trials: Sequence[TrialRow]) -> list[str]:
 def study_progress(
     study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]
 ) -> StudyProgress:
-    """Return the progress of ``study``, given all its rows."""
+    """Return the progress of ``study``, given all rows of its trials and epochs."""
     epochs_done = len(epochs)
     expected = epochs_expected(study, trials, epochs_done)
     counts = Counter(TrialState(trial.state) for trial in trials)
@@ -293,7 +329,10 @@ def study_progress(
 
 
 def epochs_expected(study: StudyRow, trials: Sequence[TrialRow], done: int) -> int | None:
-    """Return the expected number of epochs of the whole study, which has ``done`` so far."""
+    """Return the expected number of epochs of the whole study.
+
+    ``done`` is the number of epochs so far. The result is None if the number cannot be known.
+    """
     plan = study.plan
     expected = None if study.endless else expected_epochs(plan, study.n_trials)
     if expected is None:
@@ -304,7 +343,11 @@ def epochs_expected(study: StudyRow, trials: Sequence[TrialRow], done: int) -> i
 
 
 def _to_do(study: StudyRow, plan: StrategySpec, trials: Sequence[TrialRow]) -> int:
-    """Return the number of certain epochs: those to present targets, and of trials to come."""
+    """Return the number of epochs that are certain to come.
+
+    These are the epochs of present trials up to their targets, and the first epochs of future
+    trials.
+    """
     active = (TrialState.WAITING, TrialState.RUNNING)
     under_way = sum(t.target - t.epoch for t in trials if t.state in active)
     first = plan.min_epochs if plan.name != "full" else plan.max_epochs or 0
@@ -312,7 +355,10 @@ def _to_do(study: StudyRow, plan: StrategySpec, trials: Sequence[TrialRow]) -> i
 
 
 def _at_once(recent: Sequence[EpochRow]) -> float:
-    """Return the number of slots at work. A slot used in turns counts with its share of time."""
+    """Return the number of slots that train at the same time.
+
+    A slot that trials use in turns counts with the share of time in which it trains.
+    """
     parts: dict[tuple[str, int], list[float]] = {}
     for row in recent:
         whole = row.at - row.begin
@@ -322,7 +368,10 @@ def _at_once(recent: Sequence[EpochRow]) -> float:
 
 
 def _to_others(study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]) -> int:
-    """Return the number of future epochs that trials will take over instead of training them."""
+    """Return the number of future epochs that trials will take over from other trials.
+
+    Such epochs need no training.
+    """
     if study.seeding != "shared" or study.finished_at is not None:
         return 0
     from ...ledger.codec import spec_from_json
@@ -341,11 +390,12 @@ def time_left(
     recent: Sequence[EpochRow],
     expected: int | None,
 ) -> float | None:
-    """Return the time left: epochs to train, times the mean seconds of one, divided by busy slots.
+    """Return the time left in seconds: untrained epochs times mean seconds, divided by busy slots.
 
-    Of the ``expected`` epochs, ``ready`` were trained already or need no training. ``recent`` are
-    the newest ``RECENT`` epochs that were trained; epochs that were taken over took no time.
-    Returns None until an epoch was trained.
+    Of the ``expected`` epochs, ``ready`` epochs were trained already or need no training.
+    ``recent`` has the newest ``RECENT`` epochs that were trained. It leaves out epochs that were
+    taken over from another trial, since these took no time. The result is None if no epoch was
+    trained yet, and for a study that is over, is paused or runs until it is stopped.
     """
     if study.finished_at is not None or study.status == "paused" or study.endless or not recent:
         return None

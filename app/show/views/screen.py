@@ -1,4 +1,4 @@
-"""Render a study: rows of the ledger become Rich renderables and sentences."""
+"""Render a study: turn rows of the ledger into Rich renderables and sentences."""
 
 from __future__ import annotations
 
@@ -71,21 +71,21 @@ def progress_words(view: View) -> str:
 
 
 def _epochs(progress: StudyProgress) -> str:
-    """Return ``9/63 epochs``; empty for an objective that has reported no epoch."""
+    """Return ``9/63 epochs``. The result is empty for an objective that has reported no epoch."""
     if progress.expected:
         return f"{progress.epochs}/{progress.expected} epochs"
     return count(progress.epochs, "epoch") if progress.epochs else ""
 
 
 def _trials(progress: StudyProgress) -> str:
-    """Return ``7/9 trials``; ``7 trials`` if the total is unknown."""
+    """Return ``7/9 trials``, or ``7 trials`` if the expected number is not known."""
     if progress.trials is None:
         return count(progress.done, "trial")
     return f"{progress.done}/{progress.trials} trials"
 
 
 def study_screen(view: View, now: float) -> RenderableType:
-    """Return the terminal's screen of ``view`` at ``now`` (seconds)."""
+    """Render ``view`` for the terminal. ``now`` is the present time in seconds since 1970."""
     listed = select(view.study, view.trials)
     parts = [_header(view, now), Text(), _table(view, listed)]
     hidden = [trial for trial in view.trials if trial not in listed]
@@ -95,7 +95,11 @@ def study_screen(view: View, now: float) -> RenderableType:
 
 
 def select(study: StudyRow, trials: Sequence[TrialRow]) -> list[TrialRow]:
-    """Return all trials if they are few; else the running, the best and the newest failed ones."""
+    """Return the trials to list: all trials, or only the important trials if there are many.
+
+    With more than ``FULL_TABLE`` trials, the list has the running trials, the best trials, and the
+    trials that failed last.
+    """
     if len(trials) <= FULL_TABLE:
         return list(trials)
     running = [trial for trial in trials if trial.state == TrialState.RUNNING]
@@ -138,7 +142,7 @@ def _header(view: View, now: float) -> RenderableType:
 
 
 def _bar(progress: StudyProgress) -> list[RenderableType]:
-    """Return a progress bar; empty if the total is unknown."""
+    """Return a progress bar. The result is empty if the total is not known."""
     total = progress.expected or progress.trials
     if total is None:
         return []
@@ -191,7 +195,7 @@ def _table(view: View, shown: Sequence[TrialRow]) -> Table:
 
 
 def _values(study: StudyRow, trial: TrialRow, style: str) -> list[Text]:
-    """Return the trial's values as one cell per objective."""
+    """Return the trial's values, one table cell for each objective."""
     digits = 5 if study.further else 4
     texts = [number(value, digits) for value in trial.values] or [""] * len(study.objectives)
     return [Text(each, style if trial.feasible else "dim strike") for each in texts]
@@ -216,7 +220,10 @@ def _params(trial: TrialRow) -> str:
 
 
 def _range(curves: dict[str, list[float]]) -> tuple[float, float]:
-    """Return the range of the sparklines, without the outermost twentieth on either side."""
+    """Return the lowest and the highest value to show in the sparklines.
+
+    The outermost twentieth of the values on either side is left out.
+    """
     values = sorted(value for curve in curves.values() for value in curve)
     if not values:
         return 0.0, 0.0

@@ -1,6 +1,7 @@
-"""Say how much studies have spent: joules, device-hours, money; and how much limits leave.
+"""Say how much studies have spent (joules, device-hours, money) and how much their limits leave.
 
-Measured joules of trials and studies are summed, with the reasons if some were not measured.
+Measured joules of trials and studies are added up. If the energy of some epochs was not measured,
+the texts give the reasons.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 
-#: The beginning of the sentence about energy if none of it was measured.
+#: The beginning of the sentence about energy if no energy was measured.
 UNMEASURED = "energy not measured"
 #: The units of the amounts that a study spends.
 _UNITS = {"device_hours": "device-hours", "kwh": "kWh", "money": "of money"}
 
 
 class Metered(Protocol):
-    """An epoch's energy, from a ledger or an export."""
+    """An epoch with its energy, from a ledger or an export."""
 
     @property
     def joules(self) -> float | None: ...
@@ -35,9 +36,11 @@ class Metered(Protocol):
 
 
 def joules_of(epochs: Iterable[Metered]) -> float | None:
-    """Return the joules of all ``epochs``; None if one was not measured, or if there are none.
+    """Return the sum of the joules of all ``epochs``.
 
-    An epoch that was taken over took no energy: its joules count for the trial that trained it.
+    The result is None if there are no epochs or if the energy of one was not measured. Epochs that
+    were taken over from another trial do not count, since their joules count for the trial that
+    trained them.
     """
     each = [row.joules for row in epochs if not row.taken_from]
     measured = [joules for joules in each if joules is not None]
@@ -45,7 +48,7 @@ def joules_of(epochs: Iterable[Metered]) -> float | None:
 
 
 def energy_words(epochs: Sequence[EpochRow], devices: Iterable[DeviceRecord]) -> str:
-    """Return a sentence on the measured joules, the device time that they cover, and the gaps."""
+    """Return a sentence on measured joules, device time, and the reasons for missing joules."""
     trained = [row for row in epochs if not row.taken_from]
     if epochs and not trained:
         return "none of its own: other trials trained its epochs"
@@ -72,9 +75,10 @@ def _why(names: set[str], devices: Iterable[DeviceRecord]) -> str:
 
 
 def spent_facts(study: StudyRow, now: float) -> Facts:
-    """Return the study's device time, energy and cost at ``now`` (s), and extensions' facts.
+    """Return the study's device time, energy and cost at ``now``, in seconds since 1970.
 
-    The amounts are None for a study without limits until it is over.
+    Extensions may add facts. For a study without limits, the amounts are None until the study is
+    over.
     """
     spec, spent = spec_from_json(study.spec_json), study.spent
     at = study.finished_at or now
@@ -90,14 +94,18 @@ def spent_facts(study: StudyRow, now: float) -> Facts:
 
 
 def late_words(misses: float | None) -> str:
-    """Say by how much a study will miss its deadline; empty if it will not, or if unknown."""
+    """Return a text that says by how much a study will miss its deadline.
+
+    ``misses`` is in seconds. The result is empty if the study will meet its deadline, or if this is
+    not known.
+    """
     return f"it will miss its deadline by about {duration(misses)}" if misses else ""
 
 
 def spent_words(study: StudyRow, now: float) -> str:
-    """Return ``spent_facts`` as a line: *used 1.2 of 2 device-hours; at a limit it stops*.
+    """Return a line about the spending: *used 1.2 of 2 device-hours; at a limit it stops*.
 
-    Empty for a study without limits that has spent nothing, as far as the ledger knows.
+    The result is empty for a study without limits of which the ledger knows no spending.
     """
     facts, over = spent_facts(study, now), study.finished_at is not None
     amounts = {

@@ -1,9 +1,9 @@
 """Compute a study's use of its slots: training, idle time by cause, and time over the bound.
 
-Theory of operation. Everything is computed from the ledger's rows. A study's slots are the slots
-that trained for it, counted from its submission to its end. The time between two epochs on a slot
-is idle time of the study, unless the slot trained for another study. The cause of idle time is the
-first of these that applies:
+Theory of operation. Everything is computed from the rows of the ledger. The slots of a study are
+the slots that trained for the study. They are counted from the submission to the end of the study.
+The time between two epochs on a slot is idle time of the study, unless the slot trained for another
+study. The cause of idle time is the first of these that applies:
 
 - ``start-up``: no epoch of the study had begun anywhere;
 - ``device``: the device was draining, resting or gone, as far as its last change tells;
@@ -12,11 +12,11 @@ first of these that applies:
 - ``barrier``: no trial was ready, and trials of a rung waited for others that were running;
 - ``no work``: no trial was ready.
 
-A trial is ready from its proposal to its first epoch, and between two epochs of one rung, but not
-while another trial trains an epoch for it.
+A trial is ready from its proposal to its first epoch, and between two epochs of one rung. A trial
+is not ready while another trial trains an epoch for it.
 
-If trials take turns in a lane, the lane counts as one slot, and an epoch occupies it in the epoch's
-turns (``epoch_spans``).
+A lane is a process that trains several trials in turn. A lane counts as one slot, and an epoch
+occupies the lane only during the epoch's turns (``epoch_spans``).
 """
 
 from __future__ import annotations
@@ -44,31 +44,33 @@ if TYPE_CHECKING:
 CAUSES = ("start-up", "device", "resize", "plan", "barrier", "no work")
 Slot = tuple[str, int]
 
-#: Relative accuracy of the bound if slots went away.
+#: The relative accuracy of the bound if slots left during the study.
 _NEAR = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """A study's use of its slots. Times are in seconds, added over all slots."""
+    """A study's use of its slots. Times are in seconds, summed over all slots."""
 
     #: The number of slots.
     slots: int
-    #: The time of all slots, from the study's submission to its end.
+    #: The time of all slots, from the submission to the end of the study.
     total: float
-    #: The part of this time used for training the study, and the part for other studies.
+    #: The part of ``total`` that was used to train this study, followed by the part used for other
+    #: studies.
     trained: float
     others: float
-    #: The idle time by cause (``CAUSES``).
+    #: The idle time, by its cause (``CAUSES``).
     idle: dict[str, float]
-    #: The time since the first epoch began, divided by the fluid bound for the trained epochs. The
-    #: bound uses the study's own mean speeds, and each slot only while it was present. If trials
-    #: wait for each other, the bound is the sum of the rungs' bounds. None without an epoch.
+    #: The time since the first epoch began, divided by the fluid bound: the least time in which the
+    #: slots could train the same epochs. The bound uses the study's own mean speeds. It counts each
+    #: slot only while the slot was present. If trials wait for each other at rungs, the bound is
+    #: the sum of the rungs' bounds. None means that no bound can be computed.
     over_bound: float | None
 
     @property
     def share(self) -> float:
-        """The time of training for the study, divided by the time not used by other studies."""
+        """The training time of the study, divided by the time that other studies did not use."""
         own = self.total - self.others
         return self.trained / own if own > 0 else 0.0
 
@@ -82,9 +84,10 @@ def usage(
     others: Sequence[EpochRow] = (),
     devices: Sequence[DeviceRecord] = (),
 ) -> Usage | None:
-    """Return the slot usage of ``study`` until ``end``; None if it has trained no epoch.
+    """Return the study's use of its slots until ``end``, or None if the study has trained no epoch.
 
-    ``others`` are epochs of other studies; ``devices`` are the devices in their present states.
+    ``end`` is in seconds since 1970. ``others`` has epochs of other studies. ``devices`` has the
+    devices in their present states.
     """
     trained_rows = [row for row in epochs if not row.taken_from]
     if not trained_rows:
@@ -120,7 +123,10 @@ def usage(
 
 
 def usage_of(reader: Reader, study: StudyRow) -> Usage | None:
-    """Return the slot usage of a study in the ledger. Other studies' epochs are accounted for."""
+    """Return the slot usage of a study in the ledger.
+
+    Epochs of other studies are taken into account.
+    """
     epochs = reader.epochs(study.id)
     end = study.finished_at or max((row.at for row in epochs), default=0.0)
     foreign = [row for other in beside(reader, study, end) for row in reader.epochs(other.id)]
@@ -149,7 +155,13 @@ def _attribute_gap(  # noqa: PLR0917 - what a gap is held against, one kind each
     ready: list[Span],
     rests: list[Span],
 ) -> None:
-    """Add the idle time ``gap`` of a slot to ``idle``, split by cause."""
+    """Add the idle time ``gap`` of a slot to ``idle``, split by cause.
+
+    ``began`` is the time at which the study's first epoch began. ``away`` has the time at which
+    each device left, by its name. ``moved`` has the starts of epochs before which a trial changed
+    its width. ``ready`` and ``rests`` have the spans in which trials were ready or waited at a
+    rung.
+    """
     left, right = gap
     if left < began:
         idle["start-up"] += min(right, began) - left
@@ -195,7 +207,7 @@ def _at_rungs(chains: dict[str, list[EpochRow]], rungs: frozenset[int]) -> Itera
 
 
 def _moved(chains: dict[str, list[EpochRow]]) -> set[tuple[Slot, float]]:
-    """Return slot and start time of each epoch before which its trial's width changed."""
+    """Return the slot and the start time of each epoch before which the trial's width changed."""
     return {
         (slot, after.at - after.seconds)
         for rows in chains.values()
@@ -208,7 +220,10 @@ def _moved(chains: dict[str, list[EpochRow]]) -> set[tuple[Slot, float]]:
 def _by_lane(
     epochs: Iterable[EpochRow], turns: Iterable[Sequence[Span]], seats: Mapping[str, int]
 ) -> dict[Slot, list[Span]]:
-    """Return each lane's spans of work. A lane with one seat is a slot."""
+    """Return the spans of work of each lane.
+
+    On a device without shared trainers, a lane is a slot.
+    """
     by_lane: dict[Slot, list[Span]] = {}
     for row, spans in zip(epochs, turns, strict=True):
         for device, slot in row.slots:
@@ -217,7 +232,7 @@ def _by_lane(
 
 
 def _union(spans: Iterable[Span]) -> list[Span]:
-    """Return the union of ``spans`` as disjoint spans, in order."""
+    """Return the union of ``spans`` as disjoint spans, in ascending order."""
     disjoint: list[Span] = []
     for a, b in sorted(spans):
         if b <= a:
@@ -256,7 +271,10 @@ def _overlap(union: Sequence[Span], begin: float, end: float) -> float:
 
 
 def _available_until(busy: dict[Slot, list[Span]], away: dict[str, float]) -> list[float]:
-    """Return the time when each slot left; infinite if it was present at the last epoch's end."""
+    """Return the time at which each slot left.
+
+    The time is infinite for a slot that was present until the end of the last epoch.
+    """
     ends = {slot: max(b for _, b in spans) for slot, spans in busy.items()}
     last = max(ends.values())
     # A draining device still ends its epoch.
@@ -265,11 +283,12 @@ def _available_until(busy: dict[Slot, list[Span]], away: dict[str, float]) -> li
 
 
 def _min_time(work: Sequence[tuple[float, Hull]], left: Sequence[float]) -> float:
-    """Return the least seconds that ``work`` takes on slots that remain for ``left`` seconds.
+    """Return the least number of seconds that ``work`` takes on slots of limited presence.
 
-    Speeds are concave, so the fluid bound holds for the mean number of slots. The longer the work
-    takes, the lower that mean is. So the iteration starts with too few seconds, and the result of
-    each step is a valid bound.
+    ``left`` has the number of seconds for which each slot is present. Speeds are concave, so the
+    fluid bound holds for the mean number of present slots. The longer the work takes, the lower
+    that mean is. So the iteration starts with too few seconds, and the result of each step is a
+    valid bound.
     """
     slots = float(sum(each > 0 for each in left))
     while True:
@@ -313,8 +332,8 @@ def _over_bound(
 def words(found: Usage) -> str:
     """Return ``found`` as a line: *training 88 % of 2 slots; idle: barrier 12 %; ...*.
 
-    The line explains the bound. If other studies used a part of the slots, the percentages refer
-    to the remaining time.
+    The line explains the bound. If other studies used a part of the slots, the percentages refer to
+    the remaining time.
     """
     training, *idled = apportion([found.trained, *found.idle.values()], 100)
     shares = sorted(zip(found.idle, idled, strict=True), key=lambda each: -each[1])
