@@ -1,1 +1,1 @@
-"""Tables, stories and drawings for people, and reasons why a study makes no progress."""
+"""Tables, stories and drawings that show studies to people, and reasons why studies stall."""

@@ -1,1 +1,1 @@
-"""Parts of HTML pages: the frame, style and script, and tools for charts."""
+"""Parts of HTML pages: the frame, the style, the script, and tools for charts."""

@@ -1,9 +1,9 @@
 """Tools for all charts: figures as plain JSON values, colours, axes, units and lanes.
 
-The page sets the colours of text, grid and background (light or dark). A trial's own colour is set
-here and is the same in every chart: from sand (worst) over green to blue (best), by rank. Plotly
-interprets some HTML in labels, so a figure's texts, except ``Markup``, are escaped as it enters a
-page.
+The page sets the colours of text, grid and background, for light and dark. This module sets the
+colour of a trial, which is the same in all charts. The colours run by rank, from sand (worst) over
+green to blue (best). Plotly interprets some HTML in labels. So the texts of a figure, except
+``Markup``, are escaped when the figure is put into a page.
 """
 
 from __future__ import annotations
@@ -27,22 +27,29 @@ if TYPE_CHECKING:
 
 Figure = dict[str, Any]
 
-#: Colour stops from the worst trial to the best. Colour-blind readers can tell them apart, on a
-#: light and on a dark page.
+#: Colour stops from the worst trial to the best. Colour-blind readers can tell these colours apart,
+#: on a light page and on a dark page.
 SCALE = ((0.0, (222, 178, 98)), (0.5, (74, 170, 158)), (1.0, (48, 112, 214)))
 UNRANKED = "#98a2ad"
-#: Colours of studies in one chart, which colour-blind readers can tell apart (M. Okabe, K. Ito).
+#: Colours of the studies in a chart. Colour-blind readers can tell these colours apart (M. Okabe,
+#: K. Ito).
 STUDIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-#: Heights in pixels: of a narrow lane, of a normal lane, of the margins, and of a chart at least.
+#: Heights in pixels: a narrow lane, a normal lane, the two margins together, and the least height
+#: of a chart. A lane is a row of a chart here.
 NARROW_LANE, LANE, MARGIN, LEAST_HEIGHT = 18, 34, 96, 170
-#: The most lanes of normal height. If a chart has more, all its lanes are narrow.
+#: The largest number of lanes of normal height. If a chart has more lanes, all its lanes are
+#: narrow.
 WIDE_LANES = 16
-#: An axis is logarithmic when its values are positive and span more than this factor.
+#: The factor between the largest and the smallest value above which an axis of positive values is
+#: logarithmic.
 LOG_SPAN = 50.0
 
 
 def labelled(value: Any) -> Any:
-    """Return a figure's value with escaped texts, so that Plotly shows the texts unchanged."""
+    """Return a value of a figure with all texts escaped, so that Plotly shows the texts unchanged.
+
+    Texts of the type ``Markup`` are not escaped.
+    """
     if isinstance(value, Mapping):
         return {name: labelled(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -53,7 +60,10 @@ def labelled(value: Any) -> Any:
 
 
 def colours(study: StudyRow, trials: Sequence[TrialRow]) -> dict[str, str]:
-    """Return each trial's colour by its rank; trials without a value are grey."""
+    """Return each trial's colour by its rank, by the id of the trial.
+
+    Trials without a value are grey.
+    """
     order = ranked(study, trials)
     by_trial = {trial.id: UNRANKED for trial in trials}
     for index, trial in enumerate(order):
@@ -62,7 +72,10 @@ def colours(study: StudyRow, trials: Sequence[TrialRow]) -> dict[str, str]:
 
 
 def shade(share: float) -> str:
-    """Return the colour at ``share`` of the way from worst (0) to best (1)."""
+    """Return the colour at ``share`` of the way from the worst trial (0) to the best trial (1).
+
+    Raises ValueError if ``share`` is above 1.
+    """
     for (low, dark), (high, light) in itertools.pairwise(SCALE):
         if share <= high:
             part = (share - low) / (high - low)
@@ -72,7 +85,7 @@ def shade(share: float) -> str:
 
 
 def unit_of(span: float) -> tuple[float, str]:
-    """Return the best unit to show ``span`` seconds in: its length in seconds, and its name."""
+    """Return the unit in which to show ``span`` seconds: its length in seconds, and its name."""
     for seconds, name in ((3600.0, "h"), (60.0, "min")):
         if span >= 3 * seconds:
             return seconds, name
@@ -80,22 +93,22 @@ def unit_of(span: float) -> tuple[float, str]:
 
 
 def is_log(values: Sequence[float]) -> bool:
-    """Return True if an axis of ``values`` is logarithmic."""
+    """Return True if an axis of ``values`` should be logarithmic."""
     return bool(values) and min(values) > 0 and max(values) / min(values) > LOG_SPAN
 
 
 def lanes_height(lanes: int) -> int:
-    """Return the height in pixels of a chart with this many lanes."""
+    """Return the height in pixels of a chart with the given number of lanes."""
     return max(LEAST_HEIGHT, MARGIN + lanes * (LANE if lanes <= WIDE_LANES else NARROW_LANE))
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
-    """Return a Plotly axis titled ``title``, with the settings ``more``."""
+    """Return the JSON of a Plotly axis with the given title and with the settings ``more``."""
     return {"title": {"text": title}, **more}
 
 
 def summary(trial: TrialRow) -> Markup:
-    """Return hover text: the trial, its state and its parameters, one line each."""
+    """Return the hover text of a trial: number, state and epochs, and a line for each parameter."""
     epochs = count(trial.epoch, "epoch")
     head = Markup("<b>trial {}</b> · {} · {}").format(trial.number, trial.state, epochs)
     params = (f"{name} = {number(value)}" for name, value in trial.params.items())

@@ -1,4 +1,4 @@
-"""The columns of a table, which ``pieces.html`` renders."""
+"""The columns of a table that the template ``pieces.html`` renders."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Row]):
-    """A column: its title, and the function that returns a row's cell: text, ``Markup`` or None.
+    """A column of a table: its title, and the function ``show`` that returns the cell of a row.
 
-    None is shown as a dash. ``kind`` is the column's CSS class, ``n`` for numbers. If rows can be
-    sorted, they are sorted by ``key`` (None comes last), and ``first`` is the direction of the
-    first click.
+    A cell is text, ``Markup`` or None, which is shown as a dash. ``kind`` is the CSS class of the
+    column, ``n`` for numbers. If users can sort the rows, ``key`` returns the sort key of a row.
+    Rows whose key is None come last. ``first`` is the direction of the first click.
     """
 
     title: str
@@ -26,7 +26,10 @@ class Column(Generic[Row]):
     first: str = "ascending"
 
     def sort_key(self, row: Row) -> object:
-        """Return the sort key of a row; an empty text if the row has none."""
+        """Return the sort key of a row.
+
+        An empty text stands for a key that is None or not finite.
+        """
         key = self.key(row)
         absent = key is None or (isinstance(key, float) and not math.isfinite(key))
         return "" if absent else key

@@ -1,10 +1,10 @@
-"""Fill the templates of reports and pages, with the style, script and mark that all share.
+"""Fill the templates of reports and pages, with the style, the script and the mark that all share.
 
-A template is a file next to its module, named by its path in this folder (``pieces.html``) or in
-the extensions' folder (``report/report.html``). Values except ``Markup`` are escaped as they enter
-a template. Charts have their figures as JSON in which no text can end the script. A page contains
-its style, its code and, for charts, plotly.js, and forbids all network access. So even a study
-named ``<script>`` is harmless.
+A template is a file. Its name is its path in this folder (``pieces.html``) or in the extensions'
+folder (``report/report.html``). All values except ``Markup`` are escaped when they enter a
+template. The figures of charts are JSON in which no text can end the script. A page contains its
+style, its code and, for charts, plotly.js, and it forbids all network access. So even a study named
+``<script>`` is harmless.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ def filled(template: str, /, **values: Any) -> Markup:
 
 
 def page(template: str, /, charts: Mapping[str, Any], now: datetime, **values: Any) -> Markup:
-    """Return the page of a template that extends ``frame.html``.
+    """Return the page that a template makes. The template must extend ``frame.html``.
 
-    Without ``charts`` the page does not contain plotly.js.
+    ``now`` is the time that the page shows as its own. The page contains plotly.js only if there
+    are ``charts``.
     """
     library = plotly_script() if charts else Markup()
     return filled(
@@ -72,25 +73,28 @@ def page(template: str, /, charts: Mapping[str, Any], now: datetime, **values: A
 
 
 def _shown(value: object) -> str:
-    """Mark up a value in a list of facts; a percentage stays in one line."""
+    """Return a value in a list of facts as text or markup.
+
+    A percentage is never broken across lines.
+    """
     if isinstance(value, Markup):
         return value
     return number(value).replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def style_sheet() -> Markup:
-    """Return the style of all pages, light and dark."""
+    """Return the CSS of all pages, light and dark."""
     scale = ", ".join("rgb({},{},{})".format(*rgb) for _, rgb in SCALE)
     return _beside("report.css").replace("{{scale}}", scale)
 
 
 def mark() -> Markup:
-    """Return Penstock's mark as an ``svg`` element, in the colour of the text around it."""
+    """Return Penstock's mark as an ``svg`` element in the colour of the surrounding text."""
     return _beside("mark.svg").strip()
 
 
 def icon() -> str:
-    """Return the mark as a page's icon, an address that needs no network."""
+    """Return the mark as the icon of a page: a ``data:`` URL, which needs no network."""
     return f"data:image/svg+xml,{quote(picture_of_mark(), safe='')}"
 
 
@@ -100,12 +104,12 @@ def picture_of_mark() -> str:
 
 
 def charts_script() -> Markup:
-    """Return the JavaScript with which a page draws its figures; it needs ``plotly_script``."""
+    """Return the JavaScript with which a page draws its figures. It needs ``plotly_script``."""
     return _beside("charts.js")
 
 
 def plotly_script() -> Markup:
-    """Return the library plotly.js, as the installed plotly has it."""
+    """Return the library plotly.js from the installed plotly package."""
     from plotly.offline import get_plotlyjs
 
     return Markup(get_plotlyjs())  # noqa: S704 - the installed library's own file
@@ -117,5 +121,5 @@ def _beside(name: str) -> Markup:
 
 
 def moment(at: float) -> str:
-    """Return ``at`` (seconds since 1970) as a date and time of UTC."""
+    """Return ``at`` (seconds since 1970) as a date and a time in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%-d %B %Y, %H:%M:%S UTC")

@@ -1,4 +1,4 @@
-"""Elements of drawings (SVG). A page's style sets the colours of their text and lines."""
+"""Elements of drawings (SVG). The style of the page sets the colours of text and lines."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from markupsafe import Markup
 
 
 def element(tag: str, *inside: str, **attributes: object) -> Markup:
-    """Return an element that contains text or elements. Numbers get one digit after the point.
+    """Return an SVG element that contains texts or other elements.
 
-    Underscores in names of ``attributes`` become dashes (``stroke_width``), except that one at the
-    end is dropped (``class_``). Attributes that are None or empty are left out.
+    In ``attributes``, a float gets one digit after the point. An underscore in the name of an
+    attribute becomes a dash (``stroke_width``), but an underscore at the end is dropped
+    (``class_``). Attributes that are None or empty are left out.
     """
     attribute_text = Markup().join(
         Markup(' {}="{}"').format(name.rstrip("_").replace("_", "-"), _attribute(value))
@@ -26,14 +27,14 @@ def _attribute(value: object) -> str:
 
 
 def titled(title: str, *inside: Markup) -> Markup:
-    """Return a group of elements that shows ``title`` under the pointer."""
+    """Return a group of elements that shows ``title`` under the mouse pointer."""
     return element("g", element("title", title), *inside)
 
 
 def drawing(view: str, parts: Iterable[str], what: str, style: str = "") -> Markup:
-    """Return the picture of ``parts`` in ``view``, a ``viewBox``.
+    """Return the ``svg`` element of the drawing that consists of ``parts``.
 
-    ``what`` describes the picture for users who cannot see it.
+    ``view`` is its ``viewBox``. ``what`` describes the drawing for users who cannot see it.
     """
     return element(
         "svg", *parts, class_="drawn", role="img", aria_label=what, style=style, viewBox=view

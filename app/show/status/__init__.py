@@ -1,1 +1,1 @@
-"""Lists and states of studies, and reasons why a study makes no progress."""
+"""Lists and states of studies, and the reasons why a study makes no progress."""

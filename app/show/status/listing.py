@@ -1,4 +1,4 @@
-"""Describe studies for ``status``, for the terminal and as JSON."""
+"""Describe studies for ``penstock status``, for the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -44,10 +44,11 @@ def failure_logs(
     trials: Sequence[TrialRow],
     devices: Iterable[Device],
 ) -> Iterator[tuple[str, str]]:
-    """Yield each problem with the end of the log that describes it; each log once.
+    """Yield a title and the last lines of each log that explains a problem of the study.
 
-    Problems of services count only while the study runs. Logs on other machines are not visible
-    here.
+    The logs are those of services that should run but do not, and of trainers that died. Services
+    are checked only while the study runs. Logs on other machines cannot be read. Each log is
+    yielded once.
     """
     desired = None if study.finished_at is not None else services.desired_state(settings)
     service_names = (
@@ -73,17 +74,17 @@ def failure_logs(
 
 
 def view_facts(view: View) -> Facts:
-    """Return ``study_facts`` for a study that was read already."""
+    """Return the facts about the study in ``view``, in the form of ``study_list.study_facts``."""
     return progress_facts(view.study, view.trials, view.progress, still=view.still)
 
 
 def status_facts(
     reader: Reader, study: StudyRow, waits: str | None = None, *, still: bool = False
 ) -> Facts:
-    """Return the facts of a study with all its trials.
+    """Return the facts about a study and all its trials, for JSON.
 
-    ``waits`` is the reason why the study makes no progress (``status.waiting``). ``still`` is as in
-    ``View``.
+    ``waits`` is the reason why the study makes no progress, or None (``status.waiting``). ``still``
+    is True if the study stands still because no scheduler runs.
     """
     view = replace(Watcher(reader, study.id).poll(), still=still)
     slot_usage = usage_of(reader, study)
@@ -100,9 +101,10 @@ def status_facts(
 
 
 def _misses_by(reader: Reader, study: StudyRow) -> float | None:
-    """Return the seconds by which the study is expected to miss its deadline; 0 if it meets it.
+    """Return the number of seconds by which the study is expected to miss its deadline.
 
-    None if the study has no deadline, or if nothing is known yet.
+    The number is 0 if the study will meet its deadline. The result is None if the study has no
+    deadline or if the scheduler's outlook is not known yet.
     """
     if spec_from_json(study.spec_json).deadline is None:
         return None
@@ -111,7 +113,7 @@ def _misses_by(reader: Reader, study: StudyRow) -> float | None:
 
 
 def _delays(reader: Reader, study: StudyRow, view: View) -> Delays | None:
-    """Return the delays of the study's trials so far; None before the first epoch."""
+    """Return the delays of the study's trials so far, or None before the first epoch."""
     return summary(delays_of(study, view.trials, reader.epochs(study.id)))
 
 
@@ -123,9 +125,11 @@ def status_view(
     *,
     still: bool = False,
 ) -> RenderableType:
-    """Return the study's live view, the reason why it makes no progress, all failures, and logs.
+    """Render everything about the study: the live view, the reason why it makes no progress, etc.
 
-    Only the ends of logs that explain a failure are shown. ``still`` is as in ``View``.
+    Failures with their tracebacks follow, then the ends of the logs that explain a failure.
+    ``waits`` is the reason why the study makes no progress, or None. ``still`` is True if the study
+    stands still because no scheduler runs.
     """
     view = replace(Watcher(reader, study.id).poll(), still=still)
     parts: list[RenderableType] = [study_screen(view, time.time())]

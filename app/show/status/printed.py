@@ -1,6 +1,6 @@
-"""Find lines that trials printed, in the logs of this machine's trainers.
+"""Find lines that trials printed, in the logs of the trainers on this machine.
 
-``tasks.process.output`` writes these logs.
+A trainer is a process that trains. ``tasks.process.output`` writes its log.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ....tasks.process.output import MARK
 from ...common.plain import plain
 from ...host.logs import CUT
 
-#: The longest part of a line that is shown, in characters.
+#: The largest number of characters that are shown of a line.
 WIDEST = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One printed line: its time (as text, UTC), its trial, and its text."""
+    """A line that a trial printed: its time (UTC, as text), the id of the trial, and the text."""
 
     at: str
     trial: str
@@ -33,28 +33,33 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """The newest lines in order, and the number of older lines in the logs."""
+    """The newest lines, in order of time, and the number of older lines in the logs."""
 
     lines: list[Line]
     older: int
-    #: True if a log was cut (``host.log_keeper``), so that some of its lines are missing.
+    #: True if a log was cut to save space (``host.log_keeper``), so that some lines are missing.
     cut: bool
 
 
 class PrintedLines:
-    """Finds the lines that trials printed: first those already in the logs, then new ones."""
+    """Finds the lines that trials printed: first the lines already in the logs, then new lines."""
 
     def __init__(self, logs: Path, is_asked: Callable[[str], bool]) -> None:
-        """``is_asked(trial id)`` returns True if the trial's lines are wanted."""
+        """Find lines in the logs in the folder ``logs``.
+
+        ``is_asked`` is called with the id of a trial and returns True if the trial's lines are
+        wanted.
+        """
         self._logs = logs
         self._is_asked = is_asked
-        #: The position up to which each log was read (bytes).
+        #: The position, in bytes, up to which each log was read.
         self._read: dict[Path, int] = {}
 
     def new(self, most: int | None = None, *, whole: bool = True) -> Printed:
-        """Return the newest ``most`` lines since the last call, or all of them.
+        """Return the newest ``most`` lines since the last call.
 
-        With ``whole``, an incomplete line is left for a later call.
+        If ``most`` is None, return all of them. With ``whole``, an incomplete last line of a log is
+        left for a later call.
         """
         new_lines, total, cut = list[Line](), 0, False
         for log in sorted(self._logs.glob("trainer-*.log")):
@@ -82,12 +87,15 @@ class PrintedLines:
 
 
 def _shown(text: str) -> str:
-    """Return the text of a line that a terminal would show after a progress bar's overwriting."""
+    """Return the part of a line that a terminal shows after a progress bar overwrote the line."""
     return plain(text.rpartition("\r")[2][:WIDEST])
 
 
 def _opened(log: Path) -> IO[bytes]:
-    """Open a log without waiting. Raises OSError if user code replaced it by no plain file."""
+    """Open a log without blocking.
+
+    Raises OSError if user code replaced the log by another kind of file.
+    """
     fd = os.open(log, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)

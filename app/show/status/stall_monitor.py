@@ -1,9 +1,9 @@
 """Monitor the reason why a study makes no progress, for commands that watch the study.
 
 The monitor collects the facts that ``app.show.status.waiting`` judges: rows of the ledger, locks
-and logs of this machine's services, and the broker's answer to a test write. Services that are
-starting and a trial between two segments are normal. So a reason is reported only after it has
-lasted for a while.
+and logs of the services on this machine, and the broker's answer to a test write. It is normal that
+services are starting, or that a trial is between two segments (epochs sent as one task). So a
+reason is reported only after it has lasted for a while.
 """
 
 from __future__ import annotations
@@ -36,21 +36,23 @@ if TYPE_CHECKING:
     from ...ledger.reader import Reader
     from ...ledger.rows import StudyRow
 
-#: Seconds between two checks, and seconds for which a reason must last before it is reported.
+#: The number of seconds between two checks, followed by the number of seconds for which a reason
+#: must last before it is reported.
 CHECK_INTERVAL = 0.5
 REPORT_AFTER = 1.0
-#: The rest after a check that found no reason, as a multiple of the check's CPU time, so that
-#: checks take a hundredth of a core; and the longest rest in seconds.
+#: The rest after a check that found no reason, as a multiple of the CPU time of the check. With
+#: this factor, checks take a hundredth of a CPU core. The second number is the longest rest in
+#: seconds.
 REST_FACTOR, MAX_REST = 100.0, 3.0
-#: Seconds within which the broker must answer, so that watchers do not wait longer.
+#: The number of seconds within which the broker must answer, so that watchers do not wait longer.
 BROKER_TIMEOUT = 0.5
 _PROBE = f"{protocol.PREFIX}probe"
 
 
 class StallMonitor:
-    """Monitors the services of ``settings`` and the ledger.
+    """Monitors the ledger and the services of ``settings`` for a reason that stalls a study.
 
-    ``restart_trouble`` returns the supervisor's message about services that keep ending.
+    ``restart_trouble`` returns the supervisor's message about services that keep ending, or None.
     """
 
     def __init__(
@@ -71,10 +73,10 @@ class StallMonitor:
         self._scheduler = True
 
     def reason(self, study: StudyRow) -> str:
-        """Return the reason why ``study`` has made no progress for a while; empty if it has.
+        """Return the reason why ``study`` has made no progress for a while.
 
-        It may be called often, because it checks at most twice a second. A ledger that does not
-        answer is not reported.
+        The result is empty if the study makes progress. The method may be called often, since it
+        checks at most twice a second. A ledger that does not answer is not reported.
         """
         now, began = time.monotonic(), time.thread_time()
         if now < self._due:
@@ -92,9 +94,9 @@ class StallMonitor:
         return self._lasting_reason(now)
 
     def still(self) -> bool:
-        """Return True if the study stands still because there has been no scheduler for a while.
+        """Return True if the study has stood still for a while because there is no scheduler.
 
-        This is the state at the last call of ``reason``.
+        The answer is as of the last call of ``reason``.
         """
         return not self._scheduler and bool(self._lasting_reason(time.monotonic()))
 
@@ -103,9 +105,10 @@ class StallMonitor:
         return self._words or "" if is_lasting else ""
 
     def now(self, study: StudyRow) -> str | None:
-        """Return the reason why ``study`` makes no progress at this moment; None if it does.
+        """Return the reason why ``study`` makes no progress at this moment.
 
-        Raises BackendError if the ledger does not answer.
+        The result is None if the study makes progress. Raises BackendError if the ledger does not
+        answer.
         """
         if study.finished_at is not None:
             return None
@@ -131,7 +134,11 @@ class StallMonitor:
         return Setback(event.reason, trial, event.refused, log)
 
     def _trainers_log(self) -> str:
-        """Return the last line of this machine's trainer log that was written last."""
+        """Return the last line of the newest trainer log on this machine.
+
+        The newest log is the one that was written to most recently. The result is empty if there is
+        no log.
+        """
         newest = max(self._settings.logs.glob("trainer-*.log"), key=_written_at, default=None)
         return "" if newest is None else logs.tail(newest, lines=1).strip()
 
@@ -149,7 +156,10 @@ class StallMonitor:
             return Services(broker=str(error))
 
     def _exit_loop(self, restart_trouble: str) -> str:
-        """Return a message if the supervisor reports that the scheduler keeps ending."""
+        """Return a message if the supervisor reports that the scheduler keeps ending.
+
+        The result is empty otherwise.
+        """
         if not restart_trouble.startswith("scheduler"):
             return ""
         log = self._settings.logs / "scheduler.log"
@@ -161,7 +171,10 @@ class StallMonitor:
         return connection.connect(broker_url(self._settings), timeout=BROKER_TIMEOUT)
 
     def _asked(self) -> Services:
-        """Ask the broker, and return the state of the services by its answers."""
+        """Ask the broker about the services, and return the state of the services.
+
+        Raises PenstockError if the broker does not answer or does not accept a write.
+        """
         settings, url = self._settings, broker_url(self._settings)
         client = self._client
         client.set(_PROBE, 1, px=1000)
@@ -181,7 +194,10 @@ class StallMonitor:
         )
 
     def _agent(self) -> str:
-        """Return the reason why no agent serves this machine's devices; empty if one should not."""
+        """Return the reason why no node agent serves the devices of this machine.
+
+        The result is empty if an agent serves the devices, or if no agent should run here.
+        """
         settings = self._settings
         if services.desired_state(settings) is None or locks.is_running(settings.run, "agent"):
             return ""
@@ -191,12 +207,18 @@ class StallMonitor:
 
 
 def _is_shown(event: Event) -> bool:
-    """Return True if ``event`` is a failure of users' code, which is shown with its trial."""
+    """Return True if ``event`` is a failure of user code.
+
+    Such a failure is shown with its trial.
+    """
     return isinstance(event, AttemptFailed) and event.kind != "died"
 
 
 def _written_at(log: Path) -> float:
-    """Return the time of the log's last write (s since 1970); 0 if user code removed it."""
+    """Return the time of the last write to the log, in seconds since 1970.
+
+    Return 0 if it was removed.
+    """
     try:
         return log.stat().st_mtime
     except OSError:

@@ -1,7 +1,7 @@
 """The list of studies, for the terminal and as JSON.
 
-This module does not import ``listing``, which shows one study: importing it takes longer than
-reading a thousand studies.
+This module does not import ``listing``, which shows a single study. Importing ``listing`` takes
+longer than reading a thousand studies.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 
-#: The columns; those in ``RIGHT`` hold numbers.
+#: The titles of the columns that hold numbers, followed by the titles of all columns.
 RIGHT = ("trials", "epochs", "took", "best (last)")
 TITLES = ("study", "status", "started", *RIGHT, "metric")
 GAP = "  "
-#: The part of a line's width that metrics' names may take.
+#: The names of metrics may take at most one part in this number of the width of a line.
 METRIC = 5
-#: Statuses of a study that ended before all its trials were done.
+#: The statuses of a study that ended before all its trials were done.
 _CUT_SHORT = ("cancelled", "failed")
 
 
 def studies_facts(url: str, serves: Callable[[], bool]) -> list[Facts]:
-    """Return the studies in the ledger at ``url``, oldest first, each in one row.
+    """Return the facts about each study in the ledger at ``url``, oldest study first.
 
-    ``serves`` returns True if a scheduler runs; it is called only if that matters.
+    ``serves`` returns True if a scheduler runs. It is called only if the answer matters.
     """
     ledger = ReadOnly(url)
     studies = [] if ledger.is_empty() else read_listed(ledger)
@@ -55,7 +55,11 @@ def studies_facts(url: str, serves: Callable[[], bool]) -> list[Facts]:
 
 
 def _read_going(ledger: ReadOnly, *, still: bool) -> dict[str, Facts]:
-    """Return the studies that are not over, by id, if they can be read without SQLAlchemy."""
+    """Return the facts about unfinished studies, by id, reading them without SQLAlchemy.
+
+    Studies with shared seeding are left out, since all their epochs are needed to find the epochs
+    that trials take over from each other.
+    """
     from ...ledger.listed import read_going
     from ...ledger.summary import epochs_of, facts_of
     from ..views.progress import RECENT, epochs_expected, time_left
@@ -81,9 +85,9 @@ def _read(url: str, study: Listed, *, still: bool) -> Facts:
 
 
 def study_facts(reader: Reader, study: StudyRow, *, still: bool = False) -> Facts:
-    """Return a study's facts (``summary.facts_of``), from all its trials and epochs.
+    """Return the facts about a study (``summary.facts_of``), read from the ledger.
 
-    ``still`` is as in ``views.progress.View``.
+    ``still`` is True if the study stands still because no scheduler runs.
     """
     from ..views.progress import study_progress
 
@@ -96,7 +100,7 @@ def study_facts(reader: Reader, study: StudyRow, *, still: bool = False) -> Fact
 def progress_facts(
     study: StudyRow, trials: Sequence[TrialRow], progress: StudyProgress, *, still: bool
 ) -> Facts:
-    """Return ``study_facts`` for a study whose progress was computed already."""
+    """Return the facts about a study from its progress, in the form of ``study_facts``."""
     from ...ledger.summary import facts_of
 
     return facts_of(
@@ -110,7 +114,7 @@ def progress_facts(
 
 
 def study_table(studies: list[Facts]) -> RenderableType:
-    """Return a table of studies, oldest first, one line each unless a name is too long."""
+    """Return a table of the studies. Each study takes one line unless its name is too long."""
     if not studies:
         return Text("there is no study yet: start one with `penstock run SCRIPT`", style="dim")
     shares = [
@@ -126,9 +130,9 @@ def study_table(studies: list[Facts]) -> RenderableType:
 
 
 class _Studies:
-    """The table of studies, fitted to the terminal: the first column is folded, the last one cut.
+    """The table of studies, fitted to the terminal. Long names are folded, long metrics are cut.
 
-    Rich's own tables take a millisecond for each line, which is too long for a thousand.
+    Tables of Rich take a millisecond for each line, which is too slow for a thousand studies.
     """
 
     def __init__(self, studies: list[Facts]) -> None:
@@ -176,7 +180,10 @@ def _row(facts: Facts) -> tuple[str, ...]:
 
 
 def started_words(facts: Facts) -> str:
-    """Return a study's local time of submission: ``21:05``, ``27-Nov``, or an earlier year."""
+    """Return the local time of a study's submission, as ``21:05``, ``27-Nov`` or ``2025``.
+
+    The text is the time for a study of today, the day for a study of this year, else the year.
+    """
     at, now = time.localtime(facts["created_at"]), time.localtime()
     if at[:3] == now[:3]:
         return time.strftime("%H:%M", at)
@@ -184,9 +191,10 @@ def started_words(facts: Facts) -> str:
 
 
 def took_words(facts: Facts) -> str:
-    """Say how long a study took from submission to end, or takes until now, pauses included.
+    """Return the time from a study's submission to its end, or until now. Pauses are included.
 
-    Empty while no scheduler runs, since it is unknown since when the study stands still.
+    The result is empty while no scheduler runs, since it is not known how long the study has stood
+    still.
     """
     if facts["stands_still"]:
         return ""
@@ -195,10 +203,10 @@ def took_words(facts: Facts) -> str:
 
 
 def done_words(facts: Facts, what: str) -> str:
-    """Return ``7/9`` if 7 of the expected 9 trials are over, or 7 of 9 epochs were trained.
+    """Return ``7/9`` if 7 of the expected 9 trials are over, or if 7 of 9 epochs were trained.
 
-    ``what`` is ``trials`` or ``epochs``. An unknown total is left out, as is that of the epochs of
-    a study that was cut short. Cancelled trials do not count as over.
+    ``what`` is ``trials`` or ``epochs``. The total is left out if it is not known. The total of
+    epochs is also left out if the study was cut short. Cancelled trials do not count as over.
     """
     if what == "trials":
         over = facts["trials_over"] - facts["trials"].get("cancelled", 0)
@@ -211,7 +219,7 @@ def done_words(facts: Facts, what: str) -> str:
 
 
 def _short(n: int) -> str:
-    """Return a count in few characters: ``80``, ``2.5e+06``."""
+    """Return a number in few characters: ``80``, ``2.5e+06``."""
     return str(n) if n < 1_000_000 else f"{n:.3g}"
 
 

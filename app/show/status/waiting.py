@@ -1,9 +1,10 @@
 """Say in one sentence why a study makes no progress, for ``status`` and for watchers.
 
-Theory of operation. ``app.show.status.stall_monitor`` collects the facts, and a pure function here
-judges them. It follows the way of a trial (broker, scheduler, devices, attempts, the queue for a
-slot) and reports the first fault. The sentence contains no counts or times that change between two
-checks, so that a caller can tell whether it has already shown the sentence.
+Theory of operation. ``app.show.status.stall_monitor`` collects the facts, and ``why_waiting``, a
+pure function, judges them. The function follows the way of a trial: broker, scheduler, devices,
+attempts, the queue for a slot. It reports the first fault on this way. The sentence contains no
+counts or times that change between two checks. So a caller can tell whether the sentence was
+already shown.
 """
 
 from __future__ import annotations
@@ -21,18 +22,19 @@ if TYPE_CHECKING:
     from ....scheduler.state.state import DeviceRecord
     from ...ledger.rows import StudyRow, Work
 
-#: The number of failed attempts in a row that is reported, since it is no accident.
+#: The number of failed attempts in a row that is reported. So many failures are no accident.
 AGAIN = 2
-#: The most studies that a message names.
+#: The largest number of studies that a message names.
 NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Setback:
-    """An attempt that failed, but not by a failure of users' code that is shown elsewhere.
+    """An attempt that failed for another reason than a failure of user code.
 
-    ``refused``: the attempt's node cannot run the study as it is. ``log`` is the end of the
-    trainer's log, if that is on this machine.
+    A failure of user code is shown elsewhere. ``reason`` says why the attempt failed. ``refused``
+    is True if the attempt's node cannot run the study as it is. ``log`` is the end of the trainer's
+    log, or empty if the log is not on this machine.
     """
 
     reason: str
@@ -44,21 +46,22 @@ class Setback:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The state of the services; each text is empty if all is well."""
+    """The state of the services. Each text is empty if there is nothing to report."""
 
-    #: A message about a service of this machine that somebody has stopped.
+    #: A message about a service on this machine that somebody has stopped.
     stopped: str = ""
-    #: The reason why the broker does not answer or accepts nothing.
+    #: The reason why the broker does not answer or does not accept writes.
     broker: str = ""
     #: True if a scheduler serves the broker.
     scheduler: bool = True
     #: The reason why the scheduler cannot serve.
     trouble: str = ""
-    #: The reason why this machine's devices are not served though they should be, or workers end.
+    #: The reason why the devices of this machine are not served although they should be, or why
+    #: workers end.
     agent: str = ""
-    #: Devices whose workers were told to stop.
+    #: The names of devices whose workers were told to stop.
     leaving: Collection[str] = ()
-    #: Devices as announced by their workers, including workers that have gone.
+    #: Devices that workers announced. The devices of workers that have gone may be included.
     announced: Collection[Device] = ()
 
 
@@ -69,10 +72,11 @@ def why_waiting(
     setbacks: Sequence[Setback],
     services: Services,
 ) -> str | None:
-    """Return the reason why ``study`` makes no progress; None if it makes progress.
+    """Return the reason why ``study`` makes no progress, or None if it makes progress.
 
-    ``running`` are the running trials of all studies. ``setbacks`` are the study's setbacks since
-    its last success, newest first.
+    ``devices`` has all devices that ever joined. ``running`` has the running trials of all studies,
+    by device and slot. ``setbacks`` has the failed attempts of the study since its last success,
+    newest first.
     """
     if study.finished_at is not None:
         return None
@@ -89,14 +93,20 @@ def why_waiting(
 
 
 def _whose(setbacks: Sequence[Setback]) -> str:
-    """Return words for the failed attempts, with the trial's number if there is only one trial."""
+    """Return words for the failed attempts.
+
+    The words contain the trial's number if all attempts are of the same trial.
+    """
     if len({each.trial for each in setbacks}) > 1:
         return "the last attempts of several trials"
     return f"the last attempts of trial {setbacks[0].trial}"
 
 
 def _held(study: StudyRow) -> str:
-    """Return a message about the action that the study needs from its user; empty if none."""
+    """Return a message about what the study's user must do before the study goes on.
+
+    The result is empty if the study does not wait for its user.
+    """
     if study.status == "paused":
         return f"it is paused: continue it with `penstock resume {in_shell(study.name, study.id)}`"
     if study.contract == "ask":
@@ -105,7 +115,7 @@ def _held(study: StudyRow) -> str:
 
 
 def _unserved(services: Services) -> str:
-    """Return the reason why the services cannot run trials; empty if they can."""
+    """Return the reason why the services cannot run trials. The result is empty if they can."""
     if services.stopped:
         return f"it stands still: {services.stopped}"
     if services.broker:
@@ -124,7 +134,11 @@ def _untaken(
     setbacks: Sequence[Setback],
     services: Services,
 ) -> str:
-    """Return the reason why no device takes any trial of the study; empty if one may."""
+    """Return the reason why no device accepts a trial of the study.
+
+    ``present`` has the devices that are not gone. The result is empty if a device may accept a
+    trial.
+    """
     if present and setbacks and setbacks[0].refused:
         typed = in_shell(study.name, study.id)
         return (
@@ -140,13 +154,16 @@ def _untaken(
 
 
 def _obstacle(study: StudyRow, device: Device) -> str:
-    """Return the reason why an extension keeps the study from the device; empty if none does."""
+    """Return the reason why an extension keeps the study from the device.
+
+    The result is empty if no extension does.
+    """
     reasons = (obstacle(study, device) for obstacle in of_ends("show", "obstacle"))
     return next(filter(None, reasons), "")
 
 
 def _absent(devices: Sequence[DeviceRecord], services: Services) -> str:
-    """Return the reason why there is no device."""
+    """Return the reason why no device is present."""
     if services.agent:
         return f"no device serves: {services.agent}"
     if not devices:
@@ -159,7 +176,10 @@ def _absent(devices: Sequence[DeviceRecord], services: Services) -> str:
 
 
 def _unusable(present: Sequence[DeviceRecord], services: Services) -> str:
-    """Return the reason why all devices are unusable; empty if one is usable or only resting."""
+    """Return the reason why none of the devices in ``present`` can be used.
+
+    The result is empty if a device can be used or is only resting.
+    """
     if {record.device.name for record in present} <= {*services.leaving}:
         return (
             f"the services are stopping, which takes up to {DRAIN_GRACE:g} s; the study"
@@ -171,7 +191,7 @@ def _unusable(present: Sequence[DeviceRecord], services: Services) -> str:
 
 
 def _in_use(present: Sequence[DeviceRecord], running: Mapping[tuple[str, int], Work]) -> str | None:
-    """Return a message naming the studies that occupy all devices; None if one is free."""
+    """Return a message that names the studies on all devices, or None if a device is free."""
     free = {record.device.name for record in present if record.state == "joined"}
     free -= {device for device, _ in running}
     if free:

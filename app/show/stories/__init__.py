@@ -1,1 +1,1 @@
-"""The story of a trial: what happened to it and why, in sentences."""
+"""The story of a trial: sentences about what happened to the trial and why."""

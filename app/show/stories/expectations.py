@@ -1,7 +1,7 @@
-"""Say which value freeze-thaw expected of a trial when each of its attempts was sent.
+"""Say which final value the freeze-thaw strategy expected when it sent each attempt of a trial.
 
-The model is a function of the epochs so far, which are in the ledger. So the model is fitted again
-as the strategy did, and nothing is stored for it.
+The strategy's model is a function of the epochs so far, which are in the ledger. So nothing is
+stored for the model. This module fits the model again, in the same way as the strategy.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from ....scheduler.model.study import StudySpec
     from ...ledger.rows import EpochRow
 
-#: The words where no curve could be predicted.
+#: The sentence for an attempt that was sent before any learning curve could be predicted.
 BY_RUNGS = "no learning curve can be predicted yet: trials are chosen as by ASHA"
 
 
 def expectations(spec: StudySpec, trial: str, epochs: Sequence[EpochRow]) -> dict[int, str]:
-    """Return a sentence for each attempt that continued ``trial``, by the attempt's fence.
+    """Return a sentence for each attempt that continued ``trial``, by the fence of the attempt.
 
-    ``epochs`` are the epochs of the whole study.
+    A fence is the number of an attempt. ``epochs`` has the epochs of the whole study. The result is
+    empty for any other strategy than freeze-thaw.
     """
     last = spec.strategy.max_epochs
     if spec.strategy.name != "freeze_thaw" or last is None:

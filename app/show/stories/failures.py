@@ -1,4 +1,4 @@
-"""Failures of a study in a few lines, shown in a terminal when the study ends."""
+"""The failures of a study in a few lines, shown in a terminal when the study ends."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from ..views.progress import failure_words
 if TYPE_CHECKING:
     from ...ledger.rows import StudyRow, TrialRow
 
-#: The most different failures that are shown.
+#: The largest number of different failures that are shown.
 SHOWN = 3
-#: The most lines shown from a traceback's end, which has the last frame and the exception.
+#: The largest number of lines shown from the end of a traceback. The end has the last frame and the
+#: exception.
 LINES = 8
 
 
 def failures_view(study: StudyRow, failed: Sequence[TrialRow], of: int) -> RenderableType:
-    """Return the number of failures among ``of`` trials, the errors, and the first traceback's end.
+    """Render the number of failures among ``of`` trials, the errors, and the end of a traceback.
 
-    ``failed`` are the failed trials, one or more, by number.
+    ``failed`` has the failed trials by number, at least one. The traceback is the first that was
+    recorded.
     """
     lines = [Text(f"{len(failed)} of {count(of, 'trial')} failed", style="red")]
     alike: dict[str, list[TrialRow]] = {}
@@ -49,7 +51,7 @@ def failures_view(study: StudyRow, failed: Sequence[TrialRow], of: int) -> Rende
 
 
 def by_traceback(failed: Iterable[TrialRow]) -> list[list[TrialRow]]:
-    """Group failed trials by their exception's kind and the lines of its traceback."""
+    """Group failed trials by the kind of the exception and the lines of its traceback."""
     groups: dict[tuple[str, ...], list[TrialRow]] = {}
     for trial in failed:
         lines = (trial.failure_traceback or "").splitlines()
@@ -60,9 +62,9 @@ def by_traceback(failed: Iterable[TrialRow]) -> list[list[TrialRow]]:
 
 
 def shared_words(study: StudyRow, trials: Sequence[TrialRow]) -> str:
-    """Return the values shared by failed trials alone, as *all 7 failed trials have heads = 5*.
+    """Return the values that only failed trials have: *all 7 failed trials have heads = 5*.
 
-    Empty if there is only one failure, or no such value.
+    The result is empty if fewer than two trials failed, or if there are no such values.
     """
     failed = [trial.params for trial in trials if trial.failure_kind]
     passed = [t.params for t in trials if t.value is not None and not t.failure_kind]
@@ -73,13 +75,16 @@ def shared_words(study: StudyRow, trials: Sequence[TrialRow]) -> str:
 
 
 def params_words(trial: TrialRow) -> str:
-    """Return a space and the trial's parameters, as *(heads 5, lr 0.1)*; empty without any."""
+    """Return a space and the trial's parameters in brackets, as *(heads 5, lr 0.1)*.
+
+    The result is empty if the trial has no parameters.
+    """
     words = ", ".join(f"{name} {number(value)}" for name, value in trial.params.items())
     return f" ({words})" if words else ""
 
 
 def _traced(study: StudyRow, failed: Sequence[TrialRow]) -> Iterator[Text]:
-    """Yield the command that shows the first whole traceback, and the traceback's end."""
+    """Yield the end of the first recorded traceback, after the command that shows it as a whole."""
     for trial in failed:
         if trial.failure_traceback:
             shown = f"the end of trial {trial.number}'s traceback"
@@ -90,7 +95,10 @@ def _traced(study: StudyRow, failed: Sequence[TrialRow]) -> Iterator[Text]:
 
 
 def traceback_end(traceback: str) -> str:
-    """Return a traceback from its last frame on: the failed line and the exception."""
+    """Return the end of a traceback, from its last frame: the failed line and the exception.
+
+    The result has at most ``LINES`` lines.
+    """
     lines = traceback.rstrip().splitlines()
     frames = [n for n, line in enumerate(lines) if line.lstrip(" |").startswith('File "')]
     return "\n".join(lines[frames[-1] if frames else 0 :][:LINES])

@@ -1,4 +1,4 @@
-"""Sentences about the events of a trial, one for each event."""
+"""Sentences about the events of a trial, one sentence for each event."""
 
 from __future__ import annotations
 
@@ -22,19 +22,22 @@ if TYPE_CHECKING:
     from ...ledger.rows import EpochRow
 
 
-#: The beginning of a remark that only names the trainer's environment (``app.node.worker``).
+#: The beginning of a remark that only names the environment of the trainer (``app.node.worker``).
 IN_ENVIRONMENT = "in "
-#: The shortest pause without a running epoch, in seconds, that the story mentions.
+#: The shortest time without a running epoch, in seconds, that the story mentions.
 LONG = 1.0
 
 
 def planless(event: happened.PolicyFailed) -> str:
-    """Return a sentence about a user's policy that gave no plan: the reason and the consequence."""
+    """Return a sentence about a policy that gave no plan: the reason and the consequence."""
     return f"policy {event.policy or 'of yours'} {event.reason}: {instead()}"
 
 
 def fence_of(event: Event) -> int | None:
-    """Return the fence of the attempt that reported ``event``; None for a user or the scheduler."""
+    """Return the fence (number) of the attempt that reported ``event``.
+
+    The result is None for an event of a user or of the scheduler.
+    """
     return getattr(event, "fence", None) or None
 
 
@@ -49,8 +52,9 @@ def sentence(
 ) -> str:
     """Return ``event`` as a sentence.
 
-    ``accepted`` has the trial's epochs by (epoch, fence), ``attempts`` the numbers of its attempts
-    by fence. ``several`` are the devices with several slots, ``bounds`` the study's constraints.
+    ``accepted`` has the trial's accepted epochs by epoch and fence. ``attempts`` has the number of
+    each attempt among the trial's attempts, by the attempt's fence. ``several`` has the devices
+    with several slots. ``bounds`` has the constraints of the study.
     """
     attempt = f"attempt {attempts.get(fence_of(event) or 0)}"
     match event:
@@ -149,7 +153,7 @@ def _ended(event: happened.AttemptFailed | happened.AttemptLost, attempt: str) -
 def _by_hand(
     event: happened.TrialTold | happened.TrialAdded | happened.TrialWritten, metric: str
 ) -> str:
-    """Return a sentence about an action of the trial's user or its objective."""
+    """Return a sentence about an action of the trial's user or of the trial's objective."""
     match event:
         case happened.TrialAdded():
             return f"its user {_added(event)}"
@@ -161,7 +165,7 @@ def _by_hand(
 
 
 def _added(event: happened.TrialAdded) -> str:
-    """Return words for the user's way of adding a trial."""
+    """Return words for the way in which the user added a trial."""
     values = f": {', '.join(map(number, event.values))}" if event.values else ""
     return {
         "running": "asked for it",
@@ -207,7 +211,10 @@ def _names(noun: str, attributes: Attributes) -> str:
 
 
 def _widths(event: happened.WidthsMeasured) -> str:
-    """Return the seconds per step for each width, or the reason why there are none."""
+    """Return the measured time of a step for each width (number of devices) of the trial.
+
+    If no time was measured, return the reason.
+    """
     steps = [f"{duration(took)} on {count(width, 'device')}" for width, took in event.seconds]
     text = (
         f"a step was measured: {', '.join(steps)}" if steps else "its epochs are too short to time"
@@ -218,7 +225,11 @@ def _widths(event: happened.WidthsMeasured) -> str:
 
 
 def _signatures(event: happened.EpochReported, before: EpochRow | None) -> str:
-    """Return a note if the epoch's numeric signature differs from that of the epoch before it."""
+    """Return a note if the epoch's signature does not agree with that of the previous epoch.
+
+    The signature is what the bits of an epoch depend on besides code, configuration and seed. The
+    result is empty if the signatures agree.
+    """
     if before is None or agree(before.signature, event.signature):
         return ""
     return f"; computed by {event.signature}, epoch {before.epoch} by {before.signature}"

@@ -1,8 +1,8 @@
-"""Tell the story of a trial: its events in order, with their causes, in sentences.
+"""Tell the story of a trial: its events in order, with their causes, as sentences.
 
-An event answers a decision, and a decision is taken when another event is handled. The ledger has
-the numbers of both events. Here they become words: *epoch 3 ended … · sent when trial 7 ended epoch
-1*.
+An attempt is sent because of a decision, and the scheduler makes a decision when it handles an
+event. An event that the attempt reports names that earlier event by its number in the ledger. Here
+the numbers become words: *epoch 3 ended … · sent when trial 7 ended epoch 1*.
 """
 
 from __future__ import annotations
@@ -43,24 +43,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One event of a trial, or epochs that the trial took over from another trial."""
+    """An event of a trial, or epochs that the trial took over from another trial."""
 
-    #: Seconds since the trial was proposed.
+    #: The number of seconds from the proposal of the trial to the event.
     after: float
-    #: The event's number in the ledger; None for epochs that the trial took over, since those
-    #: events are another trial's.
+    #: The number of the event in the ledger. It is None for epochs that were taken over from
+    #: another trial, since their events belong to the other trial.
     seq: int | None
-    #: The event in words; and the event's cause, which may be empty.
+    #: The event in words, followed by the event's cause. The cause may be empty.
     what: str
     cause: str
-    #: The attempt that reported the event, or None: its number among the trial's attempts that
-    #: reported anything, from 1; and its fence.
+    #: The attempt that reported the event, as a number from 1 among the trial's attempts that
+    #: reported anything. The attempt's fence (its number in the study's scheduler) follows. Both
+    #: are None if no attempt reported the event.
     attempt: int | None = None
     fence: int | None = None
-    #: The traceback of a failure; otherwise empty.
+    #: The traceback of a failure. It is empty for any other event.
     traceback: str = ""
-    #: The planned number of epochs of the attempt, and the reason; and the expected value of the
-    #: trial, if its strategy predicts one. Empty if no epoch of the attempt was accepted.
+    #: The planned number of epochs of the attempt, with the reason for this number. If the strategy
+    #: predicts values, the expected value of the trial follows. The text is empty if nothing is
+    #: known about the attempt.
     length: str = ""
 
 
@@ -68,9 +70,10 @@ class Line:
 class Story:
     """A trial, its study, its events in order, and all metrics of its last accepted epoch.
 
-    ``origins`` has sentences of extensions about the trial, and sentences about the trial that it
-    continues, the trials that continue it, the trial for which it waits as a companion, and, if it
-    is paused or stopped, its rank.
+    ``origins`` has sentences of extensions about the trial. It also has sentences about the trial
+    that this trial continues, about trials that continue this trial, and about the trial for which
+    this trial waits as a companion. For a trial that is paused or stopped, the last sentence tells
+    its rank.
     """
 
     study: StudyRow
@@ -81,7 +84,7 @@ class Story:
 
 
 def trial_story(reader: Reader, study: StudyRow, trial: TrialRow) -> Story:
-    """Return the story of ``trial`` from the ledger."""
+    """Return the story of ``trial``, read from the ledger."""
     study, spec = reader.with_names(study), spec_from_json(study.spec_json)
     events = reader.events(trial.id)
     causes = {cause for _, event in events if (cause := _taken_at(event)) is not None}
@@ -151,9 +154,11 @@ def _by_time(lines: Sequence[Line], taken: Sequence[Line]) -> tuple[Line, ...]:
 def cause_words(
     event: Event, trial: str, reasons: Mapping[int, Event], names: Mapping[str, str]
 ) -> str:
-    """Return the cause of ``event``: the event whose handling sent the attempt.
+    """Return the cause of ``event`` in words.
 
-    ``reasons`` are such causing events by their numbers, ``names`` the names of studies by id.
+    The cause is the event that the scheduler handled when it sent the attempt that reported
+    ``event``. ``reasons`` has such earlier events by their number. ``names`` has the names of
+    studies by their id.
     """
     seq = _taken_at(event)
     if seq is None:
@@ -165,7 +170,10 @@ def cause_words(
 
 
 def _taken_at(event: Event) -> int | None:
-    """Return the number of the event that led to the decision behind ``event``; None if unknown."""
+    """Return the number of the event that led to the decision behind ``event``.
+
+    The result is None if that number is not known.
+    """
     seq, _, index = event.cause.partition(".")
     return int(seq) if seq.isdecimal() and index.isdecimal() else None
 
@@ -212,7 +220,7 @@ def _who(other: str, trial: str, names: Mapping[str, str]) -> str:
     return f"trial {number_of(other)}{of}"
 
 
-#: Words for a limit that set a segment's length instead of the cost of segments.
+#: Words for the limits that can set the length of a segment in place of costs.
 _LIMITS = {
     LengthReason.TARGET: "up to its target",
     LengthReason.STUDY: "no segment is longer",
@@ -221,7 +229,7 @@ _LIMITS = {
     LengthReason.LIMIT: "its study is close to a limit",
     LengthReason.UNMEASURED: "the time of an epoch is not known yet",
 }
-#: Words for the bounds that changed a length computed from costs.
+#: Words for the bounds that can change a length that was computed from costs.
 _BOUNDS = {
     LengthReason.OVERHEAD: f"; overhead may take {MAX_OVERHEAD:.0%} at most",
     LengthReason.DELAY: f"; no trial should wait for more than {MAX_DELAY:g} s",
@@ -244,11 +252,11 @@ def length_words(length: SegmentLength) -> str:
 
 
 def _time(seconds: float) -> str:
-    """Return ``seconds`` as ``12 ms`` below a second, otherwise as ``duration`` does."""
+    """Return ``seconds`` in words: as ``12 ms`` below a second, otherwise by ``duration``."""
     return f"{1e3 * seconds:.3g} ms" if seconds < 1.0 else duration(seconds)
 
 
-#: Strategies that pause trials and promote some of them later.
+#: The strategies that pause trials and promote some of the paused trials later.
 PROMOTES = set(STRATEGIES) - {"full", "pbt", *RULES}
 
 
@@ -257,8 +265,8 @@ def standing(
 ) -> list[str]:
     """Return a list with a sentence on the rank of a trial that is paused or was stopped.
 
-    ``epochs`` are the epochs of the whole study. The list is empty for other trials, and with
-    several objectives, which give no rank.
+    ``epochs`` has the epochs of the whole study. The list is empty for trials in other states, for
+    trials without a finite value, and in a study with several objectives, which give no rank.
     """
     if trial.state not in {TrialState.PAUSED, TrialState.STOPPED} or len(spec.objectives) > 1:
         return []
@@ -282,9 +290,9 @@ def _end(study: StudyRow, spec: StudySpec, trial: TrialRow) -> str:
 
 
 def render(story: Story) -> RenderableType:
-    """Return the story for the terminal: each attempt's cause, then its events below it.
+    """Render the story for the terminal: the cause of each attempt, then the attempt's events.
 
-    Tracebacks follow at the end, in the terminal's whole width.
+    The tracebacks follow at the end, in the full width of the terminal.
     """
     trial = story.trial
     title = Text.assemble(
@@ -328,7 +336,10 @@ def _values(values: Mapping[str, object]) -> str:
 
 
 def find_trial(reader: Reader, name: str) -> tuple[StudyRow, TrialRow]:
-    """Return the trial with the id ``name`` or ``STUDY/NUMBER``. Raises UsageError if unknown."""
+    """Return the trial with the id ``name`` or the name ``STUDY/NUMBER``, and the trial's study.
+
+    Raises UsageError if there is no such trial.
+    """
     study_name, slash, last = name.rpartition("/")
     if not slash:
         for study in reversed(reader.studies()):
