@@ -1,1 +1,1 @@
-"""The durable record of studies: what is written, read, replayed and restored."""
+"""The ledger: the scheduler's database, with all events and with tables for readers."""

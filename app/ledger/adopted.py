@@ -1,7 +1,8 @@
-"""Adopted system configurations: those that users have pinned for a workload on a class of machine.
+"""Adopted system configurations: those that users pinned for a workload on a class of machines.
 
-For each workload and class, the newest row counts. A row without a configuration says that none is
-adopted any more.
+A system configuration has the values of knobs (system parameters such as thread counts). For each
+workload and class of machines, only the newest row counts. A row without a configuration says that
+no configuration is adopted any longer.
 """
 
 from __future__ import annotations
@@ -20,13 +21,17 @@ from .databases.tables import ADOPTED
 from .history import Rows
 from .rows import readable
 
-#: Configurations by workload (``HistoryEntry.workload``) and class of machine.
+#: The adopted configurations, by workload (``HistoryEntry.workload``) and class of machines.
 Adopted = dict[tuple[str, str], SystemConfig]
 
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """A user's choice of a configuration: () pins the default, None takes the choice back."""
+    """A user's choice of a system configuration for a workload on a class of machines.
+
+    ``config`` is () if the user pins the default configuration, and None if the user takes an
+    earlier choice back. ``at`` is the time of the choice in seconds since 1970.
+    """
 
     workload: str
     machine: str
@@ -35,7 +40,11 @@ class Adoption:
 
 
 def adoption_of(body: Mapping[str, Any], at: float) -> Adoption:
-    """Return the adoption in a command's ``body``. Raises ``UsageError`` naming a wrong field."""
+    """Return the adoption that a user's command asks for.
+
+    ``body`` has the fields of the command. ``at`` is the time of the command in seconds. Raises
+    UsageError with the name of a wrong field.
+    """
     workload, machine, config = (body.get(name) for name in ("workload", "machine", "config"))
     for field, name in (("workload", workload), ("machine", machine)):
         if not (isinstance(name, str) and 0 < len(name) <= MAX_LETTERS and name.isprintable()):
@@ -51,13 +60,16 @@ def adoption_of(body: Mapping[str, Any], at: float) -> Adoption:
 
 
 def adopted_of(adoptions: Iterable[Adoption]) -> Adopted:
-    """Return the configurations after all of ``adoptions``, of which later replace earlier ones."""
+    """Return the configurations that are adopted after all of ``adoptions``.
+
+    A later adoption replaces an earlier one for the same workload and class of machines.
+    """
     last = {(each.workload, each.machine): each.config for each in adoptions}
     return {where: config for where, config in last.items() if config is not None}
 
 
 def read_adopted(rows: Rows) -> Adopted:
-    """Return the configurations that are adopted now."""
+    """Return the configurations that are adopted at present."""
     return adopted_of(map(_from_row, rows(ADOPTED, select(ADOPTED))))
 
 

@@ -1,15 +1,18 @@
 """Encode events and studies as JSON text, in a form that later versions can still read.
 
-Every kind of event has one pydantic adapter over its frozen dataclass, so the class defines the
-fields of a body. The rules of change: a new field needs a default, so that old bodies still decode.
-A field is never renamed or given another meaning; the event gets a new kind instead. A removed
-field is still read if it has the one value that is always true now (``REMOVED_FIELDS``). A body
-with any other unknown field was written by a newer version, and is an error: dropping the field
-would replay another history than the one that happened.
+Every kind of event has a pydantic adapter for its frozen dataclass. So the dataclass defines the
+fields of an event's JSON text, its *body*. Four rules let later versions read old bodies:
 
-Numbers keep their type (``1``, ``1.0`` and ``true`` stay apart), and infinities and NaN are written
-as Python's JSON module does. A character that UTF-8 cannot hold (a lone surrogate in a traceback)
-becomes ``?``.
+- A new field needs a default, so that old bodies can still be decoded.
+- A field is never renamed and never changes its meaning. Use a new kind of event instead.
+- A removed field can still be read if it has the only value that is possible now
+  (``REMOVED_FIELDS``).
+- A body with any other unknown field was written by a newer version, and is an error. If the field
+  were dropped, the replay would differ from what happened.
+
+Numbers keep their type: ``1``, ``1.0`` and ``true`` stay different. Infinities and NaN are written
+in the form of Python's ``json`` module. A character that UTF-8 cannot represent, such as a lone
+surrogate in a traceback, becomes ``?``.
 """
 
 from __future__ import annotations
@@ -33,12 +36,12 @@ from ..extensions import of_ends, owner_of
 if TYPE_CHECKING:
     from ...scheduler.state.state import EngineState
 
-#: Version of the bodies; it grows when a kind of event or a field is added.
+#: The version of the bodies. It grows when a kind of event or a field is added.
 VERSION = 29
 
-#: Marker for a removed field that may have any value, since the value follows from other fields.
+#: A marker for a removed field that may have any value, since other fields determine the value.
 _ANY = object()
-#: Fields that older versions wrote, each with the only value that can still be read.
+#: The fields that only older versions wrote, each with the only value that can still be read.
 REMOVED_FIELDS: dict[str, Any] = {
     # It is the last one of ``hashes``.
     "state_hash": _ANY,
@@ -86,8 +89,8 @@ REMOVED_FIELDS: dict[str, Any] = {
     "weight": 1.0,
 }
 
-#: The class of each kind of the core's events, by its name in the ledger. Names stay, classes may
-#: move.
+#: The class of each kind of event that is not an extension's, by its name in the ledger. The names
+#: never change, but classes may move.
 KINDS: dict[str, type[Event]] = {
     "StudySubmitted": events.StudySubmitted,
     "StudyCancelled": events.StudyCancelled,
@@ -140,7 +143,11 @@ def encode(event: Event) -> tuple[str, str]:
 
 
 def decode(kind: str, text: str) -> Event:
-    """Return the event of ``kind`` in ``text``. Raises ``BackendError`` if it is unreadable."""
+    """Return the event of the given kind whose body is ``text``.
+
+    An event of an extension that is not installed is returned as ``Unread``. Raises BackendError if
+    the event cannot be read.
+    """
     cls = KINDS.get(kind) or _of_extensions().get(kind)
     if cls is None:
         if (extension := owner_of(kind)) is not None:
@@ -159,22 +166,25 @@ def decode(kind: str, text: str) -> Event:
 
 
 def name_of(cls: type[Event]) -> str:
-    """Return the name of a kind of event in the ledger."""
+    """Return the name that the ledger uses for a class of events."""
     return _NAMES.get(cls) or next(name for name, own in _of_extensions().items() if own is cls)
 
 
 def kinds() -> set[str]:
-    """Return the names of all known kinds of event, those of absent extensions included."""
+    """Return the names of all known kinds of event, including kinds of absent extensions."""
     return {*KINDS, *OF_EXTENSIONS, *_of_extensions()}
 
 
 def _of_extensions() -> dict[str, type[Event]]:
-    """Return the class of each kind of event of extensions, by name, as in ``KINDS``."""
+    """Return the class of each kind of event that extensions define, by its name in the ledger."""
     return {kind: cls for own in of_ends("events", "EVENTS") for kind, cls in own.items()}
 
 
 def _unread(kind: str, extension: str, text: str) -> Unread:
-    """Return a stand-in for the event of an absent extension."""
+    """Return a stand-in for an event of an absent extension.
+
+    Raises BackendError if that is impossible.
+    """
     try:
         body = json.loads(text)
         trial = body.get("trial")
@@ -196,7 +206,10 @@ def spec_to_json(spec: StudySpec) -> str:
 
 
 def spec_from_json(text: str) -> StudySpec:
-    """Return the study in ``text``. Raises ``UsageError`` naming the field when it is malformed."""
+    """Return the study specification in ``text``.
+
+    Raises UsageError, naming the field, if the text is malformed.
+    """
     try:
         spec: StudySpec = _load(StudySpec, text)
     except ValueError as error:
@@ -205,12 +218,12 @@ def spec_from_json(text: str) -> StudySpec:
 
 
 def spent_to_json(spent: Spent) -> str:
-    """Return ``spent`` as JSON text; empty if nothing was spent."""
+    """Return ``spent`` as JSON text, or an empty text if nothing was spent."""
     return "" if spent == NOTHING_SPENT else _dump(spent)
 
 
 def state_to_json(state: EngineState) -> str:
-    """Return the engine's whole state as JSON text: a snapshot."""
+    """Return the engine's whole state as JSON text, which is a snapshot."""
     from ...scheduler.state.extensions import Unreadable
 
     if any(isinstance(each, Unreadable) for each in state.ext.values()):
@@ -223,7 +236,10 @@ def state_to_json(state: EngineState) -> str:
 
 
 def _own_state(kind: type[Any], body: Any) -> Any:
-    """Return an extension's state, or ``Unreadable`` if the extension's version cannot read it."""
+    """Return the state of an extension.
+
+    The result is ``Unreadable`` if the installed version of the extension cannot read ``body``.
+    """
     from ...scheduler.state.extensions import Unreadable
 
     try:
@@ -233,7 +249,10 @@ def _own_state(kind: type[Any], body: Any) -> Any:
 
 
 def state_from_json(text: str) -> EngineState:
-    """Return the state in a snapshot. Raises ``BackendError`` if this version cannot read it."""
+    """Return the engine's state from the JSON text of a snapshot.
+
+    Raises BackendError if this version cannot read the snapshot.
+    """
     # Imported here because it imports NumPy, which readers of studies and events do not need.
     from ...scheduler.state.state import EngineState
     from ..extensions import states
@@ -253,7 +272,10 @@ def state_from_json(text: str) -> EngineState:
 
 
 def _converted(text: str) -> str:
-    """Return an older snapshot in the present form: its parts moved to where they are kept now."""
+    """Convert the text of an older snapshot to the present form, in which some parts have moved.
+
+    Raises ValueError if the text is not a snapshot.
+    """
     from ...scheduler.state.older import convert as convert_core
     from ..extensions import CONVERSIONS
 
@@ -269,23 +291,26 @@ def _converted(text: str) -> str:
 
 
 def snapshot_to_json(snapshot: Snapshot) -> str:
-    """Return ``snapshot``, which a user's policy receives, as one line of JSON."""
+    """Return ``snapshot``, the input of a scheduling policy, as one line of JSON."""
     return _dump(snapshot)
 
 
 def snapshot_from_json(text: str) -> Snapshot:
-    """Return the snapshot in ``text``, which this version wrote."""
+    """Return the policy's input in ``text``, which this version wrote."""
     snapshot: Snapshot = _load(Snapshot, text)
     return snapshot
 
 
 def plan_to_json(plan: Plan) -> str:
-    """Return a plan as JSON text."""
+    """Return the plan of a scheduling policy as JSON text."""
     return _dump(plan)
 
 
 def plan_from_json(text: str) -> Plan:
-    """Return the plan in ``text``. Raises ``UsageError`` naming the field when it is malformed."""
+    """Return the plan in ``text``.
+
+    Raises UsageError, naming the field, if the text is malformed.
+    """
     try:
         plan: Plan = _load(Plan, text)
     except ValueError as error:
@@ -294,7 +319,12 @@ def plan_from_json(text: str) -> Plan:
 
 
 def subject(event: Event) -> tuple[str | None, str | None]:
-    """Return the ids of the study and the trial of ``event``, each None if there is none."""
+    """Return the id of the study and the id of the trial that ``event`` is about.
+
+    Each id is None if the event is not about a study or not about a trial. For ``StudyWritten`` the
+    id of the study is also in the place of the trial, so that the index on trials finds such an
+    event.
+    """
     trial: str | None = getattr(event, "trial", None)
     if trial is not None:
         return trial.rpartition("-")[0], trial
@@ -308,9 +338,10 @@ def subject(event: Event) -> tuple[str | None, str | None]:
 
 
 def storable(text: str) -> str:
-    """Return ``text`` with ``?`` for every character that a ledger cannot store.
+    """Return ``text`` with ``?`` in place of every character that a ledger cannot store.
 
-    These are lone surrogates, which UTF-8 cannot encode, and NUL, which PostgreSQL refuses.
+    These characters are lone surrogates, which UTF-8 cannot encode, and NUL, which PostgreSQL
+    refuses.
     """
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode()
@@ -331,7 +362,10 @@ def _load(cls: type[Any], text: str) -> Any:
 
 
 def _without_removed(text: str, error: ValidationError) -> str:
-    """Return ``text`` without removed fields. Raises ``error`` if anything else is wrong."""
+    """Return ``text`` without removed fields (``REMOVED_FIELDS``).
+
+    Raises ``error`` if anything else in the text is wrong.
+    """
     problems = error.errors(include_url=False, include_context=False)
     locations = [each["loc"] for each in problems if _is_removed(each)]
     if len(locations) < error.error_count():

@@ -1,4 +1,4 @@
-"""Read the ledger's events and snapshots, for its writer and its readers alike."""
+"""Read the ledger's events and snapshots. The ledger's writer and its readers share this code."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class EventLog(ABC):
-    """The events and snapshots from which an engine is rebuilt.
+    """Base class for access to the events and snapshots from which an engine is rebuilt.
 
-    Raises ``BackendError`` when the storage does not answer, and ``LedgerDamaged`` when a row is
-    not as it was written.
+    Methods raise BackendError if the database does not answer, and LedgerDamaged if a row differs
+    from what was written.
     """
 
     _database: Database
@@ -31,7 +31,7 @@ class EventLog(ABC):
     def replay(self, after: int = 0) -> Iterator[tuple[int, Event]]:
         """Yield the events with a sequence number above ``after``, in order.
 
-        They are read a page at a time, so they need not fit in memory.
+        The events are read in pages, so they need not all fit in memory.
         """
         query = EVENTS.order_by(EVENT.c.seq).limit(PAGE)
         last = after
@@ -40,24 +40,31 @@ class EventLog(ABC):
             last = page[-1][0]
 
     def latest_snapshot(self) -> tuple[int, str] | None:
-        """Return the newest snapshot: the number of the last event that it covers, and its text."""
+        """Return the newest snapshot, or None if there is no snapshot.
+
+        A snapshot is a pair: the number of the last event that is part of it, and its text.
+        """
         query = select(SNAPSHOT).order_by(SNAPSHOT.c.seq.desc()).limit(1)
         return next(((row.seq, row.body) for row in self._whole(SNAPSHOT, query)), None)
 
     @abstractmethod
     def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
-        """Return the rows of ``query``, unchecked."""
+        """Return the rows of ``query`` without comparing their digests."""
 
     def _events(self, query: Select[Any]) -> list[tuple[int, Event]]:
-        """Return the number and the event of each row of ``query``, which has whole event rows."""
+        """Return the number and the event of each row of ``query``.
+
+        The query must select whole rows of events, as ``EVENTS`` does.
+        """
         return [(row.seq, codec.decode(row.kind, row.body)) for row in self._whole(EVENT, query)]
 
     def _whole(self, table: Table, query: Select[Any], at: int = 0) -> Sequence[Row[Any]]:
-        """Return the rows of ``query``, checked.
+        """Return the rows of ``query`` after comparing their digests.
 
-        Index ``at`` of each row is where a whole row of ``table`` begins. A condition on a column
-        without an index must also accept damaged values, as ``of_kind`` does. Otherwise a row with
-        a changed value in that column would silently be left out.
+        Raises LedgerDamaged if a row differs. Each row must contain a whole row of ``table``,
+        beginning at index ``at``. A condition on a column without an index must also select damaged
+        values, such as ``of_kind`` does. Otherwise a row whose value in that column was changed
+        would silently be left out.
         """
         rows = self._rows(query)
         if message := fault(table, rows, at):
@@ -66,13 +73,19 @@ class EventLog(ABC):
 
 
 def of_kind(*kinds: type[Event]) -> ColumnElement[bool]:
-    """Return a condition for events of ``kinds``, and for damaged events of unknown kinds."""
+    """Return a condition that selects events of ``kinds``.
+
+    The condition also selects events of unknown kinds, which may be damaged rows.
+    """
     names = [codec.name_of(kind) for kind in kinds]
     return EVENT.c.kind.in_(names) | EVENT.c.kind.not_in(codec.kinds())
 
 
 def names_of(rows: Rows, study_id: str) -> tuple[str, ...]:
-    """Return the user's names for the values of a study's objectives; empty without any."""
+    """Return the names that the user gave to the values of a study's objectives.
+
+    The result is empty if the user gave no names. ``rows`` reads whole rows.
+    """
     events_query = EVENTS.where(EVENT.c.trial == study_id).order_by(EVENT.c.seq.desc())
     for row in rows(EVENT, events_query):
         event = codec.decode(row.kind, row.body)
@@ -83,7 +96,10 @@ def names_of(rows: Rows, study_id: str) -> tuple[str, ...]:
 
 
 def imports(rows: Rows, study_id: str | None = None) -> list[tuple[int, StudyImported]]:
-    """Return the number and event of each study's import, or of the one of ``study_id``."""
+    """Return the number and the event of each import of a study.
+
+    If ``study_id`` is not None, only the import of that study is returned.
+    """
     query = EVENTS.where(IMPORTED).order_by(EVENT.c.study, EVENT.c.seq)
     if study_id is not None:
         query = query.where(EVENT.c.study == study_id)

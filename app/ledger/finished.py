@@ -1,8 +1,8 @@
-"""Read a study that is over from the ledger's tables, in the form that the engine needs.
+"""Read a finished study from the ledger's tables, in the form that the engine needs.
 
-When a study ends the engine forgets it. ``StudyExtended``, more trials for the study, brings it
-back, with the data for its sampler, its strategy, and trials that may still be promoted. Other
-readers use ``reader``.
+The engine forgets a study that has ended. The event ``StudyExtended``, with which a study gets more
+trials, brings the study back. The event needs the data for the study's sampler, for its strategy
+and for trials that may still be promoted. All other readers use the module ``reader``.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from .rows import spent_of
 
 
 def read_past(rows: Rows, study: str) -> tuple[StudyRecord, FinishedStudy]:
-    """Return the study with this id: its record and its trials.
+    """Return the record and the trials of the finished study with the id ``study``.
 
-    Raises UsageError for an imported study, whose checkpoints are in another installation's store.
+    Raises UsageError for an imported study, whose checkpoints are in the store of another
+    installation.
     """
     [head] = rows(STUDY, select(STUDY).where(STUDY.c.id == study))
     if imports(rows, study):
@@ -74,14 +75,18 @@ def read_past(rows: Rows, study: str) -> tuple[StudyRecord, FinishedStudy]:
 
 
 def wants_reports(spec: StudySpec) -> bool:
-    """Return True if an extension needs the epochs' reports when the study's trials go on."""
+    """Return True if an extension needs the reports of all epochs when the study's trials go on."""
     return any(wants(spec) for wants in of_ends("ledger", "wants_reports"))
 
 
 def past_trial(
     row: Row[Any], epochs: Sequence[Row[Any]], parents: Sequence[Parent], *, reported: bool
 ) -> PastTrial:
-    """Return the trial of these rows; with ``reported``, include its epochs' whole reports."""
+    """Return the finished study's trial, given its rows.
+
+    ``epochs`` has the rows of the trial's epochs, and ``parents`` has the trial's durable states.
+    With ``reported`` the trial includes all metrics of its epochs.
+    """
     failure = None
     if row.failure_kind is not None:
         failure = Failure(row.failure_kind, row.failure_message, row.failure_traceback or "")

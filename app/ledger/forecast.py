@@ -1,4 +1,4 @@
-"""The expected end of a study: the engine's own forecast for the state in the ledger."""
+"""The expected end of a study, as the engine forecasts it for the state in the ledger."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The least age (seconds) at which a kept forecast is made again.
+#: The age in seconds from which a cached forecast is computed again.
 KEPT = 10.0
-#: Seconds of rest after each second of work, so that forecasts take little CPU time.
+#: The number of seconds of rest for each second of CPU time that a forecast took. So forecasts take
+#: little CPU time.
 REST = 20.0
 
 
 class Forecast(NamedTuple):
-    """The expected end of a study, and the seconds by which the study then misses its deadline.
+    """The expected end of a study, and the time by which the study will miss its deadline.
 
-    ``ends`` is in seconds since 1970. ``misses`` is 0 if the study meets its deadline, and None if
-    it has no deadline.
+    ``ends`` is in seconds since 1970. ``misses`` is a number of seconds. It is 0 if the study will
+    meet its deadline, and None if the study has no deadline.
     """
 
     ends: float
@@ -33,11 +34,12 @@ class Forecast(NamedTuple):
 
 
 def forecast_of(reader: Reader, study: StudyRow, now: float) -> Forecast | None:
-    """Return the forecast of a running study; None if it is over, or nothing is known about it yet.
+    """Return the forecast for a running study at the time ``now`` (seconds since 1970).
 
-    Also returns None if this version's engine cannot go on with the ledger, though it can be read.
-    Reads the engine's whole state, which takes a second or two for 10,000 trials. Raises as
-    ``Reader`` does.
+    The result is None if the study is over, if nothing is known yet about its end, or if the engine
+    of this version cannot go on with the ledger. The call reads the whole state of the engine,
+    which takes a second or two for 10,000 trials. Raises BackendError if the ledger does not
+    answer, and LedgerDamaged if a row differs from what was written.
     """
     if study.finished_at is not None:
         return None
@@ -58,23 +60,29 @@ def forecast_of(reader: Reader, study: StudyRow, now: float) -> Forecast | None:
 
 
 class Forecasts:
-    """Forecasts of studies for repeated display: made in a thread and kept for a while.
+    """Forecasts for a display that is refreshed often. They are computed in a thread and cached.
 
-    A caller gets the forecast that was made last, and never waits. One forecast is made at a time,
-    followed by a rest. So with many or large studies forecasts get older, and the CPU is not busy.
+    The caller gets the forecast that was computed last, and never waits. Only one forecast is
+    computed at a time, and a rest follows each. So with many or large studies, the forecasts get
+    older but the CPU does not get busy.
     """
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._lock = threading.Lock()
-        #: When the forecast was made (monotonic seconds), and the forecast, by study and status.
+        #: The time at which the forecast was computed (monotonic seconds), and the forecast, by the
+        #: study's id and status.
         self._forecasts: dict[tuple[str, str], tuple[float, Forecast | None]] = {}
         self._making = False
-        #: When the rest after the last forecast is over (monotonic seconds).
+        #: The time at which the rest after the last forecast is over (monotonic seconds).
         self._rested = 0.0
 
     def of(self, study: StudyRow) -> Forecast | None:
-        """Return the forecast made last; None if there is none, or while the first is made."""
+        """Return the study's last forecast, and start to compute a new forecast if it is due.
+
+        The result is None if nothing was computed for the study's present status yet, or if the
+        forecast itself is None.
+        """
         key, now = (study.id, study.status), time.monotonic()
         with self._lock:
             made_at, forecast = self._forecasts.get(key, (-KEPT, None))

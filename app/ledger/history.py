@@ -1,8 +1,8 @@
-"""The history of tuned system parameters as rows of the ledger, and as a file for other machines.
+"""The history of tuned system parameters, as rows of the ledger and as a file for other machines.
 
-Only the scheduler writes the table, in the transaction of a batch. New entries may push out older
-ones (``profiling.similarity.history.trimmed``). A file states its format number and is either read
-completely or refused. Entries of different classes of machine are never mixed.
+Only the scheduler writes the table, in the transaction of a batch. New entries may displace older
+entries (``profiling.similarity.history.trimmed``). A history file states the number of its format.
+It is either read completely or refused. Entries of different classes of machines are never mixed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Rows = Callable[[Table, Select[Any]], Sequence[Row[Any]]]
 
 
 def _with_pairs(given: Any) -> Any:
-    """Return an entry's fields from JSON, with pairs for mappings."""
+    """Return the fields of an entry, read from JSON, with pairs in place of mappings."""
     values = given if isinstance(given, dict) else {}
     mappings = {name: values.get(name) for name in ("profile", "config")}
     pairs = {name: tuple(it.items()) for name, it in mappings.items() if isinstance(it, dict)}
@@ -47,14 +47,17 @@ def _with_pairs(given: Any) -> Any:
 
 
 def _with_mappings(entry: HistoryEntry) -> dict[str, Any]:
-    """Return an entry's fields for JSON. An unknown spread is left out, so that 0.2 can read it."""
+    """Return the fields of an entry for JSON, with mappings in place of pairs.
+
+    An unknown ``spread`` is left out, so that version 0.2 can read the entry.
+    """
     body = asdict(entry) | {"profile": dict(entry.profile), "config": dict(entry.config)}
     if entry.spread is None:
         del body["spread"]
     return body
 
 
-#: The form of an entry in JSON, where its profile and its configuration are mappings.
+#: A history entry whose profile and configuration are mappings in JSON.
 Entry = Annotated[HistoryEntry, BeforeValidator(_with_pairs), PlainSerializer(_with_mappings)]
 _ENTRIES = TypeAdapter(
     list[Entry], config=ConfigDict(strict=True, extra="forbid", defer_build=True)
@@ -62,7 +65,7 @@ _ENTRIES = TypeAdapter(
 
 
 class HistoryFile(Body):
-    """A file with a whole history, or with the history of one class of machine."""
+    """A file with the whole history, or with the history of one class of machines."""
 
     model_config = ConfigDict(strict=True)
 
@@ -73,7 +76,10 @@ class HistoryFile(Body):
 
 
 def read_history(rows: Rows, machine: str | None) -> tuple[HistoryEntry, ...]:
-    """Return the entries of the class ``machine``, or all if that is None, oldest first."""
+    """Return the entries of the class of machines ``machine``, oldest first.
+
+    If ``machine`` is None, return the entries of all classes.
+    """
     query = select(HISTORY).order_by(HISTORY.c.at, HISTORY.c.id)
     if machine is not None:
         query = query.where(HISTORY.c.machine == machine)
@@ -83,7 +89,11 @@ def read_history(rows: Rows, machine: str | None) -> tuple[HistoryEntry, ...]:
 def merged(
     new: Iterable[HistoryEntry], known: Iterable[HistoryEntry]
 ) -> tuple[list[HistoryEntry], list[str]]:
-    """Return the entries of ``new`` to write, and the ids of ``known`` that these push out."""
+    """Merge new entries into the known entries.
+
+    Return the entries of ``new`` to write, and the ids of the entries of ``known`` that they
+    displace.
+    """
     before = {entry.id: entry for entry in known}
     remaining = {entry.id: entry for entry in trimmed((before | {e.id: e for e in new}).values())}
     new_entries = [entry for name, entry in remaining.items() if name not in before]
@@ -112,17 +122,17 @@ def to_json(entries: Iterable[HistoryEntry]) -> str:
 
 
 def read_file(path: Path) -> list[HistoryEntry]:
-    """Return the entries in a file. Raises ``UsageError`` if it is no history of this format."""
+    """Return the entries in a history file. Raises UsageError if the file has another format."""
     return _checked(read_own(path, KIND, HistoryFile).entries)
 
 
 def entries_to_bodies(entries: Iterable[HistoryEntry]) -> list[dict[str, Any]]:
-    """Return ``entries`` in the form for a message."""
+    """Return ``entries`` in the form in which a message contains them."""
     return [_with_mappings(entry) for entry in entries]
 
 
 def entries_from_bodies(bodies: Any) -> list[HistoryEntry]:
-    """Return the entries in a message. Raises ``UsageError`` naming a wrong field."""
+    """Return the entries in a message. Raises UsageError with the name of a wrong field."""
     try:
         return _checked(_ENTRIES.validate_json(json.dumps(bodies)))
     except ValidationError as error:

@@ -1,11 +1,13 @@
-"""Pause the studies that need an extension which is absent or broken; other studies go on.
+"""Pause the studies that need an absent or broken extension, so that all other studies go on.
 
-At the scheduler's start, an event notes each such study as lacking the extension. A study that
-lacks an extension which is present again goes on. The engine has noted each study's needs while the
-extension was present; the needs of an older version's study follow from its specification.
+When the scheduler starts, an event for each such study notes that the study lacks the extension. A
+study goes on when an extension that it lacks is present again. The engine notes which extensions
+each study needs while these are present. For a study of an older version, the needs follow from the
+specification of the study.
 
-Before that, events that no snapshot covers are replayed, as after a crash. These may contain
-decisions of the extension. If an event cannot be handled without the extension, the error names it.
+Before these events, the scheduler replays the events after the newest snapshot, as after a crash.
+These may contain decisions of the extension. If an event cannot be handled without the extension,
+the error message names the extension.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from ..extensions import absent, needed_by
 
 
 def lack_events(engine: Engine, at: float) -> Iterator[Event]:
-    """Yield the events for studies that start or cease to lack an extension at time ``at``."""
+    """Yield events for the studies that begin or cease to lack an extension.
+
+    ``at`` is their time.
+    """
     present, unfit = engine.extensions.names, engine.extensions.unfit
     for study in engine.state.studies.values():
         for name in _needed(study):
@@ -34,7 +39,7 @@ def lack_events(engine: Engine, at: float) -> Iterator[Event]:
 
 
 def missing(engine: Engine) -> tuple[str, ...]:
-    """Return the absent extensions that a study needs and is not yet noted as lacking."""
+    """Return the absent extensions that a study needs but is not yet noted to lack."""
     present = {*engine.extensions.names, *engine.extensions.unfit}
     needs = (
         name
@@ -50,7 +55,10 @@ def _needed(study: StudyState) -> Iterable[str]:
 
 
 def hold_events(engine: Engine, broken: BrokenExtension, at: float) -> Iterator[Event]:
-    """Yield the events that pause the studies of a broken extension."""
+    """Yield the events that pause the studies of a broken extension.
+
+    ``at`` is the time of the events.
+    """
     words = broken_words(broken.name, broken.why)
     for name in broken.studies:
         study = engine.state.studies.get(name)
@@ -59,7 +67,7 @@ def hold_events(engine: Engine, broken: BrokenExtension, at: float) -> Iterator[
 
 
 def broken_words(name: str, why: str) -> str:
-    """Say why a study is paused if its extension is present but broken."""
+    """Return the reason for pausing a study whose extension is present but broken."""
     return (
         f"the extension {name}, which it needs, is broken ({why}): mend the folder"
         f" extensions/{name}; the study goes on as the scheduler starts again"

@@ -1,11 +1,12 @@
-"""The ledger: the durable record of everything that happened, written by one scheduler.
+"""The ledger: the durable record of everything that happened, written by a single scheduler.
 
-Theory of operation. The event table is the truth, which the engine replays. Everything else is a
-projection of the events for readers (studies, trials, epochs, durable states, devices), replies to
-commands, or a snapshot that shortens a replay. One ``Batch`` is one transaction. So a reader or a
-restarted scheduler sees a batch completely or not at all, whenever the writer was killed. Sequence
-numbers only grow, and an epoch is accepted once. A batch that would break either rule is refused
-completely (``IllegalTransition``): either a second writer is at work or the engine has a bug.
+Theory of operation. The truth is the table of events, which the engine replays. Every other table
+is derived from the events: tables for readers (studies, trials, epochs, durable states, devices),
+replies to commands, and snapshots, which shorten a replay. A ``Batch`` is written in one
+transaction. So a reader or a restarted scheduler sees a batch completely or not at all, whenever
+the writer was killed. Sequence numbers only grow, and an epoch is accepted once. A batch that would
+break either rule is refused completely (``IllegalTransition``). In that case, either a second
+writer is at work or the engine has a bug.
 
 ``MemoryLedger`` makes the same promises without a file, for the simulator and for tests.
 """
@@ -45,43 +46,58 @@ from .rows import study_of, trial_of
 from .summary import epochs_of, facts_of, metric_names
 from .writes import Batch, writes_for
 
-#: Seconds between two records of the newest event (``Database.note``).
+#: The number of seconds between two records of the newest event (``Database.note``).
 NOTE_EVERY = 1.0
 
 
 class Ledger(Protocol):
-    """The runner's port to a ledger. Raises ``BackendError`` if the storage does not answer."""
+    """The interface through which the scheduler's runner uses a ledger.
+
+    Methods raise BackendError if the database does not answer.
+    """
 
     def commit(self, batch: Batch) -> None:
-        """Write ``batch`` in one transaction. It is durable when this returns."""
+        """Write ``batch`` in one transaction. The batch is durable when this method returns."""
 
     def replay(self, after: int = 0) -> Iterator[tuple[int, Event]]:
         """Yield the events with a sequence number above ``after``, in order."""
 
     def latest_snapshot(self) -> tuple[int, str] | None:
-        """Return the newest snapshot: the number of the last event that it covers, and its text."""
+        """Return the newest snapshot, or None if there is no snapshot.
+
+        A snapshot is a pair: the number of the last event that is part of it, and its text.
+        """
 
     def reply_to(self, command: str) -> str | None:
-        """Return the reply to the command with this id; None if it was never accepted."""
+        """Return the reply to the command with the id ``command``.
+
+        The result is None if no such command was accepted.
+        """
 
     def past(self, study: str) -> tuple[StudyRecord, FinishedStudy]:
-        """Return a study that is over, by id: its record and its trials."""
+        """Return the record and the trials of the finished study with the id ``study``."""
 
     def earlier(self, spec: StudySpec) -> tuple[EarlierTrial, ...]:
         """Return the trials of finished studies that extensions request for ``spec``."""
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
-        """Return the history of tuned system parameters, of ``machine`` or, if None, of all."""
+        """Return the history of tuned system parameters for the class of machines ``machine``.
+
+        If ``machine`` is None, return the history for all classes.
+        """
 
     def adopted(self) -> Adopted:
         """Return the system configurations that users have pinned."""
 
     def close(self) -> None:
-        """Release the storage."""
+        """Release the database."""
 
 
 class MemoryLedger:
-    """A ledger in the process's memory. It keeps the values themselves, unencoded."""
+    """A ledger in the memory of the process.
+
+    It stores the values themselves, without encoding them.
+    """
 
     def __init__(self) -> None:
         self.events: list[tuple[int, Event]] = []
@@ -145,14 +161,14 @@ class MemoryLedger:
         return adopted_of(self._adoptions)
 
     def close(self) -> None:
-        """Do nothing: the record stays readable."""
+        """Do nothing, so that the record can still be read."""
 
 
 class SqlLedger(EventLog):
-    """The ledger in a database, over one connection that stays open. Not thread-safe.
+    """The ledger in a database, accessed over a single connection that stays open. Not thread-safe.
 
-    After a ``BackendError`` from ``commit`` the batch may or may not have been written. A lost
-    connection stays lost: open the ledger again to see its content.
+    After a BackendError from ``commit``, the batch may or may not have been written. A lost
+    connection stays lost. Open the ledger again to see its content.
     """
 
     def __init__(self, database: Database, connection: Connection, newest: Newest) -> None:
@@ -165,9 +181,9 @@ class SqlLedger(EventLog):
 
     @classmethod
     def open(cls, url: str) -> Self:
-        """Open the ledger at ``url`` and take its lock; create or migrate it if needed.
+        """Open the ledger at ``url`` and take its lock. Create or migrate the ledger if needed.
 
-        Reads every row. Raises ``LedgerDamaged`` if any is not as it was written.
+        The call reads every row. Raises LedgerDamaged if a row differs from what was written.
         """
         database = database_at(url)
         if database.is_absent():
@@ -208,7 +224,7 @@ class SqlLedger(EventLog):
             self._summarise(STUDY.c.id.in_([*over, *with_names]))
 
     def _summarise(self, which: ColumnElement[bool]) -> None:
-        """Write the summaries of the finished studies that satisfy the condition ``which``."""
+        """Write the summary of each finished study that satisfies the condition ``which``."""
         over = select(STUDY).where(which, STUDY.c.finished_at.is_not(None))
         for head in self._whole(STUDY, over):
             self._set_summaries({head.id: self._summary_of(head)})
@@ -253,7 +269,10 @@ class SqlLedger(EventLog):
         return read_adopted(self._whole)
 
     def shrink_log(self) -> None:
-        """Free the disk space of a large log. Call while there is nothing to write."""
+        """Free the disk space of a large write-ahead log.
+
+        Call this while there is nothing to write.
+        """
         with self._database.translate_errors():
             self._database.shrink_log(self._driver)
 

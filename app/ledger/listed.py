@@ -1,7 +1,7 @@
-"""Read the list of studies. A study that is over takes one row of one table.
+"""Read the list of studies. A finished study takes one row of one table.
 
-Imports no module that knows events or whole specifications: the list is the most frequent query,
-and importing those modules takes longer than reading a thousand studies.
+The list is the most frequent query. So this module does not import modules that know events or
+whole specifications. Importing those modules takes longer than reading a thousand studies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from .databases.schema import STUDY_COLUMNS
 if TYPE_CHECKING:
     from .rows import EpochRow, StudyRow, TrialRow
 
-#: The status of a deleted study. Its name may be used again, and no reader finds the study.
+#: The status of a deleted study. The name of the study may be used again, and readers do not find
+#: the study.
 DELETED = "deleted"
 
 
@@ -26,19 +27,23 @@ class Listed:
 
     id: str
     status: str
-    #: When the study ended, in seconds of the scheduler's clock; None until then.
+    #: The time at which the study ended, in seconds by the scheduler's clock. It is None until
+    #: then.
     finished_at: float | None
     _summary: str
 
     @property
     def facts(self) -> dict[str, Any] | None:
-        """The facts that the list shows (``summary.facts_of``); None if there is no summary yet."""
+        """The facts that the list shows (``summary.facts_of``).
+
+        It is None if no summary is stored.
+        """
         facts: dict[str, Any] | None = json.loads(self._summary or "null")
         return facts
 
 
 def read_listed(ledger: ReadOnly) -> list[Listed]:
-    """Return all studies except deleted ones, oldest first."""
+    """Return all studies except deleted studies, oldest first."""
     rows = [dict(zip(STUDY_COLUMNS, row, strict=True)) for row in ledger.studies()]
     return [
         Listed(row["id"], row["status"], row["finished_at"], row["summary"])
@@ -48,7 +53,10 @@ def read_listed(ledger: ReadOnly) -> list[Listed]:
 
 
 class GoingStudy(NamedTuple):
-    """A study that is not over, with all its trials by number, and the epochs trained last."""
+    """An unfinished study with all its trials by number and with its newest epochs.
+
+    Epochs that were taken over from another trial are left out.
+    """
 
     study: StudyRow
     trials: list[TrialRow]
@@ -56,9 +64,9 @@ class GoingStudy(NamedTuple):
 
 
 def read_going(ledger: ReadOnly, recent: int) -> dict[str, GoingStudy]:
-    """Return the studies that are not over, by id, each with its last ``recent`` epochs.
+    """Return the unfinished studies by id, each with its last ``recent`` epochs.
 
-    Returns an empty dict if the database cannot be read without SQLAlchemy.
+    The result is empty if the database cannot be read without SQLAlchemy.
     """
     if (rows := ledger.going(recent)) is None:
         return {}

@@ -1,11 +1,13 @@
-"""Read the ledger for everyone but the scheduler: studies, trials, epochs, devices, events.
+"""Read the ledger from outside the scheduler: studies, trials, epochs, devices, events.
 
-Readers open the ledger read-only while the scheduler writes it, and take no lock for which the
-scheduler would wait. Each call sees the ledger as of one moment. A call raises ``BackendError`` if
-there is no ledger yet, and ``LedgerDamaged`` if a row is not as it was written, so no wrong data is
-ever shown. To that end rows are read whole, each with its digest. A query selects by columns with
-an index, because the database checks its indexes. Without an index, rows with unknown values are
-selected, too, so that their digests are compared.
+Readers open the ledger read-only while the scheduler writes it. They take no lock for which the
+scheduler would have to wait. Each call sees the ledger as of one moment. A call raises BackendError
+if there is no ledger yet, and LedgerDamaged if a row differs from what was written. So no wrong
+data is ever shown.
+
+For this check, rows are read whole, each with its digest. A query selects rows by columns that have
+an index, because the database checks its indexes. A query on a column without an index also selects
+rows with unknown values, so that the digests of such rows are compared too.
 """
 
 from __future__ import annotations
@@ -61,37 +63,48 @@ from .rows import (
 if TYPE_CHECKING:
     from ...scheduler.state.state import DeviceRecord
 
-#: The most names of studies that a message lists when a study is not found.
+#: The largest number of study names that a message lists when a study is not found.
 NAMED = 5
 
 _Kind = TypeVar("_Kind", bound=Event)
 
 
 class Reader(EventLog):
-    """The ledger at ``url``, read-only. It may appear, grow and vanish between two calls."""
+    """Read-only access to the ledger at ``url``.
+
+    The ledger may appear, grow and vanish between two calls.
+    """
 
     def __init__(self, url: str) -> None:
-        #: The tables of the ledger; the list of studies is read from them (``listed``).
+        #: The tables of the ledger. The module ``listed`` reads the list of studies from these
+        #: tables.
         self.tables = ReadOnly(url)
         self._database = self.tables.database
-        #: The number of the newest event when ``supernets`` last searched, and its result.
+        #: The number of the newest event when ``supernets`` last searched, and the result of that
+        #: search.
         self._supernets: tuple[int, dict[str, SuperNet]] = -1, {}
 
     def is_empty(self) -> bool:
-        """Return True if no scheduler has opened this ledger. LedgerDamaged means lost data."""
+        """Return True if no scheduler has opened this ledger yet.
+
+        Raises LedgerDamaged if data were lost.
+        """
         return self.tables.is_empty()
 
     def studies(self) -> list[StudyRow]:
-        """Return all studies except deleted ones, oldest first."""
+        """Return all studies except deleted studies, oldest first."""
         return [row for row in self.studies_ever() if row.status != DELETED]
 
     def studies_ever(self) -> list[StudyRow]:
-        """Return all studies, deleted ones included, oldest first."""
+        """Return all studies, including deleted studies, oldest first."""
         query = select(STUDY).order_by(STUDY.c.created_at, STUDY.c.id)
         return [study_of(row) for row in self._whole(STUDY, query)]
 
     def study(self, name_or_id: str) -> StudyRow:
-        """Return the newest study with this name or id. Raises UsageError with close names."""
+        """Return the newest study with the given name or id.
+
+        Raises UsageError, with similar names, if there is no such study.
+        """
         newest_first = STUDY.c.created_at.desc(), STUDY.c.id.desc()
         text = codec.storable(name_or_id)
         matches = (STUDY.c.id == text) | (STUDY.c.name == text)
@@ -102,11 +115,11 @@ class Reader(EventLog):
         raise UsageError(_no_study(name_or_id, [row.name for row in names]))
 
     def study_names(self) -> dict[str, str]:
-        """Return the names of all studies by id, deleted studies included."""
+        """Return the names of all studies by id, including deleted studies."""
         return {row.id: row.name for row in self._rows(select(STUDY.c.id, STUDY.c.name))}
 
     def with_names(self, study: StudyRow) -> StudyRow:
-        """Return ``study`` with the user's names for the values of its objectives."""
+        """Return ``study`` with the names that the user gave to the values of its objectives."""
         return replace(study, names=names_of(self._whole, study.id))
 
     def statuses(self) -> dict[str, int]:
@@ -114,15 +127,15 @@ class Reader(EventLog):
         return dict(Counter(row.status for row in self._whole(STUDY, select(STUDY))))
 
     def responses(self) -> tuple[int, float]:
-        """Return the number of studies that are over, and the sum of their seconds.
+        """Return the number of finished studies, and the sum of their times in seconds.
 
-        A study's seconds are counted from its submission to its end.
+        The time of a study runs from its submission to its end.
         """
         finished = [s for s in self._whole(STUDY, select(STUDY)) if s.finished_at is not None]
         return len(finished), sum(study.finished_at - study.created_at for study in finished)
 
     def trials(self, study_id: str, first: int = 0) -> list[TrialRow]:
-        """Return the trials of a study by number, from the number ``first`` on."""
+        """Return the trials of a study by number, beginning with the number ``first``."""
         query = select(TRIAL).where(TRIAL.c.study == study_id).order_by(TRIAL.c.number)
         if first:
             query = query.where(TRIAL.c.number >= first)
@@ -131,19 +144,19 @@ class Reader(EventLog):
     def trial_digests(self, study_id: str) -> dict[str, int]:
         """Return the digests of a study's trials by id, in the order of the trials' numbers.
 
-        A trial's row has not changed if its digest has not.
+        If the digest of a trial has not changed, the row of the trial has not changed.
         """
         columns = select(TRIAL.c.id, TRIAL.c.digest)
         rows = self._rows(columns.where(TRIAL.c.study == study_id).order_by(TRIAL.c.number))
         return {row.id: row.digest for row in rows}
 
     def trials_of(self, ids: Sequence[str]) -> list[TrialRow]:
-        """Return the trials with these ids. Give at most a few hundred ids."""
+        """Return the trials with the given ids. Pass at most a few hundred ids."""
         query = select(TRIAL).where(TRIAL.c.id.in_(ids))
         return [trial_of(row) for row in self._whole(TRIAL, query)]
 
     def running(self) -> dict[tuple[str, int], Work]:
-        """Return the running trials by (device, slot)."""
+        """Return the running trials of all studies by device and slot."""
         running = str(TrialState.RUNNING)
         known_states = [str(state) for state in TrialState]
         # Two queries: a join would read the trials of every study to find those that run.
@@ -175,18 +188,24 @@ class Reader(EventLog):
         return [epoch_of(row) for row in self._whole(EPOCH, query)]
 
     def newest_epochs(self, limit: int) -> list[EpochRow]:
-        """Return the ``limit`` epochs of all studies that were accepted last, by ``rowid``."""
+        """Return the ``limit`` newest epochs of all studies, in the order of acceptance."""
         query = select(EPOCH).order_by(EPOCH.c.id.desc()).limit(limit)
         return [epoch_of(row) for row in reversed(self._whole(EPOCH, query))]
 
     def last_report(self, trial_id: str) -> EpochReported | None:
-        """Return the report of the last epoch that a trial trained itself; None without any."""
+        """Return the last epoch report of a trial, or None if the trial has reported no epoch.
+
+        Epochs that were taken over from another trial have no report.
+        """
         query = EVENTS.where(EVENT.c.trial == trial_id, of_kind(EpochReported))
         reports = self._events(query.order_by(EVENT.c.seq.desc()).limit(1))
         return cast(EpochReported, reports[0][1]) if reports else None
 
     def durables(self, study_id: str, hashes: Collection[str] | None = None) -> list[DurableRow]:
-        """Return the durable states of a study by trial and epoch; only of ``hashes`` if given."""
+        """Return the durable states (checkpoints in the store) of a study, by trial and epoch.
+
+        If ``hashes`` is not None, only states with these hashes are returned.
+        """
         query = (
             select(DURABLE)
             .join(TRIAL, TRIAL.c.id == DURABLE.c.trial)
@@ -198,28 +217,34 @@ class Reader(EventLog):
         return [durable_of(row) for row in self._whole(DURABLE, query)]
 
     def imported(self, study_id: str) -> tuple[int, StudyImported] | None:
-        """Return the number and event of a study's import; None if it was not imported."""
+        """Return the number and the event of a study's import.
+
+        The result is None if the study was not imported.
+        """
         return next(iter(imports(self._whole, study_id)), None)
 
     def events(self, trial_id: str) -> list[tuple[int, Event]]:
-        """Return the events of a trial as (sequence number, event), in order."""
+        """Return the events of a trial in order, each with its sequence number."""
         return self._events(EVENTS.where(EVENT.c.trial == trial_id).order_by(EVENT.c.seq))
 
     def of_trials(
         self, study_id: str, kind: type[_Kind], after: int = 0
     ) -> list[tuple[int, _Kind]]:
-        """Return the events of one kind about a study's trials after event ``after``, by number."""
+        """Return the events of one kind about the trials of a study, each with its sequence number.
+
+        Only events with a number above ``after`` are returned, in order.
+        """
         trial_ids = select(TRIAL.c.id).where(TRIAL.c.study == study_id)
         return self._of_kind(kind, EVENT.c.trial.in_(trial_ids), EVENT.c.seq > after)
 
     def of_study(self, study_id: str, kind: type[_Kind]) -> list[tuple[int, _Kind]]:
-        """Return the events of one kind about the study itself, each with its number."""
+        """Return the events of one kind about a study itself, each with its sequence number."""
         return self._of_kind(kind, EVENT.c.study == study_id)
 
     def written(self, study_id: str, after: int = 0) -> list[tuple[int, Event]]:
-        """Return the events after event ``after`` with writes of objectives and users to a study.
+        """Return the events with which objectives and users wrote to a study or to its trials.
 
-        Writes to the study's trials are included. Each event has its sequence number.
+        Only events with a sequence number above ``after`` are returned, each with its number.
         """
         kinds = of_kind(Suggested, TrialAdded, TrialWritten, StudyWritten)
         # Ids of trials begin with the study's id and "-". "." is the character after "-".
@@ -229,10 +254,10 @@ class Reader(EventLog):
         return [(row.seq, codec.decode(row.kind, row.body)) for row in rows]
 
     def last_attempts(self, study_id: str, after: int, limit: int) -> list[Event | None]:
-        """Return the outcomes of a study's attempts after event ``after``, newest first.
+        """Return the last outcomes of a study's attempts, newest first, at most ``limit`` outcomes.
 
-        There are at most ``limit``. None stands for an accepted epoch; any other outcome is the
-        event of a failure or loss.
+        Only events with a sequence number above ``after`` are considered. An outcome is the event
+        of a failure or a loss. None stands for an accepted epoch or a trial that returned.
         """
         trial_ids = select(TRIAL.c.id).where(TRIAL.c.study == study_id)
         ends = of_kind(EpochReported, TrialReturned, AttemptFailed, AttemptLost)
@@ -247,7 +272,7 @@ class Reader(EventLog):
         ]
 
     def policy_failures(self) -> list[tuple[int, PolicyFailed]]:
-        """Return the number and event of each failure of a user's policy to give a plan."""
+        """Return the events of a user's policy that failed to give a plan, each with its number."""
         return self._of_kind(PolicyFailed)
 
     def _of_kind(self, kind: type[_Kind], *where: ColumnElement[bool]) -> list[tuple[int, _Kind]]:
@@ -255,51 +280,55 @@ class Reader(EventLog):
         return [(seq, cast(_Kind, event)) for seq, event in self._events(query)]
 
     def events_at(self, seqs: Sequence[int]) -> dict[int, Event]:
-        """Return the events with these sequence numbers, which other events name as their cause."""
+        """Return the events with the given sequence numbers, by number."""
         return dict(self._events(EVENTS.where(EVENT.c.seq.in_(seqs))))
 
     def newest(self) -> int:
-        """Return the number of the newest event, 0 before the first.
+        """Return the sequence number of the newest event, or 0 before the first event.
 
-        If the number has not changed, nothing in the ledger has.
+        While the number does not change, nothing in the ledger changes.
         """
         [row] = self._rows(select(func.max(EVENT.c.seq)))
         return row[0] or 0
 
     def newest_at(self) -> float | None:
-        """Return the time of the newest event by the scheduler's clock; None before the first."""
+        """Return the time of the newest event by the scheduler's clock.
+
+        The result is None before the first event.
+        """
         rows = self._rows(select(EVENT.c.at).order_by(EVENT.c.seq.desc()).limit(1))
         return next((row.at for row in rows), None)
 
     def changed(self, after: int) -> set[str]:
-        """Return the ids of the studies that have events after number ``after``.
+        """Return the ids of the studies that have events with a number above ``after``.
 
-        Digests are not compared: the result only tells readers of a study that there is news.
+        Digests are not compared, since the result only tells callers which studies to read again.
         """
         query = select(EVENT.c.study).where(EVENT.c.seq > after, EVENT.c.study.is_not(None))
         return {row.study for row in self._rows(query.distinct())}
 
     def named(self, uris: Sequence[str]) -> set[str]:
-        """Return the URIs among ``uris`` that are still needed. Give at most a few hundred.
+        """Return those of ``uris`` that are still needed. Pass at most a few hundred URIs.
 
-        A URI is needed if a durable state, or a study of candidates of a super-net, names it.
-
-        Digests are not compared: a needed URI is missed if the row that names it is damaged.
+        A URI is needed if it is the URI of a durable state, or of a super-net whose candidates are
+        a study. Digests are not compared, so a needed URI is missed if its row is damaged.
         """
         rows = self._rows(select(DURABLE.c.uri).where(DURABLE.c.uri.in_(uris)))
         supernets = {each.uri for each in self.supernets().values()}
         return {row.uri for row in rows} | supernets.intersection(uris)
 
     def all_named(self) -> set[str]:
-        """Return all URIs that are still needed, as ``named`` defines it."""
+        """Return all URIs that are still needed, by the definition in ``named``."""
         durable = {row.uri for row in self._whole(DURABLE, select(DURABLE))}
         return durable.union(each.uri for each in self.supernets().values())
 
     def supernets(self) -> dict[str, SuperNet]:
-        """Return the super-net of each study of candidates, by study, deleted studies included.
+        """Return the super-net of each study that has one, by the id of the study.
 
-        A study's super-net never changes. So studies are searched again only if new studies were
-        added (or an older ledger was restored), which the newest events reveal.
+        Such a study searches among the candidates of its super-net (one model with all candidates).
+        Deleted studies are included. The super-net of a study never changes. So the studies are
+        searched again only if studies were added or an older ledger was restored, which the newest
+        events reveal.
         """
         (at, supernets), newest = self._supernets, self.newest()
         new_studies = select(EVENT.c.seq).where(
@@ -322,7 +351,10 @@ class Reader(EventLog):
         return [device_of(row) for row in self._whole(DEVICE, query)]
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
-        """Return the history of tuned system parameters, of ``machine`` or, if None, of all."""
+        """Return the history of tuned system parameters for the class of machines ``machine``.
+
+        If ``machine`` is None, return the history for all classes.
+        """
         return read_history(self._whole, machine)
 
     def adopted(self) -> Adopted:
@@ -334,9 +366,9 @@ class Reader(EventLog):
 
 
 def _no_study(name: str, known: Sequence[str]) -> str:
-    """Return a message that no study has this name, with close names among ``known``.
+    """Return a message that no study has the given name, with similar names.
 
-    ``known`` are the studies' names, newest first.
+    ``known`` has the names of all studies, newest first.
     """
     near = get_close_matches(name, known, n=NAMED, cutoff=0.4)
     names = list(dict.fromkeys([*near, *known]))

@@ -1,4 +1,4 @@
-"""Rebuild an engine from the ledger: the newest snapshot and the events after it."""
+"""Rebuild an engine from the ledger: from the newest snapshot and the events after it."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def restore(
     strategies: Callable[[StudySpec], AnyStrategy] = make_strategy,
     unwritten: Iterable[tuple[int, Event]] = (),
 ) -> Engine:
-    """Return an engine with the newest snapshot, the later events and the ``unwritten`` events.
+    """Return an engine that has handled all events of the ledger and the ``unwritten`` events.
 
-    The engine's pending changes are those of the ``unwritten`` events alone. Raises LedgerRefused
-    if this version's engine cannot handle the events, and BackendError if the ledger does not
+    The engine's pending changes are only those of the ``unwritten`` events. Raises LedgerRefused if
+    the engine of this version cannot handle the events, and BackendError if the ledger does not
     answer.
     """
     engine = Engine(_snapshot(ledger), strategies, PLUGS)
@@ -47,9 +47,10 @@ def restore(
 
 
 def _snapshot(ledger: Ledger | EventLog) -> EngineState | None:
-    """Return the state in the newest snapshot; None if this version cannot read it, or has none.
+    """Return the state in the newest snapshot.
 
-    A snapshot only shortens the replay: without it all events, which are kept, are replayed.
+    The result is None if there is no snapshot or if this version cannot read it. A snapshot only
+    shortens the replay. Without a snapshot all events are replayed, since all events are kept.
     """
     snapshot = ledger.latest_snapshot()
     if snapshot is None:
@@ -62,7 +63,11 @@ def _snapshot(ledger: Ledger | EventLog) -> EngineState | None:
 
 
 def follow(engine: Engine, ledger: Ledger | EventLog) -> None:
-    """Let a restored engine handle the ledger's newer events. Raises as ``restore`` does."""
+    """Let a restored engine handle the newer events of the ledger.
+
+    Raises LedgerRefused if the engine cannot handle the events, and BackendError if the ledger does
+    not answer.
+    """
     _handle(engine, ledger.replay(engine.state.seq))
     engine.take_changes()
 
@@ -78,7 +83,10 @@ def _handle(engine: Engine, events: Iterable[tuple[int, Event]]) -> None:
 
 
 def _refusal(seq: int, error: Exception, lacking: Sequence[str]) -> str:
-    """Say why the event ``seq`` cannot be handled; ``lacking`` are absent, needed extensions."""
+    """Return the reason why the event with the number ``seq`` cannot be handled.
+
+    ``lacking`` has the extensions that are needed but absent.
+    """
     if isinstance(error, BrokenExtension):
         return (
             f"event {seq} of the ledger cannot be followed: {error}. Mend the folder"

@@ -1,7 +1,8 @@
 """Rows of the ledger as values: studies, trials, epochs, durable states, running trials.
 
-A row is any object with attributes named like the columns. This module imports neither SQLAlchemy
-nor any module that knows events: the list of studies is read without these (``listed``).
+A row is any object with attributes that are named like the columns. This module imports neither
+SQLAlchemy nor any module that knows events, since the list of studies is read without those
+(``listed``).
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ if TYPE_CHECKING:
     from ...scheduler.state.state import DeviceRecord
 
 _Value = TypeVar("_Value")
-#: Errors that reading a damaged row can raise.
+#: The errors that reading a damaged row can raise.
 _UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError, UsageError)
 
 
 def readable(read: Callable[[Any], _Value]) -> Callable[[Any], _Value]:
-    """Decorate ``read`` to raise ``BackendError`` for a row that Penstock cannot have written."""
+    """Decorate ``read`` to raise BackendError for a row that Penstock cannot have written."""
 
     @wraps(read)
     def tried(row: Any) -> _Value:
@@ -58,7 +59,10 @@ def readable(read: Callable[[Any], _Value]) -> Callable[[Any], _Value]:
 
 @dataclass(frozen=True, slots=True)
 class StudyRow:
-    """The present state of a study; ``scheduler.model.study`` says more about the fields."""
+    """The present state of a study.
+
+    ``scheduler.model.study`` explains the fields in more detail.
+    """
 
     id: str
     name: str
@@ -69,74 +73,83 @@ class StudyRow:
     metric: str
     #: The direction of the first objective.
     direction: str
-    #: The number of trials that the study may have (see ``endless``).
+    #: The largest number of trials that the study will run (see ``endless``).
     n_trials: int
-    #: The names of its strategy and its sampler.
+    #: The names of the study's strategy and sampler.
     strategy: str
     sampler: str
-    #: The epochs of a whole training; None if the objective decides.
+    #: The number of epochs of a complete training. It is None if the objective decides.
     max_epochs: int | None
     seed: int
-    #: When the study was submitted and ended, in seconds of the scheduler's clock; ``finished_at``
-    #: is None until it is over.
+    #: The times at which the study was submitted and ended, in seconds by the scheduler's clock.
+    #: ``finished_at`` is None until the study is over.
     created_at: float
     finished_at: float | None
-    #: The reason, for the user, of the study's status; may be empty.
+    #: The reason for the study's status, for the user. It may be empty.
     message: str
-    #: The whole specification (``codec.spec_to_json``).
+    #: The whole specification of the study (``codec.spec_to_json``).
     spec_json: str
-    #: The owner of its trials' random numbers: one of ``scheduler.model.study.SEEDING``.
+    #: The trials that share random numbers: one of ``scheduler.model.study.SEEDING``.
     seeding: str = "trial"
-    #: The number of trials that each configuration has.
+    #: The number of trials of each configuration.
     replicates: int = 1
-    #: The number of other studies' results that the study's sampler was given.
+    #: The number of results from other studies that the sampler was given.
     observations: int = 0
     #: The objectives after the first.
     further: tuple[Objective, ...] = ()
-    #: The share of the devices among studies of equal priority (``spec.options.Share``).
+    #: The study's weight and priority in sharing devices with other studies
+    #: (``spec.options.Share``).
     weight: float = 1.0
     priority: int = 0
-    #: The environment in which the study's trainers run; empty for the workers' environment.
+    #: The Python environment in which the study's trainers run. If it is empty, they run in that of
+    #: the workers.
     environment: str = ""
-    #: The user's names for the objectives' values (``set_metric_names``). Empty if the user gave
-    #: none, or before ``Reader.with_names`` has filled it in.
+    #: The names that the user gave to the values of the objectives (``set_metric_names``). It is
+    #: empty if the user gave no names, or if ``Reader.with_names`` has not filled it in yet.
     names: tuple[str, ...] = ()
-    #: The study's use of devices; for a study without limits, known once it is over.
+    #: The study's use of devices. For a study without limits, it is known only once the study is
+    #: over.
     spent: Spent = NOTHING_SPENT
 
     @property
     def reason(self) -> str:
-        """``message`` with the trials' numbers in place of their ids."""
+        """``message`` with the numbers of trials in place of their ids."""
         return re.sub(rf"{re.escape(self.id)}-0*(\d+)", r"trial \1", self.message)
 
     @property
     def paused_itself(self) -> bool:
-        """True if the study waits for its user, as trials in a part of its space failed alike."""
+        """True if the study paused because trials in a part of its space failed alike.
+
+        Such a study waits for its user.
+        """
         return self.status == "paused" and is_in_part(self.message)
 
     @property
     def stands(self) -> bool:
-        """True if the study makes no progress by itself: it is over, or has paused itself."""
+        """True if the study makes no progress by itself, since it is over or has paused itself."""
         return self.finished_at is not None or self.paused_itself
 
     @property
     def response(self) -> float | None:
-        """Seconds from the study's submission to its end; None until it is over."""
+        """The number of seconds from the study's submission to its end.
+
+        It is None until the study is over.
+        """
         return None if self.finished_at is None else self.finished_at - self.created_at
 
     @property
     def plan(self) -> StrategySpec:
-        """The strategy of the study with all options."""
+        """The strategy of the study with all its options."""
         return _strategy_of(json.loads(self.spec_json).get("strategy", {}))
 
     @property
     def endless(self) -> bool:
-        """True if the study runs an open number of trials, until it is stopped."""
+        """True if the study is not over and runs trials until it is stopped."""
         return self.n_trials >= ENDLESS and self.finished_at is None
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """All objectives of the study in order, with the user's names if given."""
+        """All objectives of the study in order, with the user's names if the user gave names."""
         unnamed = (Objective(self.metric, self.direction), *self.further)
         if len(self.names) != len(unnamed):
             return unnamed
@@ -146,7 +159,10 @@ class StudyRow:
 
     @property
     def shown_metric(self) -> str:
-        """The name of the first objective as shown to people; ``metric`` is its metric's name."""
+        """The name of the first objective that people are shown.
+
+        ``metric`` is the name in the reports.
+        """
         return self.objectives[0].metric
 
 
@@ -155,48 +171,55 @@ class TrialRow:
     """The present state of a trial."""
 
     id: str
-    #: The trial's number in its study, from 0.
+    #: The trial's number in its study, counted from 0.
     number: int
     #: One of the states in ``scheduler.model.trial``.
     state: str
     params: dict[str, Scalar]
     #: The number of accepted epochs.
     epoch: int
-    #: The epoch that the trial is to reach.
+    #: The epoch that the trial is to reach before its strategy decides again.
     target: int
-    #: The metric of the last accepted epoch; None without a result.
+    #: The value of the first objective in the last accepted epoch, or None without a result.
     value: float | None
-    #: Device and slot of the first member of the trial's newest attempt.
+    #: The device and the slot of the first member in the trial's newest attempt. A trial on several
+    #: devices has several members.
     device: str
     slot: int
-    #: When the trial was proposed and ended, in seconds of the scheduler's clock; ``finished_at``
-    #: is None until it is over.
+    #: The times at which the trial was proposed and ended, in seconds by the scheduler's clock.
+    #: ``finished_at`` is None until the trial is over.
     created_at: float
     finished_at: float | None
-    #: Kind, message and traceback of the failure of the trial's code; None without a failure.
+    #: The kind, the message and the traceback of the failure of the trial's code. Each is None
+    #: without a failure.
     failure_kind: str | None = None
     failure_message: str | None = None
     failure_traceback: str | None = None
-    #: The last values of the study's further objectives.
+    #: The last values of the objectives after the first.
     further: tuple[float, ...] = ()
-    #: The amount by which each constraint is violated; 0 or less if it is satisfied.
+    #: The amount by which each constraint is violated. An amount of 0 or less means that the
+    #: constraint is satisfied.
     constraints: dict[str, float] = field(default_factory=dict)
-    #: The id of the trial whose state this trial continues; None unless it was forked.
+    #: The id of the trial whose state this trial continues. It is None unless this trial was
+    #: forked.
     origin_trial: str | None = None
-    #: The epoch after which it continues that state; None unless it was forked.
+    #: The epoch after which this trial continues the other trial's state. It is None unless this
+    #: trial was forked.
     origin_epoch: int | None = None
-    #: The id of the trial that this trial replaces; empty for a branch, None unless it was forked.
+    #: The id of the trial that this trial replaces in its population. It is empty for a branch, and
+    #: None unless this trial was forked.
     replaces: str | None = None
-    #: The number in the keys of the trial's random numbers, if that is another trial's; else None.
+    #: The number of another trial, if that number is in the keys of this trial's random numbers.
+    #: Otherwise it is None.
     origin_keys: int | None = None
     #: The system configuration with which the trial runs.
     system: SystemConfig = ()
-    #: When the trial's newest attempt was dispatched; None before the first.
+    #: The time at which the trial's newest attempt was sent, or None before the first attempt.
     dispatched_at: float | None = None
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The trial's values, one per objective; empty without a result."""
+        """The trial's values, one for each objective. It is empty if the trial has no result."""
         return () if self.value is None else (self.value, *self.further)
 
     @property
@@ -205,7 +228,7 @@ class TrialRow:
         return all(excess <= 0 for excess in self.constraints.values())
 
     def record(self) -> Trial:
-        """Return the trial in the engine's form, without its epochs and its states."""
+        """Return the trial in the form of the engine, without its epochs and its durable states."""
         origin = None
         if self.origin_trial is not None:
             epoch, replaces = self.origin_epoch or 0, self.replaces or ""
@@ -227,45 +250,49 @@ class TrialRow:
 class EpochRow:
     """An accepted epoch."""
 
-    #: A number that grows in the order of acceptance, over all studies.
+    #: A number that grows in the order of acceptance, across all studies.
     rowid: int
-    #: The trial's id.
+    #: The id of the trial.
     trial: str
-    #: The epoch's number in the trial, from 1.
+    #: The number of the epoch in its trial, from 1.
     epoch: int
-    #: The value of the study's first metric.
+    #: The value of the study's first objective.
     value: float
     #: All reported metrics, by name.
     metrics: dict[str, float]
     #: The hash of the trial's state after the epoch.
     state_hash: str
-    #: The numeric signature of its training: equal signatures mean bitwise equal results.
+    #: The numeric signature of the training. Epochs with equal signatures have bitwise equal
+    #: results if their code, configuration and seed are equal.
     signature: str
-    #: The seconds that the epoch took.
+    #: The number of seconds that the epoch took.
     seconds: float
-    #: Device and slot of the first member.
+    #: The device and the slot of the first member.
     device: str
     slot: int
     #: The fence (number) of the attempt that trained the epoch.
     fence: int
-    #: When the epoch was accepted, in seconds of the scheduler's clock.
+    #: The time at which the epoch was accepted, in seconds by the scheduler's clock.
     at: float
-    #: Device and slot of each member.
+    #: The device and the slot of each member.
     members: tuple[tuple[str, int], ...]
-    #: The energy that the epoch took; None if it was not measured.
+    #: The energy that the epoch took, in joules. It is None if the energy was not measured.
     joules: float | None = None
     #: The system configuration with which the epoch was trained.
     system: SystemConfig = ()
-    #: The planned length of the segment and its reason, in a segment's first epoch; else None.
+    #: The planned length of the segment and the reason for this length. Only the first epoch of a
+    #: segment has a length; it is None for all other epochs.
     length: SegmentLength | None = None
-    #: When the epoch began, if its trial shared a lane's time by turns; else None.
+    #: The time at which the epoch began, if the trial took turns with other trials in a lane.
+    #: Otherwise it is None.
     began: float | None = None
-    #: The trial that trained the epoch, if it was taken over and so took no time; else empty.
+    #: The id of the trial that trained the epoch, if the epoch was taken over and so took no time.
+    #: Otherwise it is empty.
     taken_from: str = ""
 
     @property
     def begin(self) -> float:
-        """When the epoch began, in seconds of the scheduler's clock."""
+        """The time at which the epoch began, in seconds by the scheduler's clock."""
         return self.at - self.seconds if self.began is None else self.began
 
     @property
@@ -275,13 +302,20 @@ class EpochRow:
 
     @property
     def slots(self) -> tuple[tuple[str, int], ...]:
-        """Device and slot of each member. An old ledger lists none for an epoch on one device."""
+        """The device and the slot of each member.
+
+        In an old ledger, an epoch on one device has no members. The result is then the epoch's own
+        device and slot.
+        """
         return self.members or ((self.device, self.slot),)
 
 
 @dataclass(frozen=True, slots=True)
 class DurableRow:
-    """A state of a trial in the checkpoint store; ``at`` is when it became durable (seconds)."""
+    """A state of a trial in the checkpoint store.
+
+    ``at`` is the time at which the state became durable.
+    """
 
     trial: str
     epoch: int
@@ -292,9 +326,10 @@ class DurableRow:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A running trial: its present epoch (from 1), and when its newest segment began (seconds).
+    """A running trial: its present epoch, counted from 1, and the time of its newest segment.
 
-    ``since`` is None if an older version sent the segment.
+    ``study`` is the name of the study. ``since`` is the time at which the newest segment was sent,
+    in seconds by the scheduler's clock. It is None if an older version sent the segment.
     """
 
     study: str
@@ -304,7 +339,7 @@ class Work:
     since: float | None
 
 
-#: Values of a specification's fields that are not given.
+#: The values of those fields of a specification that its JSON leaves out.
 _DEFAULTS = {
     each.name: each.default for each in fields(StudySpec) if each.default is not MISSING
 } | {"strategy": {}}
@@ -314,8 +349,9 @@ _DEFAULTS = {
 def study_of(row: Any) -> StudyRow:
     """Return the study in a row of the table of studies.
 
-    Only these fields of the specification are decoded: decoding all would take longer than reading
-    a list of studies. The row's digest proves that the other fields are as written, too.
+    Only the fields that ``StudyRow`` needs are decoded, since decoding all fields would take longer
+    than reading a list of studies. The digest of the row proves that the other fields are as
+    written, too.
     """
     spec = _DEFAULTS | json.loads(row.spec)
     if unknown := spec.keys() - StudySpec.__dataclass_fields__.keys():
@@ -349,7 +385,7 @@ def study_of(row: Any) -> StudyRow:
 
 
 def spent_of(text: str) -> Spent:
-    """Return a study's use of devices; ``text`` is from the table of studies."""
+    """Return a study's use of devices from the JSON text in the table of studies."""
     if not text:
         return NOTHING_SPENT
     values = json.loads(text)
@@ -357,7 +393,7 @@ def spent_of(text: str) -> Spent:
 
 
 def _strategy_of(options: dict[str, Any]) -> StrategySpec:
-    """Return the strategy with these options, which come from JSON."""
+    """Return the strategy with the given options, which come from JSON."""
     explore, supernet = options.get("explore"), options.get("supernet")
     values: dict[str, Any] = {
         "explore": None if explore is None else tuple(explore),
@@ -400,7 +436,7 @@ def epoch_of(row: Any) -> EpochRow:
 
 @readable
 def slots_of(row: Any) -> list[tuple[str, int]]:
-    """Return device and slot of each member of the trial in a row of the table of trials."""
+    """Return the device and the slot of each member of a trial, given its row in the table."""
     return [(str(device), int(slot)) for device, slot in json.loads(row.members)]
 
 

@@ -1,13 +1,13 @@
 """Summarise a study: its best trials, and its line in the list of studies.
 
-Theory of operation. A study that is over does not change, so its summary for the list is kept in
-the study's row (``tables.STUDY``, column ``summary``), and the list reads nothing else. The
-ledger's writer (``SqlLedger``) computes the summary from the rows of the study's trials after the
-transaction that ends the study. When it opens a ledger, it adds missing summaries. Every write of a
-study's row empties the summary again. So the summary is right or empty, whenever the writer was
-killed. If it is empty, the list reads the study's trials (``listed``).
+Theory of operation. A finished study does not change. So its summary for the list is stored in the
+study's row (``tables.STUDY``, column ``summary``), and the list reads nothing else. The writer of
+the ledger (``SqlLedger``) computes the summary from the rows of the study's trials, after the
+transaction that ends the study. When the writer opens a ledger, it adds missing summaries. Every
+write to the row of a study empties the summary again. So the summary is right or empty, whenever
+the writer was killed. If the summary is empty, the list reads the trials of the study (``listed``).
 
-This module computes on rows, and imports neither SQLAlchemy nor modules that know events.
+This module works on rows. It imports neither SQLAlchemy nor modules that know events.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 
-#: The attribute of a study in which Optuna keeps the names of the objectives' values.
+#: The attribute of a study in which Optuna stores the names of the objectives' values.
 METRIC_NAMES = "study:metric_names"
 
 
 def sign(study: StudyRow) -> float:
-    """Return +1 if larger values are better, -1 if smaller values are."""
+    """Return 1.0 if larger values of the first objective are better, else -1.0."""
     return 1.0 if study.direction == "maximize" else -1.0
 
 
 def ranked(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
-    """Return the trials that have a value, best first; equal trials in the order of their numbers.
+    """Return the trials that have a finite value, best first. Equal trials are sorted by number.
 
-    Failed trials are left out, because their last value is not a result. Trials that violate a
-    constraint come last. With several objectives the Pareto front comes first; the first objective
-    orders the trials in the front and those after it.
+    Failed trials are left out, since their last value is not a result. Trials that violate a
+    constraint come last. With several objectives, the Pareto front comes first. The first objective
+    orders the trials in the front, and also the trials after the front.
     """
     valued = [
         trial
@@ -65,7 +65,10 @@ def ranked(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
 
 
 def _front(study: StudyRow, valued: Iterable[TrialRow]) -> list[TrialRow]:
-    """Return the Pareto front of ``valued``, in the given order."""
+    """Return the Pareto front of ``valued``, in the given order.
+
+    Trials that violate a constraint are left out.
+    """
     feasible = [trial for trial in valued if trial.feasible]
     signs = [each.sign for each in study.objectives]
     rows = [[s * v for s, v in zip(signs, trial.values, strict=True)] for trial in feasible]
@@ -73,12 +76,13 @@ def _front(study: StudyRow, valued: Iterable[TrialRow]) -> list[TrialRow]:
 
 
 def front_of(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
-    """Return the best trials, best first: the best one, or the Pareto front of the objectives.
+    """Return the best trials, best first: one trial, or the Pareto front of several objectives.
 
-    While the study runs, the best trial is the best so far, whatever its epoch. Once the study is
-    over, it is the best completed trial, as in ``Study.best_trial``. If no trial completed, it is
-    the best of the trials trained longest. With replicates, the result has the trials of the best
-    configuration, in order (``best_replicates``).
+    While the study runs, the best trial is the best so far, regardless of its epoch. Once the study
+    is over, the best trial is the best completed trial, as in ``Study.best_trial``. If no trial
+    completed, the best trial is the best of the trials that were trained longest. With replicates,
+    the result has the trials of the best configuration, in order (``best_replicates``). Trials that
+    violate a constraint are left out.
     """
     order = [trial for trial in ranked(study, trials) if trial.feasible]
     if study.finished_at is not None:
@@ -93,31 +97,43 @@ def front_of(study: StudyRow, trials: Iterable[TrialRow]) -> list[TrialRow]:
 
 
 def mean_of(trials: Sequence[TrialRow]) -> float | None:
-    """Return the mean of the trials' values; None without any."""
+    """Return the mean of the trials' values, or None if no trial has a value."""
     values = [trial.value for trial in trials if trial.value is not None]
     return sum(values) / len(values) if values else None
 
 
 def trials_expected(study: StudyRow, so_far: int) -> int | None:
-    """Return the expected total of trials, of which ``so_far`` exist; None if it is open."""
+    """Return the expected number of trials of the study, of which ``so_far`` exist.
+
+    The result is None for a study that runs until it is stopped.
+    """
     if study.n_trials >= ENDLESS:
         return None if study.endless else so_far
     return max(study.n_trials, so_far)
 
 
 def epochs_of(trials: Iterable[TrialRow]) -> int:
-    """Return the number of epochs that ``trials`` trained, without epochs of their origins."""
+    """Return the number of epochs of ``trials``.
+
+    Epochs that came with a forked state do not count.
+    """
     return sum(max(0, trial.epoch - (trial.origin_epoch or 0)) for trial in trials)
 
 
 def metric_names(system_attrs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the names of the objectives' values in a study's attributes; empty without any."""
+    """Return the names of the objectives' values in the attributes of a study.
+
+    The result is empty if the attributes have no names.
+    """
     names = json.loads(dict(system_attrs).get(METRIC_NAMES, "[]"))
     return tuple(map(str, names)) if isinstance(names, list) else ()
 
 
 def enqueued_of(study: StudyRow, counts: Mapping[TrialState, int]) -> int:
-    """Return the number of trials enqueued in a study after its end; 0 for a running study."""
+    """Return the number of trials that were enqueued after the end of a study.
+
+    It is 0 while it runs. ``counts`` has the number of trials in each state.
+    """
     return 0 if study.finished_at is None else counts[TrialState.PROPOSED]
 
 
@@ -130,10 +146,10 @@ def facts_of(
     eta: float | None = None,
     still: bool = False,
 ) -> Facts:
-    """Return a study's identity and progress as one row. Times are seconds since 1970.
+    """Return the identity and the progress of a study as one row. Times are in seconds since 1970.
 
-    ``trials`` are all trials of the study. ``eta`` is in seconds, and ``still`` is as in
-    ``views.progress.View``.
+    ``trials`` must have all trials of the study. ``eta`` is the time left in seconds, or None.
+    ``still`` is True if the study stands still because no scheduler runs.
     """
     counts, best = Counter(TrialState(trial.state) for trial in trials), front_of(study, trials)
     enqueued = enqueued_of(study, counts)
@@ -173,7 +189,7 @@ def facts_of(
 
 
 def trial_facts(trial: TrialRow) -> Facts:
-    """Return a trial's facts as one row."""
+    """Return the facts about a trial as one row."""
     failure = trial.failure_kind and {
         "kind": trial.failure_kind,
         "message": trial.failure_message,

@@ -1,10 +1,11 @@
 """Turn a batch into the statements and rows that one commit of the ledger writes.
 
 SQLAlchemy compiles the statements once for each kind of database, and the driver runs them
-directly. That halves the cost of committing an epoch, for which every epoch's round trip waits.
+directly. That halves the cost of committing an epoch. The round trip of every epoch waits for this
+commit.
 
-Both databases store the same values. NaN, which SQLite cannot hold, is stored as NULL. A NUL
-character, which PostgreSQL cannot hold, is replaced.
+Both kinds of database store the same values. NaN, which SQLite cannot store, becomes NULL. A NUL
+character, which PostgreSQL cannot store, is replaced.
 """
 
 from __future__ import annotations
@@ -57,31 +58,32 @@ _Rows = list[_Row]
 class Batch:
     """The content of one transaction.
 
-    Studies, trials and devices replace rows with the same id; everything else is added.
+    Studies, trials and devices replace the rows with the same id. Everything else is added.
     """
 
-    #: (sequence number, event), in order.
+    #: The events with their sequence numbers, in order.
     events: Sequence[tuple[int, Event]] = ()
     studies: Sequence[StudyRecord] = ()
     trials: Sequence[Trial] = ()
     epochs: Sequence[AcceptedEpoch] = ()
-    #: (trial id, state, time in seconds) of states that became durable.
+    #: States that became durable: the id of the trial, the state, and the time in seconds.
     durables: Sequence[tuple[str, Parent, float]] = ()
-    #: (trial id, epoch) of durable states that were discarded.
+    #: Durable states that were discarded: the id of the trial and the epoch.
     discarded: Sequence[tuple[str, int]] = ()
     devices: Sequence[DeviceRecord] = ()
-    #: (command id, reply text).
+    #: The commands that were carried out: the id of the command and the text of the reply.
     commands: Sequence[tuple[str, str]] = ()
-    #: (number of the last event that the snapshot covers, text).
+    #: A snapshot: the number of the last event that is part of it, and its text.
     snapshot: tuple[int, str] | None = None
-    #: Entries for the history of tuned system parameters, which drops old entries to stay short.
+    #: Entries for the history of tuned system parameters. The history drops old entries to stay
+    #: short.
     history: Sequence[HistoryEntry] = ()
-    #: System configurations that users have pinned, in order.
+    #: System configurations that users have pinned, in the order of the choices.
     adopted: Sequence[Adoption] = ()
 
 
 class Writes:
-    """The statements for one kind of database, which is given by its name in SQLAlchemy."""
+    """The SQL statements for one kind of database. ``dialect`` is its name in SQLAlchemy."""
 
     def __init__(self, dialect: str) -> None:
         if dialect == "sqlite":
@@ -115,10 +117,11 @@ class Writes:
     def of(
         self, batch: Batch, forgotten: Sequence[str] = (), before: int = NONE
     ) -> list[tuple[str, _Rows]]:
-        """Return the transaction's statements and rows, ordered as foreign keys require.
+        """Return the statements of a transaction and their rows.
 
-        The events come first. ``forgotten`` are the ids of entries that the history drops.
-        ``before`` is the digest of the newest event that is already written.
+        The order of the statements satisfies the foreign keys. The events come first. ``forgotten``
+        has the ids of the entries that the history drops. ``before`` is the digest of the newest
+        event that is already written.
         """
         snapshots = [] if batch.snapshot is None else [batch.snapshot]
         statements: tuple[tuple[str, Table | None, Callable[[Any], _Row], Sequence[Any]], ...] = (
@@ -156,7 +159,10 @@ class Writes:
         return self._new(table).values({name: bindparam(name) for name in names}).inline()
 
     def _upsert(self, table: Table) -> str:
-        """Return a statement that inserts a row or replaces it whole, as its digest requires."""
+        """Return a statement that inserts a row or replaces the whole row.
+
+        The row must be replaced as a whole because its digest covers all columns.
+        """
         statement = self._insert(table)
         keys = list(table.primary_key)
         key_names = {key.name for key in keys}
@@ -164,7 +170,7 @@ class Writes:
         return self._sql(statement.on_conflict_do_update(index_elements=keys, set_=new))
 
 
-#: The statements for a kind of database, made once.
+#: The statements for a kind of database. They are made once and cached.
 writes_for = cache(Writes)
 
 
@@ -179,12 +185,12 @@ def _make_storable(row: _Row) -> None:
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> str:
-    """Return name-value pairs as a JSON object. The usual case, no pairs, is fast."""
+    """Return pairs of a name and a value as a JSON object. The usual case of no pairs is fast."""
     return json.dumps(dict(pairs)) if pairs else "{}"
 
 
 def _array(values: Sequence[Any]) -> str:
-    """Return values as a JSON array. The usual case, no values, is fast."""
+    """Return ``values`` as a JSON array. The usual case of no values is fast."""
     return json.dumps(values) if values else "[]"
 
 
@@ -263,7 +269,7 @@ def _epoch(epoch: AcceptedEpoch) -> _Row:
 
 @lru_cache(maxsize=1000)
 def _members(members: tuple[Member, ...]) -> str:
-    """Return devices and slots as JSON. Cached, since a trial keeps its devices."""
+    """Return devices and slots as JSON. Results are cached, since a trial keeps its devices."""
     return _array([(member.device, member.slot) for member in members])
 
 

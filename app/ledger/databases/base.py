@@ -1,12 +1,13 @@
-"""The interface of the databases that can hold a ledger, and checks that both share.
+"""The interface of the databases that can hold a ledger, and the checks that both databases share.
 
 SQLite and PostgreSQL give the same guarantees. There is one writer at a time, and a second writer
-is noticed at once. A batch is one transaction and is durable when it ends. Readers cannot write and
-do not block the writer. A driver's error becomes one of Penstock's errors. ``sqlite`` and
-``postgres`` describe how each does this; the statements are the same for both (``ledger.writes``,
-``ledger.reader``).
+is noticed at once. A batch is one transaction, and it is durable when the transaction ends. Readers
+cannot write, and they do not block the writer. An error of the driver becomes one of Penstock's
+errors. The modules ``sqlite`` and ``postgres`` explain how each database gives these guarantees.
+The statements are the same for both (``ledger.writes``, ``ledger.reader``).
 
-SQLAlchemy is imported only on demand: importing it takes longer than reading a list of studies.
+SQLAlchemy is imported only on demand, since importing it takes longer than reading a list of
+studies.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from .schema import HEAD
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
-#: A function that runs a statement without parameters and returns its rows.
+#: A function that runs a statement without parameters and returns the rows of the result.
 Ask = Callable[[str], Sequence[Sequence[Any]]]
 
-#: Seconds that a connection waits for another connection's lock.
+#: The number of seconds for which a connection waits for the lock of another connection.
 LOCK_TIMEOUT = 5.0
-#: The forms that a ledger's URL may have, for messages.
+#: The allowed forms of a ledger's URL, for error messages.
 ALLOWED = "sqlite:///<file> or postgresql://<user>:<password>@<host>/<database>"
 
 BUSY = "another process holds its lock: is a second scheduler at work?"
 
 
 class Newest(NamedTuple):
-    """The newest event: its sequence number (0: there is none) and its digest."""
+    """The newest event: its sequence number, which is 0 if there is no event, and its digest."""
 
     seq: int
     digest: int
@@ -49,21 +50,25 @@ class Cursor(Protocol):
 
 
 class Database(ABC):
-    """A database, named by its URL. Nothing is opened until it is needed."""
+    """A database, named by its URL. The database is opened only when it is needed."""
 
-    #: The name in messages, without a password.
+    #: The name of the database in messages, without a password.
     shown: str
-    #: The driver's errors, and the errors which mean that a batch contradicts the ledger.
+    #: The errors of the driver. The second tuple has the errors which mean that a batch contradicts
+    #: the ledger.
     errors: ClassVar[tuple[type[Exception], ...]]
     contradictions: ClassVar[tuple[type[Exception], ...]]
-    #: The database's file; None if it is not a single file.
+    #: The file of the database. It is None if the database is not a single file.
     file: Path | None = None
-    #: Instructions to restore a ledger in this kind of database, for messages.
+    #: Instructions to restore a ledger in this kind of database, for error messages.
     restoring: ClassVar[str]
 
     @abstractmethod
     def check(self) -> None:
-        """Check, within seconds, that the database can be opened, or raise ``BackendError``."""
+        """Check, within seconds, that the database can be opened.
+
+        Raises BackendError if it cannot.
+        """
 
     @abstractmethod
     def is_absent(self) -> bool:
@@ -71,72 +76,83 @@ class Database(ABC):
 
     @abstractmethod
     def writer(self) -> Engine:
-        """Return an engine with a single connection, the only one that writes."""
+        """Return a SQLAlchemy engine with a single connection, the only connection that writes."""
 
     @abstractmethod
     def reader(self) -> Engine:
-        """Return an engine that can only read.
+        """Return a SQLAlchemy engine that can only read.
 
         The database may appear or vanish between two queries.
         """
 
     def direct(self) -> AbstractContextManager[Ask] | None:
-        """Open the database for reading without SQLAlchemy; return None if that saves nothing.
+        """Open the database for reading without SQLAlchemy.
 
-        Raises the driver's errors.
+        The result is None if doing without SQLAlchemy would save no time. Raises the errors of the
+        driver.
         """
         return None
 
     @abstractmethod
     def has_table(self, ask: Ask, name: str) -> bool:
-        """Return True if the database has a table of this name."""
+        """Return True if the database has a table with this name."""
 
     @abstractmethod
     def transaction(self, driver: Any) -> AbstractContextManager[Cursor]:
-        """Return one write transaction: durable at its end, rolled back if it ends by an error."""
+        """Return a write transaction as a context manager.
+
+        The transaction is durable when the context ends. If the context ends with an error, the
+        transaction is rolled back. ``driver`` is the driver's own connection.
+        """
 
     @abstractmethod
     def explain(self, error: BaseException | None) -> str:
-        """Explain what an error of the driver means, and what to do about it."""
+        """Return an explanation of the driver's error and of what to do about the error."""
 
     def structure_fault(self, ask: Ask) -> str | None:
         """Return the damage that the database finds in its own structure, or None.
 
-        May read the whole database.
+        The check may read the whole database.
         """
         return None
 
     def sampled_structure_fault(self, ask: Ask, table: str | None = None) -> str | None:
-        """Return the damage found by a reader's check before a query, or None.
+        """Return the damage that a reader's check before a query finds, or None.
 
-        The structure is checked only as often as is cheap. If ``table`` is given, the query reads
-        only that table, and the other tables are not checked.
+        The structure is checked only as often as is cheap. If ``table`` is not None, the query
+        reads only this table, and the other tables are not checked.
         """
         return None
 
     def note(self, newest: Newest) -> None:  # noqa: B027 - where nothing can be lost unseen
-        """Record outside the ledger which event is its newest."""
+        """Record, outside the ledger, which event is the ledger's newest event."""
 
     def noted(self) -> Newest | None:
-        """Return the event recorded by the last ``note``, which the ledger must have, or None."""
+        """Return the event that ``note`` recorded last, or None if no event is recorded.
+
+        The ledger must contain the recorded event.
+        """
         return None
 
     def shrink_log(self, driver: Any) -> None:  # noqa: B027 - where no log stays large
-        """Truncate a write-ahead log that has grown large, unless a reader needs it now."""
+        """Truncate a write-ahead log that has grown large, unless a reader needs the log now."""
 
     def damaged(self, what: str) -> LedgerDamaged:
-        """Return the error that the ledger is damaged, ``what`` is wrong, and how to restore it."""
+        """Return the error which says that the ledger is damaged, and how to restore the ledger.
+
+        ``what`` describes the damage.
+        """
         return LedgerDamaged(f"the ledger {self.shown} is damaged: {what}. {self.restoring}")
 
     def trouble(self, error: BaseException | None) -> BackendError:
-        """Return an error of the driver as ``BackendError``."""
+        """Convert an error of the driver to a BackendError."""
         return self.unusable(self.explain(error))
 
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
-        """Turn the driver's errors into ``BackendError``, with the ledger and the cause.
+        """Convert the driver's errors to BackendError, with the name of the ledger and the cause.
 
-        A batch that contradicts the ledger is a bug in Penstock and raises ``IllegalTransition``.
+        A batch that contradicts the ledger is a bug in Penstock and raises IllegalTransition.
         """
         try:
             yield
@@ -152,7 +168,7 @@ class Database(ABC):
             raise self.trouble(cause) from error
 
     def unusable(self, why: str) -> BackendError:
-        """Return an error saying that the ledger cannot be used, and why."""
+        """Return the error which says that the ledger cannot be used, and why."""
         return BackendError(f"the ledger {self.shown} cannot be used: {why}")
 
 
@@ -162,12 +178,12 @@ def asking(connection: Connection) -> Ask:
 
 
 def value(ask: Ask, statement: str) -> Any:
-    """Return the first value of the first row of ``statement``; None if there is no row."""
+    """Return the first value in the first row of ``statement``, or None if there is no row."""
     return next((row[0] for row in ask(statement)), None)
 
 
 def revision(database: Database, ask: Ask) -> str | None:
-    """Return the number of the ledger's schema; None if there is no schema yet."""
+    """Return the number of the ledger's schema, or None if the ledger has no schema yet."""
     if not database.has_table(ask, "alembic_version"):
         return None
     version = value(ask, "SELECT version_num FROM alembic_version")
@@ -175,14 +191,14 @@ def revision(database: Database, ask: Ask) -> str | None:
 
 
 def installed() -> str:
-    """Return the version of Penstock that runs."""
+    """Return the version of Penstock that is running."""
     from importlib.metadata import version  # it takes as long to import as a small ledger to read
 
     return version("penstock")
 
 
 def check_empty(database: Database, ask: Ask) -> None:
-    """Raise LedgerDamaged if a database without a revision has held a ledger before."""
+    """Raise LedgerDamaged if a database without a schema has held a ledger before."""
     newest = database.noted()
     if newest is not None and newest.seq:
         wrong = f"{newest.seq} events were written to it, and it is empty"
@@ -195,7 +211,11 @@ def check_empty(database: Database, ask: Ask) -> None:
 
 
 def check_not_newer(database: Database, ask: Ask, at: str) -> None:
-    """Raise LedgerRefused, naming a version that can read the ledger, if ``at`` is too new."""
+    """Raise LedgerRefused if the ledger's schema, number ``at``, is too new for this version.
+
+    The message names a version that can read the ledger. Raises LedgerDamaged if the number is not
+    valid, or if it contradicts the table ``writer``.
+    """
     writer = None
     if database.has_table(ask, "writer"):
         rows = ask("SELECT version, schema, digest FROM writer")
@@ -213,10 +233,10 @@ def check_not_newer(database: Database, ask: Ask, at: str) -> None:
 
 
 def check_noted(database: Database, ask: Ask, noted: Newest | None) -> None:
-    """Check that the ledger has the event that was ``noted``. Raises LedgerDamaged if not.
+    """Check that the ledger contains the event that was ``noted``.
 
-    SQLite's write-ahead log, a file next to the database, may be damaged or gone. Then the database
-    opens without its newest batches and reports no error.
+    Raises LedgerDamaged if it does not. The write-ahead log of SQLite, a file next to the database,
+    may be damaged or gone. The database then opens without its newest batches and reports no error.
     """
     if noted is None or not noted.seq:
         return

@@ -1,12 +1,12 @@
 """Give every row of the ledger a digest, which reveals damage inside the row.
 
 Theory of operation. A database notices damage to the structure of its file, but not a changed digit
-in a text. So every row carries a 64-bit digest over all its values, written in the same
-transaction, and every reader of a row compares it. The digest of an event also covers the digest of
-the event before it. So the events form a chain, which also reveals an event that is missing,
-repeated or from another history.
+in a text. So every row has a 64-bit digest over all its values. The digest is written in the same
+transaction as the row, and every reader of the row compares it. The digest of an event also covers
+the digest of the event before. So the events form a chain, which also reveals an event that is
+missing, repeated or from another history.
 
-``row_digest`` computes the digest.
+The module ``row_digest`` computes the digests.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from .row_digest import NONE, digest_of, first_fault, row_name
 from .tables import EVENT, METADATA
 
 _BEFORE = EVENT.alias("before")
-#: Each event with the digest of the event before it, which ``fault`` needs to check it.
+#: A query for each event with the digest of the event before, which ``fault`` needs for its check.
 EVENTS = select(EVENT, _BEFORE.c.digest.label("before")).outerjoin(
     _BEFORE, _BEFORE.c.seq == EVENT.c.seq - 1
 )
-#: Number of rows that are read or written at once.
+#: The number of rows that are read or written at once.
 PAGE = 1000
 
 
 @cache
 def covered(table: Table) -> slice:
-    """Return the columns of ``table`` that the digest covers: all but the digest, which is last.
+    """Return the slice of the columns of ``table`` that the digest covers.
 
-    The number that the database gives an accepted epoch is not covered either.
+    The digest itself, which is the last column, is not covered. The ``id`` that the database gives
+    to an accepted epoch is not covered either.
     """
     return slice(int(table.autoincrement_column is not None), len(table.c) - 1)
 
@@ -44,7 +45,11 @@ def _names(table: Table) -> tuple[str, ...]:
 
 
 def seal(table: Table, rows: Sequence[dict[str, Any]], before: int) -> None:
-    """Give each of ``rows`` its digest. For events, ``before`` is the last earlier one's digest."""
+    """Set the digest of each of ``rows``.
+
+    For events, ``before`` is the digest of the last earlier event. For rows of other tables,
+    ``before`` is not used.
+    """
     names = _names(table)
     for row in rows:
         digest = digest_of([row[name] for name in names], before if table is EVENT else NONE)
@@ -52,17 +57,20 @@ def seal(table: Table, rows: Sequence[dict[str, Any]], before: int) -> None:
 
 
 def fault(table: Table, rows: Iterable[Sequence[Any]], at: int = 0) -> str | None:
-    """Return a message about the first row that was altered; None if all are as written.
+    """Return a message about the first row that was altered, or None if all rows are as written.
 
     The columns of ``table`` begin at index ``at`` of a row. A row of an event (``EVENTS``) ends
-    with the digest of the event before it.
+    with the digest of the event before.
     """
     first, last = at + covered(table).start, at + len(table.c) - 1
     return first_fault(table.name, rows, slice(first, last), lambda row: name_of(table, row, at))
 
 
 def name_of(table: Table, row: Sequence[Any], at: int = 0) -> str:
-    """Return the name of a row for messages."""
+    """Return the name of a row for messages.
+
+    The columns of ``table`` begin at index ``at`` of the row.
+    """
     if table is EVENT:
         return f"event {row[at]} (or the one before it)"
     keys = [str(row[at + index]) for index, column in enumerate(table.c) if column.primary_key]
@@ -70,9 +78,9 @@ def name_of(table: Table, row: Sequence[Any], at: int = 0) -> str:
 
 
 def sealed_tables(connection: Connection) -> Iterator[Table]:
-    """Yield a ledger's tables that have digests, each with the columns of the ledger's revision.
+    """Yield the tables of a ledger that have digests, each with the columns of the ledger's schema.
 
-    Migrations only add columns, so an older revision's columns have the same order.
+    Migrations only add columns, so the columns of an older schema have the same order.
     """
     inspector = inspect(connection)
     for table in METADATA.sorted_tables:
@@ -97,7 +105,10 @@ def _alike(column: Column[Any]) -> Column[Any]:
 
 
 def faults(connection: Connection) -> Iterator[str]:
-    """Yield a message for each table that has a faulty row. Reads all rows that have digests."""
+    """Yield a message for each table that has an altered row.
+
+    This reads all rows that have digests.
+    """
     for table in sealed_tables(connection):
         query = EVENTS.order_by(EVENT.c.seq) if table is EVENT else select(table)
         for rows in _pages(connection, query):
@@ -107,7 +118,7 @@ def faults(connection: Connection) -> Iterator[str]:
 
 
 def seal_all(connection: Connection) -> None:
-    """Recompute the digest of every row of a ledger, for example after ``upkeep.migrate``."""
+    """Compute the digests of all rows of a ledger again, for example after ``upkeep.migrate``."""
     for table in sealed_tables(connection):
         keys = [column for column in table.c if column.primary_key]
         statement = (

@@ -1,8 +1,9 @@
-"""Read running studies for the list of studies, from an SQLite file without SQLAlchemy.
+"""Read unfinished studies for the list of studies, from an SQLite file and without SQLAlchemy.
 
-Every row is read whole and its digest compared. The structure of the tables of trials and epochs is
-not checked, since that would read both tables completely, which takes longer than Python's start.
-Instead the trials are counted by a second index, which reveals a trial that one index lacks.
+Every row is read whole, and its digest is compared. The structure of the tables of trials and
+epochs is not checked, since such a check would read both tables completely and take longer than
+Python's start. Instead the trials are counted by a second index. This reveals a trial that is
+missing in one of the indexes.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from .schema import EPOCH_COLUMNS, EVENT_COLUMNS, STUDY_COLUMNS, TRIAL_COLUMNS
 
 
 class Going(NamedTuple):
-    """Rows about the studies that are not over, as of one moment."""
+    """Rows about the unfinished studies, as of one moment."""
 
     studies: list[Any]
-    #: The studies' trials, by study and number.
+    #: The trials of the studies, by study and number.
     trials: list[Any]
     #: The epochs of each study that were trained last, oldest first.
     recent: list[Any]
-    #: Events with what users wrote into their studies, oldest first.
+    #: Events with the attributes that users wrote into their studies, oldest first.
     written: list[Any]
 
 
@@ -65,9 +66,9 @@ WHERE study.finished_at IS NULL ORDER BY event.seq
 
 
 def read_going(ask: Ask, recent: int) -> Going | str:
-    """Return the rows about the studies that are not over, with up to ``recent`` epochs of each.
+    """Return the rows about the unfinished studies, with up to ``recent`` epochs of each study.
 
-    If a row is not as it was written, return a message about the fault instead.
+    If a row differs from what was written, return a message about the fault instead.
     """
     ask("BEGIN")  # what is asked from here on is as of one moment
     studies, trials, epochs = ask(_STUDIES), ask(_TRIALS), ask(_RECENT % recent)
@@ -91,6 +92,6 @@ def read_going(ask: Ask, recent: int) -> Going | str:
 
 
 def _named(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[Any]:
-    """Return rows whose columns are attributes, as SQLAlchemy's are."""
+    """Return the rows with columns as attributes, like rows of SQLAlchemy."""
     make: Any = namedtuple("Row", columns)  # type: ignore[misc]  # names are those of a table
     return [make(*row[: len(columns)]) for row in rows]

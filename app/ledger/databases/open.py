@@ -1,4 +1,4 @@
-"""Choose the database for a ledger's URL: SQLite or PostgreSQL. Its driver loads on demand."""
+"""Choose the database for a ledger's URL: SQLite or PostgreSQL. Its driver is loaded on demand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .base import ALLOWED, Database
 
 
 def database_at(url: str) -> Database:
-    """Return the database of a ledger's URL. Raises ``UsageError`` for any other URL."""
+    """Return the database for a ledger's URL. Raises UsageError for a URL of another kind."""
     scheme, mark, _ = url.partition(":")
     if scheme == "sqlite":
         from .sqlite import SqliteDatabase

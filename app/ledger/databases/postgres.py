@@ -1,15 +1,16 @@
 """The ledger in a PostgreSQL database.
 
-The writer is one session. It holds an advisory lock as long as it lives, and writes over no other
-connection. A writer that loses its session loses the lock and can write nothing more. When a
-process gets the lock, everything that the last writer sent is either committed or never will be.
-When a client vanishes, the server ends its session, and so its lock, within half a minute.
+The writer is a single session. The session holds an advisory lock as long as it lives, and the
+writer writes over no other connection. A writer that loses its session loses the lock, and can
+write nothing more. When a process gets the lock, everything that the last writer sent is either
+committed or never will be. When a client vanishes, the server ends the client's session within half
+a minute, and so releases the lock.
 
-A batch is sent in one piece (libpq's pipeline), from BEGIN to COMMIT, and costs one round trip.
-``synchronous_commit`` is on whatever the server's own setting, so a commit survives a power cut.
-Readers' sessions are read-only.
+A batch is sent as a whole (by libpq's pipeline), from BEGIN to COMMIT, and costs one round trip.
+``synchronous_commit`` is on, whatever the setting of the server. So a commit survives a power cut.
+The sessions of readers are read-only.
 
-Every wait has a limit: for a connection, for a lock, for a statement, and for a server that is
+Every wait has a time limit: for a connection, for a lock, for a statement, and for a server that is
 stopped and does not answer.
 """
 
@@ -41,15 +42,19 @@ except ImportError as absent:
 if TYPE_CHECKING:
     from psycopg.abc import PQGen
 
-#: Seconds that connecting may take: to one address, and in all (name lookup included).
+#: The number of seconds that connecting to one address may take, and the number of seconds that
+#: connecting may take in all, including the lookup of names.
 CONNECT_TIMEOUT, TOTAL_CONNECT_TIMEOUT = 4, 10.0
-#: Seconds that one statement may take, and that a server may stay silent during a statement.
+#: The number of seconds that a statement may take, and the number of seconds for which a server may
+#: be silent during a statement.
 STATEMENT_TIMEOUT, SILENCE_TIMEOUT = 30, 40.0
-#: First half of the key of a ledger's advisory lock. The second half identifies the tables' schema.
+#: The first half of the key of a ledger's advisory lock. The second half identifies the schema that
+#: the tables are in.
 LOCK = 0x50454E53
 
 _HOST = r"(?:\[[0-9A-Fa-f:.%]+\]|[^@/?#\s:\[\],]*)(?::\d{1,5})?"
-#: A password with an unescaped special character would be read as a host and shown in errors.
+#: The form of a URL. A password with an unescaped special character does not match, since it would
+#: be read as a host and shown in errors.
 URL = re.compile(
     rf"postgresql://(?:[^@/?#\s:]*(?::[^@/?#\s]*)?@)?{_HOST}(?:,{_HOST})*/[^@/?#\s]+(?:\?[^@#\s]*)?"
 )
@@ -64,7 +69,7 @@ _EXPLANATIONS = {
 
 
 class PgSession(psycopg.Connection[Any]):
-    """A connection that gives up on a server that is silent for ``SILENCE_TIMEOUT`` seconds."""
+    """A connection that is given up if the server is silent for ``SILENCE_TIMEOUT`` seconds."""
 
     def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
         return super().wait(self._limit_silence(gen), *args, **kwargs)
@@ -87,7 +92,7 @@ class PgSession(psycopg.Connection[Any]):
 
 
 class PostgresDatabase(Database):
-    """The PostgreSQL database at a ledger's URL, which has libpq's form."""
+    """The PostgreSQL database at a ledger's URL. The URL has the form of libpq's URLs."""
 
     errors = (psycopg.Error, TimeoutError)
     # DataError: a number that the column cannot hold.
@@ -167,12 +172,18 @@ class PostgresDatabase(Database):
         return f"{_EXPLANATIONS.get(state, words)} ({state})"
 
     def _take(self, session: PgSession) -> None:
-        """Take the writer's lock, or raise the driver's error when another session holds it."""
+        """Take the writer's lock.
+
+        Raises the error of the driver if another session holds the lock.
+        """
         schema = self._check(session)
         session.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", (LOCK, schema))
 
     def _check(self, session: PgSession) -> str:
-        """Return the database's schema. Raises ``BackendError`` if it cannot hold a ledger."""
+        """Return the schema that the tables are in.
+
+        Raises BackendError if it cannot hold a ledger.
+        """
         cursor = session.execute("SELECT current_setting('server_encoding'), current_schema()")
         [(encoding, schema)] = cursor.fetchall()
         if encoding != "UTF8":
@@ -182,7 +193,10 @@ class PostgresDatabase(Database):
         return str(schema)
 
     def _connect(self, who: str, *, read_only: bool = False, autocommit: bool = False) -> PgSession:
-        """Return a session named for ``who``. Options in the URL override Penstock's."""
+        """Return a new session.
+
+        ``who`` is part of the session's name. Options in the URL take precedence.
+        """
         settings = {
             "statement_timeout": STATEMENT_TIMEOUT * 1000,
             "lock_timeout": int(base.LOCK_TIMEOUT * 1000),

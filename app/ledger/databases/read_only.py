@@ -1,6 +1,6 @@
 """Query a ledger that another process writes. Each query sees one moment, after a check.
 
-The list of studies is read without SQLAlchemy if the database allows that.
+The list of studies is read without SQLAlchemy if the database allows this.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STUDIES = f"SELECT {', '.join(STUDY_COLUMNS)} FROM study ORDER BY created_at, i
 
 
 class ReadOnly:
-    """The ledger at ``url``. It may appear, grow and vanish between two queries."""
+    """Read-only access to the ledger at ``url``, which may appear, grow and vanish at any time."""
 
     def __init__(self, url: str) -> None:
         self.database = database_at(url)
@@ -37,7 +37,10 @@ class ReadOnly:
         return engine
 
     def is_empty(self) -> bool:
-        """Return True if no scheduler has opened this ledger. LedgerDamaged means lost data."""
+        """Return True if no scheduler has opened this ledger yet.
+
+        Raises LedgerDamaged if data were lost.
+        """
         if self.database.is_absent():
             return True
         with self.database.translate_errors(), self._asking() as ask:
@@ -47,11 +50,11 @@ class ReadOnly:
             return True
 
     def rows(self, query: Select[Any], table: Table | None = None) -> Sequence[Row[Any]]:
-        """Return the rows of ``query``, unchecked.
+        """Return the rows of ``query`` without comparing their digests.
 
-        If ``table`` is given, the query reads only that table, and only its structure is checked.
-        Raises BackendError if there is no readable ledger, and LedgerDamaged if the ledger is not
-        as it was written.
+        If ``table`` is not None, the query reads only that table, and only the structure of that
+        table is checked. Raises BackendError if there is no readable ledger, and LedgerDamaged if
+        the ledger differs from what was written.
         """
         newest = self._newest()
         with self.database.translate_errors(), self._engine.connect() as connection:
@@ -59,7 +62,10 @@ class ReadOnly:
             return connection.execute(query).all()
 
     def whole(self, table: Table, query: Select[Any]) -> Sequence[Row[Any]]:
-        """Return the rows of ``query``, which must be whole rows of ``table``, each checked."""
+        """Return the rows of ``query`` after comparing their digests.
+
+        The query must select whole rows of ``table``. Raises the same errors as ``rows``.
+        """
         from .digests import fault
 
         rows = self.rows(query, table)
@@ -68,9 +74,9 @@ class ReadOnly:
         return rows
 
     def studies(self) -> Sequence[Sequence[Any]]:
-        """Return the whole rows of all studies (``STUDY_COLUMNS``), oldest first, each checked.
+        """Return the whole rows of all studies (``STUDY_COLUMNS``), oldest first.
 
-        Raises as ``rows`` does.
+        The digests of the rows are compared. Raises the same errors as ``rows``.
         """
         newest = self._newest()
         with self.database.translate_errors(), self._asking() as ask:
@@ -81,9 +87,10 @@ class ReadOnly:
         return rows
 
     def going(self, recent: int) -> Going | None:
-        """Return checked rows about studies that are not over, with ``recent`` epochs of each.
+        """Return the rows about unfinished studies, with the last ``recent`` epochs of each study.
 
-        Returns None if the database cannot be read without SQLAlchemy. Raises as ``rows`` does.
+        The digests of the rows are compared. The result is None if the database cannot be read
+        without SQLAlchemy. Raises the same errors as ``rows``.
         """
         newest, direct = self._newest(), self.database.direct()
         if direct is None:
@@ -97,7 +104,7 @@ class ReadOnly:
 
     @contextmanager
     def _asking(self) -> Iterator[Ask]:
-        """Open the database, without SQLAlchemy where that is possible."""
+        """Open the database for reading, without SQLAlchemy if that is possible."""
         direct = self.database.direct()
         if direct is not None:
             with direct as ask:
@@ -107,10 +114,10 @@ class ReadOnly:
                 yield asking(connection)
 
     def _newest(self) -> Newest | None:
-        """Return the newest event that the ledger must have, or None if none is noted.
+        """Return the newest event that the ledger must contain, or None if no event is noted.
 
-        It is read before the rows, since events written meanwhile are newer. Raises BackendError if
-        there is no ledger.
+        Call this before reading rows, since events that are written in between are newer. Raises
+        BackendError if there is no ledger.
         """
         if self.database.is_absent():
             url = self.database.shown
@@ -118,7 +125,10 @@ class ReadOnly:
         return self.database.noted()
 
     def _check(self, ask: Ask, noted: Newest | None, table: str | None) -> None:
-        """Check that the ledger can be read, and is as it was written, as far as a reader sees."""
+        """Check that the ledger can be read and, as far as a reader can tell, was not altered.
+
+        Raises BackendError if the ledger cannot be read, and LedgerDamaged if it was altered.
+        """
         url = self.database.shown
         if message := self.database.sampled_structure_fault(ask, table):
             raise self.database.damaged(message)

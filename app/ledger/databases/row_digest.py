@@ -1,7 +1,8 @@
-"""Compute the digest of a row (see ``digests`` for its purpose). Imports no SQLAlchemy.
+"""Compute the digest of a row. The module ``digests`` explains the purpose of digests.
 
-A value has the same digest when written and when read, on both databases. 1 and 1.0 count as one
-number, and so do 0.0 and -0.0, because SQLite does not tell them apart.
+This module does not import SQLAlchemy. A value has the same digest when it is written and when it
+is read, on both databases. The numbers 1 and 1.0 have the same digest, and so have 0.0 and -0.0,
+because SQLite does not distinguish these numbers.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
-#: The digest used as that of the event before: for the first event, and for rows of other tables.
+#: The digest that takes the place of an earlier event's digest. It is used for the first event and
+#: for the rows of all tables other than the table of events.
 NONE = 0
 
 
 def digest_of(values: Iterable[Any], before: int) -> int:
-    """Return the digest of ``values``, a signed 64-bit number. ``before`` seeds the hash.
+    """Return the digest of ``values``, a signed 64-bit number.
 
-    Values are joined by NUL, which no text contains.
+    ``before`` is the digest of the event before, and seeds the hash. The values are joined by NUL,
+    which no text contains.
     """
     text = "\0".join(
         [
@@ -36,7 +39,7 @@ def _text(value: Any) -> str:
 
 
 def row_name(table: str, keys: Iterable[str]) -> str:
-    """Return the name of the row with ``keys`` for messages."""
+    """Return the name, for messages, of the row with these primary ``keys``."""
     return f"row {', '.join(keys)} of table {table}"
 
 
@@ -46,11 +49,11 @@ def first_fault(
     covered: slice = slice(0, -1),
     named: Callable[[Sequence[Any]], str] | None = None,
 ) -> str | None:
-    """Return a message about the first altered row; None if all rows are as written.
+    """Return a message about the first altered row, or None if all rows are as written.
 
-    ``covered`` are the columns that the digest covers. The digest is the next column. For an event,
-    the column after that has the digest of the event before. ``named`` returns a row's name for
-    messages; it is not needed if the key of ``table`` is the first column.
+    ``covered`` has the columns that the digest covers. The digest is the next column. In a row of
+    an event, the column after the digest has the digest of the event before. ``named`` returns the
+    name of a row for messages. It is not needed if the key of ``table`` is the first column.
     """
     chained = table == "event"
     for row in rows:

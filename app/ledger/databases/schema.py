@@ -1,14 +1,14 @@
 """Facts about the tables for readers that avoid SQLAlchemy, which is slow to import.
 
-``tables`` defines the tables.
+The module ``tables`` defines the tables.
 """
 
 from __future__ import annotations
 
-#: The number of the schema that ``tables`` defines.
+#: The number of the schema that the module ``tables`` defines.
 HEAD = "0017"
 
-#: The columns of some tables, in order.
+#: The columns of some tables, in the order of the table's definition.
 STUDY_COLUMNS = (
     "id",
     "name",

@@ -1,19 +1,21 @@
 """The ledger as an SQLite file.
 
-The writer's connection uses WAL, so that readers and the writer never wait for each other;
-synchronous FULL, so that a commit survives a power cut; and transactions that begin IMMEDIATE, so
-that a second writer is noticed at once. Readers open the file read-only and cannot take a write
-lock.
+The writer's connection uses three settings. The journal mode is WAL, so that readers and the writer
+never wait for each other. The mode ``synchronous`` is FULL, so that a commit survives a power cut.
+Transactions begin with IMMEDIATE, so that a second writer is noticed at once. Readers open the file
+read-only and cannot take a write lock.
 
-Damage. SQLite checks its own structure on request (``integrity_check``: 0.2 s for 100,000 epochs).
-The writer requests this check before it uses a ledger. Readers request it before a query if the
-file was replaced or has changed since the last check, but all readers together spend at most a
-fiftieth of the time on it: the last check is recorded in a file next to the ledger
-(``ledger.db-checked``). If a query reads only one table, only that table is checked (``going``
-describes the list of studies, which differs). SQLite reads the intact part of the write-ahead log
-and silently drops the rest. So the newest event is recorded after commits in a file next to the
-ledger (``ledger.db-mark``), and the ledger must have that event. This file is not synced: after a
-power cut it may name an older event than the newest, never a newer one.
+Damage to the structure. SQLite checks its own structure on request (``integrity_check``: 0.2 s for
+100,000 epochs). The writer requests this check before it uses a ledger. A reader requests the check
+before a query if the file was replaced, or if the file has changed since the last check. But all
+readers together spend at most a fiftieth of the time on checks. For this purpose, the last check is
+recorded in a file next to the ledger (``ledger.db-checked``). If a query reads only one table, only
+this table is checked. The list of studies is an exception, which the module ``going`` describes.
+
+Lost events. SQLite reads the intact part of the write-ahead log and silently drops the rest. So the
+newest event is recorded, from time to time after a commit, in a file next to the ledger
+(``ledger.db-mark``), and the ledger must contain that event. This file is not synced to the disk.
+After a power cut the file may name an older event than the newest, but never a newer event.
 """
 
 from __future__ import annotations
@@ -46,34 +48,39 @@ _EXPLANATIONS = {
     "CANTOPEN": "its folder is not there, or may not be written",
     "IOERR": "its disk reports an error, or is full",
 }
-#: SQLite's errors for a damaged file: their codes, or messages for errors without a code. Our
-#: statements and texts are valid, so these errors can only mean damage.
+#: SQLite's errors for a damaged file, by error code. Errors without a code are recognised by their
+#: message. Penstock's statements and texts are valid, so these errors can only mean damage.
 _DAMAGED = {
     "CORRUPT": "SQLite finds its structure broken",
     "NOTADB": "it is not an SQLite file",
     "TOOBIG": "SQLite finds its structure broken",
 }
 _DAMAGED_WORDS = re.compile("decode|malformed|no such (table|column)|unsupported file")
-#: The most bytes of the write-ahead log's file that stay when SQLite reuses the file. Without a
-#: limit the file keeps the size that it reached while a reader held its content back. SQLite
-#: applies the limit at a write, so the scheduler truncates a larger file when it has nothing to
-#: write.
+#: The largest number of bytes that stay in the file of the write-ahead log when SQLite reuses the
+#: file. Without a limit, the file would keep the size that it reached while a reader prevented its
+#: reuse. SQLite applies the limit only when it writes. So the scheduler truncates a larger file
+#: when there is nothing to write.
 LOG_LIMIT = 4 << 20
-#: The time from one check of the structure to the next one, divided by the time that a check takes.
+#: The time from one check of the structure to the next check, divided by the time that a check
+#: takes.
 CHECK_SPACING = 50
 
 
 class _Check(NamedTuple):
     """A past check that found the structure intact. Times are in nanoseconds since 1970."""
 
-    #: The state of the file at the check: see ``SqliteDatabase._stat``.
+    #: The state of the file at the time of the check (see ``SqliteDatabase._stat``).
     file: tuple[int, ...]
     began: int
-    #: When the next check is due, if the file has changed by then.
+    #: The time at which the next check is due if the file has changed by then.
     due: int
 
     def holds(self, file: tuple[int, ...]) -> bool:
-        """Return True if ``file`` need not be checked now. A replaced file needs a check."""
+        """Return True if ``file`` need not be checked at present.
+
+        A file that has changed needs no check before ``due``. A file that was replaced always needs
+        a check.
+        """
         recent = self.began <= time.time_ns() < self.due
         return self.file == file or (recent and self.file[:1] == file[:1])
 
@@ -81,8 +88,8 @@ class _Check(NamedTuple):
 class SqliteDatabase(Database):
     """The SQLite database at a ledger's URL.
 
-    The file's path is the text after ``sqlite:///``, taken literally: a folder's name may contain
-    any character.
+    The path of the file is the text after ``sqlite:///``. The text is taken literally, since the
+    name of a folder may contain any character.
     """
 
     file: Path
@@ -101,7 +108,8 @@ class SqliteDatabase(Database):
         self.file = Path(path)
         self._mark = Path(f"{path}-mark")
         self._check_file = Path(f"{path}-checked")
-        #: The last check of each table's structure, by the table's name; "" for all tables.
+        #: The last check of the structure of each table, by the name of the table. The empty name
+        #: stands for all tables.
         self._checked: dict[str, _Check] = {}
         self.shown = path
 
@@ -178,7 +186,11 @@ class SqliteDatabase(Database):
         return self._structure_fault(ask, "1")
 
     def _structure_fault(self, ask: Ask, what: str) -> str | None:
-        """Return the fault that SQLite finds, or None. ``what``: a table, or a limit of faults."""
+        """Return the fault that SQLite finds in its structure, or None.
+
+        ``what`` is the name of the table to check. If ``what`` is a number, all tables are checked,
+        and it is the largest number of faults to report.
+        """
         content = str(value(ask, f"PRAGMA integrity_check({what})"))
         return None if content == "ok" else " ".join(content.split())
 
@@ -195,7 +207,10 @@ class SqliteDatabase(Database):
         return None
 
     def _check(self, name: str, ask: Ask, file: tuple[int, ...]) -> str | None:
-        """Check the structure of the table ``name``, or of all tables if ``name`` is empty."""
+        """Check the structure of the table ``name``, or of all tables if ``name`` is empty.
+
+        Return the fault that was found. If there is none, record the check and return None.
+        """
         began = time.time_ns()
         if message := self._structure_fault(ask, name or "1"):
             return message
@@ -208,12 +223,15 @@ class SqliteDatabase(Database):
         return None
 
     def _read_check(self) -> _Check | None:
-        """Return the last check of all tables by any process; None if none is recorded."""
+        """Return the last check of all tables by any process, or None if no check is recorded."""
         numbers = [int(number) for number in _read_line(self._check_file).split()]
         return _Check(tuple(numbers[:-2]), *numbers[-2:]) if numbers else None
 
     def _stat(self) -> tuple[int, ...]:
-        """Return inode, size and time of change (ns) of the file; empty if it is gone."""
+        """Return the inode, the size and the time of change (in ns) of the file.
+
+        The result is empty if the file does not exist.
+        """
         try:
             file = self.file.stat()
         except FileNotFoundError:
@@ -239,7 +257,10 @@ class SqliteDatabase(Database):
 
 
 def _write_line(file: Path, text: str) -> None:
-    """Overwrite ``file`` with ``text``, which always has the same length. Ignores OSError."""
+    """Overwrite ``file`` with ``text``, which always has the same length.
+
+    Any OSError is ignored.
+    """
     with suppress(OSError):
         line = f"{text} {xxh3_64_hexdigest(text.encode())}\n".encode()
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -250,7 +271,10 @@ def _write_line(file: Path, text: str) -> None:
 
 
 def _read_line(file: Path) -> str:
-    """Return the text that ``_write_line`` wrote; empty if none, or if it is incomplete."""
+    """Return the text that ``_write_line`` wrote.
+
+    The result is empty if there is no such text or if the text is incomplete.
+    """
     try:
         text, _, check = file.read_text("ascii").rstrip("\n").rpartition(" ")
     except (OSError, ValueError):

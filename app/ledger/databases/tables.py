@@ -1,15 +1,16 @@
-"""The ledger's tables. ``event`` is the truth; the others are projections of it for readers.
+"""The tables of the ledger. The table ``event`` is the truth, from which most tables are derived.
 
-Only ``history`` and ``adopted`` are no projections: all studies share them, they outlive studies,
-and they stay short.
+The tables ``history`` and ``adopted`` are not derived from events. All studies share these two
+tables, which outlive studies and stay short.
 
-Times are seconds of the scheduler's clock. Params, metrics, specs and cores are JSON text.
+Times are in seconds by the scheduler's clock. Parameters, metrics, specifications and cores are
+JSON text.
 
-A change here needs the next number in ``schema.HEAD``. Changes only add tables, indexes, and
-columns that may be NULL or have a ``server_default``. So ``upkeep.migrate`` can add what a ledger
-of any older version lacks.
+Every change of the tables needs the next number in ``schema.HEAD``. A change may only add tables,
+indexes, and columns that may be NULL or have a ``server_default``. So ``upkeep.migrate`` can add
+whatever a ledger of an older version lacks.
 
-``INTEGER`` (64 bits) and ``TEXT`` (ordered by code points) are the same on both databases.
+``INTEGER`` (64 bits) and ``TEXT`` (sorted by code points) are the same on both databases.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 
 
 def _digest() -> Column[int]:
-    """Return the column of the row's digest (``digests``): the last column of every table."""
+    """Return the column for a row's digest (see ``digests``), the last column of every table."""
     return Column("digest", INTEGER, nullable=False, server_default="0")
 
 
@@ -48,8 +49,8 @@ METADATA = MetaData(
     }
 )
 
-#: The condition of an index that has only imports. A database uses the index for queries with the
-#: same text, so the condition contains no parameter.
+#: The condition of an index that contains only imports. A database uses the index only for queries
+#: with the same text, so the condition contains no parameter.
 IMPORTED = text("event.kind = 'StudyImported'")
 _OF_IMPORTS = text("kind = 'StudyImported'")
 
@@ -218,7 +219,8 @@ HISTORY = Table(
     Index(None, "machine"),
 )
 
-#: The configurations that users have pinned for workloads; NULL if unpinned (``adopted``).
+#: The system configurations that users have pinned for workloads (see ``adopted``). The
+#: configuration is NULL if the user has taken it back.
 ADOPTED = Table(
     "adopted",
     METADATA,
@@ -239,6 +241,6 @@ WRITER = Table(
     _digest(),
 )
 
-#: A table with one row: the ledger's ``HEAD``. It has the name of the table of Alembic, which made
-#: the schema until 0.2. It has no digest, so it is not in ``METADATA``.
+#: A table with one row, the number of the ledger's schema. It has the name of the table of Alembic,
+#: which made the schema up to version 0.2. The table has no digest, so it is not in ``METADATA``.
 REVISION = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))

@@ -1,4 +1,4 @@
-"""Migrate a ledger to this version's tables, and check a whole ledger."""
+"""Migrate a ledger to the tables of this version, and check a whole ledger."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .tables import EVENT, METADATA, REVISION, STUDY, WRITER
 
 
 def begin_by(engine: Engine, words: str) -> Engine:
-    """Have ``engine`` begin transactions by the statement ``words``, and return it.
+    """Make ``engine`` begin its transactions with the statement ``words``, and return the engine.
 
-    The driver itself begins none, and would commit each statement.
+    The driver itself does not begin transactions, and would commit each statement.
     """
 
     @event.listens_for(engine, "begin")
@@ -37,9 +37,10 @@ def begin_by(engine: Engine, words: str) -> Engine:
 
 
 def migrate(database: Database, connection: Connection) -> None:
-    """Bring the ledger to ``HEAD`` in one transaction, and record this version as its writer.
+    """Migrate the ledger to the schema ``HEAD``, and record this version as the ledger's writer.
 
-    Raises LedgerDamaged, or LedgerRefused for a ledger of a newer version.
+    Everything happens in one transaction. Raises LedgerDamaged if the ledger is damaged, and
+    LedgerRefused if a newer version wrote it.
     """
     with connection.begin():
         if message := database.structure_fault(asking(connection)):
@@ -83,7 +84,7 @@ def _extend(connection: Connection) -> None:
 def verify(database: Database, connection: Connection) -> Newest:
     """Check that the whole ledger is as it was written, and return its newest event.
 
-    Reads every row. Raises LedgerDamaged with the first fault.
+    The check reads every row. Raises LedgerDamaged with the first fault.
     """
     newest = database.noted()  # read first: an event written meanwhile is newer
     with connection.begin():
@@ -100,16 +101,17 @@ def _check_rows(database: Database, connection: Connection) -> None:
 
 
 class Known(NamedTuple):
-    """Numbers about an intact ledger: that of its newest event, and that of its studies."""
+    """Two numbers of an intact ledger: the number of its newest event and the number of studies."""
 
     newest: int
     studies: int
 
 
 def check_intact(database: Database) -> Known:
-    """Check that a ledger is intact, without changing it. Raises LedgerDamaged or BackendError.
+    """Check that a ledger is intact, without changing the ledger.
 
-    In a ledger of an older version without digests, only the database's structure is checked.
+    In a ledger of an older version without digests, only the structure of the database is checked.
+    Raises LedgerDamaged, LedgerRefused if a newer version wrote the ledger, or BackendError.
     """
     with database.translate_errors(), database.reader().connect() as connection:
         if message := database.structure_fault(asking(connection)):

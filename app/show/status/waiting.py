@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ....scheduler.state.state import DeviceRecord
     from ...ledger.rows import StudyRow, Work
 
-#: The number of failed attempts in a row that is reported. So many failures are no accident.
+#: The number of failed attempts in a row from which a failure is reported, since it is no accident.
 AGAIN = 2
 #: The largest number of studies that a message names.
 NAMED = 3
