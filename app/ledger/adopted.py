@@ -1,4 +1,4 @@
-"""Adopted system configurations: those that users pinned for a workload on a class of machines.
+"""Adopted system configurations: system configurations that users pinned for a workload.
 
 A system configuration has the values of knobs (system parameters such as thread counts). For each
 workload and class of machines, only the newest row counts. A row without a configuration says that

@@ -1,7 +1,8 @@
 """Encode events and studies as JSON text, in a form that later versions can still read.
 
 Every kind of event has a pydantic adapter for its frozen dataclass. So the dataclass defines the
-fields of an event's JSON text, its *body*. Four rules let later versions read old bodies:
+fields of an event's JSON text, which is called the event's *body*. Four rules keep old bodies
+readable:
 
 - A new field needs a default, so that old bodies can still be decoded.
 - A field is never renamed and never changes its meaning. Use a new kind of event instead.
@@ -36,7 +37,7 @@ from ..extensions import of_ends, owner_of
 if TYPE_CHECKING:
     from ...scheduler.state.state import EngineState
 
-#: The version of the bodies. It grows when a kind of event or a field is added.
+#: The version of the bodies. The version grows when a kind of event or a field is added.
 VERSION = 29
 
 #: A marker for a removed field that may have any value, since other fields determine the value.

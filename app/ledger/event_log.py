@@ -42,7 +42,8 @@ class EventLog(ABC):
     def latest_snapshot(self) -> tuple[int, str] | None:
         """Return the newest snapshot, or None if there is no snapshot.
 
-        A snapshot is a pair: the number of the last event that is part of it, and its text.
+        A snapshot is a pair: the number of the last event that the snapshot covers, and the text of
+        the snapshot.
         """
         query = select(SNAPSHOT).order_by(SNAPSHOT.c.seq.desc()).limit(1)
         return next(((row.seq, row.body) for row in self._whole(SNAPSHOT, query)), None)
@@ -54,7 +55,7 @@ class EventLog(ABC):
     def _events(self, query: Select[Any]) -> list[tuple[int, Event]]:
         """Return the number and the event of each row of ``query``.
 
-        The query must select whole rows of events, as ``EVENTS`` does.
+        The query must select whole rows of events, as ``EVENTS`` selects.
         """
         return [(row.seq, codec.decode(row.kind, row.body)) for row in self._whole(EVENT, query)]
 
@@ -63,8 +64,8 @@ class EventLog(ABC):
 
         Raises LedgerDamaged if a row differs. Each row must contain a whole row of ``table``,
         beginning at index ``at``. A condition on a column without an index must also select damaged
-        values, such as ``of_kind`` does. Otherwise a row whose value in that column was changed
-        would silently be left out.
+        values, as the condition of ``of_kind`` does. Otherwise a row whose value in that column was
+        changed would silently be left out.
         """
         rows = self._rows(query)
         if message := fault(table, rows, at):

@@ -60,11 +60,12 @@ def forecast_of(reader: Reader, study: StudyRow, now: float) -> Forecast | None:
 
 
 class Forecasts:
-    """Forecasts for a display that is refreshed often. They are computed in a thread and cached.
+    """Forecasts for a display that is refreshed often.
 
-    The caller gets the forecast that was computed last, and never waits. Only one forecast is
-    computed at a time, and a rest follows each. So with many or large studies, the forecasts get
-    older but the CPU does not get busy.
+    Forecasts are computed in a thread and cached. The caller gets the forecast that was computed
+    last, and never waits. Only one forecast is computed at a time, and a rest follows each
+    computation. So with many or large studies, the forecasts get older but the CPU does not get
+    busy.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -78,7 +79,7 @@ class Forecasts:
         self._rested = 0.0
 
     def of(self, study: StudyRow) -> Forecast | None:
-        """Return the study's last forecast, and start to compute a new forecast if it is due.
+        """Return the study's last forecast, and start to compute a new forecast if one is due.
 
         The result is None if nothing was computed for the study's present status yet, or if the
         forecast itself is None.

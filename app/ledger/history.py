@@ -2,7 +2,8 @@
 
 Only the scheduler writes the table, in the transaction of a batch. New entries may displace older
 entries (``profiling.similarity.history.trimmed``). A history file states the number of its format.
-It is either read completely or refused. Entries of different classes of machines are never mixed.
+The file is either read completely or refused. Entries of different classes of machines are never
+mixed.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ def merged(
 ) -> tuple[list[HistoryEntry], list[str]]:
     """Merge new entries into the known entries.
 
-    Return the entries of ``new`` to write, and the ids of the entries of ``known`` that they
-    displace.
+    Return the entries of ``new`` to write, and the ids of the entries of ``known`` that the new
+    entries displace.
     """
     before = {entry.id: entry for entry in known}
     remaining = {entry.id: entry for entry in trimmed((before | {e.id: e for e in new}).values())}

@@ -2,12 +2,12 @@
 
 When the scheduler starts, an event for each such study notes that the study lacks the extension. A
 study goes on when an extension that it lacks is present again. The engine notes which extensions
-each study needs while these are present. For a study of an older version, the needs follow from the
-specification of the study.
+each study needs while the extensions are present. For a study of an older version, the needs follow
+from the specification of the study.
 
 Before these events, the scheduler replays the events after the newest snapshot, as after a crash.
-These may contain decisions of the extension. If an event cannot be handled without the extension,
-the error message names the extension.
+Such events may contain decisions of the extension. If an event cannot be handled without the
+extension, the error message names the extension.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..extensions import absent, needed_by
 def lack_events(engine: Engine, at: float) -> Iterator[Event]:
     """Yield events for the studies that begin or cease to lack an extension.
 
-    ``at`` is their time.
+    ``at`` is the events' time.
     """
     present, unfit = engine.extensions.names, engine.extensions.unfit
     for study in engine.state.studies.values():

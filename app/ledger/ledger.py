@@ -65,7 +65,8 @@ class Ledger(Protocol):
     def latest_snapshot(self) -> tuple[int, str] | None:
         """Return the newest snapshot, or None if there is no snapshot.
 
-        A snapshot is a pair: the number of the last event that is part of it, and its text.
+        A snapshot is a pair: the number of the last event that the snapshot covers, and the text of
+        the snapshot.
         """
 
     def reply_to(self, command: str) -> str | None:
@@ -96,7 +97,7 @@ class Ledger(Protocol):
 class MemoryLedger:
     """A ledger in the memory of the process.
 
-    It stores the values themselves, without encoding them.
+    The ledger stores the values themselves, without encoding.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Read the ledger from outside the scheduler: studies, trials, epochs, devices, events.
 
-Readers open the ledger read-only while the scheduler writes it. They take no lock for which the
+Readers open the ledger read-only while the scheduler writes it. Readers take no lock for which the
 scheduler would have to wait. Each call sees the ledger as of one moment. A call raises BackendError
 if there is no ledger yet, and LedgerDamaged if a row differs from what was written. So no wrong
 data is ever shown.
@@ -257,7 +257,7 @@ class Reader(EventLog):
         """Return the last outcomes of a study's attempts, newest first, at most ``limit`` outcomes.
 
         Only events with a sequence number above ``after`` are considered. An outcome is the event
-        of a failure or a loss. None stands for an accepted epoch or a trial that returned.
+        of a failure or a loss. None stands for a reported epoch, or for an objective that returned.
         """
         trial_ids = select(TRIAL.c.id).where(TRIAL.c.study == study_id)
         ends = of_kind(EpochReported, TrialReturned, AttemptFailed, AttemptLost)

@@ -101,11 +101,12 @@ class StudyRow:
     #: (``spec.options.Share``).
     weight: float = 1.0
     priority: int = 0
-    #: The Python environment in which the study's trainers run. If it is empty, they run in that of
-    #: the workers.
+    #: The Python environment in which the study's trainers run. An empty text means the environment
+    #: of the workers.
     environment: str = ""
-    #: The names that the user gave to the values of the objectives (``set_metric_names``). It is
-    #: empty if the user gave no names, or if ``Reader.with_names`` has not filled it in yet.
+    #: The names that the user gave to the values of the objectives (``set_metric_names``). The
+    #: tuple is empty if the user gave no names, or if ``Reader.with_names`` has not filled in the
+    #: names yet.
     names: tuple[str, ...] = ()
     #: The study's use of devices. For a study without limits, it is known only once the study is
     #: over.

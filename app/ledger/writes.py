@@ -1,8 +1,8 @@
 """Turn a batch into the statements and rows that one commit of the ledger writes.
 
 SQLAlchemy compiles the statements once for each kind of database, and the driver runs them
-directly. That halves the cost of committing an epoch. The round trip of every epoch waits for this
-commit.
+directly. Running the statements directly halves the cost of committing an epoch. The round trip of
+every epoch waits for this commit.
 
 Both kinds of database store the same values. NaN, which SQLite cannot store, becomes NULL. A NUL
 character, which PostgreSQL cannot store, is replaced.
@@ -73,7 +73,8 @@ class Batch:
     devices: Sequence[DeviceRecord] = ()
     #: The commands that were carried out: the id of the command and the text of the reply.
     commands: Sequence[tuple[str, str]] = ()
-    #: A snapshot: the number of the last event that is part of it, and its text.
+    #: A snapshot: the number of the last event that the snapshot covers, and the text of the
+    #: snapshot.
     snapshot: tuple[int, str] | None = None
     #: Entries for the history of tuned system parameters. The history drops old entries to stay
     #: short.
@@ -83,7 +84,10 @@ class Batch:
 
 
 class Writes:
-    """The SQL statements for one kind of database. ``dialect`` is its name in SQLAlchemy."""
+    """The SQL statements for one kind of database.
+
+    ``dialect`` is the database's name in SQLAlchemy.
+    """
 
     def __init__(self, dialect: str) -> None:
         if dialect == "sqlite":

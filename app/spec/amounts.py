@@ -14,8 +14,8 @@ from ..common.validation import finite, whole
 if TYPE_CHECKING:
     from ...profiling.devices.device import Device
 
-#: The range of weights. Beyond this range a study would get almost all devices or almost none,
-#: which is what priorities are for.
+#: The range of weights. Beyond this range a study would get almost all devices or almost none. Use
+#: priorities for such an effect.
 LOWEST, HIGHEST = 1e-3, 1e3
 #: Priorities range from ``-MAX_PRIORITY`` to ``MAX_PRIORITY``.
 MAX_PRIORITY = 1000

@@ -54,7 +54,7 @@ from .sampler_options import (
 from .space import Categorical, Space, grid_size, parameter, parse_space
 from .steps import expanded
 
-#: The names of scripts that run notebooks. They are never used as the name of a study.
+#: The names of scripts that run notebooks. A study is never named after such a script.
 _KERNELS = ("ipykernel_launcher", "colab_kernel_launcher")
 
 
@@ -145,8 +145,8 @@ def make_spec(  # noqa: PLR0917 - the two halves of a study, and its names
     """Return the specification of a study with the id ``study`` and the name ``name``.
 
     ``referred`` is the result of ``refer_to(code)``. If ``referred`` is None, this function calls
-    ``refer_to`` itself. ``tools`` is a reference to the pickled sampler and pruner. It is needed
-    only if the user gave a sampler object that the scheduler cannot build by itself.
+    ``refer_to`` itself. ``tools`` is a reference to the pickled sampler and pruner. The reference
+    is needed only if the user gave a sampler object that the scheduler cannot build by itself.
 
     Raises UsageError, with the field, its value and the allowed range, if the code cannot be used
     or does not fit the plan.
@@ -319,7 +319,7 @@ def make_local_spec(
 
 
 def check_name(name: str | None) -> str:
-    """Return ``name`` if it is allowed as a study's name. Raises UsageError if it is not.
+    """Return ``name`` if it is allowed as a study's name. Raises UsageError for any other name.
 
     If ``name`` is None, return a new name, made from the name of the running script.
     """

@@ -11,11 +11,11 @@ from ...tasks.contracts.by_value import PREFIX, is_by_value
 from .options import option_paths
 from .space import parameter
 
-#: Fields of ``StudySpec`` that ``differences`` does not compare directly. Those in the first group
-#: may differ: the number of trials and the observations (both may grow), weight, priority, the
-#: rules for giving up (studies of older versions have none), the script's command line and folder,
-#: notified addresses and tasks, and a sampler's pickle. The fields in the second group are compared
-#: in other ways.
+#: Fields of ``StudySpec`` that ``differences`` does not compare directly. The fields in the first
+#: group may differ: the number of trials and the observations (both may grow), weight, priority,
+#: the rules for giving up (studies of older versions have none), the script's command line and
+#: folder, notified addresses and tasks, and a sampler's pickle. The fields in the second group are
+#: compared in other ways.
 _NO_CHANGE = {
     *(
         "n_trials",

@@ -36,7 +36,7 @@ def value(name: str, text: str, given: Parameter) -> Any:
 
 
 def number(fields: Fields, name: str) -> float:
-    """Return the number in the field ``name``. Raises UsageError if its text is not a number."""
+    """Return the number in the field ``name``. Raises UsageError if the field has no number."""
     return _float(name, fields.get(name, ""))
 
 
@@ -87,9 +87,9 @@ def choices_of(spec: StudySpec) -> dict[str, dict[str, Any]]:
 def typed(text: str, choices: Mapping[str, Any]) -> Any:
     """Return the value that the user typed as ``text``.
 
-    The value is the entry of ``choices`` with this text. Otherwise, it is the text read as JSON or
-    as a number. A text that is neither stands for itself, except that ``true``, ``false`` and
-    ``none`` are recognised in any case.
+    The value is the entry of ``choices`` with this text. Otherwise, the value is the text read as
+    JSON or as a number. A text that is neither stands for itself, except that ``true``, ``false``
+    and ``none`` are recognised in any case.
     """
     if text in choices:
         return choices[text]

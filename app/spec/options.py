@@ -68,24 +68,24 @@ class Resources(_Group):
     """Devices and memory that one trial may use, and how exactly its results are reproduced."""
 
     #: The largest number of devices that may train one trial together, from 1 to ``shards``. The
-    #: width never changes a trial's result. If it is None, it equals ``shards``, or 1 if ``shards``
-    #: is None too.
+    #: width never changes a trial's result. None means as many devices as ``shards``, or 1 if
+    #: ``shards`` is None too.
     max_width: int | None = None
     #: The number of shards into which each batch of a ``TorchTrainable`` is cut, from 1 to the
     #: smallest batch size. The number may change results, since BatchNorm normalises within a
-    #: shard. If it is None, it equals ``max_width``, or fewer where a shard would otherwise have
-    #: less than 32 examples.
+    #: shard. None means as many shards as ``max_width``, or fewer if a shard would have less than
+    #: 32 examples.
     shards: int | None = None
     #: The number of bytes of host memory that the process of a trial may use, at least 2**29. Torch
     #: takes 0.3 GB of this memory. A trial that needs more memory fails. If a system configuration
     #: causes the need, the trial goes on without that configuration. All objectives or epoch
-    #: functions in a slot run in the same process and share the limit, since up to four of their
-    #: trials are paused there. None means no limit.
+    #: functions in a slot run in the same process, where up to four trials are paused. So these
+    #: trials share the limit. None means no limit.
     memory: int | None = field(default=None, metadata={"stored": "memory_limit"})
     #: ``bitwise``: an epoch has the same bits on any resources, however often the epoch is trained.
-    #: A study whose code cannot do this ends at its start. ``statistical``: bits may differ, and
-    #: each epoch counts only once its state is in the checkpoint store. None means ``bitwise``,
-    #: except for an epoch function, which allows only ``statistical``.
+    #: A study whose code cannot be trained in this way ends at its start. ``statistical``: bits may
+    #: differ, and each epoch counts only once its state is in the checkpoint store. None means
+    #: ``bitwise``, except for an epoch function, which allows only ``statistical``.
     exactness: str | None = None
     #: The treatment of devices that would compute a trial's next epoch differently, because of
     #: another torch version, thread count or device class. ``refuse``: such a device is not used.
@@ -325,7 +325,7 @@ def stored(group: Resources | Limits | SystemTuning | Share) -> dict[str, Any]:
 def group_of(kind: type[Group], spec: StudySpec) -> Group:
     """Return the group of class ``kind`` that ``spec`` was made from.
 
-    Its values are not checked.
+    The values are not checked.
     """
     return _unchecked(kind, {each.name: getattr(spec, _stored_name(each)) for each in fields(kind)})
 

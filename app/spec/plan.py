@@ -41,7 +41,7 @@ class StudyPlan:
     limits: Limits
     system: SystemTuning
     share: Share
-    #: The Python environment in which trainers run. If it is empty, trainers run in that of the
+    #: The Python environment in which trainers run. An empty text means the environment of the
     #: workers.
     environment: str = ""
     #: The addresses that are notified about the study (``StudySpec.notify``).

@@ -66,12 +66,12 @@ _FORMS = ("use_separable_cma", "with_margin", "lr_adapt")
 class Sampler:
     """A sampler with options, such as ``penstock.Sampler("tpe", multivariate=True)``.
 
-    Pass it as ``create_study(sampler=...)``. ``kind`` is ``grid``, ``random``, ``qmc``, ``tpe``,
-    ``bohb``, ``gp``, ``cmaes``, ``nsga2`` or ``evolution``, or an Optuna sampler object of one of
-    these kinds. Pass any other Optuna sampler directly to ``create_study``. ``options`` are the
-    options in the guide's list, with the meaning that they have in Optuna. They override the
-    options of an Optuna object. Raises UsageError, naming the sampler or the option that is
-    refused.
+    Pass the sampler as ``create_study(sampler=...)``. ``kind`` is ``grid``, ``random``, ``qmc``,
+    ``tpe``, ``bohb``, ``gp``, ``cmaes``, ``nsga2`` or ``evolution``, or an Optuna sampler object of
+    one of these kinds. Pass any other Optuna sampler directly to ``create_study``. ``options`` are
+    the options in the guide's list, with the meaning that they have in Optuna. These options
+    override the options of an Optuna object. Raises UsageError, naming the sampler or the option
+    that is refused.
     """
 
     #: One of ``SAMPLERS``.

@@ -121,8 +121,8 @@ class Categorical:
     """One of ``choices``, which are strings, numbers, booleans or None.
 
     No two choices may be equal, and ``True`` equals 1. ``when`` is the condition under which the
-    parameter is active. Raises UsageError if there are no choices, if two are equal, or if JSON
-    cannot represent one.
+    parameter is active. Raises UsageError if there are no choices, if two choices are equal, or if
+    JSON cannot represent a choice.
     """
 
     choices: tuple[Scalar, ...]

@@ -42,9 +42,9 @@ def ASHA(  # noqa: N802 - as above
     """Promote a trial to the next rung as soon as the trial is among the best ``1/eta`` so far.
 
     The rungs (epochs at which trials are compared) are those of ``SuccessiveHalving``. A trial that
-    is not promoted is paused. It goes on later if it is among the best by then. The first trial of
-    a high rung does not wait for other trials as long as it is the best of all and still improves
-    much.
+    is not promoted is paused. The trial goes on later if it is among the best by then. The first
+    trial of a high rung does not wait for other trials as long as the first trial is the best of
+    all and still improves much.
     """
     return replace(_halving("asha", "ASHA", min_epochs, max_epochs, eta), ahead=True)
 
@@ -67,9 +67,9 @@ def FreezeThaw(*, max_epochs: int) -> StrategySpec:  # noqa: N802 - as above
     after an epoch, and go on from there. At most ``n_trials`` trials are begun.
 
     A third of the time goes to the trials that ``ASHA`` would train next. So the study never lags
-    far behind ASHA, however wrong the model is. In three times the time and one epoch, the study
-    trains everything that ASHA trains on one device. Equally, the study takes at most three times
-    the epochs. Until curves can be predicted, the strategy acts exactly as ASHA.
+    far behind ASHA, however wrong the model is. On one device, everything that ASHA trains in some
+    time is trained within three times that time and one epoch. Equally, the study takes at most
+    three times the epochs. Until curves can be predicted, the strategy acts exactly as ASHA.
     """
     high = whole("FreezeThaw.max_epochs", max_epochs, low=1)
     return StrategySpec("freeze_thaw", high)

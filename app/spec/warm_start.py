@@ -1,9 +1,9 @@
 """Results from other studies, from which the sampler of a new study learns.
 
 The results are not trials of the new study, but part of its definition
-(``StudySpec.observations``). So they are visible wherever the study is: to samplers, to other
-processes, in exports, and after the study is extended. The strategy and the number of trials of the
-study do not count them.
+(``StudySpec.observations``). So the results are visible wherever the study is: to samplers, to
+other processes, in exports, and after the study is extended. The strategy and the number of trials
+of the study do not count them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def of_frozen(trials: Iterable[FrozenTrial], source: str) -> list[Observation]:
 def of_study(study: Any, direction: str) -> list[Observation]:
     """Return the results of a Penstock study or an Optuna study as observations.
 
-    Raises UsageError if the study has several objectives, or if its direction is not ``direction``.
+    Raises UsageError if the study has several objectives, or if the study's direction is not
+    ``direction``.
     """
     if len(study.directions) > 1:
         raise UsageError(
@@ -86,7 +87,7 @@ def fitting(
 ) -> tuple[Observation, ...]:
     """Return the observations whose parameters fit the space.
 
-    If some do not fit, warn with the number of those left out.
+    If some observations do not fit, warn with the number of observations left out.
     """
     fitted = []
     for each in given:

@@ -67,7 +67,7 @@ class Database(ABC):
     def check(self) -> None:
         """Check, within seconds, that the database can be opened.
 
-        Raises BackendError if it cannot.
+        Raises BackendError if the database cannot be opened.
         """
 
     @abstractmethod
@@ -235,8 +235,9 @@ def check_not_newer(database: Database, ask: Ask, at: str) -> None:
 def check_noted(database: Database, ask: Ask, noted: Newest | None) -> None:
     """Check that the ledger contains the event that was ``noted``.
 
-    Raises LedgerDamaged if it does not. The write-ahead log of SQLite, a file next to the database,
-    may be damaged or gone. The database then opens without its newest batches and reports no error.
+    Raises LedgerDamaged if the event is missing. The write-ahead log of SQLite, a file next to the
+    database, may be damaged or gone. The database then opens without the newest batches and reports
+    no error.
     """
     if noted is None or not noted.seq:
         return

@@ -107,7 +107,7 @@ def _alike(column: Column[Any]) -> Column[Any]:
 def faults(connection: Connection) -> Iterator[str]:
     """Yield a message for each table that has an altered row.
 
-    This reads all rows that have digests.
+    All rows that have digests are read.
     """
     for table in sealed_tables(connection):
         query = EVENTS.order_by(EVENT.c.seq) if table is EVENT else select(table)

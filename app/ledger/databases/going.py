@@ -2,7 +2,7 @@
 
 Every row is read whole, and its digest is compared. The structure of the tables of trials and
 epochs is not checked, since such a check would read both tables completely and take longer than
-Python's start. Instead the trials are counted by a second index. This reveals a trial that is
+Python's start. Instead the trials are counted by a second index. The count reveals a trial that is
 missing in one of the indexes.
 """
 

@@ -1,4 +1,4 @@
-"""Choose the database for a ledger's URL: SQLite or PostgreSQL. Its driver is loaded on demand."""
+"""Choose the database for a ledger's URL: SQLite or PostgreSQL. The driver is loaded on demand."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ class PostgresDatabase(Database):
     def _check(self, session: PgSession) -> str:
         """Return the schema that the tables are in.
 
-        Raises BackendError if it cannot hold a ledger.
+        Raises BackendError if the database cannot hold a ledger.
         """
         cursor = session.execute("SELECT current_setting('server_encoding'), current_schema()")
         [(encoding, schema)] = cursor.fetchall()

@@ -116,8 +116,8 @@ class ReadOnly:
     def _newest(self) -> Newest | None:
         """Return the newest event that the ledger must contain, or None if no event is noted.
 
-        Call this before reading rows, since events that are written in between are newer. Raises
-        BackendError if there is no ledger.
+        Call this method before reading rows, since events that are written in between are newer.
+        Raises BackendError if there is no ledger.
         """
         if self.database.is_absent():
             url = self.database.shown

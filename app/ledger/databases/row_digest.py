@@ -12,8 +12,8 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
-#: The digest that takes the place of an earlier event's digest. It is used for the first event and
-#: for the rows of all tables other than the table of events.
+#: The digest that takes the place of an earlier event's digest. The value is used for the first
+#: event and for the rows of all tables other than the table of events.
 NONE = 0
 
 
@@ -53,7 +53,7 @@ def first_fault(
 
     ``covered`` has the columns that the digest covers. The digest is the next column. In a row of
     an event, the column after the digest has the digest of the event before. ``named`` returns the
-    name of a row for messages. It is not needed if the key of ``table`` is the first column.
+    name of a row for messages. ``named`` is not needed if the key of ``table`` is the first column.
     """
     chained = table == "event"
     for row in rows:

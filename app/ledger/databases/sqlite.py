@@ -189,7 +189,7 @@ class SqliteDatabase(Database):
         """Return the fault that SQLite finds in its structure, or None.
 
         ``what`` is the name of the table to check. If ``what`` is a number, all tables are checked,
-        and it is the largest number of faults to report.
+        and at most that number of faults is reported.
         """
         content = str(value(ask, f"PRAGMA integrity_check({what})"))
         return None if content == "ok" else " ".join(content.split())

@@ -220,7 +220,7 @@ HISTORY = Table(
 )
 
 #: The system configurations that users have pinned for workloads (see ``adopted``). The
-#: configuration is NULL if the user has taken it back.
+#: configuration is NULL if the user has taken the choice back.
 ADOPTED = Table(
     "adopted",
     METADATA,
@@ -241,6 +241,7 @@ WRITER = Table(
     _digest(),
 )
 
-#: A table with one row, the number of the ledger's schema. It has the name of the table of Alembic,
-#: which made the schema up to version 0.2. The table has no digest, so it is not in ``METADATA``.
+#: A table with one row, the number of the ledger's schema. The name is that of Alembic's own table,
+#: since Alembic made the schema up to version 0.2. The table has no digest, so it is not in
+#: ``METADATA``.
 REVISION = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))

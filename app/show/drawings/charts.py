@@ -60,9 +60,9 @@ def labelled(value: Any) -> Any:
 
 
 def colours(study: StudyRow, trials: Sequence[TrialRow]) -> dict[str, str]:
-    """Return each trial's colour by its rank, by the id of the trial.
+    """Return the colour of each trial, by the id of the trial.
 
-    Trials without a value are grey.
+    The colour depends on the trial's rank. Trials without a value are grey.
     """
     order = ranked(study, trials)
     by_trial = {trial.id: UNRANKED for trial in trials}
@@ -85,7 +85,7 @@ def shade(share: float) -> str:
 
 
 def unit_of(span: float) -> tuple[float, str]:
-    """Return the unit in which to show ``span`` seconds: its length in seconds, and its name."""
+    """Return the unit in which to show ``span`` seconds: the unit's length in seconds and name."""
     for seconds, name in ((3600.0, "h"), (60.0, "min")):
         if span >= 3 * seconds:
             return seconds, name

@@ -104,7 +104,10 @@ def picture_of_mark() -> str:
 
 
 def charts_script() -> Markup:
-    """Return the JavaScript with which a page draws its figures. It needs ``plotly_script``."""
+    """Return the JavaScript with which a page draws its figures.
+
+    The script needs the library that ``plotly_script`` returns.
+    """
     return _beside("charts.js")
 
 

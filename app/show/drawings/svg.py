@@ -34,7 +34,8 @@ def titled(title: str, *inside: Markup) -> Markup:
 def drawing(view: str, parts: Iterable[str], what: str, style: str = "") -> Markup:
     """Return the ``svg`` element of the drawing that consists of ``parts``.
 
-    ``view`` is its ``viewBox``. ``what`` describes the drawing for users who cannot see it.
+    ``view`` is the element's ``viewBox``. ``what`` describes the drawing for users who cannot see
+    it.
     """
     return element(
         "svg", *parts, class_="drawn", role="img", aria_label=what, style=style, viewBox=view

@@ -125,11 +125,11 @@ def status_view(
     *,
     still: bool = False,
 ) -> RenderableType:
-    """Render everything about the study: the live view, the reason why it makes no progress, etc.
+    """Render a study's state: its live view, its spending, its failures, and logs.
 
-    Failures with their tracebacks follow, then the ends of the logs that explain a failure.
-    ``waits`` is the reason why the study makes no progress, or None. ``still`` is True if the study
-    stands still because no scheduler runs.
+    Only the ends of logs that explain a failure are shown. ``waits`` is the reason why the study
+    makes no progress, or None. ``still`` is True if the study stands still because no scheduler
+    runs.
     """
     view = replace(Watcher(reader, study.id).poll(), still=still)
     parts: list[RenderableType] = [study_screen(view, time.time())]

@@ -1,6 +1,6 @@
 """Find lines that trials printed, in the logs of the trainers on this machine.
 
-A trainer is a process that trains. ``tasks.process.output`` writes its log.
+A trainer is a process that trains. ``tasks.process.output`` writes the logs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Monitor the reason why a study makes no progress, for commands that watch the study.
 
 The monitor collects the facts that ``app.show.status.waiting`` judges: rows of the ledger, locks
-and logs of the services on this machine, and the broker's answer to a test write. It is normal that
-services are starting, or that a trial is between two segments (epochs sent as one task). So a
-reason is reported only after it has lasted for a while.
+and logs of the services on this machine, and the broker's answer to a test write. Services that are
+starting are normal, and so is a trial between two segments (epochs sent as one task). So a reason
+is reported only after the reason has lasted for a while.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def _is_shown(event: Event) -> bool:
 def _written_at(log: Path) -> float:
     """Return the time of the last write to the log, in seconds since 1970.
 
-    Return 0 if it was removed.
+    Return 0 if the log was removed.
     """
     try:
         return log.stat().st_mtime

@@ -2,9 +2,9 @@
 
 Theory of operation. ``app.show.status.stall_monitor`` collects the facts, and ``why_waiting``, a
 pure function, judges them. The function follows the way of a trial: broker, scheduler, devices,
-attempts, the queue for a slot. It reports the first fault on this way. The sentence contains no
-counts or times that change between two checks. So a caller can tell whether the sentence was
-already shown.
+attempts, the queue for a slot. The function reports the first fault on this way. The sentence
+contains no counts or times that change between two checks. So a caller can tell whether the
+sentence was already shown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from ....scheduler.state.state import DeviceRecord
     from ...ledger.rows import StudyRow, Work
 
-#: The number of failed attempts in a row from which a failure is reported, since it is no accident.
+#: The number of failed attempts in a row at which the failures are reported. Fewer may be
+#: accidents.
 AGAIN = 2
 #: The largest number of studies that a message names.
 NAMED = 3
@@ -33,8 +34,8 @@ class Setback:
     """An attempt that failed for another reason than a failure of user code.
 
     A failure of user code is shown elsewhere. ``reason`` says why the attempt failed. ``refused``
-    is True if the attempt's node cannot run the study as it is. ``log`` is the end of the trainer's
-    log, or empty if the log is not on this machine.
+    is True if the attempt's node cannot run the study as it is. ``log`` is the last line of the
+    trainer's log. It is empty if the log is not on this machine.
     """
 
     reason: str

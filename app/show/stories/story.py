@@ -54,8 +54,8 @@ class Line:
     what: str
     cause: str
     #: The attempt that reported the event, as a number from 1 among the trial's attempts that
-    #: reported anything. The attempt's fence (its number in the study's scheduler) follows. Both
-    #: are None if no attempt reported the event.
+    #: reported anything. The attempt's fence, which is the attempt's number among all attempts of
+    #: the scheduler, follows. Both are None if no attempt reported the event.
     attempt: int | None = None
     fence: int | None = None
     #: The traceback of a failure. It is empty for any other event.

@@ -37,10 +37,11 @@ def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
     the mean of that configuration's values, and ``replicates`` has each value by the number of its
     trial.
 
-    ``checkpoint`` describes the trial's newest checkpoint: the epoch, the URI, and ``gone``. It is
-    None if the store has no checkpoint (an objective has none). ``gone`` is True if the file does
-    not exist. It is None if the store does not answer or if the study was imported. The checkpoints
-    of an imported study are not checked, since their URIs may be any addresses.
+    ``checkpoint`` describes the trial's newest checkpoint: the epoch, the URI, and ``gone``.
+    ``checkpoint`` is None if the store has no checkpoint of the trial (an objective has none).
+    ``gone`` is True if the file does not exist. ``gone`` is None if the store does not answer or if
+    the study was imported. The checkpoints of an imported study are not checked, since their URIs
+    may be any addresses.
 
     A metric whose value is not finite is None. ``energy_j`` is the trial's energy in joules, or
     None if the energy of an epoch was not measured. ``energy`` says why. Raises UsageError if no

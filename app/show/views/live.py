@@ -1,10 +1,10 @@
 """Follow a running study on the terminal: a header, the trials, the devices and the time left.
 
 Theory of operation. ``follow`` only reads the ledger, a few times a second. So anyone may start and
-stop it at any time. ``study_screen`` is a pure function of the rows, so tests can compare the
-screen as text. If the output is not a terminal, ``follow`` writes plain lines as things happen. In
-a notebook, ``follow`` replaces the same output again and again. Everything goes to standard error,
-since standard output belongs to the user.
+stop ``follow`` at any time. ``study_screen`` is a pure function of the rows, so tests can compare
+the screen as text. If the output is not a terminal, ``follow`` writes plain lines as things happen.
+In a notebook, ``follow`` replaces the same output again and again. Everything goes to standard
+error, since standard output belongs to the user.
 """
 
 from __future__ import annotations
@@ -144,17 +144,17 @@ def follow(
     A study that has paused itself counts as ended, until its user acts.
 
     With ``at_timeout`` the study is always watched to its end. ``at_timeout`` is then called
-    ``timeout`` seconds after the first trial has begun. Trials in ``before`` do not count for this.
-    ``on_trial`` is called once for each trial that reaches a final state, except for trials whose
-    ids are in ``before``. If plain lines are written, trials in ``unwritten`` get no line.
-    ``on_poll`` is called after each poll of the ledger, with the view and with all epochs so far in
-    the order of their acceptance.
+    ``timeout`` seconds after the first trial has begun. For this time, trials whose ids are in
+    ``before`` do not count. ``on_trial`` is called once for each trial that reaches a final state,
+    except for trials whose ids are in ``before``. If plain lines are written, trials in
+    ``unwritten`` get no line. ``on_poll`` is called after each poll of the ledger, with the view
+    and with all epochs so far in the order of their acceptance.
 
     ``why`` returns the reason why the study makes no progress (``app.show.status.stall_monitor``).
     The reason is shown even if ``show`` is False. ``still`` returns True if the study stands still
     because no scheduler runs. ``wait`` is called between two polls with the longest time to wait,
-    in seconds. It may return earlier with the ids of trials that have ended, for which ``on_trial``
-    is then called at once.
+    in seconds. ``wait`` may return earlier with the ids of trials that have ended, for which
+    ``on_trial`` is then called at once.
 
     A ledger that does not answer is reported and polled again. Raises BackendError after
     ``timeout`` if the ledger never answered. Raises LedgerRefused or LedgerDamaged at once.

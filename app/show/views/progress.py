@@ -44,8 +44,8 @@ class StudyProgress:
     #: The number of trials that were enqueued after the end of the study. Another call of
     #: ``optimize`` would run them.
     enqueued: int
-    #: The best trials. With several objectives these are the Pareto front. With replicates these
-    #: are the trials of the best configuration. Otherwise this is only the best trial.
+    #: The best trials. With several objectives, the list has the Pareto front. With replicates, the
+    #: list has the trials of the best configuration. Otherwise the list has only the best trial.
     front: list[TrialRow]
     #: The number of accepted epochs.
     epochs: int
@@ -155,9 +155,9 @@ def objective_words(study: StudyRow) -> str:
 def tools_words(spec: StudySpec) -> str:
     """Return the class names of a local study's sampler and pruner.
 
-    These are objects of the user's script, which run in the trainer. The text is *TPESampler,
-    MedianPruner (the script's)*. Older ledgers have only the class of the sampler. The result is
-    empty for studies that are not local.
+    The sampler and the pruner are objects of the user's script, and run in the trainer. The text is
+    *TPESampler, MedianPruner (the script's)*. Older ledgers have only the class of the sampler. The
+    result is empty for studies that are not local.
     """
     if not spec.local:
         return ""
@@ -393,8 +393,8 @@ def time_left(
     """Return the time left in seconds: untrained epochs times mean seconds, divided by busy slots.
 
     Of the ``expected`` epochs, ``ready`` epochs were trained already or need no training.
-    ``recent`` has the newest ``RECENT`` epochs that were trained. It leaves out epochs that were
-    taken over from another trial, since these took no time. The result is None if no epoch was
+    ``recent`` has the newest ``RECENT`` epochs that were trained. Epochs that were taken over from
+    another trial are left out, since such epochs took no time. The result is None if no epoch was
     trained yet, and for a study that is over, is paused or runs until it is stopped.
     """
     if study.finished_at is not None or study.status == "paused" or study.endless or not recent:

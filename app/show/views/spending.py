@@ -38,9 +38,9 @@ class Metered(Protocol):
 def joules_of(epochs: Iterable[Metered]) -> float | None:
     """Return the sum of the joules of all ``epochs``.
 
-    The result is None if there are no epochs or if the energy of one was not measured. Epochs that
-    were taken over from another trial do not count, since their joules count for the trial that
-    trained them.
+    The result is None if there are no epochs or if the energy of one epoch was not measured. Epochs
+    that were taken over from another trial do not count, since their joules count for the trial
+    that trained them.
     """
     each = [row.joules for row in epochs if not row.taken_from]
     measured = [joules for joules in each if joules is not None]
@@ -96,8 +96,8 @@ def spent_facts(study: StudyRow, now: float) -> Facts:
 def late_words(misses: float | None) -> str:
     """Return a text that says by how much a study will miss its deadline.
 
-    ``misses`` is in seconds. The result is empty if the study will meet its deadline, or if this is
-    not known.
+    ``misses`` is in seconds. The result is empty if the study will meet its deadline, or if the
+    study's end is not known.
     """
     return f"it will miss its deadline by about {duration(misses)}" if misses else ""
 

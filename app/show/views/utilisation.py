@@ -1,9 +1,9 @@
 """Compute a study's use of its slots: training, idle time by cause, and time over the bound.
 
 Theory of operation. Everything is computed from the rows of the ledger. The slots of a study are
-the slots that trained for the study. They are counted from the submission to the end of the study.
-The time between two epochs on a slot is idle time of the study, unless the slot trained for another
-study. The cause of idle time is the first of these that applies:
+the slots that trained for the study. Their time is counted from the submission to the end of the
+study. The time between two epochs on a slot is idle time of the study, unless the slot trained for
+another study. The cause of idle time is the first of these that applies:
 
 - ``start-up``: no epoch of the study had begun anywhere;
 - ``device``: the device was draining, resting or gone, as far as its last change tells;
@@ -63,9 +63,9 @@ class Usage:
     #: The idle time, by its cause (``CAUSES``).
     idle: dict[str, float]
     #: The time since the first epoch began, divided by the fluid bound: the least time in which the
-    #: slots could train the same epochs. The bound uses the study's own mean speeds. It counts each
-    #: slot only while the slot was present. If trials wait for each other at rungs, the bound is
-    #: the sum of the rungs' bounds. None means that no bound can be computed.
+    #: slots could train the same epochs. The bound uses the study's own mean speeds. The bound
+    #: counts each slot only while the slot was present. If trials wait for each other at rungs, the
+    #: bound is the sum of the rungs' bounds. None means that no bound can be computed.
     over_bound: float | None
 
     @property
@@ -158,9 +158,9 @@ def _attribute_gap(  # noqa: PLR0917 - what a gap is held against, one kind each
     """Add the idle time ``gap`` of a slot to ``idle``, split by cause.
 
     ``began`` is the time at which the study's first epoch began. ``away`` has the time at which
-    each device left, by its name. ``moved`` has the starts of epochs before which a trial changed
-    its width. ``ready`` and ``rests`` have the spans in which trials were ready or waited at a
-    rung.
+    each device left, by the device's name. ``moved`` has the starts of epochs before which a trial
+    changed its width. ``ready`` and ``rests`` have the spans in which trials were ready or waited
+    at a rung.
     """
     left, right = gap
     if left < began:
