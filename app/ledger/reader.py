@@ -310,8 +310,9 @@ class Reader(EventLog):
     def named(self, uris: Sequence[str]) -> set[str]:
         """Return those of ``uris`` that are still needed. Pass at most a few hundred URIs.
 
-        A URI is needed if it is the URI of a durable state, or of a super-net whose candidates are
-        a study. Digests are not compared, so a needed URI is missed if its row is damaged.
+        A URI is needed if it is the URI of a durable state, or the URI of a super-net among whose
+        candidates a study searches. Digests are not compared, so a needed URI is missed if its row
+        is damaged.
         """
         rows = self._rows(select(DURABLE.c.uri).where(DURABLE.c.uri.in_(uris)))
         supernets = {each.uri for each in self.supernets().values()}

@@ -89,7 +89,7 @@ class StudyRow:
     message: str
     #: The whole specification of the study (``codec.spec_to_json``).
     spec_json: str
-    #: The trials that share random numbers: one of ``scheduler.model.study.SEEDING``.
+    #: The content of the keys of trials' random numbers: one of ``scheduler.model.study.SEEDING``.
     seeding: str = "trial"
     #: The number of trials of each configuration.
     replicates: int = 1
@@ -101,8 +101,8 @@ class StudyRow:
     #: (``spec.options.Share``).
     weight: float = 1.0
     priority: int = 0
-    #: The Python environment in which the study's trainers run. An empty text means the environment
-    #: of the workers.
+    #: The environment (the Python and the system) in which the study's trainers run. An empty text
+    #: means the environment of the workers.
     environment: str = ""
     #: The names that the user gave to the values of the objectives (``set_metric_names``). The
     #: tuple is empty if the user gave no names, or if ``Reader.with_names`` has not filled in the

@@ -14,8 +14,8 @@ from .space import parameter
 #: Fields of ``StudySpec`` that ``differences`` does not compare directly. The fields in the first
 #: group may differ: the number of trials and the observations (both may grow), weight, priority,
 #: the rules for giving up (studies of older versions have none), the script's command line and
-#: folder, notified addresses and tasks, and a sampler's pickle. The fields in the second group are
-#: compared in other ways.
+#: folder, notified addresses and tasks, a sampler's pickle, and ``system_fixed``, which follows
+#: from other fields. The fields in the second group are compared in other ways.
 _NO_CHANGE = {
     *(
         "n_trials",

@@ -20,7 +20,7 @@ class StudyPlan:
     #: The metric of the first objective. It is None if an objective returns its value without a
     #: name.
     metric: str | None
-    #: The sampler's name, followed by the sampler's options as JSON.
+    #: The name of the sampler. ``sampler_options`` has the sampler's options as JSON.
     sampler: str
     sampler_options: str
     #: The strategy. None means the default for the contract of the code and the size of the study.
@@ -41,8 +41,8 @@ class StudyPlan:
     limits: Limits
     system: SystemTuning
     share: Share
-    #: The Python environment in which trainers run. An empty text means the environment of the
-    #: workers.
+    #: The environment (the Python and the system) in which trainers run. An empty text means the
+    #: environment of the workers.
     environment: str = ""
     #: The addresses that are notified about the study (``StudySpec.notify``).
     notify: tuple[str, ...] = field(default=(), repr=False)

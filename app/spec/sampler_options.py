@@ -21,8 +21,8 @@ OWN = "own"
 SAMPLERS = ("grid", "random", "qmc", "tpe", "bohb", "gp", "cmaes", "nsga2", "evolution")
 #: The samplers that have no equivalent class in Optuna.
 NOT_OPTUNAS = ("grid", "bohb", "evolution")
-#: The samplers that take only one objective, followed by the samplers for which every parameter
-#: must be active.
+#: ``ONE_OBJECTIVE`` has the samplers that take only one objective. ``UNCONDITIONAL`` has the
+#: samplers that cannot draw from a space with conditions.
 ONE_OBJECTIVE = ("bohb", "cmaes", "evolution")
 UNCONDITIONAL = ("gp", "cmaes")
 #: The samplers that need a space, each with the kind of parameters that the space must have.

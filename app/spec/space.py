@@ -351,7 +351,7 @@ def _from_optuna(field: str, value: Any) -> Parameter:
 
 
 def _written(kind: str, given: Float | Int, *, step: float | None) -> str:
-    """Return a number's parameter as a user would write it, such as ``Float(0, 1, log=True)``.
+    """Return a number's parameter as a user would write it, such as ``Float(0.1, 1.0, log=True)``.
 
     ``step`` is the default of this kind of parameter. A step that equals the default is left out.
     """

@@ -52,24 +52,26 @@ def ASHA(  # noqa: N802 - as above
 def PASHA(  # noqa: N802 - as above
     *, max_epochs: int, min_epochs: int = 1, eta: int = 3
 ) -> StrategySpec:
-    """Use ``ASHA``, but open rungs above the second only while the ranking of trials changes.
+    """Promote trials by the rule of ``ASHA``, but open high rungs only while the ranking changes.
 
-    A rung is an epoch at which trials are compared. At the end the best trial is trained to
-    ``max_epochs``.
+    A rung is an epoch at which trials are compared. High rungs are those above the second. At the
+    end the best trial is trained to ``max_epochs``.
     """
     return _halving("pasha", "PASHA", min_epochs, max_epochs, eta)
 
 
 def FreezeThaw(*, max_epochs: int) -> StrategySpec:  # noqa: N802 - as above
-    """Continue the most promising trial for its time after every epoch, or begin a new trial.
+    """Decide after every epoch which trial to train for another epoch, or begin a new trial.
 
-    A model of learning curves predicts each trial's value at ``max_epochs``. Trials are paused
-    after an epoch, and go on from there. At most ``n_trials`` trials are begun.
+    The strategy trains the trial that promises most for the time that its epoch takes. A model of
+    learning curves predicts each trial's value at ``max_epochs``. Trials are paused after an epoch,
+    and go on from there. At most ``n_trials`` trials are begun.
 
     A third of the time goes to the trials that ``ASHA`` would train next. So the study never lags
     far behind ASHA, however wrong the model is. On one device, everything that ASHA trains in some
-    time is trained within three times that time and one epoch. Equally, the study takes at most
-    three times the epochs. Until curves can be predicted, the strategy acts exactly as ASHA.
+    time is trained within three times that time and one epoch. In return, the study may take up to
+    three times the epochs of ASHA. Until curves can be predicted, the strategy acts exactly as
+    ASHA.
     """
     high = whole("FreezeThaw.max_epochs", max_epochs, low=1)
     return StrategySpec("freeze_thaw", high)

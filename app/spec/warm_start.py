@@ -40,8 +40,8 @@ def of_frozen(trials: Iterable[FrozenTrial], source: str) -> list[Observation]:
 
     Only trials in the states ``COMPLETE`` and ``PRUNED`` have results. A pruned trial counts only
     with its intermediate values, which are compared at equal epochs. Steps that begin at 0, as many
-    objectives report them, become epochs that begin at 1. Raises UsageError if a trial has several
-    values.
+    objectives report them, become epochs that begin at 1. Raises UsageError if a complete trial
+    does not have exactly one value.
     """
     observations = []
     for trial in trials:

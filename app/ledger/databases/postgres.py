@@ -42,11 +42,12 @@ except ImportError as absent:
 if TYPE_CHECKING:
     from psycopg.abc import PQGen
 
-#: The number of seconds that connecting to one address may take, and the number of seconds that
-#: connecting may take in all, including the lookup of names.
+#: ``CONNECT_TIMEOUT`` is the number of seconds that connecting to one address may take.
+#: ``TOTAL_CONNECT_TIMEOUT`` is the number of seconds that connecting may take in all, including the
+#: lookup of names.
 CONNECT_TIMEOUT, TOTAL_CONNECT_TIMEOUT = 4, 10.0
-#: The number of seconds that a statement may take, and the number of seconds for which a server may
-#: be silent during a statement.
+#: ``STATEMENT_TIMEOUT`` is the number of seconds that a statement may take. ``SILENCE_TIMEOUT`` is
+#: the number of seconds for which a server may be silent during a statement.
 STATEMENT_TIMEOUT, SILENCE_TIMEOUT = 30, 40.0
 #: The first half of the key of a ledger's advisory lock. The second half identifies the schema that
 #: the tables are in.

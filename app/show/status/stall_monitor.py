@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from ...ledger.reader import Reader
     from ...ledger.rows import StudyRow
 
-#: The number of seconds between two checks, followed by the number of seconds for which a reason
-#: must last before it is reported.
+#: ``CHECK_INTERVAL`` is the number of seconds between two checks. ``REPORT_AFTER`` is the number of
+#: seconds for which a reason must last before the reason is reported.
 CHECK_INTERVAL = 0.5
 REPORT_AFTER = 1.0
-#: The rest after a check that found no reason, as a multiple of the CPU time of the check. With
-#: this factor, checks take a hundredth of a CPU core. The second number is the longest rest in
-#: seconds.
+#: The length of the rest after a check that found no reason. ``REST_FACTOR`` is the length as a
+#: multiple of the check's CPU time, so that checks take a hundredth of a CPU core. ``MAX_REST`` is
+#: the greatest length in seconds.
 REST_FACTOR, MAX_REST = 100.0, 3.0
 #: The number of seconds within which the broker must answer, so that watchers do not wait longer.
 BROKER_TIMEOUT = 0.5

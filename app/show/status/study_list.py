@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 
-#: The titles of the columns that hold numbers, followed by the titles of all columns.
+#: ``TITLES`` has the titles of all columns. ``RIGHT`` has the titles of columns with numbers, which
+#: are aligned to the right.
 RIGHT = ("trials", "epochs", "took", "best (last)")
 TITLES = ("study", "status", "started", *RIGHT, "metric")
 GAP = "  "
-#: The names of metrics may take at most one part in this number of the width of a line.
+#: The divisor that gives the largest width of metrics' names, from the width of a line.
 METRIC = 5
 #: The statuses of a study that ended before all its trials were done.
 _CUT_SHORT = ("cancelled", "failed")
@@ -55,10 +56,11 @@ def studies_facts(url: str, serves: Callable[[], bool]) -> list[Facts]:
 
 
 def _read_going(ledger: ReadOnly, *, still: bool) -> dict[str, Facts]:
-    """Return the facts about unfinished studies, by id, reading them without SQLAlchemy.
+    """Return the facts about unfinished studies, by id, if SQLAlchemy is not needed for that.
 
-    Studies with shared seeding are left out, since all their epochs are needed to find the epochs
-    that trials take over from each other.
+    The result is empty if the database cannot be read without SQLAlchemy. Studies with shared
+    seeding are left out, since all their epochs are needed to find the epochs that trials take over
+    from each other.
     """
     from ...ledger.listed import read_going
     from ...ledger.summary import epochs_of, facts_of

@@ -50,12 +50,12 @@ class Line:
     #: The number of the event in the ledger. It is None for epochs that were taken over from
     #: another trial, since their events belong to the other trial.
     seq: int | None
-    #: The event in words, followed by the event's cause. The cause may be empty.
+    #: The event in words. ``cause`` has the event's cause in words, and may be empty.
     what: str
     cause: str
-    #: The attempt that reported the event, as a number from 1 among the trial's attempts that
-    #: reported anything. The attempt's fence, which is the attempt's number among all attempts of
-    #: the scheduler, follows. Both are None if no attempt reported the event.
+    #: The number of the attempt that reported the event, from 1. Only the trial's attempts that
+    #: reported anything are counted. ``fence`` is the attempt's number among the attempts of all
+    #: trials. Both are None if no attempt reported the event.
     attempt: int | None = None
     fence: int | None = None
     #: The traceback of a failure. It is empty for any other event.

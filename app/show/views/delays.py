@@ -134,9 +134,10 @@ def summary(trials: Sequence[TrialDelays]) -> Delays | None:
 
 
 def percentile(ordered: Sequence[float], part: float) -> float:
-    """Return the smallest value such that at least the share ``part`` of the values is not larger.
+    """Return the quantile ``part`` (from 0 to 1) of the values in ``ordered``.
 
-    ``ordered`` has the values in ascending order. ``part`` is between 0 and 1.
+    The values must be in ascending order. The result is the smallest of the values for which the
+    share of values up to the result is at least ``part``.
 
     >>> percentile([1.0, 2.0, 3.0, 4.0], 0.5)
     2.0

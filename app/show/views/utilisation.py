@@ -56,8 +56,8 @@ class Usage:
     slots: int
     #: The time of all slots, from the submission to the end of the study.
     total: float
-    #: The part of ``total`` that was used to train this study, followed by the part used for other
-    #: studies.
+    #: ``trained`` is the part of ``total`` in which the slots trained for this study. ``others`` is
+    #: the part in which the slots trained for other studies.
     trained: float
     others: float
     #: The idle time, by its cause (``CAUSES``).
