@@ -85,7 +85,7 @@ def shade(share: float) -> str:
 
 
 def unit_of(span: float) -> tuple[float, str]:
-    """Return the unit in which to show ``span`` seconds: the unit's length in seconds and name."""
+    """Return the length (in seconds) and the name of the unit that suits ``span`` seconds."""
     for seconds, name in ((3600.0, "h"), (60.0, "min")):
         if span >= 3 * seconds:
             return seconds, name

@@ -132,9 +132,10 @@ def study_table(studies: list[Facts]) -> RenderableType:
 
 
 class _Studies:
-    """The table of studies, fitted to the terminal. Long names are folded, long metrics are cut.
+    """The table of studies, fitted to the terminal.
 
-    Tables of Rich take a millisecond for each line, which is too slow for a thousand studies.
+    Long names of studies are folded, and long lists of metrics are cut. Tables of Rich take a
+    millisecond for each line, which is too slow for a thousand studies.
     """
 
     def __init__(self, studies: list[Facts]) -> None:

@@ -104,7 +104,7 @@ def _whose(setbacks: Sequence[Setback]) -> str:
 
 
 def _held(study: StudyRow) -> str:
-    """Return a message about what the study's user must do before the study goes on.
+    """Return a message that tells the user how to continue or to end the study.
 
     The result is empty if the study does not wait for its user.
     """

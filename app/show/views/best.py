@@ -118,7 +118,7 @@ def _trial(
 
 
 def _gone(uris: Sequence[str]) -> dict[str, bool]:
-    """Return True or False for each URI that can be checked: True if the file does not exist.
+    """Return, for each URI that can be checked, True if the file at the URI does not exist.
 
     All checks together take at most ``STORE_TIMEOUT``, since a store that hangs would hang again
     for each file.

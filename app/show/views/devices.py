@@ -103,9 +103,9 @@ def device_table(devices: list[Facts]) -> RenderableType:
 
 
 def shown_devices(devices: Sequence[Facts], now: float) -> list[Facts]:
-    """Return the present devices, then the devices that are gone, except those that left long ago.
+    """Return the present devices, followed by the devices that are gone.
 
-    A device left long ago if more than ``SHOWN_AFTER`` seconds have passed.
+    A device that left more than ``SHOWN_AFTER`` seconds ago is left out.
     """
     recent = [facts for facts in devices if not _left_long_ago(facts, now)]
     return sorted(recent, key=lambda facts: facts["state"] in GONE)

@@ -82,10 +82,7 @@ def detail_words(plan: Facts) -> Iterator[str]:
 
 
 class _Rows:
-    """A table of the trials.
-
-    If the terminal is too narrow for the table, two lines for each trial.
-    """
+    """The trials as a table, or as two lines for each trial if the terminal is too narrow."""
 
     def __init__(self, rows: list[tuple[str, ...]]) -> None:
         self._rows = rows
@@ -189,7 +186,7 @@ def _study(row: Facts, unlisted: int) -> str:
 
 
 def _deadline(left: float, misses: float | None) -> str:
-    """Return *its deadline is in 2 h 00 min, which it will miss by about 20 min 00 s*.
+    """Return words such as *its deadline is in 2 h 00 min, which it will miss by about 20 min*.
 
     ``left`` is the number of seconds until the deadline. ``misses`` is the number of seconds by
     which the study is expected to miss its deadline, or None.

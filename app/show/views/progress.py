@@ -141,7 +141,7 @@ def failure_words(trial: TrialRow) -> str:
 
 
 def told(trial: TrialRow) -> str:
-    """Return the reason for a failure that the user reported through ``tell``."""
+    """Return the reason for a failure that the user reported by ``tell`` or ``add_trial``."""
     if trial.failure_message == ADDED:
         return "it had failed before it was added"
     return "its user said so" + (f": {trial.failure_message}" if trial.failure_message else "")
@@ -156,8 +156,8 @@ def tools_words(spec: StudySpec) -> str:
     """Return the class names of a local study's sampler and pruner.
 
     The sampler and the pruner are objects of the user's script, and run in the trainer. The text is
-    *TPESampler, MedianPruner (the script's)*. Older ledgers have only the class of the sampler. The
-    result is empty for studies that are not local.
+    such as *TPESampler, MedianPruner (the script's)*. Older ledgers have only the class of the
+    sampler. The result is empty for studies that are not local.
     """
     if not spec.local:
         return ""

@@ -105,7 +105,7 @@ def late_words(misses: float | None) -> str:
 def spent_words(study: StudyRow, now: float) -> str:
     """Return a line about the spending: *used 1.2 of 2 device-hours; at a limit it stops*.
 
-    The result is empty for a study without limits of which the ledger knows no spending.
+    The result is empty for a study without limits if the ledger knows of no spending.
     """
     facts, over = spent_facts(study, now), study.finished_at is not None
     amounts = {

@@ -7,7 +7,7 @@ another study. The cause of idle time is the first of these that applies:
 
 - ``start-up``: no epoch of the study had begun anywhere;
 - ``device``: the device was draining, resting or gone, as far as its last change tells;
-- ``resize``: the slot's next epoch is of a trial that came from another set of devices;
+- ``resize``: the slot's next epoch is of a trial whose width (its number of devices) changed;
 - ``plan``: a trial was ready but waited for a plan, its dispatch or its state;
 - ``barrier``: no trial was ready, and trials of a rung waited for others that were running;
 - ``no work``: no trial was ready.
