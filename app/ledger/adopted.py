@@ -42,8 +42,8 @@ class Adoption:
 def adoption_of(body: Mapping[str, Any], at: float) -> Adoption:
     """Return the adoption that a user's command asks for.
 
-    ``body`` has the fields of the command. ``at`` is the time of the command in seconds. Raises
-    UsageError with the name of a wrong field.
+    ``body`` contains the fields of the command. ``at`` is the time of the command in seconds.
+    Raises UsageError with the name of a wrong field.
     """
     workload, machine, config = (body.get(name) for name in ("workload", "machine", "config"))
     for field, name in (("workload", workload), ("machine", machine)):

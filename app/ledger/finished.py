@@ -84,8 +84,8 @@ def past_trial(
 ) -> PastTrial:
     """Return the finished study's trial, given its rows.
 
-    ``epochs`` has the rows of the trial's epochs, and ``parents`` has the trial's durable states.
-    With ``reported`` the trial includes all metrics of its epochs.
+    ``epochs`` contains the rows of the trial's epochs, and ``parents`` contains the trial's durable
+    states. With ``reported`` the trial includes all metrics of its epochs.
     """
     failure = None
     if row.failure_kind is not None:

@@ -5,9 +5,9 @@ study goes on when an extension that it lacks is present again. The engine notes
 each study needs while the extensions are present. For a study of an older version, the needs follow
 from the specification of the study.
 
-Before these events, the scheduler replays the events after the newest snapshot, as after a crash.
-Such events may contain decisions of the extension. If an event cannot be handled without the
-extension, the error message names the extension.
+Before the scheduler writes such an event, it replays the events after the newest snapshot, as after
+a crash. The replayed events may contain decisions of the extension. If a replayed event cannot be
+handled without the extension, the error message names the extension.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The ledger: the durable record of everything that happened, written by a single scheduler.
 
-Theory of operation. The truth is the table of events, which the engine replays. Every other table
-is derived from the events: tables for readers (studies, trials, epochs, durable states, devices),
-replies to commands, and snapshots, which shorten a replay. A ``Batch`` is written in one
-transaction. So a reader or a restarted scheduler sees a batch completely or not at all, whenever
-the writer was killed. Sequence numbers only grow, and an epoch is accepted once. A batch that would
-break either rule is refused completely (``IllegalTransition``). In that case, either a second
-writer is at work or the engine has a bug.
+Theory of operation. The truth is the table of events, which the engine replays. Tables for readers
+(studies, trials, epochs, durable states, devices) are derived from the events. Further tables have
+replies to commands, snapshots, which shorten a replay, and the history and the users' choices of
+system parameters. A ``Batch`` is written in one transaction. So a reader or a restarted scheduler
+sees a batch completely or not at all, whenever the writer was killed. Sequence numbers only grow,
+and an epoch is accepted once. A batch that would break either rule is refused completely
+(``IllegalTransition``). In that case, either a second writer is at work or the engine has a bug.
 
 ``MemoryLedger`` makes the same promises without a file, for the simulator and for tests.
 """
@@ -166,10 +166,10 @@ class MemoryLedger:
 
 
 class SqlLedger(EventLog):
-    """The ledger in a database, accessed over a single connection that stays open. Not thread-safe.
+    """The ledger in a database, accessed over a single connection that stays open.
 
-    After a BackendError from ``commit``, the batch may or may not have been written. A lost
-    connection stays lost. Open the ledger again to see its content.
+    The ledger is not thread-safe. After a BackendError from ``commit``, the batch may or may not
+    have been written. A lost connection stays lost. Open the ledger again to see its content.
     """
 
     def __init__(self, database: Database, connection: Connection, newest: Newest) -> None:

@@ -369,7 +369,7 @@ class Reader(EventLog):
 def _no_study(name: str, known: Sequence[str]) -> str:
     """Return a message that no study has the given name, with similar names.
 
-    ``known`` has the names of all studies, newest first.
+    ``known`` contains the names of all studies, newest first.
     """
     near = get_close_matches(name, known, n=NAMED, cutoff=0.4)
     names = list(dict.fromkeys([*near, *known]))

@@ -85,7 +85,7 @@ def _handle(engine: Engine, events: Iterable[tuple[int, Event]]) -> None:
 def _refusal(seq: int, error: Exception, lacking: Sequence[str]) -> str:
     """Return the reason why the event with the number ``seq`` cannot be handled.
 
-    ``lacking`` has the extensions that are needed but absent.
+    ``lacking`` contains the extensions that are needed but absent.
     """
     if isinstance(error, BrokenExtension):
         return (

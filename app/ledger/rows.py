@@ -315,7 +315,7 @@ class EpochRow:
 class DurableRow:
     """A state of a trial in the checkpoint store.
 
-    ``at`` is the time at which the state became durable.
+    ``at`` is the time at which the state became durable, in seconds.
     """
 
     trial: str

@@ -132,7 +132,7 @@ def metric_names(system_attrs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 def enqueued_of(study: StudyRow, counts: Mapping[TrialState, int]) -> int:
     """Return the number of trials that were enqueued after the end of a study.
 
-    The number is 0 while the study runs. ``counts`` has the number of trials in each state.
+    The number is 0 while the study runs. ``counts`` contains the number of trials in each state.
     """
     return 0 if study.finished_at is None else counts[TrialState.PROPOSED]
 

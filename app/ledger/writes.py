@@ -124,8 +124,8 @@ class Writes:
         """Return the statements of a transaction and their rows.
 
         The order of the statements satisfies the foreign keys. The events come first. ``forgotten``
-        has the ids of the entries that the history drops. ``before`` is the digest of the newest
-        event that is already written.
+        contains the ids of the entries that the history drops. ``before`` is the digest of the
+        newest event that is already written.
         """
         snapshots = [] if batch.snapshot is None else [batch.snapshot]
         statements: tuple[tuple[str, Table | None, Callable[[Any], _Row], Sequence[Any]], ...] = (

@@ -288,8 +288,8 @@ def make_local_spec(
     """Return the specification of a study whose objective samples by itself, in the trainer.
 
     ``study`` is the id and ``name`` the name of the study. ``tools`` is a reference to the pickled
-    sampler and pruner, which run in the objective's process. ``kinds`` has the class names of the
-    sampler and the pruner, for display.
+    sampler and pruner, which run in the objective's process. ``kinds`` contains the class names of
+    the sampler and the pruner, for display.
     """
     spec = StudySpec(
         id=study,

@@ -63,7 +63,7 @@ def _conditions(
 def is_active(name: str, conditions: Sequence[Condition], params: Mapping[str, Scalar]) -> bool:
     """Return True if the conditions of the parameter ``name`` hold.
 
-    ``params`` has the values of the active parameters that come before ``name`` in the space.
+    ``params`` contains the values of the active parameters that come before ``name`` in the space.
     """
     return all(
         each.parent in params and params[each.parent] in each.values

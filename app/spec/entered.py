@@ -87,9 +87,9 @@ def choices_of(spec: StudySpec) -> dict[str, dict[str, Any]]:
 def typed(text: str, choices: Mapping[str, Any]) -> Any:
     """Return the value that the user typed as ``text``.
 
-    The value is the entry of ``choices`` with this text. Otherwise, the value is the text read as
-    JSON or as a number. A text that is neither stands for itself, except that ``true``, ``false``
-    and ``none`` are recognised in any case.
+    If the text is a key of ``choices``, the value is the choice under this key. Otherwise, the
+    value is the text read as JSON or as a number. A text that is neither stands for itself, except
+    that ``true``, ``false`` and ``none`` are recognised in any case.
     """
     if text in choices:
         return choices[text]

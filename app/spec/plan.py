@@ -20,7 +20,7 @@ class StudyPlan:
     #: The metric of the first objective. It is None if an objective returns its value without a
     #: name.
     metric: str | None
-    #: The name of the sampler. ``sampler_options`` has the sampler's options as JSON.
+    #: The name of the sampler. ``sampler_options`` contains the sampler's options as JSON.
     sampler: str
     sampler_options: str
     #: The strategy. None means the default for the contract of the code and the size of the study.

@@ -21,8 +21,8 @@ OWN = "own"
 SAMPLERS = ("grid", "random", "qmc", "tpe", "bohb", "gp", "cmaes", "nsga2", "evolution")
 #: The samplers that have no equivalent class in Optuna.
 NOT_OPTUNAS = ("grid", "bohb", "evolution")
-#: ``ONE_OBJECTIVE`` has the samplers that take only one objective. ``UNCONDITIONAL`` has the
-#: samplers that cannot draw from a space with conditions.
+#: ``ONE_OBJECTIVE`` contains the samplers that take only one objective. ``UNCONDITIONAL`` contains
+#: the samplers that cannot draw from a space with conditions.
 ONE_OBJECTIVE = ("bohb", "cmaes", "evolution")
 UNCONDITIONAL = ("gp", "cmaes")
 #: The samplers that need a space, each with the kind of parameters that the space must have.
@@ -229,7 +229,7 @@ def _read(given: Mapping[str, Any], sampler: str) -> dict[str, Any]:
 def _plain_tpe(given: Mapping[str, Any]) -> bool:
     """Return True if all options of the sampler can be stored.
 
-    The user's own functions cannot be stored. ``given`` has the attributes of an Optuna
+    The user's own functions cannot be stored. ``given`` contains the attributes of an Optuna
     ``TPESampler``.
     """
     weights = getattr(given.get("_parzen_estimator_parameters"), "weights", None)
@@ -244,7 +244,7 @@ def _plain_tpe(given: Mapping[str, Any]) -> bool:
 def _plain_cmaes(given: Mapping[str, Any]) -> bool:
     """Return True if all options of the sampler can be stored.
 
-    Functions and objects cannot be stored. ``given`` has the attributes of an Optuna
+    Functions and objects cannot be stored. ``given`` contains the attributes of an Optuna
     ``CmaEsSampler``.
     """
     own = type(given.get("_independent_sampler")).__name__ != "RandomSampler"
@@ -255,7 +255,7 @@ def _plain_cmaes(given: Mapping[str, Any]) -> bool:
 def _plain_nsga2(given: Mapping[str, Any]) -> bool:
     """Return True if crossover, mutation and selection are Optuna's defaults.
 
-    ``given`` has the attributes of an Optuna ``NSGAIISampler``.
+    ``given`` contains the attributes of an Optuna ``NSGAIISampler``.
     """
     parts = {
         "_elite_population_selection_strategy": "NSGAIIElitePopulationSelectionStrategy",

@@ -109,8 +109,8 @@ def PBT(  # noqa: N802 - as above
     bottom ``quantile`` (above 0, at most 0.5) is stopped, and a new trial replaces it. The new
     trial continues from the state of a trial in the top ``quantile``. Each parameter of the new
     trial is either the top trial's value times 0.8 or 1.2, or, with probability ``resample``, a
-    newly drawn value. ``explore`` has the names of the parameters that are changed. None means all
-    parameters.
+    newly drawn value. ``explore`` contains the names of the parameters that are changed. None means
+    all parameters.
     """
     low = whole("PBT.interval", interval, low=1)
     high = whole("PBT.max_epochs", max_epochs, low=1)

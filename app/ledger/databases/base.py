@@ -54,8 +54,8 @@ class Database(ABC):
 
     #: The name of the database in messages, without a password.
     shown: str
-    #: ``errors`` has the errors of the driver. ``contradictions`` has the errors which mean that a
-    #: batch contradicts the ledger.
+    #: ``errors`` contains the errors of the driver. ``contradictions`` contains the errors which
+    #: mean that a batch contradicts the ledger.
     errors: ClassVar[tuple[type[Exception], ...]]
     contradictions: ClassVar[tuple[type[Exception], ...]]
     #: The file of the database. It is None if the database is not a single file.

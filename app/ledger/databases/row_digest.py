@@ -51,9 +51,10 @@ def first_fault(
 ) -> str | None:
     """Return a message about the first altered row, or None if all rows are as written.
 
-    ``covered`` has the columns that the digest covers. The digest is the next column. In a row of
-    an event, the column after the digest has the digest of the event before. ``named`` returns the
-    name of a row for messages. ``named`` is not needed if the key of ``table`` is the first column.
+    ``covered`` is the slice of the columns that the digest covers. The digest is the next column.
+    In a row of an event, the column after the digest has the digest of the event before. ``named``
+    returns the name of a row for messages. ``named`` is not needed if the key of ``table`` is the
+    first column.
     """
     chained = table == "event"
     for row in rows:

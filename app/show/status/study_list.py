@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 
-#: ``TITLES`` has the titles of all columns. ``RIGHT`` has the titles of columns with numbers, which
-#: are aligned to the right.
+#: ``TITLES`` contains the titles of all columns. ``RIGHT`` contains the titles of columns with
+#: numbers, which are aligned to the right.
 RIGHT = ("trials", "epochs", "took", "best (last)")
 TITLES = ("study", "status", "started", *RIGHT, "metric")
 GAP = "  "

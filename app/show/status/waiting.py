@@ -75,9 +75,9 @@ def why_waiting(
 ) -> str | None:
     """Return the reason why ``study`` makes no progress, or None if it makes progress.
 
-    ``devices`` has all devices that ever joined. ``running`` has the running trials of all studies,
-    by device and slot. ``setbacks`` has the failed attempts of the study since its last success,
-    newest first.
+    ``devices`` contains all devices that ever joined. ``running`` contains the running trials of
+    all studies, by device and slot. ``setbacks`` contains the failed attempts of the study since
+    its last success, newest first.
     """
     if study.finished_at is not None:
         return None
@@ -137,7 +137,7 @@ def _untaken(
 ) -> str:
     """Return the reason why no device accepts a trial of the study.
 
-    ``present`` has the devices that are not gone. The result is empty if a device may accept a
+    ``present`` contains the devices that are not gone. The result is empty if a device may accept a
     trial.
     """
     if present and setbacks and setbacks[0].refused:

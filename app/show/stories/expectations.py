@@ -25,8 +25,8 @@ BY_RUNGS = "no learning curve can be predicted yet: trials are chosen as by ASHA
 def expectations(spec: StudySpec, trial: str, epochs: Sequence[EpochRow]) -> dict[int, str]:
     """Return a sentence for each attempt that continued ``trial``, by the fence of the attempt.
 
-    A fence is the number of an attempt. ``epochs`` has the epochs of the whole study. The result is
-    empty for any other strategy than freeze-thaw.
+    A fence is the number of an attempt. ``epochs`` contains the epochs of the whole study. The
+    result is empty for any other strategy than freeze-thaw.
     """
     last = spec.strategy.max_epochs
     if spec.strategy.name != "freeze_thaw" or last is None:

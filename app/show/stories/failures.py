@@ -27,8 +27,8 @@ LINES = 8
 def failures_view(study: StudyRow, failed: Sequence[TrialRow], of: int) -> RenderableType:
     """Render the number of failures among ``of`` trials, the errors, and the end of a traceback.
 
-    ``failed`` has the failed trials by number, at least one. The traceback is the first that was
-    recorded.
+    ``failed`` contains the failed trials by number, at least one. The traceback is the first that
+    was recorded.
     """
     lines = [Text(f"{len(failed)} of {count(of, 'trial')} failed", style="red")]
     alike: dict[str, list[TrialRow]] = {}

@@ -52,9 +52,9 @@ def sentence(
 ) -> str:
     """Return ``event`` as a sentence.
 
-    ``accepted`` has the trial's accepted epochs by epoch and fence. ``attempts`` has the number of
-    each attempt among the trial's attempts, by the attempt's fence. ``several`` has the devices
-    with several slots. ``bounds`` has the constraints of the study.
+    ``accepted`` contains the trial's accepted epochs by epoch and fence. ``attempts`` contains the
+    number of each attempt among the trial's attempts, by the attempt's fence. ``several`` contains
+    the devices with several slots. ``bounds`` contains the constraints of the study.
     """
     attempt = f"attempt {attempts.get(fence_of(event) or 0)}"
     match event:

@@ -50,7 +50,7 @@ class Line:
     #: The number of the event in the ledger. It is None for epochs that were taken over from
     #: another trial, since their events belong to the other trial.
     seq: int | None
-    #: The event in words. ``cause`` has the event's cause in words, and may be empty.
+    #: The event in words. ``cause`` contains the event's cause in words, and may be empty.
     what: str
     cause: str
     #: The number of the attempt that reported the event, from 1. Only the trial's attempts that
@@ -70,10 +70,10 @@ class Line:
 class Story:
     """A trial, its study, its events in order, and all metrics of its last accepted epoch.
 
-    ``origins`` has sentences of extensions about the trial. It also has sentences about the trial
-    that this trial continues, about trials that continue this trial, and about the trial for which
-    this trial waits as a companion. For a trial that is paused or stopped, the last sentence tells
-    its rank.
+    ``origins`` contains sentences of extensions about the trial. Further sentences are about the
+    trial that this trial continues, about trials that continue this trial, and about the trial for
+    which this trial waits as a companion. If the trial is paused or was stopped, the last sentence
+    gives the trial's rank.
     """
 
     study: StudyRow
@@ -157,8 +157,8 @@ def cause_words(
     """Return the cause of ``event`` in words.
 
     The cause is the event that the scheduler handled when it sent the attempt that reported
-    ``event``. ``reasons`` has such earlier events by their number. ``names`` has the names of
-    studies by their id.
+    ``event``. ``reasons`` contains such earlier events by their number. ``names`` contains the
+    names of studies by their id.
     """
     seq = _taken_at(event)
     if seq is None:
@@ -265,8 +265,8 @@ def standing(
 ) -> list[str]:
     """Return a list with a sentence on the rank of a trial that is paused or was stopped.
 
-    ``epochs`` has the epochs of the whole study. The list is empty for trials in other states, for
-    trials without a finite value, and in a study with several objectives, which give no rank.
+    ``epochs`` contains the epochs of the whole study. The list is empty for trials in other states,
+    for trials without a finite value, and in a study with several objectives, which give no rank.
     """
     if trial.state not in {TrialState.PAUSED, TrialState.STOPPED} or len(spec.objectives) > 1:
         return []

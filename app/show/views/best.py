@@ -32,10 +32,10 @@ STORE_TIMEOUT = 5.0
 def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
     """Return the facts about the best trial, the first trial of ``progress.front_of``.
 
-    With several objectives, ``front`` has the facts of all trials on the Pareto front. With
+    With several objectives, ``front`` contains the facts of all trials on the Pareto front. With
     replicates, the facts are those of the first trial of the best configuration. ``mean`` is then
-    the mean of that configuration's values, and ``replicates`` has each value by the number of its
-    trial.
+    the mean of that configuration's values, and ``replicates`` contains each value by the number of
+    its trial.
 
     ``checkpoint`` describes the trial's newest checkpoint: the epoch, the URI, and ``gone``.
     ``checkpoint`` is None if the store has no checkpoint of the trial (an objective has none).

@@ -81,9 +81,9 @@ def trial_delays(
 ) -> list[TrialDelays]:
     """Return the times of all trials that have an epoch.
 
-    ``submitted`` is the time of the study's submission. ``over`` has the ids of the trials that are
-    over. None means that all trials are over. A trial does not wait for a device between an epoch
-    in ``rungs`` and the trial's next epoch.
+    ``submitted`` is the time of the study's submission. ``over`` contains the ids of the trials
+    that are over. None means that all trials are over. A trial does not wait for a device between
+    an epoch in ``rungs`` and the trial's next epoch.
     """
     rows = list(epochs)
     by_epoch = {(row.trial, row.epoch): row for row in rows}
@@ -177,7 +177,7 @@ Span = tuple[float, float]
 def epoch_spans(rows: Sequence[Epoch], seats: Mapping[str, int]) -> list[list[Span]]:
     """Return the spans of time in which each epoch in ``rows`` was trained.
 
-    An epoch has several spans if trials took turns in the trainer. ``seats`` has the number of
+    An epoch has several spans if trials took turns in the trainer. ``seats`` contains the number of
     slots that share one trainer, by the name of the device.
     """
     spans_of_rows = [[(row.at - row.seconds, row.at)] for row in rows]

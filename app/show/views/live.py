@@ -75,8 +75,8 @@ class Watcher:
     rest: float = REREAD_FACTOR
     #: All accepted epochs so far, in the order in which they were accepted.
     epochs: list[EpochRow] = field(default_factory=list)
-    #: ``_trials`` has the trials as they were last read, by id. ``_digests`` has the digest of each
-    #: trial's row at that time.
+    #: ``_trials`` contains the trials as they were last read, by id. ``_digests`` contains the
+    #: digest of each trial's row at that time.
     _trials: dict[str, TrialRow] = field(default_factory=dict)
     _digests: dict[str, int] = field(default_factory=dict)
     #: The view that was read last.

@@ -393,9 +393,9 @@ def time_left(
     """Return the time left in seconds: untrained epochs times mean seconds, divided by busy slots.
 
     Of the ``expected`` epochs, ``ready`` epochs were trained already or need no training.
-    ``recent`` has the newest ``RECENT`` epochs that were trained. Epochs that were taken over from
-    another trial are left out, since such epochs took no time. The result is None if no epoch was
-    trained yet, and for a study that is over, is paused or runs until it is stopped.
+    ``recent`` contains the newest ``RECENT`` epochs that were trained. Epochs that were taken over
+    from another trial are left out, since such epochs took no time. The result is None if no epoch
+    was trained yet, and for a study that is over, is paused or runs until it is stopped.
     """
     if study.finished_at is not None or study.status == "paused" or study.endless or not recent:
         return None

@@ -86,8 +86,8 @@ def usage(
 ) -> Usage | None:
     """Return the study's use of its slots until ``end``, or None if the study has trained no epoch.
 
-    ``end`` is in seconds since 1970. ``others`` has epochs of other studies. ``devices`` has the
-    devices in their present states.
+    ``end`` is in seconds since 1970. ``others`` contains epochs of other studies. ``devices``
+    contains the devices in their present states.
     """
     trained_rows = [row for row in epochs if not row.taken_from]
     if not trained_rows:
@@ -157,10 +157,10 @@ def _attribute_gap(  # noqa: PLR0917 - what a gap is held against, one kind each
 ) -> None:
     """Add the idle time ``gap`` of a slot to ``idle``, split by cause.
 
-    ``began`` is the time at which the study's first epoch began. ``away`` has the time at which
-    each device left, by the device's name. ``moved`` has the starts of epochs before which a trial
-    changed its width. ``ready`` and ``rests`` have the spans in which trials were ready or waited
-    at a rung.
+    ``began`` is the time at which the study's first epoch began. ``away`` contains the time at
+    which each device left, by the device's name. ``moved`` contains the starts of epochs before
+    which a trial changed its width. ``ready`` and ``rests`` have the spans in which trials were
+    ready or waited at a rung.
     """
     left, right = gap
     if left < began:
@@ -285,8 +285,8 @@ def _available_until(busy: dict[Slot, list[Span]], away: dict[str, float]) -> li
 def _min_time(work: Sequence[tuple[float, Hull]], left: Sequence[float]) -> float:
     """Return the least number of seconds that ``work`` takes on slots of limited presence.
 
-    ``left`` has the number of seconds for which each slot is present. Speeds are concave, so the
-    fluid bound holds for the mean number of present slots. The longer the work takes, the lower
+    ``left`` contains the number of seconds for which each slot is present. Speeds are concave, so
+    the fluid bound holds for the mean number of present slots. The longer the work takes, the lower
     that mean is. So the iteration starts with too few seconds, and the result of each step is a
     valid bound.
     """
