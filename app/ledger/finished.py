@@ -82,7 +82,7 @@ def wants_reports(spec: StudySpec) -> bool:
 def past_trial(
     row: Row[Any], epochs: Sequence[Row[Any]], parents: Sequence[Parent], *, reported: bool
 ) -> PastTrial:
-    """Return the finished study's trial, given its rows.
+    """Return a trial of a finished study, given the trial's ``row``.
 
     ``epochs`` contains the rows of the trial's epochs, and ``parents`` contains the trial's durable
     states. With ``reported`` the trial includes all metrics of its epochs.

@@ -1,12 +1,13 @@
 """The ledger: the durable record of everything that happened, written by a single scheduler.
 
 Theory of operation. The truth is the table of events, which the engine replays. Tables for readers
-(studies, trials, epochs, durable states, devices) are derived from the events. Further tables have
-replies to commands, snapshots, which shorten a replay, and the history and the users' choices of
-system parameters. A ``Batch`` is written in one transaction. So a reader or a restarted scheduler
-sees a batch completely or not at all, whenever the writer was killed. Sequence numbers only grow,
-and an epoch is accepted once. A batch that would break either rule is refused completely
-(``IllegalTransition``). In that case, either a second writer is at work or the engine has a bug.
+(studies, trials, epochs, durable states, devices) are derived from the events. Further tables
+contain replies to commands, snapshots (which shorten a replay), the history of tuned system
+parameters, and the system configurations that users pinned. A ``Batch`` is written in one
+transaction. So a reader or a restarted scheduler sees a batch completely or not at all, whenever
+the writer was killed. Sequence numbers only grow, and an epoch is accepted once. A batch that would
+break either rule is refused completely (``IllegalTransition``). In that case, either a second
+writer is at work or the engine has a bug.
 
 ``MemoryLedger`` makes the same promises without a file, for the simulator and for tests.
 """
@@ -79,7 +80,7 @@ class Ledger(Protocol):
         """Return the record and the trials of the finished study with the id ``study``."""
 
     def earlier(self, spec: StudySpec) -> tuple[EarlierTrial, ...]:
-        """Return the trials of finished studies that extensions request for ``spec``."""
+        """Return trials of finished studies that extensions need for the new study ``spec``."""
 
     def history(self, machine: str | None = None) -> tuple[HistoryEntry, ...]:
         """Return the history of tuned system parameters for the class of machines ``machine``.

@@ -53,7 +53,7 @@ def read_listed(ledger: ReadOnly) -> list[Listed]:
 
 
 class GoingStudy(NamedTuple):
-    """An unfinished study with all its trials by number and with its newest epochs.
+    """An unfinished study with all its trials, by number, and its newest epochs, oldest first.
 
     Epochs that were taken over from another trial are left out.
     """

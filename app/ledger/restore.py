@@ -36,9 +36,9 @@ def restore(
 ) -> Engine:
     """Return an engine that has handled all events of the ledger and the ``unwritten`` events.
 
-    The engine's pending changes are only those of the ``unwritten`` events. Raises LedgerRefused if
-    the engine of this version cannot handle the events, and BackendError if the ledger does not
-    answer.
+    The engine's pending changes, which are to be written to the ledger, are only those of the
+    ``unwritten`` events. Raises LedgerRefused if the engine of this version cannot handle the
+    events, and BackendError if the ledger does not answer.
     """
     engine = Engine(_snapshot(ledger), strategies, PLUGS)
     follow(engine, ledger)

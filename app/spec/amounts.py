@@ -43,8 +43,8 @@ def check_priority(value: Any, field: str = "priority") -> int:
 def check_metered(weight: float, devices: Iterable[Device]) -> None:
     """Raise UsageError if ``weight`` is above 0 but no device in ``devices`` measures energy.
 
-    The message has the reason of each device. Without devices nothing is refused, since nothing is
-    known about energy yet.
+    The message says why each device does not measure energy. Without devices nothing is refused,
+    since nothing is known about energy yet.
     """
     reasons = {device.unmetered: device.name for device in devices}
     if weight and reasons and "" not in reasons:

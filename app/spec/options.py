@@ -89,8 +89,8 @@ class Resources(_Group):
     exactness: str | None = None
     #: The treatment of devices that would compute a trial's next epoch differently, because of
     #: another torch version, thread count or device class. ``refuse``: such a device is not used.
-    #: ``record``: the epoch counts, and is shown as a break. None means ``refuse`` if ``exactness``
-    #: is ``bitwise``, else ``record``.
+    #: ``record``: the epoch counts, and reports show the change. None means ``refuse`` if
+    #: ``exactness`` is ``bitwise``, else ``record``.
     on_signature_change: str | None = None
 
     def _checked(self) -> dict[str, Any]:

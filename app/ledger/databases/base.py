@@ -50,7 +50,7 @@ class Cursor(Protocol):
 
 
 class Database(ABC):
-    """A database, named by its URL. The database is opened only when it is needed."""
+    """Base class of the databases that can hold a ledger. A database is opened only on demand."""
 
     #: The name of the database in messages, without a password.
     shown: str

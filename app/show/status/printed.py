@@ -42,7 +42,7 @@ class Printed:
 
 
 class PrintedLines:
-    """Finds the lines that trials printed: first the lines already in the logs, then new lines."""
+    """The lines that trials printed: first the lines already in the logs, then new lines."""
 
     def __init__(self, logs: Path, is_asked: Callable[[str], bool]) -> None:
         """Find lines in the logs in the folder ``logs``.

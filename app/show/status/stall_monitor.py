@@ -50,7 +50,7 @@ _PROBE = f"{protocol.PREFIX}probe"
 
 
 class StallMonitor:
-    """Monitors the ledger and the services of ``settings`` for a reason that stalls a study.
+    """A monitor of the ledger and the services, which finds the reason that stalls a study.
 
     ``restart_trouble`` returns the supervisor's message about services that keep ending, or None.
     """

@@ -44,8 +44,9 @@ def best_facts(reader: Reader, study: StudyRow) -> dict[str, Any]:
     may be any addresses.
 
     A metric whose value is not finite is None. ``energy_j`` is the trial's energy in joules, or
-    None if the energy of an epoch was not measured. ``energy`` says why. Raises UsageError if no
-    trial has a value or if all trials violate a constraint.
+    None if the energy of an epoch was not measured. ``energy`` is a sentence about the measured
+    energy and about the reasons for gaps. Raises UsageError if no trial has a value or if all
+    trials violate a constraint.
     """
     study, trials = reader.with_names(study), reader.trials(study.id)
     front = front_of(study, trials)

@@ -51,7 +51,7 @@ class TrialDelays(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Statistics of the completion times of several trials in seconds, and their mean slowdown."""
+    """Statistics of several trials: their completion times in seconds and their mean slowdown."""
 
     trials: int
     mean: float

@@ -58,7 +58,7 @@ _PRE = '<pre style="white-space: pre; line-height: 1.25; overflow-x: auto">{code
 
 @dataclass(slots=True)
 class Watcher:
-    """Reads a study repeatedly: each epoch only once, and a trial only if its row has changed.
+    """A repeated reader of a study, which reads each epoch once and only those trials that changed.
 
     Every poll reads the row of the study, to see if the study is over. Trials, epochs and devices
     are read only when a reading is due, which is seldom for a study of many trials. So reading
@@ -302,7 +302,7 @@ def _shown(view: View | None, trouble: str) -> RenderableType:
 
 @dataclass(slots=True)
 class Quiet(Screen):
-    """Writes only messages of trouble, each message once."""
+    """A screen that writes only messages of trouble, each message once."""
 
     console: PlainConsole = field(default_factory=lambda: PlainConsole(stderr=True))
     _trouble: str = ""
@@ -316,7 +316,7 @@ class Quiet(Screen):
 
 @dataclass(slots=True)
 class Lines(Screen):
-    """Writes plain lines: ended trials, progress every few seconds, and each message once."""
+    """A screen of plain lines: ended trials, progress every few seconds, each message once."""
 
     console: PlainConsole
     #: The ids of trials that get no line. A trial gets none if it already had a line, or if the

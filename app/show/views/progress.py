@@ -370,7 +370,8 @@ def _at_once(recent: Sequence[EpochRow]) -> float:
 def _to_others(study: StudyRow, trials: Sequence[TrialRow], epochs: Sequence[EpochRow]) -> int:
     """Return the number of future epochs that trials will take over from other trials.
 
-    Such epochs need no training.
+    An epoch is taken over if another trial trains the same epoch with equal bits. So such epochs
+    need no training.
     """
     if study.seeding != "shared" or study.finished_at is not None:
         return 0
